@@ -17,20 +17,48 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "tied_embeddings": ("tied", "0 or 1", 0, 1, "model", "the LM head is the embedding matrix"),
     "qkv_bias": ("bias", "0 or 1", 0, 1, "model", "the QKV projection has a bias (Qwen2)"),
     "qk_norm": ("qkn", "0 or 1", 0, 1, "model", "queries and keys are normalised per head (Qwen3)"),
+    "linear_bias": ("lbias", "0 or 1", 0, 1, "model", "all projections have a bias (GPT)"),
+    "learned_positions": ("pos", "positions", 0, None, "model", "rows of a learned position table; 0 without one"),
+    "num_experts": ("E", "experts", 0, None, "model", "routed experts of an expert layer; 0 in a dense model"),
+    "moe_topk": ("q", "experts", 0, None, "model", "experts that each token is sent to"),
+    "moe_ffn_hidden_size": ("fe", "elements", 0, None, "model", "inner width of one routed expert"),
+    "shared_expert_ffn_hidden_size": ("fs", "elements", 0, None, "model", "inner width of all shared experts together; 0 without them"),
+    "first_dense_layers": ("ld", "layers", 0, None, "model", "layers before the first that may have experts"),
+    "moe_layer_step": ("step", "layers", 1, None, "model", "every such layer has experts, the last of each step"),
+    "q_lora_rank": ("lq", "elements", 0, None, "model", "width of compressed queries (MLA); 0 if not compressed"),
+    "kv_lora_rank": ("lk", "elements", 0, None, "model", "width of compressed keys and values (MLA)"),
+    "qk_rope_head_dim": ("dr", "elements", 0, None, "model", "part of d that carries the rotary embedding (MLA)"),
+    "v_head_dim": ("dv", "elements", 0, None, "model", "width of one value head (MLA)"),
+    "num_mtp_layers": ("mtp", "layers", 0, None, "model", "layers that predict further tokens (MTP)"),
     "seq_length": ("s", "tokens", 1, None, "training", "tokens of one sequence"),
     "global_batch_size": ("B", "sequences", 1, None, "training", "sequences of one optimizer step"),
     "vocab_multiple": ("g", "tokens", 1, None, "training", "the vocabulary is padded to a multiple of g t"),
     "gradient_bytes": ("w", "bytes", 2, 4, "training", "bytes of one gradient element: 4 (fp32) or 2 (bf16)"),
-    "distributed_optimizer": ("zero1", "0 or 1", 0, 1, "training", "optimizer states are sharded over D c ranks"),
+    "distributed_optimizer": ("zero1", "0 or 1", 0, 1, "training", "optimizer states are sharded (ZeRO-1)"),
+    "sharded_gradients": ("zero2", "0 or 1", 0, 1, "training", "gradients are sharded too (ZeRO-2)"),
+    "sharded_weights": ("zero3", "0 or 1", 0, 1, "training", "weights are sharded too (ZeRO-3)"),
+    "data_parallel_replicas": ("R", "groups", 1, None, "training", "groups of data-parallel ranks that each share the sharded states out anew (HSDP)"),
+    "hidden_dropout": ("drop", "0 or 1", 0, 1, "training", "dropout after attention, MLP and embedding"),
+    "attention_dropout": ("adrop", "0 or 1", 0, 1, "training", "dropout of the attention probabilities"),
+    "expert_load_percent": ("load", "percent", 1, None, "training", "tokens of the fullest rank's experts over the average; 100 is balanced"),
     "tensor_parallel": ("t", "ranks", 1, None, "layout", "tensor-parallel size (TP)"),
     "context_parallel": ("c", "ranks", 1, None, "layout", "context-parallel size (CP)"),
     "pipeline_parallel": ("p", "ranks", 1, None, "layout", "pipeline-parallel size (PP)"),
     "data_parallel": ("D", "ranks", 1, None, "layout", "data-parallel size (DP), without context parallelism"),
+    "expert_parallel": ("e", "ranks", 1, None, "layout", "expert-parallel size (EP), taken out of c t D"),
+    "expert_tensor_parallel": ("et", "ranks", 1, None, "layout", "tensor-parallel size of routed experts (ETP)"),
     "micro_batch_size": ("b", "sequences", 1, None, "layout", "sequences of one micro-batch"),
     "sequence_parallel": ("sp", "0 or 1", 0, 1, "layout", "norms and residuals are sharded over TP (SP)"),
     "recompute_full": ("rfull", "0 or 1", 0, 1, "layout", "every layer is recomputed from its input"),
     "recompute_core_attention": ("rcore", "0 or 1", 0, 1, "layout", "core attention is recomputed"),
     "recompute_mlp": ("rmlp", "0 or 1", 0, 1, "layout", "the MLP is recomputed"),
+    "recompute_num_layers": ("rn", "layers", 1, None, "layout", "layers of a recomputed group (uniform), recomputed layers of a chunk (block), or every how many-th layer is recomputed (every)"),
+    "virtual_pipeline": ("V", "chunks", 1, None, "layout", "chunks of layers per pipeline rank (interleaved schedule)"),
+    "microbatch_group": ("G", "micro-batches", 0, None, "layout", "micro-batches of one chunk in a row (interleaved schedule); 0 stands for p"),
+    "first_stage_layers": ("Lf", "layers", 0, None, "layout", "layers of the first stage; 0 for an even share"),
+    "last_stage_layers": ("Ll", "layers", 0, None, "layout", "layers of the last stage; 0 for an even share"),
+    "account_for_embedding": ("eemb", "0 or 1", 0, 1, "layout", "the embedding counts as a layer when layers are shared out"),
+    "account_for_loss": ("eloss", "0 or 1", 0, 1, "layout", "the loss counts as a layer when layers are shared out"),
     "pipeline_rank": ("r", "rank", 0, None, "layout", "pipeline stage, from 0 to p - 1"),
     "num_gpus": ("N", "GPUs", 1, None, "cluster", "GPUs of the job"),
     "node_size": ("n", "GPUs", 1, None, "cluster", "GPUs of one node"),
@@ -43,8 +71,19 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "optimizer_shards": ("shards", "ranks", 1, None, "derived", "ranks that share the optimizer states"),
     "num_microbatches": ("m", "micro-batches", 1, None, "derived", "micro-batches of one step and rank"),
     "stage_layers": ("Lr", "layers", 1, None, "derived", "layers of one pipeline stage"),
-    "in_flight": ("nr", "micro-batches", 1, None, "derived", "micro-batches in flight on rank r"),
-    "virtual_pipeline": ("V", "chunks", 1, None, "layout", "chunks of layers per pipeline rank (interleaved schedule)"),
+    "group_size": ("Gr", "micro-batches", 1, None, "derived", "micro-batches of one chunk in a row"),
+    "in_flight": ("nr", "chunks", 1, None, "derived", "chunks (of L_r/V layers) in flight on rank r"),
+    "in_flight_first": ("nf", "micro-batches", 1, None, "derived", "micro-batches whose first chunk is in flight on rank r"),
+    "in_flight_last": ("nl", "micro-batches", 1, None, "derived", "micro-batches of which head and loss are kept"),
+    "dense_layers": ("Ldr", "layers", 0, None, "derived", "layers of the stage with a dense MLP"),
+    "expert_layers": ("Ler", "layers", 0, None, "derived", "layers of the stage with experts"),
+    "held_dense_layers": ("Hd", "layers", 0, None, "derived", "dense layers times micro-batches whose saved tensors rank r holds at its peak"),
+    "held_expert_layers": ("He", "layers", 0, None, "derived", "expert layers times micro-batches whose saved tensors rank r holds at its peak"),
+    "held_layer_inputs": ("Hc", "layers", 0, None, "derived", "kept inputs of recomputed layers times micro-batches on rank r at its peak"),
+    "expert_optimizer_shards": ("eshards", "ranks", 1, None, "derived", "ranks that share the optimizer states of routed experts"),
+    "gradient_shards": ("gshards", "ranks", 1, None, "derived", "ranks that share the gradients"),
+    "weight_shards": ("wshards", "ranks", 1, None, "derived", "ranks that share the weights"),
+    "expert_data_parallel": ("De", "ranks", 1, None, "derived", "ranks that hold the same routed experts"),
 }
 
 #: Version, title, kernel choices, values that cannot be changed, and defaults, by name.
@@ -52,16 +91,16 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "megatron": {
         "version": "megatron-core 0.16.1",
         "title": "Megatron-Core with fused kernels",
-        "choices": {'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed'},
-        "fixed": {},
-        "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1},
+        "choices": {'optimizer': 'adamw', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'saved'},
+        "fixed": {'sharded_gradients': 0, 'sharded_weights': 0},
+        "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1, 'sharded_gradients': 0, 'sharded_weights': 0},
     },
     "huggingface": {
         "version": "transformers 5, PyTorch 2.13",
         "title": "Hugging Face Transformers, eager kernels and sdpa",
-        "choices": {'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16'},
-        "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'gradient_bytes': 2, 'distributed_optimizer': 0},
-        "defaults": {'vocab_multiple': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'gradient_bytes': 2, 'distributed_optimizer': 0},
+        "choices": {'optimizer': 'adamw', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
+        "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'gradient_bytes': 2},
+        "defaults": {'vocab_multiple': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'gradient_bytes': 2},
     },
 }
 
@@ -104,6 +143,56 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "bf16": "weights, gradients and AdamW moments in bf16",
         "autocast": "fp32 weights, gradients and moments; bf16 copies of the linear weights while in use",
     }),
+    "optimizer": ("states that the optimizer keeps for each parameter", {
+        "adamw": "two moments",
+    }),
+    "data_parallel": ("how parameters lie in the memory of data-parallel ranks", {
+        "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
+        "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
+    }),
+    "schedule": ("order of forward and backward passes in the pipeline", {
+        "1f1b": "one forward, one backward, a stage is one chunk of layers",
+        "interleaved": "1F1B with several chunks of layers per rank",
+        "gpipe": "all forward passes, then all backward passes",
+        "zero_bubble": "interleaved, with weight gradients computed later",
+        "zbv": "zero bubble with two chunks in a V: first and last stage on rank 0",
+        "dualpipev": "DualPipe in a V: first and last stage on rank 0",
+    }),
+    "stages": ("layers of the pipeline stages", {
+        "even": "every stage has as many",
+        "uneven": "first and last stage may have other numbers, embedding and loss may count as layers",
+        "listed": "an explicit list of layers for every stage and chunk",
+    }),
+    "recompute_method": ("which layers full recompute recomputes, and in what groups", {
+        "each": "every layer from its own input",
+        "uniform": "every layer, in groups of n that keep one input",
+        "block": "the first n layers of every chunk, each from its own input",
+        "every": "every n-th layer of the stage, from its own input (torchtitan)",
+    }),
+    "normalisation": ("normalisation of the residual stream", {
+        "rms": "RMSNorm: a scale",
+        "layer": "LayerNorm: scale and bias",
+    }),
+    "mlp": ("feed-forward block of dense layers", {
+        "swiglu": "gate, up and down projection with SiLU",
+        "gelu": "up and down projection with GELU",
+    }),
+    "heads": ("kind of attention heads", {
+        "grouped": "grouped queries (GQA), of which multi-head and multi-query attention are cases",
+        "latent": "multi-head latent attention (MLA) over compressed keys and values",
+    }),
+    "layers": ("kinds of layers", {
+        "dense": "every layer has a dense MLP",
+        "experts": "some or all layers have routed experts",
+    }),
+    "positions": ("how positions enter", {
+        "rotary": "rotary embedding of queries and keys",
+        "learned": "a learned table added to the embedding",
+    }),
+    "peak": ("what lives besides saved tensors at the moments of a step", {
+        "saved": "nothing but what the loss itself makes",
+        "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
+    }),
 }
 
 #: The recompute switches of every mode, by name.
@@ -126,12 +215,53 @@ ROLES: tuple[str, ...] = (
     "transient",
 )
 
-#: Meaning of every moment of a step at which a rank may peak, by name.
-SITES: dict[str, str] = {
-    "after_forward": "the forward pass of the last stage has returned",
-    "loss_forward": "inside the forward pass of the loss",
-    "loss_backward": "inside the backward pass of the loss",
+#: Values of the parameters that few people set, by name.
+DEFAULTS: dict[str, int] = {
+    "linear_bias": 0,
+    "learned_positions": 0,
+    "num_experts": 0,
+    "moe_topk": 0,
+    "moe_ffn_hidden_size": 0,
+    "shared_expert_ffn_hidden_size": 0,
+    "first_dense_layers": 0,
+    "moe_layer_step": 1,
+    "q_lora_rank": 0,
+    "kv_lora_rank": 0,
+    "qk_rope_head_dim": 0,
+    "v_head_dim": 0,
+    "num_mtp_layers": 0,
+    "sharded_gradients": 0,
+    "sharded_weights": 0,
+    "data_parallel_replicas": 1,
+    "hidden_dropout": 0,
+    "attention_dropout": 0,
+    "expert_load_percent": 100,
+    "expert_parallel": 1,
+    "expert_tensor_parallel": 1,
+    "recompute_num_layers": 1,
+    "virtual_pipeline": 1,
+    "microbatch_group": 0,
+    "first_stage_layers": 0,
+    "last_stage_layers": 0,
+    "account_for_embedding": 0,
+    "account_for_loss": 0,
 }
+
+#: Choices that the model decides, not the framework.
+ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'positions')
+
+#: Meaning of every moment of a step at which a rank may peak, and the activations held then, by name.
+SITES: dict[str, tuple[str, str]] = {
+    "after_forward": ("the forward pass of the last stage has returned", "ALL"),
+    "loss_forward": ("inside the forward pass of the loss", "ALL"),
+    "loss_backward": ("inside the backward pass of the loss", "ALL"),
+    "head_backward": ("inside the backward pass of the LM head", "ALL"),
+    "layer_backward": ("inside the backward pass of a layer", "LAYERS"),
+    "optimizer_step": ("inside the optimizer step", "NOTHING"),
+}
+
+#: Components of the last stage, whose activations are freed before the layers' backward pass.
+END_COMPONENTS: tuple[str, ...] = ('final_norm', 'head', 'loss')
 
 #: Title of every set of published formulas and the implementation that it is about, by name.
 PUBLISHED: dict[str, tuple[str, str]] = {

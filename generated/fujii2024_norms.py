@@ -61,6 +61,11 @@ def ceil_div(numerator, denominator):
     return -(-numerator // denominator)
 
 
+def floor_div(numerator, denominator):
+    """The largest integer that is not above numerator / denominator."""
+    return numerator // denominator
+
+
 def lcm(left, right):
     """The least common multiple of two integers."""
     return math.lcm(int(left), int(right))

@@ -23,6 +23,9 @@ INPUTS = (
     "vocab_multiple",
     "gradient_bytes",
     "distributed_optimizer",
+    "sharded_gradients",
+    "sharded_weights",
+    "data_parallel_replicas",
     "tensor_parallel",
     "context_parallel",
     "pipeline_parallel",
@@ -34,7 +37,6 @@ INPUTS = (
     "recompute_mlp",
     "pipeline_rank",
     "num_gpus",
-    "node_size",
 )
 
 #: Unit and meaning of every term.
@@ -46,53 +48,56 @@ TERMS = {
     "kv_heads_per_rank": ("heads", "key and value heads of one rank, k/t but at least 1"),
     "num_microbatches": ("micro-batches", "micro-batches of one step and rank"),
     "stage_layers": ("layers", "layers of one pipeline stage"),
-    "in_flight": ("micro-batches", "micro-batches in flight on rank r"),
+    "in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r"),
+    "in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r"),
+    "in_flight_last": ("micro-batches", "micro-batches of which head and loss are kept"),
+    "dense_layers": ("layers", "layers of the stage with a dense MLP"),
+    "held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak"),
+    "held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak"),
     "optimizer_shards": ("ranks", "ranks that share the optimizer states"),
+    "local.vocab": ("elements", "padded vocabulary, of one rank"),
     "local.sequence": ("elements", "tokens, where tensor-parallel ranks see all of them, of one rank"),
     "local.sequence_sp": ("elements", "tokens of norms, residuals and column-parallel inputs (sequence-parallel region), of one rank"),
-    "local.key_sequence": ("elements", "tokens attended to, of one rank"),
+    "local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank"),
     "local.heads": ("elements", "query heads, of one rank"),
     "local.kv_heads": ("elements", "key and value heads of activations, of one rank"),
-    "local.ffn": ("elements", "inner width of the MLP, of one rank"),
-    "local.vocab": ("elements", "padded vocabulary, of one rank"),
     "local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank"),
-    "local.kv_features": ("elements", "rows of the key or value projection, of one rank"),
-    "local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank"),
     "local.gate_up_features": ("elements", "rows of the fused gate and up projection, of one rank"),
+    "local.ffn": ("elements", "inner width of the MLP, of one rank"),
     "embedding.parameters": ("elements", "Word embedding: parameters of one rank"),
-    "embedding.aligned": ("elements", "Word embedding: parameters of one rank, each aligned as in the optimizer's buffer"),
+    "embedding.aligned": ("elements", "Word embedding: parameters of one rank, each padded as its data parallelism does"),
     "embedding.saved": ("bytes", "Word embedding: tensors saved for the backward pass of one micro-batch"),
     "embedding.input": ("bytes", "Word embedding: inputs kept for the backward pass of one micro-batch"),
     "layer_input.saved": ("bytes", "Layer input kept by full recompute: tensors saved for the backward pass of one layer and micro-batch"),
     "attention_norm.parameters": ("elements", "RMSNorm before attention: parameters of one rank"),
-    "attention_norm.aligned": ("elements", "RMSNorm before attention: parameters of one rank, each aligned as in the optimizer's buffer"),
+    "attention_norm.aligned": ("elements", "RMSNorm before attention: parameters of one rank, each padded as its data parallelism does"),
     "attention_norm.saved": ("bytes", "RMSNorm before attention: tensors saved for the backward pass of one layer and micro-batch"),
     "attention.parameters": ("elements", "Attention with grouped queries: parameters of one rank"),
-    "attention.aligned": ("elements", "Attention with grouped queries: parameters of one rank, each aligned as in the optimizer's buffer"),
+    "attention.aligned": ("elements", "Attention with grouped queries: parameters of one rank, each padded as its data parallelism does"),
     "attention.saved": ("bytes", "Attention with grouped queries: tensors saved for the backward pass of one layer and micro-batch"),
     "ffn_norm.parameters": ("elements", "RMSNorm before the MLP: parameters of one rank"),
-    "ffn_norm.aligned": ("elements", "RMSNorm before the MLP: parameters of one rank, each aligned as in the optimizer's buffer"),
+    "ffn_norm.aligned": ("elements", "RMSNorm before the MLP: parameters of one rank, each padded as its data parallelism does"),
     "ffn_norm.saved": ("bytes", "RMSNorm before the MLP: tensors saved for the backward pass of one layer and micro-batch"),
     "swiglu.parameters": ("elements", "SwiGLU: parameters of one rank"),
-    "swiglu.aligned": ("elements", "SwiGLU: parameters of one rank, each aligned as in the optimizer's buffer"),
+    "swiglu.aligned": ("elements", "SwiGLU: parameters of one rank, each padded as its data parallelism does"),
     "swiglu.saved": ("bytes", "SwiGLU: tensors saved for the backward pass of one layer and micro-batch"),
     "tables.buffer": ("bytes", "Tables of a stage: buffers of one stage"),
     "final_norm.parameters": ("elements", "Final RMSNorm: parameters of one rank"),
-    "final_norm.aligned": ("elements", "Final RMSNorm: parameters of one rank, each aligned as in the optimizer's buffer"),
+    "final_norm.aligned": ("elements", "Final RMSNorm: parameters of one rank, each padded as its data parallelism does"),
     "final_norm.saved": ("bytes", "Final RMSNorm: tensors saved for the backward pass of one micro-batch"),
     "head.parameters": ("elements", "LM head: parameters of one rank"),
-    "head.aligned": ("elements", "LM head: parameters of one rank, each aligned as in the optimizer's buffer"),
+    "head.aligned": ("elements", "LM head: parameters of one rank, each padded as its data parallelism does"),
     "head.saved": ("bytes", "LM head: tensors saved for the backward pass of one micro-batch"),
     "loss.saved": ("bytes", "Cross entropy loss: tensors saved for the backward pass of one micro-batch"),
     "loss.after_forward": ("bytes", "Cross entropy loss: what lives besides when the forward pass of the last stage has returned"),
     "loss.loss_forward": ("bytes", "Cross entropy loss: what lives besides when inside the forward pass of the loss"),
     "loss.loss_backward": ("bytes", "Cross entropy loss: what lives besides when inside the backward pass of the loss"),
     "layer.parameters": ("elements", "parameters of one layer on one rank"),
-    "layer.aligned": ("elements", "parameters of one layer on one rank, aligned as in the optimizer's buffer"),
+    "layer.aligned": ("elements", "parameters of one layer on one rank, padded as data parallelism does"),
     "layer.saved": ("bytes", "tensors saved for the backward pass by one layer and micro-batch"),
     "stage.parameters": ("elements", "parameters of rank r"),
-    "stage.aligned": ("elements", "parameters of rank r, aligned"),
-    "stage.buffer_elements": ("elements", "parameters of rank r with the padding of the distributed optimizer's buffer"),
+    "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
+    "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
     "stage.embedding.weight": ("bytes", "Word embedding, rank r: bf16 weight"),
     "stage.attention_norm.weight": ("bytes", "RMSNorm before attention, rank r: bf16 weight"),
     "stage.attention.weight": ("bytes", "Attention with grouped queries, rank r: bf16 weight"),
@@ -100,7 +105,7 @@ TERMS = {
     "stage.swiglu.weight": ("bytes", "SwiGLU, rank r: bf16 weight"),
     "stage.final_norm.weight": ("bytes", "Final RMSNorm, rank r: bf16 weight"),
     "stage.head.weight": ("bytes", "LM head, rank r: bf16 weight"),
-    "stage.padding.weight": ("bytes", "Buffer padding, rank r: bf16 weight"),
+    "stage.padding.weight": ("bytes", "Padding, rank r: bf16 weight"),
     "stage.weight": ("bytes", "rank r: bf16 weight"),
     "stage.embedding.gradient": ("bytes", "Word embedding, rank r: bf16 gradient"),
     "stage.attention_norm.gradient": ("bytes", "RMSNorm before attention, rank r: bf16 gradient"),
@@ -109,7 +114,7 @@ TERMS = {
     "stage.swiglu.gradient": ("bytes", "SwiGLU, rank r: bf16 gradient"),
     "stage.final_norm.gradient": ("bytes", "Final RMSNorm, rank r: bf16 gradient"),
     "stage.head.gradient": ("bytes", "LM head, rank r: bf16 gradient"),
-    "stage.padding.gradient": ("bytes", "Buffer padding, rank r: bf16 gradient"),
+    "stage.padding.gradient": ("bytes", "Padding, rank r: bf16 gradient"),
     "stage.gradient": ("bytes", "rank r: bf16 gradient"),
     "stage.embedding.optimizer": ("bytes", "Word embedding, rank r: bf16 first moment; bf16 second moment"),
     "stage.attention_norm.optimizer": ("bytes", "RMSNorm before attention, rank r: bf16 first moment; bf16 second moment"),
@@ -118,7 +123,7 @@ TERMS = {
     "stage.swiglu.optimizer": ("bytes", "SwiGLU, rank r: bf16 first moment; bf16 second moment"),
     "stage.final_norm.optimizer": ("bytes", "Final RMSNorm, rank r: bf16 first moment; bf16 second moment"),
     "stage.head.optimizer": ("bytes", "LM head, rank r: bf16 first moment; bf16 second moment"),
-    "stage.padding.optimizer": ("bytes", "Buffer padding, rank r: bf16 first moment; bf16 second moment"),
+    "stage.padding.optimizer": ("bytes", "Padding, rank r: bf16 first moment; bf16 second moment"),
     "stage.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment"),
     "stage.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass"),
     "stage.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass"),
@@ -131,62 +136,159 @@ TERMS = {
     "stage.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass"),
     "stage.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass"),
     "stage.tables.buffer": ("bytes", "Tables of a stage, rank r: buffers"),
-    "stage.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned"),
-    "stage.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss"),
-    "stage.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss"),
+    "stage.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass"),
+    "stage.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass"),
     "stage.activation": ("bytes", "rank r: tensors saved for the backward pass"),
     "stage.input": ("bytes", "rank r: inputs kept for the backward pass"),
     "stage.buffer": ("bytes", "rank r: buffers"),
-    "stage.after_forward": ("bytes", "rank r, when the forward pass of the last stage has returned"),
-    "stage.loss_forward": ("bytes", "rank r, when inside the forward pass of the loss"),
-    "stage.loss_backward": ("bytes", "rank r, when inside the backward pass of the loss"),
-    "stage.transient": ("bytes", "rank r: the largest of the moments at which it may peak"),
+    "stage.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned"),
+    "stage.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss"),
+    "stage.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss"),
+    "stage.recomputed_layer.layer_backward": ("bytes", "Layer recomputed from its input, rank r, when inside the backward pass of a layer"),
+    "stage.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned"),
+    "stage.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned"),
+    "stage.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss"),
+    "stage.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss"),
+    "stage.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss"),
+    "stage.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss"),
+    "stage.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer"),
+    "stage.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer"),
+    "stage.moment": ("bytes", "rank r: activations and transients at its largest moment"),
+    "stage.static": ("bytes", "rank r: what it keeps at every moment"),
     "stage.total": ("bytes", "all that rank r keeps at its peak"),
-    "first.in_flight": ("micro-batches", "micro-batches in flight on rank r, first stage"),
+    "first.in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r, first stage"),
+    "first.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, first stage"),
+    "first.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"),
+    "first.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"),
     "first.parameters": ("elements", "parameters of rank r, first stage"),
-    "first.aligned": ("elements", "parameters of rank r, aligned, first stage"),
-    "first.buffer_elements": ("elements", "parameters of rank r with the padding of the distributed optimizer's buffer, first stage"),
+    "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
+    "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
     "first.weight": ("bytes", "rank r: bf16 weight, first stage"),
     "first.gradient": ("bytes", "rank r: bf16 gradient, first stage"),
     "first.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, first stage"),
     "first.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, first stage"),
+    "first.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, first stage"),
     "first.final_norm.activation": ("bytes", "Final RMSNorm, rank r: tensors saved for the backward pass, first stage"),
     "first.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, first stage"),
     "first.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, first stage"),
     "first.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, first stage"),
+    "first.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, first stage"),
+    "first.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, first stage"),
+    "first.activation": ("bytes", "rank r: tensors saved for the backward pass, first stage"),
+    "first.input": ("bytes", "rank r: inputs kept for the backward pass, first stage"),
     "first.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, first stage"),
     "first.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, first stage"),
     "first.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, first stage"),
-    "first.activation": ("bytes", "rank r: tensors saved for the backward pass, first stage"),
-    "first.input": ("bytes", "rank r: inputs kept for the backward pass, first stage"),
-    "first.after_forward": ("bytes", "rank r, when the forward pass of the last stage has returned, first stage"),
-    "first.loss_forward": ("bytes", "rank r, when inside the forward pass of the loss, first stage"),
-    "first.loss_backward": ("bytes", "rank r, when inside the backward pass of the loss, first stage"),
-    "first.transient": ("bytes", "rank r: the largest of the moments at which it may peak, first stage"),
+    "first.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, first stage"),
+    "first.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, first stage"),
+    "first.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, first stage"),
+    "first.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, first stage"),
+    "first.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss, first stage"),
+    "first.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss, first stage"),
+    "first.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, first stage"),
+    "first.moment": ("bytes", "rank r: activations and transients at its largest moment, first stage"),
+    "first.static": ("bytes", "rank r: what it keeps at every moment, first stage"),
     "first.total": ("bytes", "all that rank r keeps at its peak, first stage"),
-    "last.in_flight": ("micro-batches", "micro-batches in flight on rank r, last stage"),
+    "second.in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r, second stage"),
+    "second.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, second stage"),
+    "second.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, second stage"),
+    "second.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"),
+    "second.parameters": ("elements", "parameters of rank r, second stage"),
+    "second.aligned": ("elements", "parameters of rank r, padded one by one, second stage"),
+    "second.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, second stage"),
+    "second.weight": ("bytes", "rank r: bf16 weight, second stage"),
+    "second.gradient": ("bytes", "rank r: bf16 gradient, second stage"),
+    "second.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, second stage"),
+    "second.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, second stage"),
+    "second.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, second stage"),
+    "second.final_norm.activation": ("bytes", "Final RMSNorm, rank r: tensors saved for the backward pass, second stage"),
+    "second.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, second stage"),
+    "second.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, second stage"),
+    "second.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, second stage"),
+    "second.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, second stage"),
+    "second.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, second stage"),
+    "second.activation": ("bytes", "rank r: tensors saved for the backward pass, second stage"),
+    "second.input": ("bytes", "rank r: inputs kept for the backward pass, second stage"),
+    "second.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, second stage"),
+    "second.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, second stage"),
+    "second.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, second stage"),
+    "second.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, second stage"),
+    "second.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, second stage"),
+    "second.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, second stage"),
+    "second.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, second stage"),
+    "second.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss, second stage"),
+    "second.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss, second stage"),
+    "second.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, second stage"),
+    "second.moment": ("bytes", "rank r: activations and transients at its largest moment, second stage"),
+    "second.static": ("bytes", "rank r: what it keeps at every moment, second stage"),
+    "second.total": ("bytes", "all that rank r keeps at its peak, second stage"),
+    "penultimate.in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r, penultimate stage"),
+    "penultimate.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, penultimate stage"),
+    "penultimate.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, penultimate stage"),
+    "penultimate.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"),
+    "penultimate.parameters": ("elements", "parameters of rank r, penultimate stage"),
+    "penultimate.aligned": ("elements", "parameters of rank r, padded one by one, penultimate stage"),
+    "penultimate.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"),
+    "penultimate.weight": ("bytes", "rank r: bf16 weight, penultimate stage"),
+    "penultimate.gradient": ("bytes", "rank r: bf16 gradient, penultimate stage"),
+    "penultimate.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, penultimate stage"),
+    "penultimate.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.final_norm.activation": ("bytes", "Final RMSNorm, rank r: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, penultimate stage"),
+    "penultimate.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.activation": ("bytes", "rank r: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.input": ("bytes", "rank r: inputs kept for the backward pass, penultimate stage"),
+    "penultimate.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, penultimate stage"),
+    "penultimate.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, penultimate stage"),
+    "penultimate.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, penultimate stage"),
+    "penultimate.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, penultimate stage"),
+    "penultimate.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, penultimate stage"),
+    "penultimate.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, penultimate stage"),
+    "penultimate.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, penultimate stage"),
+    "penultimate.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss, penultimate stage"),
+    "penultimate.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss, penultimate stage"),
+    "penultimate.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, penultimate stage"),
+    "penultimate.moment": ("bytes", "rank r: activations and transients at its largest moment, penultimate stage"),
+    "penultimate.static": ("bytes", "rank r: what it keeps at every moment, penultimate stage"),
+    "penultimate.total": ("bytes", "all that rank r keeps at its peak, penultimate stage"),
+    "last.in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r, last stage"),
+    "last.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, last stage"),
+    "last.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, last stage"),
+    "last.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"),
     "last.parameters": ("elements", "parameters of rank r, last stage"),
-    "last.aligned": ("elements", "parameters of rank r, aligned, last stage"),
-    "last.buffer_elements": ("elements", "parameters of rank r with the padding of the distributed optimizer's buffer, last stage"),
+    "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
+    "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
     "last.weight": ("bytes", "rank r: bf16 weight, last stage"),
     "last.gradient": ("bytes", "rank r: bf16 gradient, last stage"),
     "last.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, last stage"),
     "last.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, last stage"),
+    "last.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, last stage"),
     "last.final_norm.activation": ("bytes", "Final RMSNorm, rank r: tensors saved for the backward pass, last stage"),
     "last.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, last stage"),
     "last.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, last stage"),
     "last.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, last stage"),
+    "last.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, last stage"),
+    "last.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, last stage"),
+    "last.activation": ("bytes", "rank r: tensors saved for the backward pass, last stage"),
+    "last.input": ("bytes", "rank r: inputs kept for the backward pass, last stage"),
     "last.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, last stage"),
     "last.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, last stage"),
     "last.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, last stage"),
-    "last.activation": ("bytes", "rank r: tensors saved for the backward pass, last stage"),
-    "last.input": ("bytes", "rank r: inputs kept for the backward pass, last stage"),
-    "last.after_forward": ("bytes", "rank r, when the forward pass of the last stage has returned, last stage"),
-    "last.loss_forward": ("bytes", "rank r, when inside the forward pass of the loss, last stage"),
-    "last.loss_backward": ("bytes", "rank r, when inside the backward pass of the loss, last stage"),
-    "last.transient": ("bytes", "rank r: the largest of the moments at which it may peak, last stage"),
+    "last.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, last stage"),
+    "last.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, last stage"),
+    "last.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, last stage"),
+    "last.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, last stage"),
+    "last.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss, last stage"),
+    "last.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss, last stage"),
+    "last.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, last stage"),
+    "last.moment": ("bytes", "rank r: activations and transients at its largest moment, last stage"),
+    "last.static": ("bytes", "rank r: what it keeps at every moment, last stage"),
     "last.total": ("bytes", "all that rank r keeps at its peak, last stage"),
-    "peak": ("bytes", "largest total of all pipeline ranks; it is on the first or last one"),
+    "peak": ("bytes", "largest total of all pipeline ranks"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -197,20 +299,14 @@ RULES = (
     ("sequence_parallel", "sequence_parallel", "must be 0: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
     ("recompute_core_attention", "recompute_core_attention", "must be 0: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
     ("recompute_mlp", "recompute_mlp", "must be 0: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
-    ("gradient_bytes", "gradient_bytes", "must be 2: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
     ("distributed_optimizer", "distributed_optimizer", "must be 0: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
+    ("sharded_gradients", "sharded_gradients", "must be 0: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
+    ("sharded_weights", "sharded_weights", "must be 0: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
+    ("gradient_bytes", "gradient_bytes", "must be 2: Hugging Face Transformers, eager kernels and sdpa has nothing else"),
     ("gpus", "num_gpus", "must equal tensor_parallel * context_parallel * pipeline_parallel * data_parallel"),
-    ("node", "tensor_parallel", "must not exceed node_size: tensor parallelism stays inside a node"),
-    ("heads", "tensor_parallel", "must divide num_attention_heads"),
-    ("kv_heads", "tensor_parallel", "must divide num_kv_heads or be a multiple of it"),
-    ("kv_features", "tensor_parallel", "must divide num_kv_heads * head_dim"),
-    ("ffn", "tensor_parallel", "must divide ffn_hidden_size"),
-    ("layers", "pipeline_parallel", "must divide num_layers"),
     ("sequence", "context_parallel", "times the sequence-parallel ranks must divide seq_length"),
-    ("context", "context_parallel", "must divide seq_length twice: a rank works on two chunks of the sequence, for equal causal work"),
     ("batch", "micro_batch_size", "times data_parallel must divide global_batch_size"),
-    ("recompute", "recompute_full", "full recompute excludes the recompute of single modules"),
-    ("gradients", "gradient_bytes", "must be 4 (fp32) or 2 (bf16)"),
+    ("replicas", "data_parallel_replicas", "must divide data_parallel * context_parallel"),
 )
 
 
@@ -219,12 +315,17 @@ def ceil_div(numerator, denominator):
     return -(-numerator // denominator)
 
 
+def floor_div(numerator, denominator):
+    """The largest integer that is not above numerator / denominator."""
+    return numerator // denominator
+
+
 def lcm(left, right):
     """The least common multiple of two integers."""
     return math.lcm(int(left), int(right))
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -234,35 +335,38 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     num_microbatches = global_batch_size/(data_parallel*micro_batch_size)
     stage_layers = num_layers/pipeline_parallel
     in_flight = min(num_microbatches, pipeline_parallel - pipeline_rank)
-    optimizer_shards = distributed_optimizer*(data_parallel*context_parallel - 1) + 1
+    in_flight_first = min(num_microbatches, pipeline_parallel - pipeline_rank)
+    in_flight_last = 1
+    dense_layers = stage_layers
+    held_dense_layers = in_flight*(-stage_layers*recompute_full + stage_layers)
+    held_layer_inputs = stage_layers*in_flight*recompute_full
+    optimizer_shards = distributed_optimizer*(data_parallel*context_parallel/data_parallel_replicas - 1) + 1
+    local_vocab = padded_vocab_size/tensor_parallel
     local_sequence = seq_length/context_parallel
     local_sequence_sp = seq_length/(context_parallel*sequence_shards)
-    local_key_sequence = seq_length/context_parallel
+    local_qkv_features = (query_size + 2*kv_size)/tensor_parallel
     local_heads = num_attention_heads/tensor_parallel
     local_kv_heads = max(1, num_kv_heads/tensor_parallel)
-    local_ffn = ffn_hidden_size/tensor_parallel
-    local_vocab = padded_vocab_size/tensor_parallel
     local_query_features = query_size/tensor_parallel
-    local_kv_features = kv_size/tensor_parallel
-    local_qkv_features = (query_size + 2*kv_size)/tensor_parallel
     local_gate_up_features = 2*ffn_hidden_size/tensor_parallel
+    local_ffn = ffn_hidden_size/tensor_parallel
     embedding_parameters = hidden_size*local_vocab
     embedding_aligned = 64*ceil_div(hidden_size*local_vocab, 64)
     embedding_saved = 9*micro_batch_size*local_sequence*(1 if (tensor_parallel > 1) else 0)
     embedding_input = 8*micro_batch_size*local_sequence*(1 if (tensor_parallel == 1) else 0)
-    layer_input_saved = 2*micro_batch_size*hidden_size*local_sequence_sp*recompute_full
+    layer_input_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
     attention_norm_parameters = hidden_size
     attention_norm_aligned = 64*ceil_div(hidden_size, 64)
-    attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(1 - recompute_full)*(3*hidden_size + 2)
+    attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
     attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
     attention_aligned = 64*(qkv_bias*ceil_div(local_qkv_features, 64) + 2*qk_norm*ceil_div(head_dim, 64) + ceil_div(hidden_size*local_qkv_features, 64) + ceil_div(hidden_size*local_query_features, 64))
-    attention_saved = 2*(1 - recompute_full)*(micro_batch_size*head_dim*local_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+    attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
     ffn_norm_parameters = hidden_size
     ffn_norm_aligned = 64*ceil_div(hidden_size, 64)
-    ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(1 - recompute_full)*(3*hidden_size + 2)
+    ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
     swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
     swiglu_aligned = 64*(ceil_div(hidden_size*local_ffn, 64) + ceil_div(hidden_size*local_gate_up_features, 64))
-    swiglu_saved = 2*micro_batch_size*(1 - recompute_full)*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
+    swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
     tables_buffer = 4*local_sequence*(head_dim + 2*recompute_full)
     final_norm_parameters = hidden_size
     final_norm_aligned = 64*ceil_div(hidden_size, 64)
@@ -276,104 +380,201 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     loss_loss_backward = 10*micro_batch_size*local_sequence*local_vocab + 4
     layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
-    layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + layer_input_saved + swiglu_saved
-    stage_parameters = stage_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_aligned = stage_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_buffer_elements = stage_parameters + distributed_optimizer*(-stage_parameters + ceil_div(stage_aligned, lcm(data_parallel*context_parallel, 128))*lcm(data_parallel*context_parallel, 128))
+    layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
+    stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_buffer_elements = stage_parameters + distributed_optimizer*(-stage_parameters + ceil_div(stage_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
     stage_embedding_weight = 2*embedding_parameters*(1 if (pipeline_rank == 0) else 0)
-    stage_attention_norm_weight = 2*stage_layers*attention_norm_parameters
-    stage_attention_weight = 2*stage_layers*attention_parameters
-    stage_ffn_norm_weight = 2*stage_layers*ffn_norm_parameters
-    stage_swiglu_weight = 2*stage_layers*swiglu_parameters
+    stage_attention_norm_weight = 2*dense_layers*attention_norm_parameters
+    stage_attention_weight = 2*dense_layers*attention_parameters
+    stage_ffn_norm_weight = 2*dense_layers*ffn_norm_parameters
+    stage_swiglu_weight = 2*dense_layers*swiglu_parameters
     stage_final_norm_weight = 2*final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_head_weight = 2*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_padding_weight = 2*(stage_buffer_elements - stage_parameters)
     stage_weight = 2*stage_buffer_elements
     stage_embedding_gradient = 2*embedding_parameters*(1 if (pipeline_rank == 0) else 0)
-    stage_attention_norm_gradient = 2*stage_layers*attention_norm_parameters
-    stage_attention_gradient = 2*stage_layers*attention_parameters
-    stage_ffn_norm_gradient = 2*stage_layers*ffn_norm_parameters
-    stage_swiglu_gradient = 2*stage_layers*swiglu_parameters
+    stage_attention_norm_gradient = 2*dense_layers*attention_norm_parameters
+    stage_attention_gradient = 2*dense_layers*attention_parameters
+    stage_ffn_norm_gradient = 2*dense_layers*ffn_norm_parameters
+    stage_swiglu_gradient = 2*dense_layers*swiglu_parameters
     stage_final_norm_gradient = 2*final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_head_gradient = 2*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_padding_gradient = 2*(stage_buffer_elements - stage_parameters)
     stage_gradient = 2*stage_buffer_elements
-    stage_embedding_optimizer = 4*embedding_parameters*(1 if (pipeline_rank == 0) else 0)
-    stage_attention_norm_optimizer = 4*stage_layers*attention_norm_parameters
-    stage_attention_optimizer = 4*stage_layers*attention_parameters
-    stage_ffn_norm_optimizer = 4*stage_layers*ffn_norm_parameters
-    stage_swiglu_optimizer = 4*stage_layers*swiglu_parameters
-    stage_final_norm_optimizer = 4*final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_head_optimizer = 4*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_padding_optimizer = 4*(stage_buffer_elements - stage_parameters)
-    stage_optimizer = 4*stage_buffer_elements
-    stage_embedding_activation = embedding_saved*in_flight*(1 if (pipeline_rank == 0) else 0)
-    stage_layer_input_activation = stage_layers*layer_input_saved*in_flight
-    stage_attention_norm_activation = stage_layers*attention_norm_saved*in_flight
-    stage_attention_activation = stage_layers*attention_saved*in_flight
-    stage_ffn_norm_activation = stage_layers*ffn_norm_saved*in_flight
-    stage_swiglu_activation = stage_layers*in_flight*swiglu_saved
-    stage_final_norm_activation = final_norm_saved*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_head_activation = head_saved*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_loss_activation = loss_saved*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_embedding_input = embedding_input*in_flight*(1 if (pipeline_rank == 0) else 0)
+    stage_embedding_optimizer = 4*embedding_parameters*(1 if (pipeline_rank == 0) else 0)/optimizer_shards
+    stage_attention_norm_optimizer = 4*dense_layers*attention_norm_parameters/optimizer_shards
+    stage_attention_optimizer = 4*dense_layers*attention_parameters/optimizer_shards
+    stage_ffn_norm_optimizer = 4*dense_layers*ffn_norm_parameters/optimizer_shards
+    stage_swiglu_optimizer = 4*dense_layers*swiglu_parameters/optimizer_shards
+    stage_final_norm_optimizer = 4*final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
+    stage_head_optimizer = 4*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
+    stage_padding_optimizer = 4*(stage_buffer_elements - stage_parameters)/optimizer_shards
+    stage_optimizer = 4*stage_buffer_elements/optimizer_shards
+    stage_embedding_activation = embedding_saved*in_flight_first*(1 if (pipeline_rank == 0) else 0)
+    stage_layer_input_activation = held_layer_inputs*layer_input_saved
+    stage_attention_norm_activation = held_dense_layers*attention_norm_saved
+    stage_attention_activation = held_dense_layers*attention_saved
+    stage_ffn_norm_activation = held_dense_layers*ffn_norm_saved
+    stage_swiglu_activation = held_dense_layers*swiglu_saved
+    stage_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_head_activation = head_saved*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_loss_activation = loss_saved*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_embedding_input = embedding_input*in_flight_first*(1 if (pipeline_rank == 0) else 0)
     stage_tables_buffer = tables_buffer
+    stage_inner_activations = held_dense_layers*layer_saved + stage_embedding_activation + stage_layer_input_activation
+    stage_end_activations = stage_final_norm_activation + stage_head_activation + stage_loss_activation
+    stage_activation = stage_end_activations + stage_inner_activations
+    stage_input = stage_embedding_input
+    stage_buffer = stage_tables_buffer
     stage_loss_after_forward = loss_after_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_loss_forward = loss_loss_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_loss_backward = loss_loss_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_activation = stage_layers*layer_saved*in_flight + stage_embedding_activation + stage_final_norm_activation + stage_head_activation + stage_loss_activation
-    stage_input = stage_embedding_input
-    stage_buffer = stage_tables_buffer
+    stage_recomputed_layer_layer_backward = layer_saved*recompute_full
     stage_after_forward = stage_loss_after_forward
+    stage_after_forward_all = stage_activation + stage_after_forward
     stage_loss_forward = stage_loss_loss_forward
+    stage_loss_forward_all = stage_activation + stage_loss_forward
     stage_loss_backward = stage_loss_loss_backward
-    stage_transient = max(stage_after_forward, stage_loss_backward, stage_loss_forward)
-    stage_total = stage_activation + stage_buffer + stage_gradient + stage_input + stage_optimizer + stage_transient + stage_weight
+    stage_loss_backward_all = stage_activation + stage_loss_backward
+    stage_layer_backward = stage_recomputed_layer_layer_backward
+    stage_layer_backward_all = stage_inner_activations + stage_layer_backward
+    stage_moment = max(stage_after_forward_all, stage_layer_backward_all, stage_loss_backward_all, stage_loss_forward_all)
+    stage_static = stage_buffer + stage_gradient + stage_input + stage_optimizer + stage_weight
+    stage_total = stage_moment + stage_static
     first_in_flight = min(num_microbatches, pipeline_parallel)
-    first_parameters = stage_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
-    first_aligned = stage_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
-    first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(data_parallel*context_parallel, 128))*lcm(data_parallel*context_parallel, 128))
+    first_in_flight_first = min(num_microbatches, pipeline_parallel)
+    first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
+    first_held_layer_inputs = stage_layers*first_in_flight*recompute_full
+    first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
+    first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
+    first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
     first_weight = 2*first_buffer_elements
     first_gradient = 2*first_buffer_elements
-    first_optimizer = 4*first_buffer_elements
-    first_embedding_activation = embedding_saved*first_in_flight
-    first_final_norm_activation = final_norm_saved*(1 if (pipeline_parallel == 1) else 0)
-    first_head_activation = head_saved*(1 if (pipeline_parallel == 1) else 0)
-    first_loss_activation = loss_saved*(1 if (pipeline_parallel == 1) else 0)
-    first_embedding_input = embedding_input*first_in_flight
+    first_optimizer = 4*first_buffer_elements/optimizer_shards
+    first_embedding_activation = embedding_saved*first_in_flight_first
+    first_layer_input_activation = first_held_layer_inputs*layer_input_saved
+    first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+    first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+    first_loss_activation = loss_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+    first_embedding_input = embedding_input*first_in_flight_first
+    first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation
+    first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
+    first_activation = first_end_activations + first_inner_activations
+    first_input = first_embedding_input
     first_loss_after_forward = loss_after_forward*(1 if (pipeline_parallel == 1) else 0)
     first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
     first_loss_loss_backward = loss_loss_backward*(1 if (pipeline_parallel == 1) else 0)
-    first_activation = stage_layers*first_in_flight*layer_saved + first_embedding_activation + first_final_norm_activation + first_head_activation + first_loss_activation
-    first_input = first_embedding_input
     first_after_forward = first_loss_after_forward
+    first_after_forward_all = first_activation + first_after_forward
     first_loss_forward = first_loss_loss_forward
+    first_loss_forward_all = first_activation + first_loss_forward
     first_loss_backward = first_loss_loss_backward
-    first_transient = max(first_after_forward, first_loss_backward, first_loss_forward)
-    first_total = first_activation + first_gradient + first_input + first_optimizer + first_transient + first_weight + stage_buffer
+    first_loss_backward_all = first_activation + first_loss_backward
+    first_layer_backward_all = first_inner_activations + stage_layer_backward
+    first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_backward_all, first_loss_forward_all)
+    first_static = first_gradient + first_input + first_optimizer + first_weight + stage_buffer
+    first_total = first_moment + first_static
+    second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
+    second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
+    second_held_dense_layers = second_in_flight*(-stage_layers*recompute_full + stage_layers)
+    second_held_layer_inputs = stage_layers*recompute_full*second_in_flight
+    second_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_buffer_elements = second_parameters + distributed_optimizer*(-second_parameters + ceil_div(second_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    second_weight = 2*second_buffer_elements
+    second_gradient = 2*second_buffer_elements
+    second_optimizer = 4*second_buffer_elements/optimizer_shards
+    second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+    second_layer_input_activation = layer_input_saved*second_held_layer_inputs
+    second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_loss_activation = loss_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+    second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation
+    second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
+    second_activation = second_end_activations + second_inner_activations
+    second_input = second_embedding_input
+    second_loss_after_forward = loss_after_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_loss_loss_backward = loss_loss_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_after_forward = second_loss_after_forward
+    second_after_forward_all = second_activation + second_after_forward
+    second_loss_forward = second_loss_loss_forward
+    second_loss_forward_all = second_activation + second_loss_forward
+    second_loss_backward = second_loss_loss_backward
+    second_loss_backward_all = second_activation + second_loss_backward
+    second_layer_backward_all = second_inner_activations + stage_layer_backward
+    second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_backward_all, second_loss_forward_all)
+    second_static = second_gradient + second_input + second_optimizer + second_weight + stage_buffer
+    second_total = second_moment + second_static
+    penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
+    penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
+    penultimate_held_dense_layers = penultimate_in_flight*(-stage_layers*recompute_full + stage_layers)
+    penultimate_held_layer_inputs = stage_layers*penultimate_in_flight*recompute_full
+    penultimate_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + ceil_div(penultimate_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    penultimate_weight = 2*penultimate_buffer_elements
+    penultimate_gradient = 2*penultimate_buffer_elements
+    penultimate_optimizer = 4*penultimate_buffer_elements/optimizer_shards
+    penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+    penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
+    penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_loss_activation = loss_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+    penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation
+    penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
+    penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+    penultimate_input = penultimate_embedding_input
+    penultimate_loss_after_forward = loss_after_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_loss_loss_backward = loss_loss_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_after_forward = penultimate_loss_after_forward
+    penultimate_after_forward_all = penultimate_activation + penultimate_after_forward
+    penultimate_loss_forward = penultimate_loss_loss_forward
+    penultimate_loss_forward_all = penultimate_activation + penultimate_loss_forward
+    penultimate_loss_backward = penultimate_loss_loss_backward
+    penultimate_loss_backward_all = penultimate_activation + penultimate_loss_backward
+    penultimate_layer_backward_all = penultimate_inner_activations + stage_layer_backward
+    penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_backward_all, penultimate_loss_forward_all)
+    penultimate_static = penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight + stage_buffer
+    penultimate_total = penultimate_moment + penultimate_static
     last_in_flight = 1
-    last_parameters = stage_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
-    last_aligned = stage_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
-    last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(data_parallel*context_parallel, 128))*lcm(data_parallel*context_parallel, 128))
+    last_in_flight_first = 1
+    last_held_dense_layers = last_in_flight*(-stage_layers*recompute_full + stage_layers)
+    last_held_layer_inputs = stage_layers*last_in_flight*recompute_full
+    last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
+    last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
+    last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
     last_weight = 2*last_buffer_elements
     last_gradient = 2*last_buffer_elements
-    last_optimizer = 4*last_buffer_elements
-    last_embedding_activation = embedding_saved*last_in_flight*(1 if (pipeline_parallel == 1) else 0)
-    last_final_norm_activation = final_norm_saved
-    last_head_activation = head_saved
-    last_loss_activation = loss_saved
-    last_embedding_input = embedding_input*last_in_flight*(1 if (pipeline_parallel == 1) else 0)
+    last_optimizer = 4*last_buffer_elements/optimizer_shards
+    last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
+    last_layer_input_activation = last_held_layer_inputs*layer_input_saved
+    last_final_norm_activation = final_norm_saved*in_flight_last
+    last_head_activation = head_saved*in_flight_last
+    last_loss_activation = loss_saved*in_flight_last
+    last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
+    last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation
+    last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
+    last_activation = last_end_activations + last_inner_activations
+    last_input = last_embedding_input
     last_loss_after_forward = loss_after_forward
     last_loss_loss_forward = loss_loss_forward
     last_loss_loss_backward = loss_loss_backward
-    last_activation = stage_layers*last_in_flight*layer_saved + last_embedding_activation + last_final_norm_activation + last_head_activation + last_loss_activation
-    last_input = last_embedding_input
     last_after_forward = last_loss_after_forward
+    last_after_forward_all = last_activation + last_after_forward
     last_loss_forward = last_loss_loss_forward
+    last_loss_forward_all = last_activation + last_loss_forward
     last_loss_backward = last_loss_loss_backward
-    last_transient = max(last_after_forward, last_loss_backward, last_loss_forward)
-    last_total = last_activation + last_gradient + last_input + last_optimizer + last_transient + last_weight + stage_buffer
-    peak = max(first_total, last_total)
+    last_loss_backward_all = last_activation + last_loss_backward
+    last_layer_backward_all = last_inner_activations + stage_layer_backward
+    last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_backward_all, last_loss_forward_all)
+    last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
+    last_total = last_moment + last_static
+    peak = max(first_total, last_total, penultimate_total, second_total)
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -383,18 +584,21 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "num_microbatches": num_microbatches,
         "stage_layers": stage_layers,
         "in_flight": in_flight,
+        "in_flight_first": in_flight_first,
+        "in_flight_last": in_flight_last,
+        "dense_layers": dense_layers,
+        "held_dense_layers": held_dense_layers,
+        "held_layer_inputs": held_layer_inputs,
         "optimizer_shards": optimizer_shards,
+        "local.vocab": local_vocab,
         "local.sequence": local_sequence,
         "local.sequence_sp": local_sequence_sp,
-        "local.key_sequence": local_key_sequence,
+        "local.qkv_features": local_qkv_features,
         "local.heads": local_heads,
         "local.kv_heads": local_kv_heads,
-        "local.ffn": local_ffn,
-        "local.vocab": local_vocab,
         "local.query_features": local_query_features,
-        "local.kv_features": local_kv_features,
-        "local.qkv_features": local_qkv_features,
         "local.gate_up_features": local_gate_up_features,
+        "local.ffn": local_ffn,
         "embedding.parameters": embedding_parameters,
         "embedding.aligned": embedding_aligned,
         "embedding.saved": embedding_saved,
@@ -467,18 +671,30 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.loss.activation": stage_loss_activation,
         "stage.embedding.input": stage_embedding_input,
         "stage.tables.buffer": stage_tables_buffer,
-        "stage.loss.after_forward": stage_loss_after_forward,
-        "stage.loss.loss_forward": stage_loss_loss_forward,
-        "stage.loss.loss_backward": stage_loss_loss_backward,
+        "stage.inner_activations": stage_inner_activations,
+        "stage.end_activations": stage_end_activations,
         "stage.activation": stage_activation,
         "stage.input": stage_input,
         "stage.buffer": stage_buffer,
+        "stage.loss.after_forward": stage_loss_after_forward,
+        "stage.loss.loss_forward": stage_loss_loss_forward,
+        "stage.loss.loss_backward": stage_loss_loss_backward,
+        "stage.recomputed_layer.layer_backward": stage_recomputed_layer_layer_backward,
         "stage.after_forward": stage_after_forward,
+        "stage.after_forward.all": stage_after_forward_all,
         "stage.loss_forward": stage_loss_forward,
+        "stage.loss_forward.all": stage_loss_forward_all,
         "stage.loss_backward": stage_loss_backward,
-        "stage.transient": stage_transient,
+        "stage.loss_backward.all": stage_loss_backward_all,
+        "stage.layer_backward": stage_layer_backward,
+        "stage.layer_backward.all": stage_layer_backward_all,
+        "stage.moment": stage_moment,
+        "stage.static": stage_static,
         "stage.total": stage_total,
         "first.in_flight": first_in_flight,
+        "first.in_flight_first": first_in_flight_first,
+        "first.held_dense_layers": first_held_dense_layers,
+        "first.held_layer_inputs": first_held_layer_inputs,
         "first.parameters": first_parameters,
         "first.aligned": first_aligned,
         "first.buffer_elements": first_buffer_elements,
@@ -486,21 +702,98 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.gradient": first_gradient,
         "first.optimizer": first_optimizer,
         "first.embedding.activation": first_embedding_activation,
+        "first.layer_input.activation": first_layer_input_activation,
         "first.final_norm.activation": first_final_norm_activation,
         "first.head.activation": first_head_activation,
         "first.loss.activation": first_loss_activation,
         "first.embedding.input": first_embedding_input,
+        "first.inner_activations": first_inner_activations,
+        "first.end_activations": first_end_activations,
+        "first.activation": first_activation,
+        "first.input": first_input,
         "first.loss.after_forward": first_loss_after_forward,
         "first.loss.loss_forward": first_loss_loss_forward,
         "first.loss.loss_backward": first_loss_loss_backward,
-        "first.activation": first_activation,
-        "first.input": first_input,
         "first.after_forward": first_after_forward,
+        "first.after_forward.all": first_after_forward_all,
         "first.loss_forward": first_loss_forward,
+        "first.loss_forward.all": first_loss_forward_all,
         "first.loss_backward": first_loss_backward,
-        "first.transient": first_transient,
+        "first.loss_backward.all": first_loss_backward_all,
+        "first.layer_backward.all": first_layer_backward_all,
+        "first.moment": first_moment,
+        "first.static": first_static,
         "first.total": first_total,
+        "second.in_flight": second_in_flight,
+        "second.in_flight_first": second_in_flight_first,
+        "second.held_dense_layers": second_held_dense_layers,
+        "second.held_layer_inputs": second_held_layer_inputs,
+        "second.parameters": second_parameters,
+        "second.aligned": second_aligned,
+        "second.buffer_elements": second_buffer_elements,
+        "second.weight": second_weight,
+        "second.gradient": second_gradient,
+        "second.optimizer": second_optimizer,
+        "second.embedding.activation": second_embedding_activation,
+        "second.layer_input.activation": second_layer_input_activation,
+        "second.final_norm.activation": second_final_norm_activation,
+        "second.head.activation": second_head_activation,
+        "second.loss.activation": second_loss_activation,
+        "second.embedding.input": second_embedding_input,
+        "second.inner_activations": second_inner_activations,
+        "second.end_activations": second_end_activations,
+        "second.activation": second_activation,
+        "second.input": second_input,
+        "second.loss.after_forward": second_loss_after_forward,
+        "second.loss.loss_forward": second_loss_loss_forward,
+        "second.loss.loss_backward": second_loss_loss_backward,
+        "second.after_forward": second_after_forward,
+        "second.after_forward.all": second_after_forward_all,
+        "second.loss_forward": second_loss_forward,
+        "second.loss_forward.all": second_loss_forward_all,
+        "second.loss_backward": second_loss_backward,
+        "second.loss_backward.all": second_loss_backward_all,
+        "second.layer_backward.all": second_layer_backward_all,
+        "second.moment": second_moment,
+        "second.static": second_static,
+        "second.total": second_total,
+        "penultimate.in_flight": penultimate_in_flight,
+        "penultimate.in_flight_first": penultimate_in_flight_first,
+        "penultimate.held_dense_layers": penultimate_held_dense_layers,
+        "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
+        "penultimate.parameters": penultimate_parameters,
+        "penultimate.aligned": penultimate_aligned,
+        "penultimate.buffer_elements": penultimate_buffer_elements,
+        "penultimate.weight": penultimate_weight,
+        "penultimate.gradient": penultimate_gradient,
+        "penultimate.optimizer": penultimate_optimizer,
+        "penultimate.embedding.activation": penultimate_embedding_activation,
+        "penultimate.layer_input.activation": penultimate_layer_input_activation,
+        "penultimate.final_norm.activation": penultimate_final_norm_activation,
+        "penultimate.head.activation": penultimate_head_activation,
+        "penultimate.loss.activation": penultimate_loss_activation,
+        "penultimate.embedding.input": penultimate_embedding_input,
+        "penultimate.inner_activations": penultimate_inner_activations,
+        "penultimate.end_activations": penultimate_end_activations,
+        "penultimate.activation": penultimate_activation,
+        "penultimate.input": penultimate_input,
+        "penultimate.loss.after_forward": penultimate_loss_after_forward,
+        "penultimate.loss.loss_forward": penultimate_loss_loss_forward,
+        "penultimate.loss.loss_backward": penultimate_loss_loss_backward,
+        "penultimate.after_forward": penultimate_after_forward,
+        "penultimate.after_forward.all": penultimate_after_forward_all,
+        "penultimate.loss_forward": penultimate_loss_forward,
+        "penultimate.loss_forward.all": penultimate_loss_forward_all,
+        "penultimate.loss_backward": penultimate_loss_backward,
+        "penultimate.loss_backward.all": penultimate_loss_backward_all,
+        "penultimate.layer_backward.all": penultimate_layer_backward_all,
+        "penultimate.moment": penultimate_moment,
+        "penultimate.static": penultimate_static,
+        "penultimate.total": penultimate_total,
         "last.in_flight": last_in_flight,
+        "last.in_flight_first": last_in_flight_first,
+        "last.held_dense_layers": last_held_dense_layers,
+        "last.held_layer_inputs": last_held_layer_inputs,
         "last.parameters": last_parameters,
         "last.aligned": last_aligned,
         "last.buffer_elements": last_buffer_elements,
@@ -508,27 +801,34 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.gradient": last_gradient,
         "last.optimizer": last_optimizer,
         "last.embedding.activation": last_embedding_activation,
+        "last.layer_input.activation": last_layer_input_activation,
         "last.final_norm.activation": last_final_norm_activation,
         "last.head.activation": last_head_activation,
         "last.loss.activation": last_loss_activation,
         "last.embedding.input": last_embedding_input,
+        "last.inner_activations": last_inner_activations,
+        "last.end_activations": last_end_activations,
+        "last.activation": last_activation,
+        "last.input": last_input,
         "last.loss.after_forward": last_loss_after_forward,
         "last.loss.loss_forward": last_loss_loss_forward,
         "last.loss.loss_backward": last_loss_loss_backward,
-        "last.activation": last_activation,
-        "last.input": last_input,
         "last.after_forward": last_after_forward,
+        "last.after_forward.all": last_after_forward_all,
         "last.loss_forward": last_loss_forward,
+        "last.loss_forward.all": last_loss_forward_all,
         "last.loss_backward": last_loss_backward,
-        "last.transient": last_transient,
+        "last.loss_backward.all": last_loss_backward_all,
+        "last.layer_backward.all": last_layer_backward_all,
+        "last.moment": last_moment,
+        "last.static": last_static,
         "last.total": last_total,
         "peak": peak,
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus):
     """For every rule, whether the configuration keeps it."""
-    kv_size = head_dim*num_kv_heads
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1
     return (
         (tensor_parallel == 1),
@@ -537,18 +837,12 @@ def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidd
         (sequence_parallel == 0),
         (recompute_core_attention == 0),
         (recompute_mlp == 0),
-        (gradient_bytes == 2),
         (distributed_optimizer == 0),
+        (sharded_gradients == 0),
+        (sharded_weights == 0),
+        (gradient_bytes == 2),
         (num_gpus == data_parallel*context_parallel*pipeline_parallel*tensor_parallel),
-        (tensor_parallel <= node_size),
-        (num_attention_heads % tensor_parallel == 0),
-        (tensor_parallel % num_kv_heads == 0) or (num_kv_heads % tensor_parallel == 0),
-        (kv_size % tensor_parallel == 0),
-        (ffn_hidden_size % tensor_parallel == 0),
-        (num_layers % pipeline_parallel == 0),
         (seq_length % (context_parallel*sequence_shards) == 0),
-        (seq_length % (2*context_parallel) == 0) or (context_parallel < 2),
         (global_batch_size % (data_parallel*micro_batch_size) == 0),
-        (recompute_core_attention == 0) and (recompute_mlp == 0) or (recompute_full == 0),
-        (gradient_bytes == 2) or (gradient_bytes == 4),
+        ((data_parallel*context_parallel) % data_parallel_replicas == 0),
     )

@@ -28,8 +28,10 @@ SCALARS = (
     "vocab_multiple",
     "gradient_bytes",
     "distributed_optimizer",
+    "sharded_gradients",
+    "sharded_weights",
+    "data_parallel_replicas",
     "num_gpus",
-    "node_size",
     "gpu_memory",
 )
 COLUMNS = (
@@ -48,6 +50,11 @@ COLUMNS = (
 @njit(inline="always", error_model="numpy")
 def ceil_div(numerator, denominator):
     return math.ceil(numerator / denominator)
+
+
+@njit(inline="always", error_model="numpy")
+def floor_div(numerator, denominator):
+    return math.floor(numerator / denominator)
 
 
 @njit(inline="always", error_model="numpy")
@@ -83,8 +90,10 @@ def evaluate(
     vocab_multiple,
     gradient_bytes,
     distributed_optimizer,
+    sharded_gradients,
+    sharded_weights,
+    data_parallel_replicas,
     num_gpus,
-    node_size,
     gpu_memory,
     tensor_parallel_column,
     context_parallel_column,
@@ -116,23 +125,16 @@ def evaluate(
         recompute_full = recompute_full_column[row]
         recompute_core_attention = recompute_core_attention_column[row]
         recompute_mlp = recompute_mlp_column[row]
-        kv_size = head_dim*num_kv_heads
         sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1
         broken = 0
-        broken = broken if ((gradient_bytes == 2) | (gradient_bytes == 4)) else 20
-        broken = broken if (((recompute_core_attention == 0) & (recompute_mlp == 0)) | (recompute_full == 0)) else 19
-        broken = broken if divides(data_parallel*micro_batch_size, global_batch_size) else 18
-        broken = broken if (divides(2*context_parallel, seq_length) | (context_parallel < 2)) else 17
-        broken = broken if divides(context_parallel*sequence_shards, seq_length) else 16
-        broken = broken if divides(pipeline_parallel, num_layers) else 15
-        broken = broken if divides(tensor_parallel, ffn_hidden_size) else 14
-        broken = broken if divides(tensor_parallel, kv_size) else 13
-        broken = broken if (divides(num_kv_heads, tensor_parallel) | divides(tensor_parallel, num_kv_heads)) else 12
-        broken = broken if divides(tensor_parallel, num_attention_heads) else 11
-        broken = broken if (tensor_parallel <= node_size) else 10
-        broken = broken if (num_gpus == data_parallel*context_parallel*pipeline_parallel*tensor_parallel) else 9
-        broken = broken if (distributed_optimizer == 0) else 8
-        broken = broken if (gradient_bytes == 2) else 7
+        broken = broken if divides(data_parallel_replicas, data_parallel*context_parallel) else 14
+        broken = broken if divides(data_parallel*micro_batch_size, global_batch_size) else 13
+        broken = broken if divides(context_parallel*sequence_shards, seq_length) else 12
+        broken = broken if (num_gpus == data_parallel*context_parallel*pipeline_parallel*tensor_parallel) else 11
+        broken = broken if (gradient_bytes == 2) else 10
+        broken = broken if (sharded_weights == 0) else 9
+        broken = broken if (sharded_gradients == 0) else 8
+        broken = broken if (distributed_optimizer == 0) else 7
         broken = broken if (recompute_mlp == 0) else 6
         broken = broken if (recompute_core_attention == 0) else 5
         broken = broken if (sequence_parallel == 0) else 4
@@ -141,35 +143,39 @@ def evaluate(
         broken = broken if (tensor_parallel == 1) else 1
         rule[row] = broken
         query_size = num_attention_heads*head_dim
+        kv_size = head_dim*num_kv_heads
         padded_vocab_size = vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel)
         num_microbatches = global_batch_size/(data_parallel*micro_batch_size)
         stage_layers = num_layers/pipeline_parallel
+        in_flight_last = 1
+        dense_layers = stage_layers
+        optimizer_shards = distributed_optimizer*(data_parallel*context_parallel/data_parallel_replicas - 1) + 1
+        local_vocab = padded_vocab_size/tensor_parallel
         local_sequence = seq_length/context_parallel
         local_sequence_sp = seq_length/(context_parallel*sequence_shards)
+        local_qkv_features = (query_size + 2*kv_size)/tensor_parallel
         local_heads = num_attention_heads/tensor_parallel
         local_kv_heads = max(1, num_kv_heads/tensor_parallel)
-        local_ffn = ffn_hidden_size/tensor_parallel
-        local_vocab = padded_vocab_size/tensor_parallel
         local_query_features = query_size/tensor_parallel
-        local_qkv_features = (query_size + 2*kv_size)/tensor_parallel
         local_gate_up_features = 2*ffn_hidden_size/tensor_parallel
+        local_ffn = ffn_hidden_size/tensor_parallel
         embedding_parameters = hidden_size*local_vocab
         embedding_aligned = 64*ceil_div(hidden_size*local_vocab, 64)
         embedding_saved = 9*micro_batch_size*local_sequence*(1 if (tensor_parallel > 1) else 0)
         embedding_input = 8*micro_batch_size*local_sequence*(1 if (tensor_parallel == 1) else 0)
-        layer_input_saved = 2*micro_batch_size*hidden_size*local_sequence_sp*recompute_full
+        layer_input_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
         attention_norm_parameters = hidden_size
         attention_norm_aligned = 64*ceil_div(hidden_size, 64)
-        attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(1 - recompute_full)*(3*hidden_size + 2)
+        attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
         attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
         attention_aligned = 64*(qkv_bias*ceil_div(local_qkv_features, 64) + 2*qk_norm*ceil_div(head_dim, 64) + ceil_div(hidden_size*local_qkv_features, 64) + ceil_div(hidden_size*local_query_features, 64))
-        attention_saved = 2*(1 - recompute_full)*(micro_batch_size*head_dim*local_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+        attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
         ffn_norm_parameters = hidden_size
         ffn_norm_aligned = 64*ceil_div(hidden_size, 64)
-        ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(1 - recompute_full)*(3*hidden_size + 2)
+        ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
         swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
         swiglu_aligned = 64*(ceil_div(hidden_size*local_ffn, 64) + ceil_div(hidden_size*local_gate_up_features, 64))
-        swiglu_saved = 2*micro_batch_size*(1 - recompute_full)*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
+        swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
         tables_buffer = 4*local_sequence*(head_dim + 2*recompute_full)
         final_norm_parameters = hidden_size
         final_norm_aligned = 64*ceil_div(hidden_size, 64)
@@ -183,54 +189,144 @@ def evaluate(
         loss_loss_backward = 10*micro_batch_size*local_sequence*local_vocab + 4
         layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
         layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
-        layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + layer_input_saved + swiglu_saved
+        layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
         stage_tables_buffer = tables_buffer
         stage_buffer = stage_tables_buffer
+        stage_recomputed_layer_layer_backward = layer_saved*recompute_full
+        stage_layer_backward = stage_recomputed_layer_layer_backward
         first_in_flight = min(num_microbatches, pipeline_parallel)
-        first_parameters = stage_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
-        first_aligned = stage_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
-        first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(data_parallel*context_parallel, 128))*lcm(data_parallel*context_parallel, 128))
+        first_in_flight_first = min(num_microbatches, pipeline_parallel)
+        first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
+        first_held_layer_inputs = stage_layers*first_in_flight*recompute_full
+        first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
+        first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
+        first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         first_weight = 2*first_buffer_elements
         first_gradient = 2*first_buffer_elements
-        first_optimizer = 4*first_buffer_elements
-        first_embedding_activation = embedding_saved*first_in_flight
-        first_final_norm_activation = final_norm_saved*(1 if (pipeline_parallel == 1) else 0)
-        first_head_activation = head_saved*(1 if (pipeline_parallel == 1) else 0)
-        first_loss_activation = loss_saved*(1 if (pipeline_parallel == 1) else 0)
-        first_embedding_input = embedding_input*first_in_flight
+        first_optimizer = 4*first_buffer_elements/optimizer_shards
+        first_embedding_activation = embedding_saved*first_in_flight_first
+        first_layer_input_activation = first_held_layer_inputs*layer_input_saved
+        first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+        first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+        first_loss_activation = loss_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+        first_embedding_input = embedding_input*first_in_flight_first
+        first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation
+        first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
+        first_activation = first_end_activations + first_inner_activations
+        first_input = first_embedding_input
         first_loss_after_forward = loss_after_forward*(1 if (pipeline_parallel == 1) else 0)
         first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
         first_loss_loss_backward = loss_loss_backward*(1 if (pipeline_parallel == 1) else 0)
-        first_activation = stage_layers*first_in_flight*layer_saved + first_embedding_activation + first_final_norm_activation + first_head_activation + first_loss_activation
-        first_input = first_embedding_input
         first_after_forward = first_loss_after_forward
+        first_after_forward_all = first_activation + first_after_forward
         first_loss_forward = first_loss_loss_forward
+        first_loss_forward_all = first_activation + first_loss_forward
         first_loss_backward = first_loss_loss_backward
-        first_transient = max(first_after_forward, first_loss_backward, first_loss_forward)
-        first_total = first_activation + first_gradient + first_input + first_optimizer + first_transient + first_weight + stage_buffer
+        first_loss_backward_all = first_activation + first_loss_backward
+        first_layer_backward_all = first_inner_activations + stage_layer_backward
+        first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_backward_all, first_loss_forward_all)
+        first_static = first_gradient + first_input + first_optimizer + first_weight + stage_buffer
+        first_total = first_moment + first_static
+        second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
+        second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
+        second_held_dense_layers = second_in_flight*(-stage_layers*recompute_full + stage_layers)
+        second_held_layer_inputs = stage_layers*recompute_full*second_in_flight
+        second_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_buffer_elements = second_parameters + distributed_optimizer*(-second_parameters + ceil_div(second_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+        second_weight = 2*second_buffer_elements
+        second_gradient = 2*second_buffer_elements
+        second_optimizer = 4*second_buffer_elements/optimizer_shards
+        second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+        second_layer_input_activation = layer_input_saved*second_held_layer_inputs
+        second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_loss_activation = loss_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+        second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation
+        second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
+        second_activation = second_end_activations + second_inner_activations
+        second_input = second_embedding_input
+        second_loss_after_forward = loss_after_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_loss_loss_backward = loss_loss_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_after_forward = second_loss_after_forward
+        second_after_forward_all = second_activation + second_after_forward
+        second_loss_forward = second_loss_loss_forward
+        second_loss_forward_all = second_activation + second_loss_forward
+        second_loss_backward = second_loss_loss_backward
+        second_loss_backward_all = second_activation + second_loss_backward
+        second_layer_backward_all = second_inner_activations + stage_layer_backward
+        second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_backward_all, second_loss_forward_all)
+        second_static = second_gradient + second_input + second_optimizer + second_weight + stage_buffer
+        second_total = second_moment + second_static
+        penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
+        penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
+        penultimate_held_dense_layers = penultimate_in_flight*(-stage_layers*recompute_full + stage_layers)
+        penultimate_held_layer_inputs = stage_layers*penultimate_in_flight*recompute_full
+        penultimate_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + ceil_div(penultimate_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+        penultimate_weight = 2*penultimate_buffer_elements
+        penultimate_gradient = 2*penultimate_buffer_elements
+        penultimate_optimizer = 4*penultimate_buffer_elements/optimizer_shards
+        penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+        penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
+        penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_loss_activation = loss_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+        penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation
+        penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
+        penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+        penultimate_input = penultimate_embedding_input
+        penultimate_loss_after_forward = loss_after_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_loss_loss_backward = loss_loss_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_after_forward = penultimate_loss_after_forward
+        penultimate_after_forward_all = penultimate_activation + penultimate_after_forward
+        penultimate_loss_forward = penultimate_loss_loss_forward
+        penultimate_loss_forward_all = penultimate_activation + penultimate_loss_forward
+        penultimate_loss_backward = penultimate_loss_loss_backward
+        penultimate_loss_backward_all = penultimate_activation + penultimate_loss_backward
+        penultimate_layer_backward_all = penultimate_inner_activations + stage_layer_backward
+        penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_backward_all, penultimate_loss_forward_all)
+        penultimate_static = penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight + stage_buffer
+        penultimate_total = penultimate_moment + penultimate_static
         last_in_flight = 1
-        last_parameters = stage_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
-        last_aligned = stage_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
-        last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(data_parallel*context_parallel, 128))*lcm(data_parallel*context_parallel, 128))
+        last_in_flight_first = 1
+        last_held_dense_layers = last_in_flight*(-stage_layers*recompute_full + stage_layers)
+        last_held_layer_inputs = stage_layers*last_in_flight*recompute_full
+        last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
+        last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
+        last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         last_weight = 2*last_buffer_elements
         last_gradient = 2*last_buffer_elements
-        last_optimizer = 4*last_buffer_elements
-        last_embedding_activation = embedding_saved*last_in_flight*(1 if (pipeline_parallel == 1) else 0)
-        last_final_norm_activation = final_norm_saved
-        last_head_activation = head_saved
-        last_loss_activation = loss_saved
-        last_embedding_input = embedding_input*last_in_flight*(1 if (pipeline_parallel == 1) else 0)
+        last_optimizer = 4*last_buffer_elements/optimizer_shards
+        last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
+        last_layer_input_activation = last_held_layer_inputs*layer_input_saved
+        last_final_norm_activation = final_norm_saved*in_flight_last
+        last_head_activation = head_saved*in_flight_last
+        last_loss_activation = loss_saved*in_flight_last
+        last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
+        last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation
+        last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
+        last_activation = last_end_activations + last_inner_activations
+        last_input = last_embedding_input
         last_loss_after_forward = loss_after_forward
         last_loss_loss_forward = loss_loss_forward
         last_loss_loss_backward = loss_loss_backward
-        last_activation = stage_layers*last_in_flight*layer_saved + last_embedding_activation + last_final_norm_activation + last_head_activation + last_loss_activation
-        last_input = last_embedding_input
         last_after_forward = last_loss_after_forward
+        last_after_forward_all = last_activation + last_after_forward
         last_loss_forward = last_loss_loss_forward
+        last_loss_forward_all = last_activation + last_loss_forward
         last_loss_backward = last_loss_loss_backward
-        last_transient = max(last_after_forward, last_loss_backward, last_loss_forward)
-        last_total = last_activation + last_gradient + last_input + last_optimizer + last_transient + last_weight + stage_buffer
-        peak = max(first_total, last_total)
+        last_loss_backward_all = last_activation + last_loss_backward
+        last_layer_backward_all = last_inner_activations + stage_layer_backward
+        last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_backward_all, last_loss_forward_all)
+        last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
+        last_total = last_moment + last_static
+        peak = max(first_total, last_total, penultimate_total, second_total)
         first_total_out[row] = first_total if broken == 0 else 0.0
         last_total_out[row] = last_total if broken == 0 else 0.0
         peak_out[row] = peak if broken == 0 else 0.0

@@ -53,6 +53,59 @@ AXES: tuple[Axis, ...] = (
         "bf16": "weights, gradients and AdamW moments in bf16",
         "autocast": "fp32 weights, gradients and moments; bf16 copies of the linear weights while in use",
     }),
+    Axis("optimizer", "states that the optimizer keeps for each parameter", {
+        "adamw": "two moments",
+    }),
+    Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
+        "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
+        "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
+    }),
+    Axis("schedule", "order of forward and backward passes in the pipeline", {
+        "1f1b": "one forward, one backward, a stage is one chunk of layers",
+        "interleaved": "1F1B with several chunks of layers per rank",
+        "gpipe": "all forward passes, then all backward passes",
+        "zero_bubble": "interleaved, with weight gradients computed later",
+        "zbv": "zero bubble with two chunks in a V: first and last stage on rank 0",
+        "dualpipev": "DualPipe in a V: first and last stage on rank 0",
+    }),
+    Axis("stages", "layers of the pipeline stages", {
+        "even": "every stage has as many",
+        "uneven": "first and last stage may have other numbers, embedding and loss may count as layers",
+        "listed": "an explicit list of layers for every stage and chunk",
+    }),
+    Axis("recompute_method", "which layers full recompute recomputes, and in what groups", {
+        "each": "every layer from its own input",
+        "uniform": "every layer, in groups of n that keep one input",
+        "block": "the first n layers of every chunk, each from its own input",
+        "every": "every n-th layer of the stage, from its own input (torchtitan)",
+    }),
+    Axis("normalisation", "normalisation of the residual stream", {
+        "rms": "RMSNorm: a scale",
+        "layer": "LayerNorm: scale and bias",
+    }),
+    Axis("mlp", "feed-forward block of dense layers", {
+        "swiglu": "gate, up and down projection with SiLU",
+        "gelu": "up and down projection with GELU",
+    }),
+    Axis("heads", "kind of attention heads", {
+        "grouped": "grouped queries (GQA), of which multi-head and multi-query attention are cases",
+        "latent": "multi-head latent attention (MLA) over compressed keys and values",
+    }),
+    Axis("layers", "kinds of layers", {
+        "dense": "every layer has a dense MLP",
+        "experts": "some or all layers have routed experts",
+    }),
+    Axis("positions", "how positions enter", {
+        "rotary": "rotary embedding of queries and keys",
+        "learned": "a learned table added to the embedding",
+    }),
+    Axis("peak", "what lives besides saved tensors at the moments of a step", {
+        "saved": "nothing but what the loss itself makes",
+        "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
+    }),
 )
+
+#: Axes that the model decides, not the framework.
+ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "positions")
 
 BY_NAME: dict[str, Axis] = {axis.name: axis for axis in AXES}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from .ledger import Dimension
 from .parameters import symbols
 
-s, b, h, a, k, d, f, v, A, K = symbols("s b h a k d f v A K")
+s, b, h, a, k, d, f, v, A, K, E = symbols("s b h a k d f v A K E")
 
 SEQUENCE = Dimension("sequence", s, "tokens, where tensor-parallel ranks see all of them")
 SEQUENCE_SP = Dimension(
@@ -28,8 +28,9 @@ QUERY_FEATURES = Dimension("query_features", A, "rows of the query projection, c
 KV_FEATURES = Dimension("kv_features", K, "rows of the key or value projection")
 QKV_FEATURES = Dimension("qkv_features", A + 2 * K, "rows of the fused QKV projection")
 GATE_UP_FEATURES = Dimension("gate_up_features", 2 * f, "rows of the fused gate and up projection")
+EXPERTS = Dimension("experts", E, "routed experts")
 
 DIMENSIONS: tuple[Dimension, ...] = (
     SEQUENCE, SEQUENCE_SP, KEY_SEQUENCE, SHIFTED_SEQUENCE, BATCH, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN,
-    VOCAB, QUERY_FEATURES, KV_FEATURES, QKV_FEATURES, GATE_UP_FEATURES,
+    VOCAB, QUERY_FEATURES, KV_FEATURES, QKV_FEATURES, GATE_UP_FEATURES, EXPERTS,
 )

@@ -39,6 +39,27 @@ class CeilDiv(Function):  # type: ignore[misc]
         return True if numerator.is_nonnegative and denominator.is_positive else None
 
 
+class FloorDiv(Function):  # type: ignore[misc]
+    """The largest integer that is not above ``numerator / denominator``."""
+
+    nargs = (2,)
+    is_integer = True
+
+    @classmethod
+    def eval(cls, numerator: Expr, denominator: Expr) -> Expr | None:
+        """Evaluate on numbers; a division by 1 of an integer is the integer."""
+        if denominator == 1 and numerator.is_integer:
+            return numerator
+        if numerator.is_Rational and denominator.is_Rational:
+            quotient = Rational(numerator) / Rational(denominator)
+            return Integer(quotient.p // quotient.q)
+        return None
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        numerator, denominator = self.args
+        return True if numerator.is_nonnegative and denominator.is_positive else None
+
+
 class LeastCommonMultiple(Function):  # type: ignore[misc]
     """The least common multiple of two positive integers."""
 

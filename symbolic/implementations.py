@@ -13,7 +13,8 @@ class Implementation:
     """A named set of choices, one for every axis.
 
     ``fixed`` gives letters that have only one legal value here; ``defaults`` gives the values of
-    training parameters that a user of the framework gets without asking.
+    training parameters that a user of the framework gets without asking. ``allowed`` lists, for axes where the
+    framework does not have every option, those that it has; ``sources`` says where that is written.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Implementation:
     choices: Mapping[str, str]
     fixed: Mapping[str, int] = field(default_factory=dict)
     defaults: Mapping[str, int] = field(default_factory=dict)
+    allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse a missing axis and an unknown option."""
@@ -30,9 +32,15 @@ class Implementation:
                 raise ValueError(
                     f"{self.name}: {axis.name} = {self.choices.get(axis.name)!r}; must be one of {list(axis.options)}"
                 )
+            if self.choices[axis.name] not in self.options(axis.name):
+                raise ValueError(f"{self.title} has no {axis.name} = {self.choices[axis.name]}")
         unknown = set(self.choices) - set(BY_NAME)
         if unknown:
             raise ValueError(f"{self.name}: unknown choices {sorted(unknown)}")
+
+    def options(self, axis: str) -> tuple[str, ...]:
+        """The options of an axis that the framework has."""
+        return self.allowed.get(axis, tuple(BY_NAME[axis].options))
 
     def with_choices(self, **choices: str) -> Implementation:
         """The same implementation with some choices made differently, and a name that says so.
@@ -46,22 +54,32 @@ class Implementation:
         return replace(self, name=name, choices={**self.choices, **choices})
 
 
+#: Choices of a plain Llama on an even pipeline; what is left open is the framework's.
+LLAMA: dict[str, str] = {
+    "optimizer": "adamw", "schedule": "1f1b", "stages": "even", "recompute_method": "each",
+    "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
+}
+
 MEGATRON = Implementation(
     "megatron", "megatron-core 0.16.1", "Megatron-Core with fused kernels",
     {
-        "norm": "fused", "swiglu": "fused", "attention": "flash", "value": "copy", "rope": "fused",
-        "loss": "vocab_parallel", "precision": "mixed",
+        **LLAMA, "norm": "fused", "swiglu": "fused", "attention": "flash", "value": "copy", "rope": "fused",
+        "loss": "vocab_parallel", "precision": "mixed", "data_parallel": "ddp", "peak": "saved",
     },
+    fixed={"zero2": 0, "zero3": 0},
     defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1},
+    allowed={"schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block")},
 )
 HUGGINGFACE = Implementation(
     "huggingface", "transformers 5, PyTorch 2.13", "Hugging Face Transformers, eager kernels and sdpa",
     {
-        "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
-        "loss": "huggingface", "precision": "bf16",
+        **LLAMA, "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
+        "loss": "huggingface", "precision": "bf16", "data_parallel": "ddp", "peak": "saved",
     },
-    fixed={"t": 1, "c": 1, "p": 1, "sp": 0, "rcore": 0, "rmlp": 0},
+    fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
+           "zero1": 0, "zero2": 0, "zero3": 0},
     defaults={"g": 1},
+    allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",)},
 )
 
 IMPLEMENTATIONS: dict[str, Implementation] = {item.name: item for item in (MEGATRON, HUGGINGFACE)}

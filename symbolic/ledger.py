@@ -43,16 +43,42 @@ class Place(Enum):
     """Which pipeline ranks hold a component, and how often."""
 
     LAYER = "every layer"
+    DENSE = "every layer with a dense MLP"
+    EXPERTS = "every layer with experts"
     STAGE = "every stage once"
     FIRST = "first stage"
     LAST = "last stage"
+    MTP = "every layer of multi-token prediction, on the last stage"
+
+
+#: Places inside of a transformer layer; their rows are dropped where the layer is recomputed.
+IN_LAYER = (Place.LAYER, Place.DENSE, Place.EXPERTS)
+
+
+class Held(Enum):
+    """Which saved activations exist at a moment of a step."""
+
+    ALL = "those of the layers in flight and of head and loss"
+    LAYERS = "those of the layers in flight"
+    NOTHING = "none"
+
+
+@dataclass(frozen=True)
+class Site:
+    """One moment of a step at which a rank may peak: what it is, and which activations exist then."""
+
+    meaning: str
+    held: Held
 
 
 #: The moments of a step at which a rank may peak. A peak has one of them, never their sum.
-SITES: Mapping[str, str] = {
-    "after_forward": "the forward pass of the last stage has returned",
-    "loss_forward": "inside the forward pass of the loss",
-    "loss_backward": "inside the backward pass of the loss",
+SITES: Mapping[str, Site] = {
+    "after_forward": Site("the forward pass of the last stage has returned", Held.ALL),
+    "loss_forward": Site("inside the forward pass of the loss", Held.ALL),
+    "loss_backward": Site("inside the backward pass of the loss", Held.ALL),
+    "head_backward": Site("inside the backward pass of the LM head", Held.ALL),
+    "layer_backward": Site("inside the backward pass of a layer", Held.LAYERS),
+    "optimizer_step": Site("inside the optimizer step", Held.NOTHING),
 }
 
 
@@ -110,7 +136,8 @@ class Tensor:
 class Component:
     """A part of the model: its place on the pipeline and the tensors it keeps.
 
-    ``order`` sorts the components as a token meets them.
+    ``order`` sorts the components as a token meets them. ``options`` restricts the component to
+    implementations that chose one of the given variants, as ``Tensor.options`` does a row.
     """
 
     name: str
@@ -119,6 +146,11 @@ class Component:
     place: Place
     tensors: tuple[Tensor, ...]
     note: str = ""
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def chosen(self, choices: Mapping[str, str]) -> bool:
+        """True if an implementation with these choices has the component."""
+        return all(choices[axis] in allowed for axis, allowed in self.options.items())
 
 
 def weight(

@@ -22,7 +22,7 @@ class Kind(Enum):
 class Parameter:
     """One symbol.
 
-    The SymPy assumptions follow from ``minimum``; nobody types them. A symbol whose legal values
+    ``default`` is the value of a parameter that few people set. The SymPy assumptions follow from ``minimum``; nobody types them. A symbol whose legal values
     include 0 is nonnegative and never positive, because SymPy would drop branches that compare a
     positive symbol with 0.
     """
@@ -35,6 +35,7 @@ class Parameter:
     kind: Kind
     maximum: int | None = None
     latex: str = ""
+    default: int | None = None
 
     @property
     def symbol(self) -> Symbol:
@@ -52,8 +53,10 @@ class Parameter:
         return (self.minimum, self.maximum) == (0, 1)
 
 
-def _switch(letter: str, name: str, meaning: str, kind: Kind, latex: str) -> Parameter:
-    return Parameter(letter, name, "0 or 1", 0, meaning, kind, maximum=1, latex=latex)
+def _switch(
+    letter: str, name: str, meaning: str, kind: Kind, latex: str, default: int | None = None
+) -> Parameter:
+    return Parameter(letter, name, "0 or 1", 0, meaning, kind, maximum=1, latex=latex, default=default)
 
 
 PARAMETERS: tuple[Parameter, ...] = (
@@ -67,6 +70,30 @@ PARAMETERS: tuple[Parameter, ...] = (
     _switch("tied", "tied_embeddings", "the LM head is the embedding matrix", Kind.MODEL, r"\theta"),
     _switch("bias", "qkv_bias", "the QKV projection has a bias (Qwen2)", Kind.MODEL, r"\beta"),
     _switch("qkn", "qk_norm", "queries and keys are normalised per head (Qwen3)", Kind.MODEL, r"\nu"),
+    _switch("lbias", "linear_bias", "all projections have a bias (GPT)", Kind.MODEL, r"\lambda",
+            default=0),
+    Parameter("pos", "learned_positions", "positions", 0, "rows of a learned position table; 0 without one",
+              Kind.MODEL, latex=r"\pi", default=0),
+    Parameter("E", "num_experts", "experts", 0, "routed experts of an expert layer; 0 in a dense model", Kind.MODEL,
+              default=0),
+    Parameter("q", "moe_topk", "experts", 0, "experts that each token is sent to", Kind.MODEL, default=0),
+    Parameter("fe", "moe_ffn_hidden_size", "elements", 0, "inner width of one routed expert", Kind.MODEL,
+              latex="f_{e}", default=0),
+    Parameter("fs", "shared_expert_ffn_hidden_size", "elements", 0,
+              "inner width of all shared experts together; 0 without them", Kind.MODEL, latex="f_{s}", default=0),
+    Parameter("ld", "first_dense_layers", "layers", 0, "layers before the first that may have experts", Kind.MODEL,
+              latex="L_{d}", default=0),
+    Parameter("step", "moe_layer_step", "layers", 1, "every such layer has experts, the last of each step",
+              Kind.MODEL, latex=r"\ell", default=1),
+    Parameter("lq", "q_lora_rank", "elements", 0, "width of compressed queries (MLA); 0 if not compressed",
+              Kind.MODEL, latex="r_{q}", default=0),
+    Parameter("lk", "kv_lora_rank", "elements", 0, "width of compressed keys and values (MLA)", Kind.MODEL,
+              latex="r_{k}", default=0),
+    Parameter("dr", "qk_rope_head_dim", "elements", 0, "part of d that carries the rotary embedding (MLA)",
+              Kind.MODEL, latex="d_{r}", default=0),
+    Parameter("dv", "v_head_dim", "elements", 0, "width of one value head (MLA)", Kind.MODEL, latex="d_{v}", default=0),
+    Parameter("mtp", "num_mtp_layers", "layers", 0, "layers that predict further tokens (MTP)", Kind.MODEL,
+              latex="L_{m}", default=0),
     Parameter("s", "seq_length", "tokens", 1, "tokens of one sequence", Kind.TRAINING),
     Parameter("B", "global_batch_size", "sequences", 1, "sequences of one optimizer step", Kind.TRAINING),
     Parameter(
@@ -76,19 +103,49 @@ PARAMETERS: tuple[Parameter, ...] = (
         "w", "gradient_bytes", "bytes", 2, "bytes of one gradient element: 4 (fp32) or 2 (bf16)",
         Kind.TRAINING, maximum=4, latex=r"\gamma",
     ),
-    _switch(
-        "zero1", "distributed_optimizer", "optimizer states are sharded over D c ranks", Kind.TRAINING, r"\omega"
-    ),
+    _switch("zero1", "distributed_optimizer", "optimizer states are sharded (ZeRO-1)", Kind.TRAINING, r"\omega"),
+    _switch("zero2", "sharded_gradients", "gradients are sharded too (ZeRO-2)", Kind.TRAINING, r"\omega_{2}",
+            default=0),
+    _switch("zero3", "sharded_weights", "weights are sharded too (ZeRO-3)", Kind.TRAINING, r"\omega_{3}", default=0),
+    Parameter("R", "data_parallel_replicas", "groups", 1,
+              "groups of data-parallel ranks that each share the sharded states out anew (HSDP)", Kind.TRAINING, default=1),
+    _switch("drop", "hidden_dropout", "dropout after attention, MLP and embedding", Kind.TRAINING, r"\delta",
+            default=0),
+    _switch("adrop", "attention_dropout", "dropout of the attention probabilities", Kind.TRAINING,
+            r"\delta_{a}", default=0),
+    Parameter("load", "expert_load_percent", "percent", 1,
+              "tokens of the fullest rank's experts over the average; 100 is balanced", Kind.TRAINING,
+              latex=r"\eta", default=100),
     Parameter("t", "tensor_parallel", "ranks", 1, "tensor-parallel size (TP)", Kind.LAYOUT),
     Parameter("c", "context_parallel", "ranks", 1, "context-parallel size (CP)", Kind.LAYOUT),
     Parameter("p", "pipeline_parallel", "ranks", 1, "pipeline-parallel size (PP)", Kind.LAYOUT),
     Parameter("D", "data_parallel", "ranks", 1, "data-parallel size (DP), without context parallelism",
               Kind.LAYOUT),
+    Parameter("e", "expert_parallel", "ranks", 1, "expert-parallel size (EP), taken out of c t D", Kind.LAYOUT,
+              default=1),
+    Parameter("et", "expert_tensor_parallel", "ranks", 1, "tensor-parallel size of routed experts (ETP)",
+              Kind.LAYOUT, latex="t_{e}", default=1),
     Parameter("b", "micro_batch_size", "sequences", 1, "sequences of one micro-batch", Kind.LAYOUT),
     _switch("sp", "sequence_parallel", "norms and residuals are sharded over TP (SP)", Kind.LAYOUT, r"\sigma"),
     _switch("rfull", "recompute_full", "every layer is recomputed from its input", Kind.LAYOUT, r"\varphi"),
     _switch("rcore", "recompute_core_attention", "core attention is recomputed", Kind.LAYOUT, r"\kappa"),
     _switch("rmlp", "recompute_mlp", "the MLP is recomputed", Kind.LAYOUT, r"\mu"),
+    Parameter("rn", "recompute_num_layers", "layers", 1,
+              "layers of a recomputed group (uniform), recomputed layers of a chunk (block), or every how many-th"
+              " layer is recomputed (every)", Kind.LAYOUT, latex=r"\rho", default=1),
+    Parameter("V", "virtual_pipeline", "chunks", 1,
+              "chunks of layers per pipeline rank (interleaved schedule)", Kind.LAYOUT, default=1),
+    Parameter("G", "microbatch_group", "micro-batches", 0,
+              "micro-batches of one chunk in a row (interleaved schedule); 0 stands for p", Kind.LAYOUT,
+              default=0),
+    Parameter("Lf", "first_stage_layers", "layers", 0, "layers of the first stage; 0 for an even share", Kind.LAYOUT,
+              latex="L_{0}", default=0),
+    Parameter("Ll", "last_stage_layers", "layers", 0, "layers of the last stage; 0 for an even share", Kind.LAYOUT,
+              latex="L_{p-1}", default=0),
+    _switch("eemb", "account_for_embedding", "the embedding counts as a layer when layers are shared out",
+            Kind.LAYOUT, r"\epsilon_{e}", default=0),
+    _switch("eloss", "account_for_loss", "the loss counts as a layer when layers are shared out", Kind.LAYOUT,
+            r"\epsilon_{l}", default=0),
     Parameter("r", "pipeline_rank", "rank", 0, "pipeline stage, from 0 to p - 1", Kind.LAYOUT),
     Parameter("N", "num_gpus", "GPUs", 1, "GPUs of the job", Kind.CLUSTER),
     Parameter("n", "node_size", "GPUs", 1, "GPUs of one node", Kind.CLUSTER),
@@ -104,10 +161,34 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex="z"),
     Parameter("m", "num_microbatches", "micro-batches", 1, "micro-batches of one step and rank", Kind.DERIVED),
     Parameter("Lr", "stage_layers", "layers", 1, "layers of one pipeline stage", Kind.DERIVED, latex="L_{r}"),
-    Parameter("nr", "in_flight", "micro-batches", 1, "micro-batches in flight on rank r", Kind.DERIVED,
+    Parameter("Gr", "group_size", "micro-batches", 1, "micro-batches of one chunk in a row", Kind.DERIVED,
+              latex="g_{r}"),
+    Parameter("nr", "in_flight", "chunks", 1, "chunks (of L_r/V layers) in flight on rank r", Kind.DERIVED,
               latex="n_{r}"),
-    Parameter("V", "virtual_pipeline", "chunks", 1,
-              "chunks of layers per pipeline rank (interleaved schedule)", Kind.LAYOUT),
+    Parameter("nf", "in_flight_first", "micro-batches", 1, "micro-batches whose first chunk is in flight on rank r",
+              Kind.DERIVED, latex="n_{f}"),
+    Parameter("nl", "in_flight_last", "micro-batches", 1, "micro-batches of which head and loss are kept",
+              Kind.DERIVED, latex="n_{l}"),
+    Parameter("Ldr", "dense_layers", "layers", 0, "layers of the stage with a dense MLP", Kind.DERIVED,
+              latex="L_{rd}"),
+    Parameter("Ler", "expert_layers", "layers", 0, "layers of the stage with experts", Kind.DERIVED,
+              latex="L_{re}"),
+    Parameter("Hd", "held_dense_layers", "layers", 0,
+              "dense layers times micro-batches whose saved tensors rank r holds at its peak", Kind.DERIVED,
+              latex="H_{d}"),
+    Parameter("He", "held_expert_layers", "layers", 0,
+              "expert layers times micro-batches whose saved tensors rank r holds at its peak", Kind.DERIVED,
+              latex="H_{e}"),
+    Parameter("Hc", "held_layer_inputs", "layers", 0,
+              "kept inputs of recomputed layers times micro-batches on rank r at its peak", Kind.DERIVED,
+              latex="H_{c}"),
+    Parameter("eshards", "expert_optimizer_shards", "ranks", 1,
+              "ranks that share the optimizer states of routed experts", Kind.DERIVED, latex="z_{e}"),
+    Parameter("gshards", "gradient_shards", "ranks", 1, "ranks that share the gradients", Kind.DERIVED,
+              latex="z_{g}"),
+    Parameter("wshards", "weight_shards", "ranks", 1, "ranks that share the weights", Kind.DERIVED, latex="z_{w}"),
+    Parameter("De", "expert_data_parallel", "ranks", 1, "ranks that hold the same routed experts", Kind.DERIVED,
+              latex="D_{e}"),
 )
 
 BY_LETTER: dict[str, Parameter] = {parameter.letter: parameter for parameter in PARAMETERS}

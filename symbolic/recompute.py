@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sympy import Expr, Integer
 
-from .ledger import Component, Place, Role, Tensor
+from .ledger import IN_LAYER, Component, Role, Tensor
 from .parameters import symbol
 
 
@@ -14,7 +14,8 @@ from .parameters import symbol
 class Region:
     """A part of a layer that one switch recomputes.
 
-    ``modules`` are the modules whose saved tensors are dropped; an empty tuple is the whole layer.
+    ``modules`` are the modules whose saved tensors are dropped; an empty tuple is the whole layer, whose
+    dropped rows are counted by layers (``parallel.pipeline``) rather than by a factor in every row.
     Rows with ``checkpoint`` equal to the region's name are kept instead.
     """
 
@@ -32,6 +33,9 @@ REGIONS: tuple[Region, ...] = (
     Region("mlp", "rmlp", ("activation", "down"), "the MLP keeps only its input", "megatron_core"),
 )
 
+#: The region that is a whole layer: its rows stand for the layer, not beside the others.
+WHOLE_LAYER = "layer"
+
 #: The combinations of switches that a user can ask for, by name.
 MODES: dict[str, tuple[str, ...]] = {
     "none": (),
@@ -44,13 +48,13 @@ MODES: dict[str, tuple[str, ...]] = {
 
 def keep(component: Component, tensor: Tensor) -> Expr:
     """A 0/1 expression in the recompute switches: whether the tensor is still kept."""
-    if component.place is not Place.LAYER or tensor.role is not Role.ACTIVATION:
+    if component.place not in IN_LAYER or tensor.role is not Role.ACTIVATION or tensor.checkpoint == WHOLE_LAYER:
         return Integer(1)
     factor: Expr = Integer(1)
     for region in REGIONS:
         switch = symbol(region.switch)
         if tensor.checkpoint == region.name:
             factor *= switch
-        elif not region.modules or tensor.module in region.modules:
+        elif tensor.module in region.modules:
             factor *= 1 - switch
     return factor

@@ -45,6 +45,7 @@ class TermSet:
 
     name: str
     terms: dict[str, Term] = field(default_factory=dict)
+    identifiers: dict[str, str] = field(default_factory=dict)
 
     def add(
         self, name: str, expression: Expr, unit: str, meaning: str, rows: tuple[Contribution, ...] = ()
@@ -55,6 +56,10 @@ class TermSet:
         """
         if name in self.terms:
             raise ValueError(f"term {name} defined twice")
+        plain = _plain(name)
+        if plain in self.identifiers:
+            raise ValueError(f"terms {self.identifiers[plain]} and {name} would share a variable of generated code")
+        self.identifiers[plain] = name
         term = Term(name, term_symbol(name), expression, unit, meaning, rows)
         known = {existing.symbol for existing in self.terms.values()} | _INPUTS
         unknown = sorted(map(str, expression.free_symbols - known))
@@ -104,6 +109,11 @@ _INPUTS = frozenset(parameter.symbol for parameter in PARAMETERS if parameter.ki
 _DERIVED_LETTERS = {
     parameter.name: letter for letter, parameter in BY_LETTER.items() if parameter.kind.value == "derived"
 }
+
+
+def _plain(name: str) -> str:
+    """The name as a variable of generated code has it."""
+    return name.replace(".", "_")
 
 
 def term_symbol(name: str) -> Symbol:

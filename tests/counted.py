@@ -56,6 +56,7 @@ HEAD_VARIANTS: dict[str, Implementation] = {
 DEFAULTS: dict[str, int] = {
     **dict.fromkeys(("t", "c", "p", "D", "L", "b", "B", "g"), 1), "w": 4, "r": 0,
     **{parameter.letter: 0 for parameter in PARAMETERS if parameter.is_switch},
+    **{parameter.letter: parameter.default for parameter in PARAMETERS if parameter.default is not None},
 }
 
 

@@ -10,14 +10,16 @@ from numpy.typing import NDArray
 
 from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.parallel.legality import fixed_values
-from shardmath.symbolic.parameters import BY_LETTER, BY_NAME
+from shardmath.symbolic.parameters import BY_LETTER, BY_NAME, PARAMETERS
 from shardmath.symbolic.recompute import MODES
 
 #: The letters that a batch has columns for, in the order of the tuples that ``_layout`` returns.
 COLUMNS = ("t", "c", "p", "D", "b", "sp", "rfull", "rcore", "rmlp")
 _SWITCHES = ("rfull", "rcore", "rmlp")
 _MODES = [tuple(int(letter in on) for letter in _SWITCHES) for on in MODES.values()]
-_FIRST_RANK = {"pipeline_rank": 0, "virtual_pipeline": 1}
+_FIRST_RANK = {"pipeline_rank": 0}
+#: Parameters that few people set, with the values that they then have.
+NEUTRAL = {item.letter: item.default for item in PARAMETERS if item.default is not None}
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ def batches(draw: st.DrawFn, implementation: Implementation, count: int = 40) ->
         return draw(st.sampled_from((*[multiple] * 6, 1)))
 
     job = {
-        "h": draw(st.integers(1, 9000)), "k": k, "a": lcm(k, t) * draw(small),
+        **NEUTRAL, "h": draw(st.integers(1, 9000)), "k": k, "a": lcm(k, t) * draw(small),
         "d": draw(st.sampled_from((1, 3, 8, 80, 128))) * draw(st.sampled_from((t, t, 1))),
         "f": mostly(t) * draw(st.integers(1, 2000)), "L": mostly(p) * draw(st.integers(1, 9)),
         "u": draw(st.integers(1, 200_000)), "s": mostly(2) * mostly(c * t) * draw(st.integers(1, 60)),

@@ -48,6 +48,9 @@ class FiftyDigits(MpmathPrinter):
     def _print_CeilDiv(self, expr: Basic) -> str:
         return "mpmath.ceil(({}) / ({}))".format(*map(self._print, expr.args))
 
+    def _print_FloorDiv(self, expr: Basic) -> str:
+        return "mpmath.floor(({}) / ({}))".format(*map(self._print, expr.args))
+
     def _print_LeastCommonMultiple(self, expr: Basic) -> str:
         return "mpmath.mpf(lcm(int({}), int({})))".format(*map(self._print, expr.args))
 

@@ -1,5 +1,6 @@
 """The ledger as a whole: what every row cites and names, and that its sums add up on every legal layout."""
 
+from collections.abc import Iterator
 from itertools import product
 from math import lcm
 from typing import Any
@@ -10,15 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Integer, true
 
-from shardmath.symbolic.accounts import COUNTED_ROLES, STATE_ROLES, build, kept_rows
+from shardmath.symbolic.accounts import build, components_of, kept_rows
+from shardmath.symbolic.accounts.aggregates import aggregates_of
+from shardmath.symbolic.accounts.stage import STATE_ROLES
+from shardmath.symbolic.accounts.units import COUNTED_ROLES
 from shardmath.symbolic.choices import BY_NAME
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.dimensions import DIMENSIONS
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON, Implementation
 from shardmath.symbolic.ledger import (
+    IN_LAYER,
     SITES,
     Component,
+    Held,
     Lifetime,
     Place,
     Role,
@@ -26,13 +32,14 @@ from shardmath.symbolic.ledger import (
     saved,
     transient,
 )
-from shardmath.symbolic.parallel.data import PRECISIONS
-from shardmath.symbolic.parallel.derived import DERIVED
+from shardmath.symbolic.parallel.data import PRECISIONS, states
+from shardmath.symbolic.parallel.derived import published
 from shardmath.symbolic.parallel.legality import fixed_values, rules_for
 from shardmath.symbolic.parameters import symbol
 from shardmath.symbolic.recompute import MODES, REGIONS
 from shardmath.symbolic.sources import BY_KEY
 
+OPTIMIZERS = BY_NAME["optimizer"].options
 ROWS = [(component, tensor) for component in all_components() for tensor in component.tensors]
 EVERY_ROW = pytest.mark.parametrize(
     ("component", "tensor"), ROWS, ids=[f"{component.name}.{tensor.name}" for component, tensor in ROWS]
@@ -54,7 +61,7 @@ def test_row_names_only_what_exists(component: Component, tensor: Tensor) -> Non
 def test_lifetime_goes_with_role_and_place(component: Component, tensor: Tensor) -> None:
     assert (tensor.role is Role.WEIGHT) == (tensor.lifetime is Lifetime.PERSISTENT) == (tensor.bytes == 0)
     assert tensor.role is not Role.TRANSIENT or tensor.lifetime is Lifetime.SITE
-    if component.place in (Place.LAYER, Place.FIRST) and tensor.role in (Role.ACTIVATION, Role.INPUT):
+    if component.place in (*IN_LAYER, Place.FIRST) and tensor.role in (Role.ACTIVATION, Role.INPUT):
         assert tensor.lifetime is Lifetime.IN_FLIGHT
     if component.place is Place.LAST:
         assert tensor.lifetime is not Lifetime.IN_FLIGHT
@@ -71,13 +78,14 @@ def test_rows_of_one_storage_are_the_same_memory() -> None:
 
 
 def test_regions_drop_modules_that_exist() -> None:
-    modules = {tensor.module for component, tensor in ROWS if component.place is Place.LAYER}
+    modules = {tensor.module for component, tensor in ROWS if component.place in IN_LAYER}
     assert {module for region in REGIONS for module in region.modules} <= modules
 
 
 def test_states_of_a_parameter_cite_a_source() -> None:
     assert set(PRECISIONS) == set(BY_NAME["precision"].options)
-    assert {state.source for states in PRECISIONS.values() for state in states} <= set(BY_KEY)
+    kept = [states({"precision": name, "optimizer": other}) for name in PRECISIONS for other in OPTIMIZERS]
+    assert {state.source for all_of_one in kept for state in all_of_one} <= set(BY_KEY)
 
 
 def test_a_row_without_source_or_with_an_impossible_moment_is_refused() -> None:
@@ -152,15 +160,24 @@ def test_components_add_up_to_roles_and_roles_to_the_peak(case: Case) -> None:
         found = evaluate(needed, {**known, "r": rank})
         assert all(value.is_Integer for name, value in found.items() if name.startswith("local."))
         for role in (*STATE_ROLES, *COUNTED_ROLES):
-            parts = [f"stage.{part.name}.{role.value}" for part in all_components()]
-            by_component = sum(found.get(part, 0) for part in (*parts, f"stage.padding.{role.value}"))
+            names = [*(part.name for part in components_of(implementation)), "padding"]
+            by_component = sum(found.get(f"stage.{name}.{role.value}", 0) for name in names)
             assert by_component == found[f"stage.{role.value}"]
-        sites = [found[f"stage.{site}"] for site in SITES if f"stage.{site}" in found]
-        assert found["stage.transient"] == max(sites)
-        roles = (*STATE_ROLES, *COUNTED_ROLES, Role.TRANSIENT)
-        totals.append(sum(found[f"stage.{role.value}"] for role in roles))
+        static = sum(found[f"stage.{role.value}"] for role in (*STATE_ROLES, Role.INPUT, Role.BUFFER))
+        totals.append(static + max(found["stage.activation"], *moments(implementation, found)))
         assert found["stage.total"] == totals[-1]
     assert evaluate(terms.closure(["peak"]), known)["peak"] == max(totals)
+
+
+def moments(implementation: Implementation, found: dict[str, Any]) -> Iterator[Any]:
+    """Activations and transients of every moment, from the components."""
+    parts = [part.name for part in (*components_of(implementation), *aggregates_of(implementation))]
+    at_end = [part.name for part in components_of(implementation) if part.place is Place.LAST]
+    ends = sum(found.get(f"stage.{name}.activation", 0) for name in at_end)
+    for name, site in SITES.items():
+        transient = sum(found.get(f"stage.{part}.{name}", 0) for part in parts)
+        held = {Held.ALL: found["stage.activation"], Held.LAYERS: found["stage.activation"] - ends, Held.NOTHING: 0}
+        yield held[site.held] + transient if any(f"stage.{part}.{name}" in found for part in parts) else 0
 
 
 @settings(deadline=None)
@@ -168,8 +185,8 @@ def test_components_add_up_to_roles_and_roles_to_the_peak(case: Case) -> None:
 def test_the_configurations_above_are_legal(case: Case) -> None:
     implementation, known = case
     on = {symbol(letter): Integer(value) for letter, value in known.items()}
-    on[symbol("ts")] = DERIVED["ts"].xreplace(on)
-    on[symbol("K")] = DERIVED["K"].xreplace(on)
+    on[symbol("ts")] = published()["ts"].xreplace(on)
+    on[symbol("K")] = published()["K"].xreplace(on)
     assert [rule for rule in rules_for(implementation) if rule.condition.xreplace(on) != true] == []
 
 

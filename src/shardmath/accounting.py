@@ -11,7 +11,7 @@ from typing import Any
 
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator, find
-from shardmath.generated.definitions import PUBLISHED, ROLES, SITES, VERDICTS, verdict
+from shardmath.generated.definitions import END_COMPONENTS, PUBLISHED, ROLES, SITES, VERDICTS, verdict
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from shardmath.parameters import checked, refuse_illegal
@@ -30,10 +30,14 @@ class Line:
 
 @dataclass(frozen=True)
 class RankAccount:
-    """All that one pipeline rank keeps at its peak, in bytes."""
+    """All that one pipeline rank keeps at its peak, in bytes.
+
+    ``in_flight`` counts chunks of layers; ``site`` is the moment of a step at which the rank peaks.
+    """
 
     rank: int
     in_flight: int
+    site: str
     lines: tuple[Line, ...]
     by_role: Mapping[str, int]
     total: int
@@ -193,21 +197,32 @@ def _batch(values: Mapping[str, int], global_batch_size: int | None) -> int:
 def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
     module = evaluator.terms
     numbers: dict[str, Fraction] = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
-    sites = (name for name in SITES if f"stage.{name}" in numbers)
-    site = max(sites, key=lambda name: numbers[f"stage.{name}"], default="")
+    site = _site(numbers)
+    held = SITES[site][1]
     lines = []
     for name, size in numbers.items():
         group, _, rest = name.partition(".")
-        component, _, role = rest.rpartition(".")
-        if group == "stage" and component and (role in ROLES or role == site) and size:
-            lines.append(Line(name, component, role if role in ROLES else "transient", _whole(size)))
+        component, _, kind = rest.rpartition(".")
+        role = "transient" if kind == site else kind.removeprefix("expert_")
+        if group != "stage" or not component or role not in ROLES or not size:
+            continue
+        if role == "activation" and (held == "NOTHING" or (held == "LAYERS" and component in END_COMPONENTS)):
+            continue
+        lines.append(Line(name, component, role, _whole(size)))
+    by_role = {role: sum((Fraction(line.bytes) for line in lines if line.role == role), Fraction(0)) for role in ROLES}
     total = int(numbers["stage.total"])
     memory = values["gpu_memory"]
     return RankAccount(
-        values["pipeline_rank"], int(numbers["in_flight"]), tuple(lines),
-        {role: int(numbers[f"stage.{role}"]) for role in ROLES}, total, total / memory,
-        verdict_of(total, memory),
+        values["pipeline_rank"], int(numbers["in_flight"]), site, tuple(lines),
+        {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
     )
+
+
+def _site(numbers: Mapping[str, Fraction]) -> str:
+    """The moment of a step at which the rank peaks; the first of several."""
+    names = [name for name in SITES if f"stage.{name}.all" in numbers]
+    best = max(names, key=lambda name: numbers[f"stage.{name}.all"], default="after_forward")
+    return best if numbers.get(f"stage.{best}.all") == numbers["stage.moment"] else "after_forward"
 
 
 def _whole(number: Fraction) -> int | Fraction:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from shardmath.errors import InputError
-from shardmath.generated.definitions import PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 
 #: The largest value of any parameter. Products of them stay exact in 64-bit floating point.
 LARGEST = 2**31
@@ -79,7 +79,7 @@ def nearest_legal(field: str, value: int, keeps: Callable[[int], bool]) -> str |
 def model_values(model: Any) -> dict[str, int]:
     """The parameters of a model by name, as integers."""
     return {
-        name: int(getattr(model, name))
+        name: int(getattr(model, name, DEFAULTS.get(name)))
         for name, (_, _, _, _, kind, _) in PARAMETERS.items()
         if kind == "model"
     }

@@ -6,7 +6,7 @@ from os import PathLike
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.evaluators import Evaluator
-from shardmath.generated.definitions import RECOMPUTE_MODES
+from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES
 from shardmath.gpus import Gpu
 from shardmath.models import Model, load_model
 from shardmath.parameters import checked, model_values
@@ -47,7 +47,7 @@ def settings(
         "distributed_optimizer": distributed_optimizer,
         "vocab_multiple": vocab_multiple,
     }
-    values = model_values(model)
+    values = {**DEFAULTS, **model_values(model)}
     values["seq_length"] = checked("seq_length", seq_length)
     values["node_size"] = checked("node_size", gpu.node_size if node_size is None else node_size)
     values["gpu_memory"] = checked("gpu_memory", gpu.memory_bytes)

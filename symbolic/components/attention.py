@@ -132,5 +132,6 @@ COMPONENTS = (
         (*_qkv(), *_qk_norm(), *_rope(), *_core(), *_output()),
         note="The width of all queries, A = a d, need not be h. With t > k every rank keeps one key and one"
         " value head, while the projection weights stay exactly 1/t.",
+        options={"heads": ("grouped",)},
     ),
 )

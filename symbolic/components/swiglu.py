@@ -12,7 +12,7 @@ _INNER = (SEQUENCE, BATCH, FFN)
 
 COMPONENTS = (
     Component(
-        "swiglu", "SwiGLU", 50, Place.LAYER,
+        "swiglu", "SwiGLU", 50, Place.DENSE,
         (
             weight("gate_up.weight", "gate_up", (GATE_UP_FEATURES, HIDDEN), "megatron_core",
                    "fused gate and up projection"),
@@ -35,5 +35,6 @@ COMPONENTS = (
             saved("down.weight_cast", "down", (HIDDEN, FFN), 2, "pytorch", "bf16 copy of the down weight",
                   precision=_CAST),
         ),
+        options={"mlp": ("swiglu",)},
     ),
 )

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..choices import AXES
+from ..accounts.stage import ENDS
+from ..choices import ARCHITECTURE, AXES
+from ..components import all_components
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..ledger import SITES, Role
 from ..parallel.legality import fixed_values
@@ -28,6 +30,8 @@ def definitions() -> dict[str, Any]:
         },
         "roles": tuple(Role),
         "sites": SITES,
+        "architecture": ARCHITECTURE,
+        "ends": tuple(item.name for item in all_components() if item.place in ENDS),
         "published": all_published(),
         "verdicts": verdicts(),
     }

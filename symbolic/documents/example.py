@@ -6,10 +6,11 @@ from typing import Any
 
 from sympy import Rational
 
-from ..accounts import COUNTED_ROLES, STATE_ROLES, build
+from ..accounts import build
+from ..accounts.stage import STATE_ROLES
+from ..accounts.units import COUNTED_ROLES
 from ..components import all_components
 from ..implementations import MEGATRON
-from ..ledger import Role
 from ..parallel.legality import rules_for
 from ..parameters import PARAMETERS, Kind, symbol
 from ..printers.latex import LatexPrinter
@@ -77,7 +78,7 @@ def _matrix(rank: int, found: dict[str, Rational]) -> dict[str, Any]:
         if any(cells):
             rows.append({"name": code(name), "cells": [_blank_zero(cell) for cell in (*cells, sum(cells))]})
     sums = [found[f"stage.{role}"] for role in _ROLES]
-    transient = found[f"stage.{Role.TRANSIENT.value}"]
+    transient = found["stage.total"] - sum(sums, Rational(0))
     return {
         "rank": f"$r = {rank}$", "rows": rows, "sums": [gib(cell) for cell in (*sums, sum(sums, Rational(0)))],
         "transient": gib(transient), "total": gib(found["stage.total"]),

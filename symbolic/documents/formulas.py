@@ -8,9 +8,9 @@ from sympy import Basic, Expr
 
 from ..accounts import build
 from ..components import all_components
-from ..implementations import IMPLEMENTATIONS
+from ..implementations import IMPLEMENTATIONS, MEGATRON
 from ..ledger import Component, Role, Tensor
-from ..parallel.derived import DERIVED
+from ..parallel.derived import definitions
 from ..parameters import PARAMETERS, Parameter
 from ..printers.text import LinePrinter, letter
 from ..published import PublishedSet, all_published
@@ -53,7 +53,7 @@ def formula(expression: Basic) -> str:
 
 
 def _parameter(item: Parameter) -> dict[str, str]:
-    definition = DERIVED.get(item.letter)
+    definition = definitions(MEGATRON.choices).get(item.letter)
     return {
         "letter": code(letter(item.symbol)), "name": code(item.name), "unit": cell(item.unit),
         "smallest": str(item.minimum), "meaning": cell(item.meaning),

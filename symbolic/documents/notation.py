@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from sympy import Integer
+
 from ..accounts import build
 from ..choices import AXES
 from ..components import all_components
 from ..dimensions import DIMENSIONS
 from ..implementations import IMPLEMENTATIONS, MEGATRON
 from ..ledger import Dimension, Lifetime, Place
-from ..parallel.data import END_ALIGNMENT, OPTIMIZER_SHARDS, PRECISIONS, START_ALIGNMENT, State, aligned
-from ..parallel.derived import DERIVED
+from ..parallel.data import END_ALIGNMENT, PRECISIONS, START_ALIGNMENT, State, aligned, states
+from ..parallel.derived import definitions
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import rules_for
-from ..parallel.pipeline import copies, instances
+from ..parallel.pipeline import held, instances
 from ..parallel.rules import Rule, Split, local_size
 from ..parameters import BY_LETTER, PARAMETERS, Kind, Parameter, symbol
 from ..printers.latex import LatexPrinter
@@ -54,17 +56,17 @@ def sharding() -> dict[str, Any]:
         "splits": [escape(f"{split.name.lower().replace('_', ' ')}: {split.value}") for split in Split],
         "dimensions": [_dimension(item) for item in DIMENSIONS],
         "places": [
-            {"place": place.value, "instances": math(instances(place)),
+            {"place": place.value, "instances": math(instances(place, MEGATRON.choices)),
              "components": ", ".join(code(item.name) for item in all_components() if item.place is place)}
             for place in Place
         ],
         "lifetimes": [
-            {"name": item.value, "copies": math(copies(item)), "meaning": meaning}
+            {"name": item.value, "meaning": meaning}
             for item, meaning in _LIFETIMES.items()
         ],
         "precisions": [
-            {"name": code(name), "states": [_state(state) for state in states]}
-            for name, states in PRECISIONS.items()
+            {"name": code(name), "states": [_state(state) for state in kept]}
+            for name, kept in _states().items()
         ],
         **_buffer(),
         "regions": [
@@ -91,8 +93,13 @@ def sharding() -> dict[str, Any]:
     }
 
 
+def _states() -> dict[str, tuple[State, ...]]:
+    """What a rank keeps for a parameter, by precision, and with AdamW's moments."""
+    return {name: states({"precision": name, "optimizer": "adamw"}) for name in PRECISIONS}
+
+
 def _parameter(item: Parameter) -> dict[str, str]:
-    definition = DERIVED.get(item.letter)
+    definition = definitions(MEGATRON.choices).get(item.letter)
     meaning = escape(item.meaning)
     if definition is not None:
         meaning += f": {math(definition)}"
@@ -118,7 +125,7 @@ def _dimension(item: Dimension) -> dict[str, Any]:
 def _state(item: State) -> dict[str, str]:
     return {
         "name": code(item.name), "role": item.role.value, "bytes": math(item.bytes),
-        "divided": "over the shards" if item.sharded else "no", "meaning": escape(item.meaning),
+        "meaning": escape(item.meaning),
         "source": cite(item.source),
     }
 
@@ -128,10 +135,11 @@ def _buffer() -> dict[str, str]:
     terms = build(MEGATRON)
     printer = LatexPrinter(terms.terms.values())
     buffer = terms["stage.buffer_elements"]
+    shared_by = definitions(MEGATRON.choices)["shards"]
     return {
-        "shards": f"${printer.doprint(BY_LETTER['shards'].symbol)} = {printer.doprint(OPTIMIZER_SHARDS)}$",
+        "shards": f"${printer.doprint(BY_LETTER['shards'].symbol)} = {printer.doprint(shared_by)}$",
         "start_alignment": str(START_ALIGNMENT), "end_alignment": str(END_ALIGNMENT),
-        "aligned": math(aligned(term_symbol("x"))),
+        "aligned": math(aligned((term_symbol("x"),), MEGATRON.choices, Integer(1))),
         "buffer": broken(f"{printer.doprint(buffer.symbol)} =", printer.pieces(buffer.expression)),
     }
 

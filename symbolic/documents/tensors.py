@@ -96,5 +96,5 @@ def _meaning(form: Form) -> str:
 
 
 def _sites() -> list[dict[str, str]]:
-    return [{"name": code(name), "meaning": escape(meaning)} for name, meaning in SITES.items()]
+    return [{"name": code(name), "meaning": escape(site.meaning)} for name, site in SITES.items()]
 

@@ -14,7 +14,7 @@ from shardmath.catalogue import read
 from ..accounts import build
 from ..exact import evaluate, number
 from ..implementations import MEGATRON
-from ..parameters import PARAMETERS, Kind, symbol
+from ..parameters import PARAMETERS, symbol
 from ..terms import TermSet
 from ..verdict import ESTIMATE, VERDICTS
 from .tex import GIB
@@ -33,9 +33,10 @@ class Layout:
         """Return the value of every parameter that is not derived; switches not chosen are 0."""
         model, gpu = _table("models")[self.model], _table("gpus")[self.gpu]
         known = {item.letter: 0 for item in PARAMETERS if item.is_switch}
-        known |= {item.letter: int(model[item.name]) for item in PARAMETERS if item.kind is Kind.MODEL}
+        known |= {item.letter: item.default for item in PARAMETERS if item.default is not None}
+        known |= {item.letter: int(model[item.name]) for item in PARAMETERS if item.name in model}
         known |= MEGATRON.defaults
-        known |= {"V": 1, "n": gpu["node_size"], "M": gpu["memory_gib"] * GIB, "r": 0}
+        known |= {"n": gpu["node_size"], "M": gpu["memory_gib"] * GIB, "r": 0}
         known |= self.choices
         return known | {"N": known["t"] * known["c"] * known["p"] * known["D"]}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..dimensions import (
+    EXPERTS,
     FFN,
     GATE_UP_FEATURES,
     HEADS,
@@ -18,7 +19,7 @@ from ..dimensions import (
 from ..parameters import symbols
 from .rules import ParallelRule, Split, refuse_unknown
 
-t, ts, c = symbols("t ts c")
+t, ts, c, e = symbols("t ts c e")
 
 TENSOR = ParallelRule(
     "tensor_parallel", "Tensor parallelism (TP)", t,
@@ -49,5 +50,11 @@ CONTEXT = ParallelRule(
     "megatron_core",
 )
 
-SHAPE_RULES: tuple[ParallelRule, ...] = (TENSOR, SEQUENCE_PARALLEL, CONTEXT)
+EXPERT = ParallelRule(
+    "expert_parallel", "Expert parallelism (EP)", e, {EXPERTS: Split.EVEN},
+    "Routed experts are shared out over ranks that hold different tokens; router and shared experts are not.",
+    "megatron_core",
+)
+
+SHAPE_RULES: tuple[ParallelRule, ...] = (TENSOR, SEQUENCE_PARALLEL, CONTEXT, EXPERT)
 refuse_unknown(SHAPE_RULES)

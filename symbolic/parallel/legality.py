@@ -6,19 +6,25 @@ the list that does not hold.
 
 from __future__ import annotations
 
-from sympy import And, Eq, Ge, Le, Or
-from sympy.logic.boolalg import Boolean
+from collections.abc import Mapping
+
+from sympy import And, Eq, Expr, Ge, Integer, Le, Max, Or
+from sympy.logic.boolalg import Boolean, true
 
 from ..dimensions import FFN, HEADS, KV_FEATURES, KV_HEADS
-from ..functions import Divides
+from ..functions import Divides, Iverson
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbol, symbols
-from .data import fixed_by_precision
+from .data import fixed_by_choices
 from .dimensions import TENSOR
+from .pipeline import chunks
 from .rules import Rule
+from .schedules import SCHEDULES
 
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
-rfull, rcore, rmlp = symbols("rfull rcore rmlp")
+rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
+E, e, et, fe, fs, ld, step = symbols("E e et fe fs ld step")
+Lf, Ll, eemb, eloss = symbols("Lf Ll eemb eloss")
 
 
 def _tensor_rule(name: str, dimension: object, text: str) -> Rule:
@@ -31,37 +37,100 @@ def _implies(premise: Boolean, conclusion: Boolean) -> Boolean:
     return Or(~premise, conclusion)
 
 
-COMMON: tuple[Rule, ...] = (
+_CLUSTER: tuple[Rule, ...] = (
     Rule("gpus", "N", Eq(N, t * c * p * D),
          "must equal tensor_parallel * context_parallel * pipeline_parallel * data_parallel"),
     Rule("node", "t", Le(t, n), "must not exceed node_size: tensor parallelism stays inside a node"),
+)
+_HEADS: tuple[Rule, ...] = (
     _tensor_rule("heads", HEADS, "must divide num_attention_heads"),
     _tensor_rule("kv_heads", KV_HEADS, "must divide num_kv_heads or be a multiple of it"),
     _tensor_rule("kv_features", KV_FEATURES, "must divide num_kv_heads * head_dim"),
-    _tensor_rule("ffn", FFN, "must divide ffn_hidden_size"),
-    Rule("layers", "p", Divides(p, L), "must divide num_layers"),
+)
+_FFN = _tensor_rule("ffn", FFN, "must divide ffn_hidden_size")
+_TOKENS: tuple[Rule, ...] = (
     Rule("sequence", "c", Divides(c * ts, s), "times the sequence-parallel ranks must divide seq_length"),
     Rule("context", "c", _implies(Ge(c, 2), Divides(2 * c, s)),
          "must divide seq_length twice: a rank works on two chunks of the sequence, for equal causal work"),
     Rule("batch", "b", Divides(b * D, B), "times data_parallel must divide global_batch_size"),
     Rule("sequence_parallel", "sp", Or(Eq(sp, 0), Ge(t, 2)), "needs tensor_parallel of 2 or more"),
+    Rule("replicas", "R", Divides(R, D * c), "must divide data_parallel * context_parallel"),
+)
+_STEP: tuple[Rule, ...] = (
     Rule("recompute", "rfull", Or(Eq(rfull, 0), And(Eq(rcore, 0), Eq(rmlp, 0))),
          "full recompute excludes the recompute of single modules"),
     Rule("gradients", "w", Or(Eq(w, 4), Eq(w, 2)), "must be 4 (fp32) or 2 (bf16)"),
+    Rule("zero2", "zero2", Le(zero2, zero1), "needs sharded optimizer states"),
+    Rule("zero3", "zero3", Le(zero3, zero2), "needs sharded gradients"),
 )
+_EXPERTS: tuple[Rule, ...] = (
+    Rule("experts", "e", Divides(e, E), "must divide num_experts"),
+    Rule("expert_ffn", "et", Divides(et, fe), "must divide moe_ffn_hidden_size"),
+    Rule("expert_ranks", "e", Divides(e * et, D * c * t),
+         "times expert_tensor_parallel must divide tensor_parallel * context_parallel * data_parallel"),
+    Rule("shared_experts", "t", Divides(t, fs), "must divide shared_expert_ffn_hidden_size"),
+)
+
+
+def _pipeline(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """What the schedule needs, and that all chunks of a stage are alike, as the formulas take them to be."""
+    if choices["stages"] == "listed":
+        return ()
+    schedule, count = SCHEDULES[choices["schedule"]], chunks(choices)
+    found = list(schedule.rules)
+    if choices["stages"] == "even":
+        found.append(Rule("layers", "p", Divides(p * count, L),
+                          "must divide num_layers" if count == 1 else
+                          f"times {_named(count)} must divide num_layers"))
+    else:
+        alone = Or(Eq(p, 1), Divides(count * Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1)),
+                                     L + eemb + eloss - Lf - Ll))
+        found += [
+            Rule("layers", "p", alone, "must divide the layers that are left for the stages between first and last"),
+            Rule("first_stage", "Lf", And(Divides(count, Lf), Le(Lf + Ll, L)),
+                 "must leave layers for the other stages, and chunks of equal size"),
+            Rule("last_stage", "Ll", Divides(count, Ll), "must give chunks of equal size"),
+            Rule("one_stage", "Lf", Or(Ge(p, 2), And(Eq(Lf, 0), Eq(Ll, 0))), "must be 0 without a pipeline"),
+            Rule("two_stages", "Lf", Or(Eq(Lf, 0), Eq(Ll, 0), Ge(p, 3), Eq(Lf + Ll, L)),
+                 "and last_stage_layers must be all layers of two stages"),
+            Rule("accounted", "eemb", Or(And(Eq(eemb, 0), Eq(eloss, 0)), And(Eq(Lf, 0), Eq(Ll, 0), Eq(count, 1))),
+                 "and account_for_loss need stages of one chunk without numbers of their own"),
+        ]
+    if choices["layers"] == "experts" and count != 1:
+        found.append(Rule("alike_chunks", "ld", Or(Eq(count, 1), And(Eq(ld, 0), Divides(step * count * p, L))),
+                          "must be 0 with several chunks per rank, which must have equal numbers of expert layers"))
+    return tuple(found)
+
+
+def _named(count: Expr) -> str:
+    return str(count) if count.is_Integer else "virtual_pipeline"
 
 
 def fixed_values(implementation: Implementation) -> dict[str, int]:
     """Letters that have only one legal value in ``implementation``, with that value."""
-    return {**implementation.fixed, **fixed_by_precision(implementation.choices["precision"])}
+    return {**implementation.fixed, **fixed_by_choices(implementation.choices)}
 
 
 def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
-    """The common rules, preceded by what ``implementation`` cannot do: the letters that it fixes."""
+    """The rules of what ``implementation`` has, preceded by what it cannot do: the letters that it fixes."""
+    fixed, choices = fixed_values(implementation), implementation.choices
+    needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, _FFN, *_pipeline(choices), *_TOKENS, *_STEP)
+    if choices["layers"] == "experts":
+        needed += _EXPERTS
+    values = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     own = tuple(
         Rule(BY_LETTER[letter].name, letter, Eq(symbol(letter), value),
              f"must be {value}: {implementation.title} has nothing else")
-        for letter, value in fixed_values(implementation).items()
+        for letter, value in fixed.items() if letter in _SETTABLE or _mentions(needed, letter)
     )
     taken = {rule.name for rule in own}
-    return own + tuple(rule for rule in COMMON if rule.name not in taken)
+    kept = (rule for rule in needed if rule.name not in taken)
+    return own + tuple(rule for rule in kept if rule.condition.xreplace(values) != true)
+
+
+#: Letters whose fixed values a rule states although no other rule speaks of them.
+_SETTABLE = ("t", "c", "p", "sp", "rfull", "rcore", "rmlp", "w", "zero1")
+
+
+def _mentions(rules: tuple[Rule, ...], letter: str) -> bool:
+    return any(symbol(letter) in rule.condition.free_symbols for rule in rules)

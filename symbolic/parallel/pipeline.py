@@ -1,30 +1,142 @@
-"""Pipeline parallelism by rank: layers of a stage, micro-batches in flight, and what only the ends hold."""
+"""Pipeline parallelism by rank: layers of a stage, what it holds at its peak, and what only the ends hold."""
 
 from __future__ import annotations
 
-from sympy import Eq, Expr, Integer, Min
+from collections.abc import Mapping
 
-from ..functions import Iverson
+from sympy import Eq, Expr, Integer, Max, Min
+
+from ..functions import CeilDiv, FloorDiv, Iverson
 from ..ledger import Lifetime, Place
 from ..parameters import symbols
+from .schedules import SCHEDULES
 
-L, p, r, m, Lr, nr = symbols("L p r m Lr nr")
+L, p, r, V, G, Gr, Lr, nr, nf, nl = symbols("L p r V G Gr Lr nr nf nl")
+Ldr, Ler, Hd, He, Hc, ld, step, mtp = symbols("Ldr Ler Hd He Hc ld step mtp")
+Lf, Ll, eemb, eloss, rfull, rn = symbols("Lf Ll eemb eloss rfull rn")
 
-#: 1F1B: rank r runs at most p - r micro-batches ahead of its first backward pass.
-IN_FLIGHT_1F1B = Min(m, p - r)
-STAGE_LAYERS = L / p
+#: The letters of what a stage holds, which an explicit list of layers gives instead of a formula.
+LISTED = ("Lr", "nr", "nf", "nl", "Ldr", "Ler", "Hd", "He", "Hc")
+
+#: Layers of a stage that is neither first nor last where those two have numbers of their own.
+MIDDLE_LAYERS = (L + eemb + eloss - Lf - Ll) / Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1))
 
 
-def instances(place: Place) -> Expr:
+def definitions(choices: Mapping[str, str]) -> dict[str, Expr]:
+    """The derived symbols of the pipeline, in computing order, for these choices.
+
+    With an explicit list of layers there are none: a walk through the schedule gives their values.
+    """
+    if choices["stages"] == "listed":
+        return {}
+    schedule = SCHEDULES[choices["schedule"]]
+    found: dict[str, Expr] = {}
+    if schedule.grouped:
+        found["Gr"] = G + p * Iverson(Eq(G, 0))
+    found["Lr"] = _stage_layers(choices)
+    found |= {"nr": schedule.in_flight, "nf": schedule.in_flight_first, "nl": schedule.in_flight_last}
+    if choices["layers"] == "experts":
+        found |= _expert_layers(choices)
+    else:
+        found["Ldr"] = Lr
+    return found | _held(choices)
+
+
+def chunks(choices: Mapping[str, str]) -> Expr:
+    """Chunks of layers per rank: as many as the schedule is made for, or V."""
+    own = SCHEDULES[choices["schedule"]].chunks
+    return V if own is None else Integer(own)
+
+
+def ends(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
+    """The ranks that hold the first and the last stage of the model."""
+    schedule = SCHEDULES[choices["schedule"]]
+    return schedule.first_rank, schedule.last_rank
+
+
+def instances(place: Place, choices: Mapping[str, str]) -> Expr:
     """How many instances of a component rank r holds."""
+    first, last = ends(choices)
     return {
-        Place.LAYER: Lr,
+        Place.LAYER: Ldr + Ler if choices["layers"] == "experts" else Ldr,
+        Place.DENSE: Ldr,
+        Place.EXPERTS: Ler,
         Place.STAGE: Integer(1),
-        Place.FIRST: Iverson(Eq(r, 0)),
-        Place.LAST: Iverson(Eq(r, p - 1)),
+        Place.FIRST: Iverson(Eq(r, first)),
+        Place.LAST: Iverson(Eq(r, last)),
+        Place.MTP: mtp * Iverson(Eq(r, last)),
     }[place]
 
 
-def copies(lifetime: Lifetime) -> Expr:
-    """How many copies of a tensor of one instance exist at the same time."""
-    return nr if lifetime is Lifetime.IN_FLIGHT else Integer(1)
+def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str]) -> Expr:
+    """How many instances of a tensor of a component exist on rank r at its peak."""
+    copies = {
+        Place.LAYER: Hd + He if choices["layers"] == "experts" else Hd,
+        Place.DENSE: Hd,
+        Place.EXPERTS: He,
+        Place.FIRST: nf * instances(Place.FIRST, choices),
+        Place.LAST: nl * instances(Place.LAST, choices),
+        Place.MTP: nl * instances(Place.MTP, choices),
+    }
+    if lifetime is Lifetime.ONCE and place not in {Place.LAST, Place.MTP}:
+        return instances(place, choices)
+    return copies[place]
+
+
+def _stage_layers(choices: Mapping[str, str]) -> Expr:
+    if choices["stages"] == "even":
+        return L / p
+    at_first = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * (MIDDLE_LAYERS - eemb)
+    at_last = Iverson(Ll > 0) * Ll + Iverson(Eq(Ll, 0)) * (MIDDLE_LAYERS - eloss)
+    first, last = Iverson(Eq(r, 0)), Iverson(Eq(r, p - 1))
+    alone = Iverson(Eq(p, 1))
+    return alone * L + (1 - alone) * (
+        first * at_first + last * at_last + (1 - first) * (1 - last) * MIDDLE_LAYERS
+    )
+
+
+def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
+    """Layers of both kinds; only the first chunk of a rank may have layers before the first with experts."""
+    chunk = Lr / chunks(choices)
+    start = r * chunk
+    if choices["stages"] == "uneven":
+        first_layers = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * (MIDDLE_LAYERS - eemb)
+        start = Iverson(r > 0) * (first_layers + (r - 1) * MIDDLE_LAYERS) / chunks(choices)
+    in_first_chunk = _experts_before(start + chunk) - _experts_before(start)
+    beyond = (chunks(choices) - 1) * chunk / step
+    on_last = Iverson(Eq(r, ends(choices)[1]))
+    return {"Ler": in_first_chunk + beyond + mtp * on_last, "Ldr": Lr - (Ler - mtp * on_last)}
+
+
+def _experts_before(layer: Expr) -> Expr:
+    """How many of the first layers have experts: the last of each step, but none of the first dense ones."""
+    return FloorDiv(layer, step) - FloorDiv(Min(layer, ld), step)
+
+
+def _held(choices: Mapping[str, str]) -> dict[str, Expr]:
+    """Layers times micro-batches held at the peak, by kind, and kept inputs of recomputed layers.
+
+    The chunks of a rank are alike (a rule of legality sees to it), so any of them may be in flight.
+    """
+    chunk_count = chunks(choices)
+    chunk = Lr / chunk_count
+    method = choices["recompute_method"]
+    recomputed, inputs = {
+        "each": (Lr, Lr),
+        "uniform": (Lr, chunk_count * CeilDiv(chunk, rn)),
+        "block": (chunk_count * Min(rn, chunk),) * 2,
+        "every": (FloorDiv(Lr, rn),) * 2,
+    }[method]
+    if choices["layers"] == "experts":
+        on_last = mtp * Iverson(Eq(r, ends(choices)[1]))
+        expert = nr * (Ler - on_last) / chunk_count + nl * on_last
+        extra = rfull * nl * on_last
+        return {
+            "Hd": (1 - rfull) * nr * Ldr / chunk_count,
+            "He": (1 - rfull) * expert,
+            "Hc": rfull * nr * inputs / chunk_count + extra,
+        }
+    return {
+        "Hd": nr * (Lr - rfull * recomputed) / chunk_count,
+        "Hc": rfull * nr * inputs / chunk_count,
+    }

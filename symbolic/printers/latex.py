@@ -112,9 +112,14 @@ class LatexPrinter(SympyLatexPrinter):  # type: ignore[misc]
         return _power(_enclosed("[", str(self._print(expr.args[0])), "]"), exp)
 
     def _print_CeilDiv(self, expr: Expr, exp: str | None = None) -> str:
-        over, under = quotient(*expr.args)
-        fraction = rf"\frac{{{self._product(list(Mul.make_args(over)))}}}{{{self._print(under)}}}"
-        return _power(rf"\left\lceil {fraction} \right\rceil", exp)
+        return _power(rf"\left\lceil {self._fraction(expr)} \right\rceil", exp)
+
+    def _print_FloorDiv(self, expr: Expr, exp: str | None = None) -> str:
+        return _power(rf"\left\lfloor {self._fraction(expr)} \right\rfloor", exp)
+
+    def _fraction(self, division: Expr) -> str:
+        over, under = quotient(*division.args)
+        return rf"\frac{{{self._product(list(Mul.make_args(over)))}}}{{{self._print(under)}}}"
 
     def _print_LeastCommonMultiple(self, expr: Expr, exp: str | None = None) -> str:
         return self._function(r"\operatorname{lcm}", expr.args, exp)

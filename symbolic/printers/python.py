@@ -78,6 +78,9 @@ class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
     def _print_CeilDiv(self, expr: Expr) -> str:
         return f"ceil_div({self._print(expr.args[0])}, {self._print(expr.args[1])})"
 
+    def _print_FloorDiv(self, expr: Expr) -> str:
+        return f"floor_div({self._print(expr.args[0])}, {self._print(expr.args[1])})"
+
     def _print_LeastCommonMultiple(self, expr: Expr) -> str:
         return f"lcm({self._print(expr.args[0])}, {self._print(expr.args[1])})"
 

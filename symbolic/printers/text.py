@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sympy import Add, Expr, Mul, Pow, Symbol, ceiling
+from sympy import Add, Expr, Mul, Pow, Symbol, ceiling, floor
 from sympy.logic.boolalg import Boolean
 from sympy.printing.pretty.pretty import PrettyPrinter
 from sympy.printing.pretty.stringpict import prettyForm
@@ -14,7 +14,11 @@ from .order import in_reading_order, numbers_last, over_and_under, quotient, sig
 
 _GREEK = {
     "tied": "θ", "bias": "β", "qkn": "ν", "w": "γ", "zero1": "ω", "sp": "σ", "rfull": "φ", "rcore": "κ",
-    "rmlp": "μ", "ts": "tₛ", "kt": "kₜ", "Lr": "Lᵣ", "nr": "nᵣ", "shards": "z",
+    "rmlp": "μ", "ts": "tₛ", "kt": "kₜ", "Lr": "Lᵣ", "nr": "nᵣ", "shards": "z", "lbias": "λ", "pos": "π",
+    "fe": "fₑ", "fs": "fₛ", "ld": "L_d", "step": "ℓ", "lq": "r_q", "lk": "rₖ", "dr": "dᵣ", "gshards": "z_g", "wshards": "z_w", "dv": "d_v",
+    "mtp": "Lₘ", "zero2": "ω₂", "zero3": "ω₃", "drop": "δ", "adrop": "δₐ", "load": "η", "et": "tₑ", "rn": "ρ",
+    "Lf": "L₀", "Ll": "Lₚ₋₁", "eemb": "εₑ", "eloss": "εₗ", "Gr": "gᵣ", "nf": "n_f", "nl": "nₗ", "Ldr": "L_rd",
+    "Ler": "Lᵣₑ", "Hd": "H_d", "He": "Hₑ", "Hc": "H_c", "eshards": "zₑ", "De": "Dₑ",
 }
 _SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠"}
 
@@ -37,9 +41,10 @@ class UnicodePrinter(PrettyPrinter):  # type: ignore[misc]
         return prettyForm(*form.parens("[", "]"))
 
     def _print_CeilDiv(self, expr: Expr) -> prettyForm:
-        over, under = quotient(*expr.args)
-        fraction = Mul(over, Pow(under, -1, evaluate=False), evaluate=False)
-        return self._print(ceiling(fraction, evaluate=False))
+        return self._print(ceiling(_fraction(expr), evaluate=False))
+
+    def _print_FloorDiv(self, expr: Expr) -> prettyForm:
+        return self._print(floor(_fraction(expr), evaluate=False))
 
     def _print_LeastCommonMultiple(self, expr: Expr) -> prettyForm:
         return self._print_Function(expr, func_name="lcm")
@@ -93,8 +98,14 @@ class LinePrinter(StrPrinter):  # type: ignore[misc]
         return f"{self._print(expr.lhs)} {_SIGNS.get(expr.rel_op, expr.rel_op)} {self._print(expr.rhs)}"
 
     def _print_CeilDiv(self, expr: Expr) -> str:
-        over, under = quotient(*expr.args)
-        return f"⌈{self._ratio(list(Mul.make_args(over)), list(Mul.make_args(under)))}⌉"
+        return f"⌈{self._divided(expr)}⌉"
+
+    def _print_FloorDiv(self, expr: Expr) -> str:
+        return f"⌊{self._divided(expr)}⌋"
+
+    def _divided(self, division: Expr) -> str:
+        over, under = quotient(*division.args)
+        return self._ratio(list(Mul.make_args(over)), list(Mul.make_args(under)))
 
     def _print_Max(self, expr: Expr) -> str:
         return f"max({self._list(numbers_last(expr.args))})"
@@ -125,6 +136,11 @@ class LinePrinter(StrPrinter):  # type: ignore[misc]
         parts = sorted(expr.args, key=lambda part: part.sort_key())
         texts = [(part, str(self._print(part))) for part in parts]
         return word.join(f"({text})" if part.func.__name__ in ("And", "Or") else text for part, text in texts)
+
+
+def _fraction(division: Expr) -> Expr:
+    over, under = quotient(*division.args)
+    return Mul(over, Pow(under, -1, evaluate=False), evaluate=False)
 
 
 def letter(symbol: Symbol) -> str:

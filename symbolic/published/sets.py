@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sympy import Eq, Expr, Integer, Min, Symbol
 
 from ..functions import Iverson
-from ..parallel.derived import DERIVED
+from ..parallel.derived import published
 from ..parameters import BY_LETTER, symbol, symbols
 from ..sources import BY_KEY
 from ..terms import TermSet, product, total
@@ -73,7 +73,7 @@ def new_terms(name: str, derived: str) -> TermSet:
     terms = TermSet(name)
     for letter in derived.split():
         parameter = BY_LETTER[letter]
-        terms.add(parameter.name, DERIVED[letter], parameter.unit, parameter.meaning)
+        terms.add(parameter.name, published()[letter], parameter.unit, parameter.meaning)
     return terms
 
 

@@ -31,11 +31,13 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
         built.add_row(component, role, *sizes, term)
     built.add_section()
     for role in ranks[0].by_role:
-        built.add_row("all", role, *(gib(item.by_role[role]) for item in ranks), f"stage.{role}")
+        term = f"stage.{role}" if role != "transient" else "at the peak"
+        built.add_row("all", role, *(gib(item.by_role[role]) for item in ranks), term)
     built.add_section()
     built.add_row("total", "", *(gib(item.total) for item in ranks), "stage.total")
     built.add_row("share", "", *(f"{item.share:.1%}" for item in ranks), "")
     built.add_row("verdict", "", *(item.verdict for item in ranks), "80 % rule")
+    built.add_row("peaks", "", *(item.site for item in ranks), "moment")
     built.add_row("in flight", "", *(str(item.in_flight) for item in ranks), "in_flight")
     out.print(built)
     if all_ranks:

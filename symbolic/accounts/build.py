@@ -1,0 +1,42 @@
+"""All terms of one implementation, in the order in which they can be computed."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ..implementations import Implementation
+from ..parallel.derived import definitions
+from ..parallel.dimensions import SHAPE_RULES
+from ..parallel.rules import local_name, local_size
+from ..parameters import BY_LETTER
+from ..terms import TermSet
+from .moments import add_moments, add_peak
+from .rows import used_dimensions
+from .stage import add_kept, add_parameters, add_states, add_transients
+from .units import add_layers, add_units
+
+
+@cache
+def build(implementation: Implementation) -> TermSet:
+    """All terms of ``implementation``, from derived symbols to the peak over pipeline ranks.
+
+    Sizes of split dimensions on one rank are terms too. They are integers wherever the configuration
+    is legal, so the arithmetic of all later terms is exact even in floating point.
+    """
+    terms = TermSet(implementation.name)
+    for letter, expression in definitions(implementation.choices).items():
+        parameter = BY_LETTER[letter]
+        terms.add(parameter.name, expression, parameter.unit, parameter.meaning)
+    for dimension in used_dimensions(implementation):
+        size = local_size(dimension, SHAPE_RULES)
+        if size != dimension.size:
+            terms.add(local_name(dimension), size, "elements", f"{dimension.meaning}, of one rank")
+    add_units(terms, implementation)
+    add_layers(terms, implementation)
+    add_parameters(terms, implementation)
+    add_states(terms, implementation)
+    add_kept(terms, implementation)
+    add_transients(terms, implementation)
+    add_moments(terms, implementation)
+    add_peak(terms)
+    return terms

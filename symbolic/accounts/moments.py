@@ -1,0 +1,56 @@
+"""The peak: static bytes and the largest of the moments of a step, on every rank that can be the one."""
+
+from __future__ import annotations
+
+from sympy import Expr, Integer, Max, Min
+
+from ..implementations import Implementation
+from ..ledger import SITES, Held, Role
+from ..parameters import symbols
+from ..terms import TermSet, total
+from .aggregates import aggregates_of
+from .rows import components_of
+from .stage import STATE_ROLES
+
+p, r = symbols("p r")
+
+#: The ranks that can be the peak's: of the stages between first and last, those at the ends have most in flight.
+CANDIDATES: dict[str, Expr] = {
+    "first": Integer(0), "second": Min(1, p - 1), "penultimate": Max(p - 2, 0), "last": p - 1,
+}
+
+
+def add_moments(terms: TermSet, implementation: Implementation) -> None:
+    """Bytes of rank r at every moment, the largest of them, and all that the rank keeps at its peak."""
+    for aggregate in aggregates_of(implementation):
+        for name in aggregate.sites:
+            terms.add(f"stage.{aggregate.name}.{name}", aggregate.size(terms), "bytes",
+                      f"{aggregate.title}, rank r, when {SITES[name].meaning}")
+    names = [part.name for part in (*components_of(implementation), *aggregates_of(implementation))]
+    held = {
+        Held.ALL: terms["stage.activation"].symbol,
+        Held.LAYERS: terms["stage.inner_activations"].symbol,
+        Held.NOTHING: Integer(0),
+    }
+    moments = []
+    for name, site in SITES.items():
+        parts = [terms[f"stage.{part}.{name}"].symbol for part in names if f"stage.{part}.{name}" in terms]
+        if parts:
+            transient = terms.add(f"stage.{name}", total(*parts), "bytes", f"rank r, only when {site.meaning}")
+            moments.append(terms.add(f"stage.{name}.all", total(held[site.held], transient), "bytes",
+                                     f"rank r, activations and transients when {site.meaning}"))
+        elif site.held is Held.ALL and name == "after_forward":
+            moments.append(held[Held.ALL])
+    terms.add("stage.moment", Max(*moments), "bytes", "rank r: activations and transients at its largest moment")
+    static = [terms[f"stage.{role.value}"].symbol for role in (*STATE_ROLES, Role.INPUT, Role.BUFFER)]
+    terms.add("stage.static", total(*static), "bytes", "rank r: what it keeps at every moment")
+    terms.add("stage.total", total(terms["stage.static"].symbol, terms["stage.moment"].symbol), "bytes",
+              "all that rank r keeps at its peak")
+
+
+def add_peak(terms: TermSet) -> None:
+    """The peak of the job: the largest total of the ranks that can be it."""
+    for name, rank in CANDIDATES.items():
+        terms.at(name, ["stage.total"], {r: rank})
+    ends = [terms[f"{name}.total"].symbol for name in CANDIDATES]
+    terms.add("peak", Max(*ends), "bytes", "largest total of all pipeline ranks")

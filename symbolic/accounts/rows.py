@@ -1,0 +1,85 @@
+"""The ledger rows that an implementation has, each with its size on one rank."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from sympy import Expr, Integer
+
+from ..components import all_components
+from ..dimensions import EXPERTS
+from ..implementations import Implementation
+from ..ledger import Component, Dimension, Role, Tensor
+from ..parallel.dimensions import SHAPE_RULES
+from ..parallel.rules import local_name, local_size
+from ..recompute import keep
+from ..terms import Contribution, product, reduce_switches, term_symbol
+
+
+@cache
+def components_of(implementation: Implementation) -> tuple[Component, ...]:
+    """The components that ``implementation`` has, in the order in which a token meets them."""
+    return tuple(component for component in all_components() if component.chosen(implementation.choices))
+
+
+@cache
+def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
+    """The ledger rows of ``implementation``, each with its bytes (elements for weights) on one rank.
+
+    A storage that several rows share is counted at the first row that is kept: each later row counts
+    only where all earlier ones are dropped.
+    """
+    rows: list[Contribution] = []
+    absent: dict[str, Expr] = {}
+    shapes: dict[str, tuple[Expr | int, ...]] = {}
+    for component in components_of(implementation):
+        for tensor in component.tensors:
+            if not tensor.chosen(implementation.choices):
+                continue
+            shape = local_shape(tensor.shape)
+            kept = keep(component, tensor) * tensor.when
+            if tensor.storage:
+                contents = (tensor.bytes, *shape)
+                if shapes.setdefault(tensor.storage, contents) != contents:
+                    raise ValueError(f"storage {tensor.storage} has two sizes")
+                dropped_before = absent.get(tensor.storage, Integer(1))
+                absent[tensor.storage] = reduce_switches(dropped_before * (1 - kept))
+                kept = reduce_switches(kept * dropped_before)
+            elements = product(*shape) if tensor.role is Role.WEIGHT else product(Integer(tensor.bytes), *shape)
+            expression = product(elements, kept)
+            if expression != 0:
+                rows.append(Contribution(component, tensor, expression))
+    return tuple(rows)
+
+
+def local_shape(shape: tuple[Dimension, ...]) -> tuple[Expr, ...]:
+    """The sizes of a shape on one rank; a split dimension appears as the symbol of its local size."""
+    return tuple(
+        dimension.size if local_size(dimension, SHAPE_RULES) == dimension.size
+        else term_symbol(local_name(dimension))
+        for dimension in shape
+    )
+
+
+def is_expert(tensor: Tensor) -> bool:
+    """True for the weights of routed experts, whose data-parallel group is another."""
+    return EXPERTS in tensor.shape
+
+
+def used_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
+    """The dimensions that rows of ``implementation`` have, each once."""
+    found = [dimension for row in kept_rows(implementation) for dimension in row.tensor.shape]
+    return tuple(dict.fromkeys(found))
+
+
+def weight_tensors(implementation: Implementation) -> tuple[tuple[Component, Tensor, Expr], ...]:
+    """Component, row and elements on one rank of every trained parameter, in the order of the model."""
+    return tuple(
+        (row.component, row.tensor, without_condition(row))
+        for row in kept_rows(implementation) if row.tensor.role is Role.WEIGHT
+    )
+
+
+def without_condition(row: Contribution) -> Expr:
+    """The elements of a weight row without the condition under which it exists."""
+    return product(*local_shape(row.tensor.shape))

@@ -1,0 +1,100 @@
+"""Terms of single instances: what one layer, one end of the model or one micro-batch of it keeps."""
+
+from __future__ import annotations
+
+from sympy import Expr, Integer
+
+from ..implementations import Implementation
+from ..ledger import SITES, Component, Lifetime, Place, Role
+from ..parallel.data import aligned, sharing_ranks
+from ..parallel.legality import fixed_values
+from ..recompute import WHOLE_LAYER
+from ..terms import Contribution, TermSet, product, total
+from .rows import components_of, is_expert, kept_rows, local_shape
+
+#: Roles whose rows stand in the components' files, with the unit term that sums them.
+COUNTED_ROLES = {Role.ACTIVATION: "saved", Role.INPUT: "input", Role.BUFFER: "buffer"}
+#: What the rows of a role are, in words.
+KIND = {
+    Role.ACTIVATION: "tensors saved for the backward pass",
+    Role.INPUT: "inputs kept for the backward pass",
+    Role.BUFFER: "buffers",
+}
+#: Kinds of parameters with data-parallel groups of their own: prefix of their terms, and their words.
+GROUPS = {"": "parameters", "expert_": "parameters of routed experts"}
+
+
+def add_units(terms: TermSet, implementation: Implementation) -> None:
+    """One term per component and kind of row, for a single instance of the component."""
+    rows = kept_rows(implementation)
+    for component in components_of(implementation):
+        own = tuple(row for row in rows if row.component is component)
+        _parameters(terms, component, own, implementation)
+        for role, kind in COUNTED_ROLES.items():
+            found = tuple(
+                row for row in own if row.tensor.role is role and row.tensor.lifetime is not Lifetime.SITE
+            )
+            if found:
+                terms.add(f"{component.name}.{kind}", total(*(row.expression for row in found)), "bytes",
+                          f"{component.title}: {KIND[role]} of one {_unit(component)}", found)
+        for name, site in SITES.items():
+            found = tuple(row for row in own if name in row.tensor.sites)
+            if found:
+                terms.add(f"{component.name}.{name}", total(*(row.expression for row in found)), "bytes",
+                          f"{component.title}: what lives besides when {site.meaning}", found)
+
+
+def _parameters(
+    terms: TermSet, component: Component, own: tuple[Contribution, ...], implementation: Implementation
+) -> None:
+    for prefix, words in GROUPS.items():
+        weights = tuple(
+            row for row in own if row.tensor.role is Role.WEIGHT and is_expert(row.tensor) == bool(prefix)
+        )
+        if weights:
+            terms.add(f"{component.name}.{prefix}parameters", total(*(row.expression for row in weights)),
+                      "elements", f"{component.title}: {words} of one rank", weights)
+            terms.add(f"{component.name}.{prefix}aligned",
+                      total(*(_aligned(row, implementation) for row in weights)), "elements",
+                      f"{component.title}: {words} of one rank, each padded as its data parallelism does", weights)
+
+
+def _aligned(row: Contribution, implementation: Implementation) -> Expr:
+    ranks = sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), is_expert(row.tensor))
+    return product(row.tensor.when, aligned(local_shape(row.tensor.shape), implementation.choices, ranks))
+
+
+def _unit(component: Component) -> str:
+    return {
+        Place.LAYER: "layer and micro-batch", Place.DENSE: "layer and micro-batch",
+        Place.EXPERTS: "layer and micro-batch", Place.MTP: "layer and micro-batch", Place.STAGE: "stage",
+        Place.FIRST: "micro-batch", Place.LAST: "micro-batch",
+    }[component.place]
+
+
+def add_layers(terms: TermSet, implementation: Implementation) -> None:
+    """Sums over the components of one layer, with a dense MLP and with experts."""
+    components = components_of(implementation)
+    kinds = {"layer": ("layer", (Place.LAYER, Place.DENSE))}
+    if implementation.choices["layers"] == "experts":
+        kinds["expert_layer"] = ("layer with experts", (Place.LAYER, Place.EXPERTS))
+    sums = [
+        ("parameters", "elements", "parameters of one {} on one rank"),
+        ("aligned", "elements", "parameters of one {} on one rank, padded as data parallelism does"),
+        ("expert_parameters", "elements", "parameters of routed experts of one {} on one rank"),
+        ("expert_aligned", "elements", "parameters of routed experts of one {} on one rank, padded"),
+        ("saved", "bytes", "tensors saved for the backward pass by one {} and micro-batch"),
+    ]
+    for name, (words, places) in kinds.items():
+        for kind, unit, meaning in sums:
+            parts = [
+                terms[f"{part.name}.{kind}"].symbol for part in components
+                if part.place in places and f"{part.name}.{kind}" in terms and not is_layer_input(part)
+            ]
+            if parts or not kind.startswith("expert"):
+                terms.add(f"{name}.{kind}", total(*parts) if parts else Integer(0), unit, meaning.format(words))
+
+
+def is_layer_input(component: Component) -> bool:
+    """True for the component that full recompute keeps of a layer instead of all others."""
+    return all(tensor.checkpoint == WHOLE_LAYER for tensor in component.tensors)
