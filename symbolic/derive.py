@@ -50,14 +50,14 @@ def derive_documents() -> dict[str, str]:
 
 
 def derive_implementation(implementation: Implementation) -> dict[str, str]:
-    """The evaluators of one implementation, also of one with kernel choices of its own."""
+    """The evaluators of one implementation, also of one with choices of its own."""
     terms = build(implementation)
     rules = rules_for(implementation)
     title = f"Memory of sharded training: {implementation.title}"
-    return {
-        f"{implementation.name}.py": _render("evaluator.py", evaluator(title, terms, rules)),
-        f"{implementation.name}_kernel.py": _render("kernel.py", kernel(title, terms, rules)),
-    }
+    files = {f"{implementation.name}.py": _render("evaluator.py", evaluator(title, terms, rules))}
+    if terms.given:  # an explicit list of layers is one configuration: there is nothing to sweep
+        return files
+    return files | {f"{implementation.name}_kernel.py": _render("kernel.py", kernel(title, terms, rules))}
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:

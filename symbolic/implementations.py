@@ -24,9 +24,12 @@ class Implementation:
     fixed: Mapping[str, int] = field(default_factory=dict)
     defaults: Mapping[str, int] = field(default_factory=dict)
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    framework: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a missing axis and an unknown option."""
+        """Refuse a missing axis and an unknown option; the framework is the name before any other choice."""
+        if not self.framework:
+            object.__setattr__(self, "framework", self.name)
         for axis in AXES:
             if self.choices.get(axis.name) not in axis.options:
                 raise ValueError(

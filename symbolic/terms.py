@@ -41,11 +41,15 @@ class Term:
 
 @dataclass(eq=False)
 class TermSet:
-    """Terms in an order in which each can be computed from those before it; a term never changes."""
+    """Terms in an order in which each can be computed from those before it; a term never changes.
+
+    ``given`` are derived letters that are inputs here, because no formula defines them.
+    """
 
     name: str
     terms: dict[str, Term] = field(default_factory=dict)
     identifiers: dict[str, str] = field(default_factory=dict)
+    given: frozenset[Symbol] = frozenset()
 
     def add(
         self, name: str, expression: Expr, unit: str, meaning: str, rows: tuple[Contribution, ...] = ()
@@ -61,7 +65,7 @@ class TermSet:
             raise ValueError(f"terms {self.identifiers[plain]} and {name} would share a variable of generated code")
         self.identifiers[plain] = name
         term = Term(name, term_symbol(name), expression, unit, meaning, rows)
-        known = {existing.symbol for existing in self.terms.values()} | _INPUTS
+        known = {existing.symbol for existing in self.terms.values()} | _INPUTS | self.given
         unknown = sorted(map(str, expression.free_symbols - known))
         if unknown:
             raise ValueError(f"term {name} uses {unknown} before their definition")

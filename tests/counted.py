@@ -7,6 +7,7 @@ from pathlib import Path
 from sympy import Expr, Integer, sympify
 
 from shardmath.symbolic.accounts import build, kept_rows
+from shardmath.symbolic.accounts.units import is_layer_input
 from shardmath.symbolic.exact import number
 from shardmath.symbolic.functions import Iverson
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON, Implementation
@@ -81,11 +82,12 @@ def rows_of(implementation: Implementation, component: str, *modules: str) -> li
     ]
 
 
-def layer_rows(implementation: Implementation) -> list[Contribution]:
-    """The rows that every layer saves."""
+def layer_rows(implementation: Implementation, switches: dict[str, int]) -> list[Contribution]:
+    """The rows that every layer keeps: all that it saves, or its input with full recompute."""
     return [
         row for row in kept_rows(implementation)
-        if row.component.place is Place.LAYER and row.tensor.role is Role.ACTIVATION
+        if row.component.place in (Place.LAYER, Place.DENSE) and row.tensor.role is Role.ACTIVATION
+        and is_layer_input(row.component) == bool(switches.get("rfull"))
     ]
 
 

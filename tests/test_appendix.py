@@ -111,7 +111,7 @@ def test_every_published_term_and_its_counterpart(text: str) -> None:
 
 
 def test_sites_verdicts_and_sources(text: str) -> None:
-    assert all(f"{code(name)}, {escape(meaning)}" in text for name, meaning in SITES.items())
+    assert all(f"{code(name)}, {escape(site.meaning)}" in text for name, site in SITES.items())
     assert all(f"{item.name} & " in section(text, "Verdict") for item in VERDICTS)
     entries = re.findall(r"\\bibitem\{(\w+)\}", text)
     assert entries == [source.key for source in SOURCES]

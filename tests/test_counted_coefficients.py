@@ -92,7 +92,7 @@ def assert_same(ours: Expr, row: dict[str, str], *, batches: int = 1) -> None:
 @pytest.mark.parametrize("row", rows("saved_activation_coefficients"))
 def test_layer(row: dict[str, str]) -> None:
     implementation, switches = LAYER_VARIANTS[row["variant"]]
-    found = layer_rows(implementation)
+    found = layer_rows(implementation, switches)
     if row["component"] != "TOTAL":
         found = rows_of(implementation, *LAYER_PARTS[row["component"]])
     ours = total(implementation, found, switches).xreplace({t: Integer(1)})
@@ -106,7 +106,7 @@ def test_megatron(row: dict[str, str]) -> None:
     if row["component"] == "TOTAL(2 layers)":
         found = [
             *without_inputs(end_rows(implementation)), *saved_tables(implementation, switches),
-            *layer_rows(implementation) * 2,
+            *layer_rows(implementation, switches) * 2,
         ]
     elif row["component"] == "decoder":
         found = [*saved_tables(implementation, switches), *rows_of(implementation, "layer_input") * 2]

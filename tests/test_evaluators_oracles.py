@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_layouts import Batch, batches, by_letter
+from random_layouts import NEUTRAL, Batch, batches, by_letter
 from sympy import Basic, Rational, Symbol, true
 from sympy.printing.pycode import MpmathPrinter
 
@@ -188,7 +188,7 @@ def test_verdicts_at_80_and_100_percent(case: Case, data: st.DataObject) -> None
 
 def test_bytes_are_exact_up_to_the_largest_that_a_sweep_accepts(case: Case) -> None:
     implementation, evaluator, oracle = case
-    job = dict.fromkeys(("k", "tied", "bias", "qkn", "zero1"), 1) | {
+    job = NEUTRAL | dict.fromkeys(("k", "tied", "bias", "qkn", "zero1"), 1) | {
         "h": 2**17 - 1, "a": 129, "d": 127, "f": 2**19 + 15, "L": 101, "u": 2**20 - 3, "s": 2**14, "B": 72,
         "g": 37, "w": 4, "N": 3, "n": 8, "M": 2**48,
         **{letter: value for letter, value in fixed_values(implementation).items() if letter in ("w", "zero1")},

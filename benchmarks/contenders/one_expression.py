@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 import re
 from importlib.util import find_spec
 
@@ -55,12 +56,10 @@ class _Printer(PythonPrinter):
         return text
 
     def _print_Max(self, expr: Expr) -> str:
-        left, right = (self._print(part) for part in expr.args)
-        return f"where({left} > {right}, {left}, {right})"
+        return reduce(lambda left, right: f"where({left} > {right}, {left}, {right})", map(self._print, expr.args))
 
     def _print_Min(self, expr: Expr) -> str:
-        left, right = (self._print(part) for part in expr.args)
-        return f"where({left} < {right}, {left}, {right})"
+        return reduce(lambda left, right: f"where({left} < {right}, {left}, {right})", map(self._print, expr.args))
 
 
 def _inlined(name: str, numbers: dict[str, str]) -> str:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from functools import cache
 
 from ..implementations import Implementation
-from ..parallel.derived import definitions
+from ..parallel.derived import definitions, given
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.rules import local_name, local_size
 from ..parameters import BY_LETTER
 from ..terms import TermSet
+from .aggregates import SPLIT_BACKWARD
 from .moments import add_moments, add_peak
 from .rows import used_dimensions
 from .stage import add_kept, add_parameters, add_states, add_transients
-from .units import add_layers, add_units
+from .units import add_layers, add_output_gradients, add_units
 
 
 @cache
@@ -23,8 +24,8 @@ def build(implementation: Implementation) -> TermSet:
     Sizes of split dimensions on one rank are terms too. They are integers wherever the configuration
     is legal, so the arithmetic of all later terms is exact even in floating point.
     """
-    terms = TermSet(implementation.name)
-    for letter, expression in definitions(implementation.choices).items():
+    terms = TermSet(implementation.name, given=given(implementation.choices))
+    for letter, expression in definitions(implementation.choices, implementation.framework).items():
         parameter = BY_LETTER[letter]
         terms.add(parameter.name, expression, parameter.unit, parameter.meaning)
     for dimension in used_dimensions(implementation):
@@ -33,6 +34,8 @@ def build(implementation: Implementation) -> TermSet:
             terms.add(local_name(dimension), size, "elements", f"{dimension.meaning}, of one rank")
     add_units(terms, implementation)
     add_layers(terms, implementation)
+    if implementation.choices["schedule"] in SPLIT_BACKWARD:
+        add_output_gradients(terms, implementation)
     add_parameters(terms, implementation)
     add_states(terms, implementation)
     add_kept(terms, implementation)

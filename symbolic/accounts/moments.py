@@ -24,7 +24,7 @@ def add_moments(terms: TermSet, implementation: Implementation) -> None:
     """Bytes of rank r at every moment, the largest of them, and all that the rank keeps at its peak."""
     for aggregate in aggregates_of(implementation):
         for name in aggregate.sites:
-            terms.add(f"stage.{aggregate.name}.{name}", aggregate.size(terms), "bytes",
+            terms.add(f"stage.{aggregate.name}.{name}", aggregate.size(terms, implementation), "bytes",
                       f"{aggregate.title}, rank r, when {SITES[name].meaning}")
     names = [part.name for part in (*components_of(implementation), *aggregates_of(implementation))]
     held = {

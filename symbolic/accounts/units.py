@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sympy import Expr, Integer
 
+from ..dimensions import BATCH, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import SITES, Component, Lifetime, Place, Role
 from ..parallel.data import aligned, sharing_ranks
@@ -93,6 +94,20 @@ def add_layers(terms: TermSet, implementation: Implementation) -> None:
             ]
             if parts or not kind.startswith("expert"):
                 terms.add(f"{name}.{kind}", total(*parts) if parts else Integer(0), unit, meaning.format(words))
+
+
+def add_output_gradients(terms: TermSet, implementation: Implementation) -> None:
+    """Gradients at the outputs of a layer's projections, which a split backward pass keeps for the weights."""
+    for name, place in {"layer": Place.DENSE, "expert_layer": Place.EXPERTS}.items():
+        rows = [
+            row for row in kept_rows(implementation)
+            if row.component.place in (Place.LAYER, place) and row.tensor.role is Role.WEIGHT
+            and len(row.tensor.shape) > 1
+        ]
+        if f"{name}.saved" in terms:
+            outputs = [product(Integer(2), *local_shape((SEQUENCE, BATCH, row.tensor.shape[-2]))) for row in rows]
+            terms.add(f"{name}.output_gradients", total(*outputs), "bytes",
+                      "bf16 gradients at the outputs of all projections of one layer and micro-batch")
 
 
 def is_layer_input(component: Component) -> bool:

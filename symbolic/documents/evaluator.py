@@ -19,8 +19,6 @@ from ..verdict import VERDICTS
 SWEEP_OUTPUTS = ("first.total", "last.total", "peak")
 ESTIMATE = "peak"
 
-_INPUTS = [parameter for parameter in PARAMETERS if parameter.kind is not Kind.DERIVED]
-
 
 def evaluator(title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, Any]:
     """Data of ``evaluator.py.jinja``: every term of the set and every rule."""
@@ -28,7 +26,7 @@ def evaluator(title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, An
     needed = _needed_inputs(every, rules)
     return {
         "title": title,
-        "inputs": [parameter.name for parameter in _INPUTS if parameter.symbol in needed],
+        "inputs": [parameter.name for parameter in PARAMETERS if parameter.symbol in needed - terms.by_symbol.keys()],
         "terms": [_term(terms, term) for term in every],
         "rules": [_rule(rule) for rule in rules],
         "rule_lines": _assignments(terms, _rule_terms(terms, rules)),
@@ -44,7 +42,7 @@ def kernel(title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, Any]:
     closure = terms.closure(SWEEP_OUTPUTS)
     _check_multiples(term.expression for term in closure)
     needed = _needed_inputs(closure, rules) | {BY_LETTER["M"].symbol}
-    inputs = [parameter for parameter in _INPUTS if parameter.symbol in needed]
+    inputs = [parameter for parameter in PARAMETERS if parameter.symbol in needed - terms.by_symbol.keys()]
     columns = [parameter.name for parameter in inputs if parameter.kind is Kind.LAYOUT]
     outputs = [identifier(terms[name].symbol) for name in SWEEP_OUTPUTS]
     return {

@@ -8,6 +8,7 @@ from functools import cache
 from sympy import Expr, Integer, Symbol
 
 from ..accounts import build, kept_rows
+from ..accounts.moments import CANDIDATES
 from ..implementations import Implementation
 from ..ledger import Component
 from ..parallel.legality import fixed_values
@@ -78,18 +79,33 @@ def definitions_of(terms: TermSet) -> tuple[str, ...]:
 
 
 def total_groups(terms: TermSet) -> tuple[Group, ...]:
-    """List the terms above the components: layer, rank r, its components, first and last rank, peak."""
-    names = list(terms.terms)
+    """List the terms above the components: layer, rank r, its components, peak.
+
+    The peak is over copies of rank r's terms with the rank put in, of which only the totals are shown.
+    """
+    names = [name for name in terms.terms if not _is_of_a_candidate(name)]
     of_rank = [name for name in names if name.startswith("stage.")]
     groups = [
-        Group("One layer on one rank", tuple(name for name in names if name.startswith("layer."))),
-        Group("Rank $r$ by component and role", tuple(name for name in of_rank if name.count(".") == 2), True),
-        Group("Rank $r$ by role, and in all", tuple(name for name in of_rank if name.count(".") == 1)),
-        Group("First rank, $r = 0$", tuple(name for name in names if name.startswith("first.")), True),
-        Group("Last rank, $r = p - 1$", tuple(name for name in names if name.startswith("last.")), True),
-        Group("Peak over ranks", ("peak",)),
+        Group("One layer on one rank", tuple(name for name in names if name.startswith(("layer.", "expert_layer.")))),
+        Group("Rank $r$ by component and role", tuple(name for name in of_rank if _is_of_a_component(name)), True),
+        Group("Rank $r$ by role, and in all", tuple(name for name in of_rank if not _is_of_a_component(name))),
+        Group("Peak over the ranks that can have it", (*(f"{name}.total" for name in CANDIDATES), "peak")),
     ]
     return tuple(group for group in groups if group.terms)
+
+
+def _is_of_a_component(name: str) -> bool:
+    return name.count(".") == 2 and not name.endswith(".all")
+
+
+def _is_of_a_candidate(name: str) -> bool:
+    """Tell whether a term is one of rank r with the rank put in."""
+    return name.partition(".")[0] in CANDIDATES
+
+
+def shown(terms: TermSet) -> tuple[str, ...]:
+    """List the terms that documents show: of the copies for single ranks only the totals."""
+    return tuple(name for name in terms.terms if not _is_of_a_candidate(name) or name.endswith(".total"))
 
 
 def _form(terms: TermSet, name: str, fixed: dict[str, int]) -> Form:

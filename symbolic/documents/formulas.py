@@ -53,7 +53,7 @@ def formula(expression: Basic) -> str:
 
 
 def _parameter(item: Parameter) -> dict[str, str]:
-    definition = definitions(MEGATRON.choices).get(item.letter)
+    definition = definitions(MEGATRON.choices, MEGATRON.framework).get(item.letter)
     return {
         "letter": code(letter(item.symbol)), "name": code(item.name), "unit": cell(item.unit),
         "smallest": str(item.minimum), "meaning": cell(item.meaning),

@@ -99,7 +99,7 @@ def _states() -> dict[str, tuple[State, ...]]:
 
 
 def _parameter(item: Parameter) -> dict[str, str]:
-    definition = definitions(MEGATRON.choices).get(item.letter)
+    definition = definitions(MEGATRON.choices, MEGATRON.framework).get(item.letter)
     meaning = escape(item.meaning)
     if definition is not None:
         meaning += f": {math(definition)}"
@@ -135,7 +135,7 @@ def _buffer() -> dict[str, str]:
     terms = build(MEGATRON)
     printer = LatexPrinter(terms.terms.values())
     buffer = terms["stage.buffer_elements"]
-    shared_by = definitions(MEGATRON.choices)["shards"]
+    shared_by = definitions(MEGATRON.choices, MEGATRON.framework)["shards"]
     return {
         "shards": f"${printer.doprint(BY_LETTER['shards'].symbol)} = {printer.doprint(shared_by)}$",
         "start_alignment": str(START_ALIGNMENT), "end_alignment": str(END_ALIGNMENT),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Expr, Integer, Max
+from sympy import Expr, Integer, Max, Symbol
 
 from ..functions import pad_to
 from ..parameters import symbols
@@ -25,9 +25,14 @@ _SIZES: dict[str, Expr] = {
 def published() -> dict[str, Expr]:
     """Definitions as publications use them: one group of data-parallel ranks, a plain pipeline of dense layers."""
     choices = {"schedule": "1f1b", "stages": "even", "layers": "dense", "recompute_method": "each"}
-    return {letter: value.xreplace({R: Integer(1)}) for letter, value in definitions(choices).items()}
+    return {letter: value.xreplace({R: Integer(1)}) for letter, value in definitions(choices, "megatron").items()}
 
 
-def definitions(choices: Mapping[str, str]) -> dict[str, Expr]:
+def given(choices: Mapping[str, str]) -> frozenset[Symbol]:
+    """Derived symbols that are inputs instead: what an explicit list of layers says of a stage."""
+    return frozenset(pipeline.LISTED) if choices["stages"] == "listed" else frozenset()
+
+
+def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     """The definition of every derived symbol that an implementation with these choices has, by letter."""
-    return {**_SIZES, **pipeline.definitions(choices), **data.definitions(choices)}
+    return {**_SIZES, **pipeline.definitions(choices, framework), **data.definitions(choices)}

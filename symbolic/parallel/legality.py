@@ -72,12 +72,12 @@ _EXPERTS: tuple[Rule, ...] = (
 )
 
 
-def _pipeline(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
     """What the schedule needs, and that all chunks of a stage are alike, as the formulas take them to be."""
     if choices["stages"] == "listed":
         return ()
     schedule, count = SCHEDULES[choices["schedule"]], chunks(choices)
-    found = list(schedule.rules)
+    found = list(schedule.rules_in(framework))
     if choices["stages"] == "even":
         found.append(Rule("layers", "p", Divides(p * count, L),
                           "must divide num_layers" if count == 1 else
@@ -114,7 +114,7 @@ def fixed_values(implementation: Implementation) -> dict[str, int]:
 def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
     """The rules of what ``implementation`` has, preceded by what it cannot do: the letters that it fixes."""
     fixed, choices = fixed_values(implementation), implementation.choices
-    needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, _FFN, *_pipeline(choices), *_TOKENS, *_STEP)
+    needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, _FFN, *_pipeline(choices, implementation.framework), *_TOKENS, *_STEP)
     if choices["layers"] == "experts":
         needed += _EXPERTS
     values = {symbol(letter): Integer(value) for letter, value in fixed.items()}

@@ -11,30 +11,30 @@ from ..ledger import Lifetime, Place
 from ..parameters import symbols
 from .schedules import SCHEDULES
 
-L, p, r, V, G, Gr, Lr, nr, nf, nl = symbols("L p r V G Gr Lr nr nf nl")
+L, p, r, V, Lr, nr, nf, nl, ns = symbols("L p r V Lr nr nf nl ns")
 Ldr, Ler, Hd, He, Hc, ld, step, mtp = symbols("Ldr Ler Hd He Hc ld step mtp")
 Lf, Ll, eemb, eloss, rfull, rn = symbols("Lf Ll eemb eloss rfull rn")
 
-#: The letters of what a stage holds, which an explicit list of layers gives instead of a formula.
-LISTED = ("Lr", "nr", "nf", "nl", "Ldr", "Ler", "Hd", "He", "Hc")
+#: What a stage holds, which an explicit list of layers gives instead of a formula.
+LISTED = (Lr, nr, nf, nl, ns, Ldr, Ler, Hd, He, Hc)
 
 #: Layers of a stage that is neither first nor last where those two have numbers of their own.
 MIDDLE_LAYERS = (L + eemb + eloss - Lf - Ll) / Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1))
 
 
-def definitions(choices: Mapping[str, str]) -> dict[str, Expr]:
+def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     """The derived symbols of the pipeline, in computing order, for these choices.
 
-    With an explicit list of layers there are none: a walk through the schedule gives their values.
+    ``framework`` says how many micro-batches pass a chunk in a row where the schedule leaves it open. With an explicit list of layers there are none: a walk through the schedule gives their values.
     """
     if choices["stages"] == "listed":
         return {}
     schedule = SCHEDULES[choices["schedule"]]
     found: dict[str, Expr] = {}
     if schedule.grouped:
-        found["Gr"] = G + p * Iverson(Eq(G, 0))
+        found["Gr"] = schedule.groups.get(framework, next(iter(schedule.groups.values())))
     found["Lr"] = _stage_layers(choices)
-    found |= {"nr": schedule.in_flight, "nf": schedule.in_flight_first, "nl": schedule.in_flight_last}
+    found |= {"nr": schedule.in_flight, "nf": schedule.in_flight_first, "nl": schedule.in_flight_last, "ns": schedule.in_flight_loss}
     if choices["layers"] == "experts":
         found |= _expert_layers(choices)
     else:
@@ -68,14 +68,17 @@ def instances(place: Place, choices: Mapping[str, str]) -> Expr:
     }[place]
 
 
-def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str]) -> Expr:
-    """How many instances of a tensor of a component exist on rank r at its peak."""
+def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str], loss: bool = False) -> Expr:
+    """How many instances of a tensor of a component exist on rank r at its peak.
+
+    The loss frees its own with the backward pass of inputs, the head (and all else) with that of weights.
+    """
     copies = {
         Place.LAYER: Hd + He if choices["layers"] == "experts" else Hd,
         Place.DENSE: Hd,
         Place.EXPERTS: He,
         Place.FIRST: nf * instances(Place.FIRST, choices),
-        Place.LAST: nl * instances(Place.LAST, choices),
+        Place.LAST: (ns if loss else nl) * instances(Place.LAST, choices),
         Place.MTP: nl * instances(Place.MTP, choices),
     }
     if lifetime is Lifetime.ONCE and place not in {Place.LAST, Place.MTP}:

@@ -83,7 +83,7 @@ def _correspondence() -> tuple[Counterpart, ...]:
             " dropout masks against SwiGLU, log-sum-exp and statistics of the norms", _GPT,
             -6 * s * b * h - 4 * s * b * a - 8 * s * b,
         ),
-        Counterpart(f"{NAME}.layer_full", ("layer.saved",), "activations of one layer, full recompute",
+        Counterpart(f"{NAME}.layer_full", ("layer_input.saved",), "activations of one layer, full recompute",
                     "equal; with sequence parallelism the ledger divides the kept input by t",
                     assume(_GPT, rfull=1), Integer(0)),
         Counterpart(

@@ -77,8 +77,11 @@ def new_terms(name: str, derived: str) -> TermSet:
     return terms
 
 
-#: No recompute, and a model without biases and QK-norm: what the published formulas are about.
-PLAIN: Mapping[str, Expr] = {letter: Integer(0) for letter in ("rfull", "rcore", "rmlp", "bias", "qkn")}
+#: No recompute, no dropout, and a model without biases and QK-norm: what the published formulas are about.
+PLAIN: Mapping[str, Expr] = {
+    **{letter: Integer(0) for letter in ("rfull", "rcore", "rmlp", "bias", "lbias", "qkn", "drop", "adrop")},
+    "R": Integer(1),
+}
 #: The same on one rank, with A = h: where a published layer is compared with a counted one.
 ONE_RANK: Mapping[str, Expr] = {**PLAIN, "sp": Integer(0), "t": Integer(1), "c": Integer(1), "d": h / a}
 
