@@ -6,7 +6,10 @@ PYTHON ?= $(shell for python in python3.11 python3 python3.12 python3.13; do \
 VENV := .venv
 RUNTIME := $(VENV)/.runtime
 DEVELOPMENT := $(VENV)/.development
+ORACLE := $(VENV)/.oracle
 EXTRAS := .[dev,parquet,bench]
+# Installed alone: what it asks for is for GPUs, and importing it needs no more than the extra `oracle`.
+MEGATRON := megatron-core==0.16.1
 RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --quiet --disable-pip-version-check --no-input
 SWEEP ?= llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024 --seq-length 8192
@@ -21,7 +24,7 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix sweep test lint validate bench clean latex
+.PHONY: help derive check appendix sweep test oracle lint validate bench clean latex
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -38,8 +41,11 @@ appendix: build/appendix.pdf ## typeset generated/appendix.tex as build/appendix
 sweep: $(RUNTIME) ## the main job: every layout of Llama 3.1 70B on 512 H100, ranked
 	@$(VENV)/bin/shardmath sweep $(SWEEP)
 
-test: $(DEVELOPMENT) ## all tests but those that need pdflatex
+test: $(ORACLE) ## all tests but those that need pdflatex, with a few random cases of each oracle
 	@$(RUN) -m pytest -n 2 -m "not latex"
+
+oracle: $(ORACLE) ## count bytes with PyTorch, Transformers and Megatron-Core, thousands of random cases
+	@ORACLES=full $(RUN) -m pytest -n 2 tests/oracles
 
 # mypy does not follow an editable install, so it gets a tree of links that looks like the wheel.
 lint: $(DEVELOPMENT) ## ruff and mypy --strict
@@ -76,6 +82,11 @@ $(RUNTIME): pyproject.toml
 $(DEVELOPMENT): pyproject.toml
 	$(call install,$(EXTRAS))
 	@touch $(RUNTIME) $@
+
+$(ORACLE): $(DEVELOPMENT)
+	$(call install,.[oracle])
+	@$(PIP) install --no-deps '$(MEGATRON)'
+	@touch $(RUNTIME) $(DEVELOPMENT) $@
 
 # Tables as wide as their columns settle after three passes.
 build/appendix.pdf: generated/appendix.tex | latex

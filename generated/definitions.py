@@ -23,6 +23,9 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "moe_topk": ("q", "experts", 0, None, "model", "experts that each token is sent to"),
     "moe_ffn_hidden_size": ("fe", "elements", 0, None, "model", "inner width of one routed expert"),
     "shared_expert_ffn_hidden_size": ("fs", "elements", 0, None, "model", "inner width of all shared experts together; 0 without them"),
+    "shared_expert_gate": ("sgate", "0 or 1", 0, 1, "model", "a gate scales the result of the shared experts"),
+    "expert_groups": ("ng", "groups", 0, None, "model", "groups of experts, of which a token may use some; 0 without them"),
+    "expert_group_topk": ("gq", "groups", 0, None, "model", "groups of experts that each token may use"),
     "first_dense_layers": ("ld", "layers", 0, None, "model", "layers before the first that may have experts"),
     "moe_layer_step": ("step", "layers", 1, None, "model", "every such layer has experts, the last of each step"),
     "q_lora_rank": ("lq", "elements", 0, None, "model", "width of compressed queries (MLA); 0 if not compressed"),
@@ -41,6 +44,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "hidden_dropout": ("drop", "0 or 1", 0, 1, "training", "dropout after attention, MLP and embedding"),
     "attention_dropout": ("adrop", "0 or 1", 0, 1, "training", "dropout of the attention probabilities"),
     "expert_load_percent": ("load", "percent", 1, None, "training", "tokens of the fullest rank's experts over the average; 100 is balanced"),
+    "expert_capacity_percent": ("cf", "percent", 0, None, "training", "tokens that every expert is padded or cut to, over the average; 0 drops and pads none"),
     "tensor_parallel": ("t", "ranks", 1, None, "layout", "tensor-parallel size (TP)"),
     "context_parallel": ("c", "ranks", 1, None, "layout", "context-parallel size (CP)"),
     "pipeline_parallel": ("p", "ranks", 1, None, "layout", "pipeline-parallel size (PP)"),
@@ -52,6 +56,11 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "recompute_full": ("rfull", "0 or 1", 0, 1, "layout", "every layer is recomputed from its input"),
     "recompute_core_attention": ("rcore", "0 or 1", 0, 1, "layout", "core attention is recomputed"),
     "recompute_mlp": ("rmlp", "0 or 1", 0, 1, "layout", "the MLP is recomputed"),
+    "recompute_layernorm": ("rnorm", "0 or 1", 0, 1, "layout", "norms that stand alone are recomputed (MLA, experts)"),
+    "recompute_mla_up_proj": ("rup", "0 or 1", 0, 1, "layout", "up projections of latent attention are recomputed"),
+    "recompute_moe_act": ("ract", "0 or 1", 0, 1, "layout", "the activation of routed experts is recomputed"),
+    "recompute_shared_experts": ("rshared", "0 or 1", 0, 1, "layout", "shared experts are recomputed"),
+    "recompute_moe": ("rmoe", "0 or 1", 0, 1, "layout", "router, routed and shared experts are recomputed"),
     "recompute_num_layers": ("rn", "layers", 1, None, "layout", "layers of a recomputed group (uniform), recomputed layers of a chunk (block), or every how many-th layer is recomputed (every)"),
     "virtual_pipeline": ("V", "chunks", 1, None, "layout", "chunks of layers per pipeline rank (interleaved schedule)"),
     "microbatch_group": ("G", "micro-batches", 0, None, "layout", "micro-batches of one chunk in a row (interleaved schedule); 0 stands for p"),
@@ -63,6 +72,10 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "num_gpus": ("N", "GPUs", 1, None, "cluster", "GPUs of the job"),
     "node_size": ("n", "GPUs", 1, None, "cluster", "GPUs of one node"),
     "gpu_memory": ("M", "bytes", 1, None, "cluster", "memory of one GPU"),
+    "unexplained_bytes": ("extra", "bytes", -9007199254740992, None, "cluster", "allocated beyond the ledger in a measured run"),
+    "reserved_per_mille": ("slack", "bytes", 1000, None, "cluster", "bytes reserved by the allocator for 1000 allocated"),
+    "context_bytes": ("context", "bytes", 0, None, "cluster", "CUDA context and kernels of a process"),
+    "communicator_bytes": ("nccl", "bytes", 0, None, "cluster", "memory of one NCCL communicator"),
     "query_size": ("A", "elements", 1, None, "derived", "width of all queries, a d; not h"),
     "kv_size": ("K", "elements", 1, None, "derived", "width of all keys, k d"),
     "padded_vocab_size": ("v", "tokens", 1, None, "derived", "padded vocabulary"),
@@ -74,7 +87,8 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "group_size": ("Gr", "micro-batches", 1, None, "derived", "micro-batches of one chunk in a row"),
     "in_flight": ("nr", "chunks", 1, None, "derived", "chunks (of L_r/V layers) in flight on rank r"),
     "in_flight_first": ("nf", "micro-batches", 1, None, "derived", "micro-batches whose first chunk is in flight on rank r"),
-    "in_flight_last": ("nl", "micro-batches", 1, None, "derived", "micro-batches of which head and loss are kept"),
+    "in_flight_last": ("nl", "micro-batches", 1, None, "derived", "micro-batches of which the head's input is kept"),
+    "in_flight_loss": ("ns", "micro-batches", 1, None, "derived", "micro-batches of which the loss is kept"),
     "dense_layers": ("Ldr", "layers", 0, None, "derived", "layers of the stage with a dense MLP"),
     "expert_layers": ("Ler", "layers", 0, None, "derived", "layers of the stage with experts"),
     "held_dense_layers": ("Hd", "layers", 0, None, "derived", "dense layers times micro-batches whose saved tensors rank r holds at its peak"),
@@ -84,37 +98,43 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "gradient_shards": ("gshards", "ranks", 1, None, "derived", "ranks that share the gradients"),
     "weight_shards": ("wshards", "ranks", 1, None, "derived", "ranks that share the weights"),
     "expert_data_parallel": ("De", "ranks", 1, None, "derived", "ranks that hold the same routed experts"),
+    "expert_capacity": ("ec", "tokens", 0, None, "derived", "tokens that a rank sends to each expert under a capacity, padding included; 0 without one"),
+    "sent_tokens": ("xs", "tokens", 0, None, "derived", "tokens that a rank sends to experts, once for each expert"),
+    "expert_tokens": ("xn", "tokens", 0, None, "derived", "tokens that the experts of a rank work on"),
 }
 
-#: Version, title, kernel choices, values that cannot be changed, and defaults, by name.
+#: Version, title, choices, the options that it has where not all, values that cannot be changed, and defaults, by name.
 IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "megatron": {
         "version": "megatron-core 0.16.1",
         "title": "Megatron-Core with fused kernels",
-        "choices": {'optimizer': 'adamw', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'saved'},
+        "choices": {'optimizer': 'adamw', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'saved'},
+        "allowed": {'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block')},
         "fixed": {'sharded_gradients': 0, 'sharded_weights': 0},
         "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1, 'sharded_gradients': 0, 'sharded_weights': 0},
     },
     "huggingface": {
         "version": "transformers 5, PyTorch 2.13",
         "title": "Hugging Face Transformers, eager kernels and sdpa",
-        "choices": {'optimizer': 'adamw', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
-        "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'gradient_bytes': 2},
-        "defaults": {'vocab_multiple': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'gradient_bytes': 2},
+        "choices": {'optimizer': 'adamw', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'huggingface', 'router_precision': 'fp32', 'dispatch': 'huggingface', 'permute': 'fused', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
+        "allowed": {'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'peak': ('saved',), 'context': ('ring',), 'mask': ('kernel',)},
+        "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
+        "defaults": {'vocab_multiple': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
     },
 }
 
 #: Meaning and options of every kernel choice, by name.
 CHOICES: dict[str, tuple[str, dict[str, str]]] = {
-    "norm": ("kernel of every RMSNorm", {
-        "fused": "keeps its input and the inverse root mean square",
-        "eager": "keeps an fp32 copy of its input and the normalised input",
+    "norm": ("kernel of every norm", {
+        "fused": "keeps its input and the inverse root mean square, or mean and inverse deviation (LayerNorm)",
+        "eager": "RMSNorm: keeps an fp32 copy of its input and the normalised input; LayerNorm: as fused",
         "keeps_output": "keeps its output, which the next projection keeps anyway, instead of its input",
-        "torch": "torch.nn.RMSNorm where no fused kernel exists: two fp32 copies",
+        "torch": "torch.nn.RMSNorm where no fused kernel exists: two fp32 copies; LayerNorm: as fused",
     }),
     "swiglu": ("kernel of the SwiGLU activation", {
         "fused": "keeps the gate and up projections",
         "eager": "keeps the SiLU output too",
+        "unfused": "Megatron-Core without fusion: keeps the SiLU output and a copy of the up projection",
     }),
     "attention": ("kernel of core attention", {
         "flash": "FlashAttention: keeps q, k, v, the output and the log-sum-exp",
@@ -122,6 +142,8 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "sdpa": "PyTorch scaled dot product attention: the same tensors as flash",
         "eager": "Hugging Face eager attention: expanded k and v, fp32 and bf16 probabilities",
         "unfused": "Megatron-Core local attention: expanded k and v, fp32 and bf16 probabilities, mask",
+        "fused_softmax": "Megatron-Core local attention with its fused or a 16-bit softmax: no fp32 probabilities",
+        "te_unfused": "Transformer Engine's unfused attention, read in its source: as fused_softmax, without buffer",
     }),
     "value": ("memory of v", {
         "copy": "v lies in a tensor of its own",
@@ -137,6 +159,10 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "float": "torch cross entropy on fp32 logits",
         "bf16": "torch cross entropy on bf16 logits",
         "huggingface": "Hugging Face causal LM loss: fp32 logits, shifted labels, logits returned",
+        "native_fused": "Megatron-Core's fused kernels by torch.compile: vocab_parallel with one more fp32 copy",
+        "te_fused": "Transformer Engine 2.2 to 2.17: the gradient overwrites the bf16 logits and is kept",
+        "te_fused_fp32": "Transformer Engine 2.18 and later: keeps an fp32 gradient",
+        "gathered": "torch cross entropy on fp32 logits of the whole vocabulary on every tensor-parallel rank",
     }),
     "precision": ("weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",
@@ -189,20 +215,79 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "rotary": "rotary embedding of queries and keys",
         "learned": "a learned table added to the embedding",
     }),
+    "scores": ("how the router scores experts", {
+        "softmax": "softmax of the chosen logits (Mixtral)",
+        "softmax_all": "softmax of all logits, of which some are chosen (Qwen3-MoE, DeepSeek-V2)",
+        "sigmoid": "sigmoid of all logits; the chosen ones are divided by their sum (DeepSeek-V3)",
+    }),
+    "balance": ("what keeps the experts equally loaded", {
+        "none": "nothing",
+        "bias": "a bias of each expert, updated without a gradient: two fp32 buffers",
+        "loss": "an auxiliary loss, for which all experts are scored again",
+        "both": "bias and auxiliary loss",
+    }),
+    "router": ("kernel of the router", {
+        "unfused": "Megatron-Core in single operations",
+        "fused": "Transformer Engine's fused router: keeps all scores and a map of the chosen experts",
+        "huggingface": "Hugging Face Transformers: softmax of all logits in fp32",
+    }),
+    "router_precision": ("precision of logits, scores and of the weights of experts' results", {
+        "fp32": "fp32",
+        "bf16": "bf16; softmax and sigmoid are in fp32 all the same",
+    }),
+    "dispatch": ("how tokens reach experts", {
+        "alltoall": "Megatron-Core: every token is sent to its experts, all at once",
+        "allgather": "Megatron-Core: every rank gathers all tokens and picks those of its experts",
+        "huggingface": "Hugging Face Transformers: sorted by expert on one rank, for a grouped matrix product",
+    }),
+    "permute": ("kernel that sorts tokens by expert", {
+        "fused": "Transformer Engine: keeps maps of int32",
+        "unfused": "keeps masks, scores and indices of int64",
+    }),
+    "dropout": ("dropout of the residual stream and of attention probabilities", {
+        "none": "no dropout",
+        "masks": "a mask is kept for each that is switched on",
+    }),
+    "biases": ("biases of the projections", {
+        "qkv": "none but those of queries, keys and values where the model has them",
+        "linear": "all projections may have one (GPT)",
+    }),
     "peak": ("what lives besides saved tensors at the moments of a step", {
         "saved": "nothing but what the loss itself makes",
         "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
+        "megatron_local": "Megatron-LM with its own layers: the same without Transformer Engine's workspace",
+    }),
+    "context": ("how context parallelism exchanges the sequence inside attention", {
+        "ring": "every rank attends with its own queries to keys and values that go around",
+        "all_to_all": "heads instead of tokens are shared out inside attention (Ulysses)",
+    }),
+    "weight_gradient": ("where the gradient of a linear weight is made", {
+        "fused": "added to the gradient buffer by the product itself; autograd gets one dummy for each shape",
+        "separate": "in a bf16 tensor that is added to the gradient buffer afterwards",
+    }),
+    "workspace": ("size of the cuBLAS workspaces", {
+        "ampere": "compute capability below 9: 4 MiB for Transformer Engine, 8.125 MiB for each of PyTorch",
+        "hopper": "compute capability 9.0: 32 MiB and 1 KiB for Transformer Engine, 32 MiB for each of PyTorch",
+        "blackwell": "10.0, PyTorch up to 2.10: as hopper for Transformer Engine, as ampere for PyTorch",
+        "configured": "ampere with CUBLAS_WORKSPACE_CONFIG=:4096:8 (deterministic): 32 MiB for each of PyTorch",
+    }),
+    "mask": ("where the causal attention mask comes from", {
+        "kernel": "from the attention kernel",
+        "dataloader": "from the data loader with every batch, one byte for every pair of tokens",
     }),
 }
 
 #: The recompute switches of every mode, by name.
 RECOMPUTE_MODES: dict[str, dict[str, int]] = {
-    "none": {'recompute_full': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0},
-    "core_attention": {'recompute_full': 0, 'recompute_core_attention': 1, 'recompute_mlp': 0},
-    "mlp": {'recompute_full': 0, 'recompute_core_attention': 0, 'recompute_mlp': 1},
-    "core_attention+mlp": {'recompute_full': 0, 'recompute_core_attention': 1, 'recompute_mlp': 1},
-    "full": {'recompute_full': 1, 'recompute_core_attention': 0, 'recompute_mlp': 0},
+    "none": {'recompute_full': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
+    "core_attention": {'recompute_full': 0, 'recompute_core_attention': 1, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
+    "mlp": {'recompute_full': 0, 'recompute_core_attention': 0, 'recompute_mlp': 1, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
+    "core_attention+mlp": {'recompute_full': 0, 'recompute_core_attention': 1, 'recompute_mlp': 1, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
+    "full": {'recompute_full': 1, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
 }
+
+#: The switch of every region of a layer that can be recomputed on its own, by name.
+RECOMPUTE_REGIONS: dict[str, str] = {'core_attention': 'recompute_core_attention', 'mlp': 'recompute_mlp', 'layernorm': 'recompute_layernorm', 'mla_up_proj': 'recompute_mla_up_proj', 'moe_act': 'recompute_moe_act', 'shared_experts': 'recompute_shared_experts', 'moe': 'recompute_moe'}
 
 #: Why a rank keeps a tensor, in the order of accounts.
 ROLES: tuple[str, ...] = (
@@ -223,6 +308,9 @@ DEFAULTS: dict[str, int] = {
     "moe_topk": 0,
     "moe_ffn_hidden_size": 0,
     "shared_expert_ffn_hidden_size": 0,
+    "shared_expert_gate": 0,
+    "expert_groups": 0,
+    "expert_group_topk": 0,
     "first_dense_layers": 0,
     "moe_layer_step": 1,
     "q_lora_rank": 0,
@@ -236,8 +324,14 @@ DEFAULTS: dict[str, int] = {
     "hidden_dropout": 0,
     "attention_dropout": 0,
     "expert_load_percent": 100,
+    "expert_capacity_percent": 0,
     "expert_parallel": 1,
     "expert_tensor_parallel": 1,
+    "recompute_layernorm": 0,
+    "recompute_mla_up_proj": 0,
+    "recompute_moe_act": 0,
+    "recompute_shared_experts": 0,
+    "recompute_moe": 0,
     "recompute_num_layers": 1,
     "virtual_pipeline": 1,
     "microbatch_group": 0,
@@ -245,6 +339,10 @@ DEFAULTS: dict[str, int] = {
     "last_stage_layers": 0,
     "account_for_embedding": 0,
     "account_for_loss": 0,
+    "unexplained_bytes": 0,
+    "reserved_per_mille": 1030,
+    "context_bytes": 419430400,
+    "communicator_bytes": 419430400,
 }
 
 #: Choices that the model decides, not the framework.
@@ -255,13 +353,18 @@ SITES: dict[str, tuple[str, str]] = {
     "after_forward": ("the forward pass of the last stage has returned", "ALL"),
     "loss_forward": ("inside the forward pass of the loss", "ALL"),
     "loss_backward": ("inside the backward pass of the loss", "ALL"),
-    "head_backward": ("inside the backward pass of the LM head", "ALL"),
+    "head_backward": ("inside the backward pass of the LM head", "HEAD"),
+    "stage_exchange": ("an output is sent to the next stage and a gradient received from it", "LAYERS"),
     "layer_backward": ("inside the backward pass of a layer", "LAYERS"),
+    "experts_forward": ("routed experts have computed and their results are sent back", "LAYERS"),
+    "combine_backward": ("gradients of the experts' results have been sent to the experts", "LAYERS"),
+    "experts_backward": ("inside the backward pass of the experts' activation", "LAYERS"),
+    "embedding_backward": ("inside the backward pass of the embedding", "NOTHING"),
     "optimizer_step": ("inside the optimizer step", "NOTHING"),
 }
 
 #: Components of the last stage, whose activations are freed before the layers' backward pass.
-END_COMPONENTS: tuple[str, ...] = ('final_norm', 'head', 'loss')
+END_COMPONENTS: tuple[str, ...] = ('batch', 'mtp_embedding', 'mtp', 'final_norm', 'head', 'loss', 'head_workspace')
 
 #: Title of every set of published formulas and the implementation that it is about, by name.
 PUBLISHED: dict[str, tuple[str, str]] = {
@@ -269,6 +372,14 @@ PUBLISHED: dict[str, tuple[str, str]] = {
     "fujii2024_norms": ("Fujii et al. 2024, norms of the layers not divided by t", "megatron"),
     "korthikanti2022": ("Korthikanti et al. 2022, activations of GPT", "megatron"),
     "megatron_lm": ("Megatron-LM, theoretical_memory_usage.py", "megatron"),
+}
+
+#: Usual range of the constants of a process, by parameter name.
+OVERHEADS: dict[str, tuple[int, int]] = {
+    "unexplained_bytes": (0, 0),
+    "reserved_per_mille": (1010, 1090),
+    "context_bytes": (314572800, 629145600),
+    "communicator_bytes": (0, 524288000),
 }
 
 #: Name and meaning of every verdict, in the order in which they are tried.

@@ -30,6 +30,7 @@ INPUTS = (
     "context_parallel",
     "pipeline_parallel",
     "data_parallel",
+    "expert_parallel",
     "micro_batch_size",
     "sequence_parallel",
     "recompute_full",
@@ -38,6 +39,10 @@ INPUTS = (
     "pipeline_rank",
     "num_gpus",
     "node_size",
+    "unexplained_bytes",
+    "reserved_per_mille",
+    "context_bytes",
+    "communicator_bytes",
 )
 
 #: Unit and meaning of every term.
@@ -51,7 +56,8 @@ TERMS = {
     "stage_layers": ("layers", "layers of one pipeline stage"),
     "in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r"),
     "in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r"),
-    "in_flight_last": ("micro-batches", "micro-batches of which head and loss are kept"),
+    "in_flight_last": ("micro-batches", "micro-batches of which the head's input is kept"),
+    "in_flight_loss": ("micro-batches", "micro-batches of which the loss is kept"),
     "dense_layers": ("layers", "layers of the stage with a dense MLP"),
     "held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak"),
     "held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak"),
@@ -70,22 +76,22 @@ TERMS = {
     "embedding.saved": ("bytes", "Word embedding: tensors saved for the backward pass of one micro-batch"),
     "embedding.input": ("bytes", "Word embedding: inputs kept for the backward pass of one micro-batch"),
     "layer_input.saved": ("bytes", "Layer input kept by full recompute: tensors saved for the backward pass of one layer and micro-batch"),
-    "attention_norm.parameters": ("elements", "RMSNorm before attention: parameters of one rank"),
-    "attention_norm.aligned": ("elements", "RMSNorm before attention: parameters of one rank, each padded as its data parallelism does"),
-    "attention_norm.saved": ("bytes", "RMSNorm before attention: tensors saved for the backward pass of one layer and micro-batch"),
+    "attention_norm.parameters": ("elements", "Norm before attention: parameters of one rank"),
+    "attention_norm.aligned": ("elements", "Norm before attention: parameters of one rank, each padded as its data parallelism does"),
+    "attention_norm.saved": ("bytes", "Norm before attention: tensors saved for the backward pass of one layer and micro-batch"),
     "attention.parameters": ("elements", "Attention with grouped queries: parameters of one rank"),
     "attention.aligned": ("elements", "Attention with grouped queries: parameters of one rank, each padded as its data parallelism does"),
     "attention.saved": ("bytes", "Attention with grouped queries: tensors saved for the backward pass of one layer and micro-batch"),
-    "ffn_norm.parameters": ("elements", "RMSNorm before the MLP: parameters of one rank"),
-    "ffn_norm.aligned": ("elements", "RMSNorm before the MLP: parameters of one rank, each padded as its data parallelism does"),
-    "ffn_norm.saved": ("bytes", "RMSNorm before the MLP: tensors saved for the backward pass of one layer and micro-batch"),
+    "ffn_norm.parameters": ("elements", "Norm before the MLP: parameters of one rank"),
+    "ffn_norm.aligned": ("elements", "Norm before the MLP: parameters of one rank, each padded as its data parallelism does"),
+    "ffn_norm.saved": ("bytes", "Norm before the MLP: tensors saved for the backward pass of one layer and micro-batch"),
     "swiglu.parameters": ("elements", "SwiGLU: parameters of one rank"),
     "swiglu.aligned": ("elements", "SwiGLU: parameters of one rank, each padded as its data parallelism does"),
     "swiglu.saved": ("bytes", "SwiGLU: tensors saved for the backward pass of one layer and micro-batch"),
     "tables.buffer": ("bytes", "Tables of a stage: buffers of one stage"),
-    "final_norm.parameters": ("elements", "Final RMSNorm: parameters of one rank"),
-    "final_norm.aligned": ("elements", "Final RMSNorm: parameters of one rank, each padded as its data parallelism does"),
-    "final_norm.saved": ("bytes", "Final RMSNorm: tensors saved for the backward pass of one micro-batch"),
+    "final_norm.parameters": ("elements", "Final norm: parameters of one rank"),
+    "final_norm.aligned": ("elements", "Final norm: parameters of one rank, each padded as its data parallelism does"),
+    "final_norm.saved": ("bytes", "Final norm: tensors saved for the backward pass of one micro-batch"),
     "head.parameters": ("elements", "LM head: parameters of one rank"),
     "head.aligned": ("elements", "LM head: parameters of one rank, each padded as its data parallelism does"),
     "head.saved": ("bytes", "LM head: tensors saved for the backward pass of one micro-batch"),
@@ -99,39 +105,39 @@ TERMS = {
     "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
     "stage.embedding.weight": ("bytes", "Word embedding, rank r: bf16 weight"),
-    "stage.attention_norm.weight": ("bytes", "RMSNorm before attention, rank r: bf16 weight"),
+    "stage.attention_norm.weight": ("bytes", "Norm before attention, rank r: bf16 weight"),
     "stage.attention.weight": ("bytes", "Attention with grouped queries, rank r: bf16 weight"),
-    "stage.ffn_norm.weight": ("bytes", "RMSNorm before the MLP, rank r: bf16 weight"),
+    "stage.ffn_norm.weight": ("bytes", "Norm before the MLP, rank r: bf16 weight"),
     "stage.swiglu.weight": ("bytes", "SwiGLU, rank r: bf16 weight"),
-    "stage.final_norm.weight": ("bytes", "Final RMSNorm, rank r: bf16 weight"),
+    "stage.final_norm.weight": ("bytes", "Final norm, rank r: bf16 weight"),
     "stage.head.weight": ("bytes", "LM head, rank r: bf16 weight"),
     "stage.padding.weight": ("bytes", "Padding, rank r: bf16 weight"),
     "stage.weight": ("bytes", "rank r: bf16 weight"),
     "stage.embedding.gradient": ("bytes", "Word embedding, rank r: gradient, fp32 or bf16"),
-    "stage.attention_norm.gradient": ("bytes", "RMSNorm before attention, rank r: gradient, fp32 or bf16"),
+    "stage.attention_norm.gradient": ("bytes", "Norm before attention, rank r: gradient, fp32 or bf16"),
     "stage.attention.gradient": ("bytes", "Attention with grouped queries, rank r: gradient, fp32 or bf16"),
-    "stage.ffn_norm.gradient": ("bytes", "RMSNorm before the MLP, rank r: gradient, fp32 or bf16"),
+    "stage.ffn_norm.gradient": ("bytes", "Norm before the MLP, rank r: gradient, fp32 or bf16"),
     "stage.swiglu.gradient": ("bytes", "SwiGLU, rank r: gradient, fp32 or bf16"),
-    "stage.final_norm.gradient": ("bytes", "Final RMSNorm, rank r: gradient, fp32 or bf16"),
+    "stage.final_norm.gradient": ("bytes", "Final norm, rank r: gradient, fp32 or bf16"),
     "stage.head.gradient": ("bytes", "LM head, rank r: gradient, fp32 or bf16"),
     "stage.padding.gradient": ("bytes", "Padding, rank r: gradient, fp32 or bf16"),
     "stage.gradient": ("bytes", "rank r: gradient, fp32 or bf16"),
     "stage.embedding.optimizer": ("bytes", "Word embedding, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.attention_norm.optimizer": ("bytes", "RMSNorm before attention, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
+    "stage.attention_norm.optimizer": ("bytes", "Norm before attention, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
     "stage.attention.optimizer": ("bytes", "Attention with grouped queries, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.ffn_norm.optimizer": ("bytes", "RMSNorm before the MLP, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
+    "stage.ffn_norm.optimizer": ("bytes", "Norm before the MLP, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
     "stage.swiglu.optimizer": ("bytes", "SwiGLU, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.final_norm.optimizer": ("bytes", "Final RMSNorm, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
+    "stage.final_norm.optimizer": ("bytes", "Final norm, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
     "stage.head.optimizer": ("bytes", "LM head, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
     "stage.padding.optimizer": ("bytes", "Padding, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
     "stage.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
     "stage.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass"),
     "stage.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass"),
-    "stage.attention_norm.activation": ("bytes", "RMSNorm before attention, rank r: tensors saved for the backward pass"),
+    "stage.attention_norm.activation": ("bytes", "Norm before attention, rank r: tensors saved for the backward pass"),
     "stage.attention.activation": ("bytes", "Attention with grouped queries, rank r: tensors saved for the backward pass"),
-    "stage.ffn_norm.activation": ("bytes", "RMSNorm before the MLP, rank r: tensors saved for the backward pass"),
+    "stage.ffn_norm.activation": ("bytes", "Norm before the MLP, rank r: tensors saved for the backward pass"),
     "stage.swiglu.activation": ("bytes", "SwiGLU, rank r: tensors saved for the backward pass"),
-    "stage.final_norm.activation": ("bytes", "Final RMSNorm, rank r: tensors saved for the backward pass"),
+    "stage.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass"),
     "stage.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass"),
     "stage.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass"),
     "stage.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass"),
@@ -153,6 +159,10 @@ TERMS = {
     "stage.moment": ("bytes", "rank r: activations and transients at its largest moment"),
     "stage.static": ("bytes", "rank r: what it keeps at every moment"),
     "stage.total": ("bytes", "all that rank r keeps at its peak"),
+    "process.allocated": ("bytes", "rank r, allocated: torch.cuda.max_memory_allocated"),
+    "process.reserved": ("bytes", "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved"),
+    "process.communicators": ("communicators", "NCCL communicators that rank r is in"),
+    "process.total": ("bytes", "rank r, taken of the GPU, as nvidia-smi shows it"),
     "first.in_flight": ("chunks", "chunks (of L_r/V layers) in flight on rank r, first stage"),
     "first.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, first stage"),
     "first.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"),
@@ -165,7 +175,7 @@ TERMS = {
     "first.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, first stage"),
     "first.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, first stage"),
     "first.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, first stage"),
-    "first.final_norm.activation": ("bytes", "Final RMSNorm, rank r: tensors saved for the backward pass, first stage"),
+    "first.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, first stage"),
     "first.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, first stage"),
     "first.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, first stage"),
     "first.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, first stage"),
@@ -195,7 +205,7 @@ TERMS = {
     "second.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, second stage"),
     "second.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, second stage"),
     "second.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, second stage"),
-    "second.final_norm.activation": ("bytes", "Final RMSNorm, rank r: tensors saved for the backward pass, second stage"),
+    "second.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, second stage"),
     "second.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, second stage"),
     "second.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, second stage"),
     "second.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, second stage"),
@@ -225,7 +235,7 @@ TERMS = {
     "penultimate.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, penultimate stage"),
     "penultimate.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, penultimate stage"),
-    "penultimate.final_norm.activation": ("bytes", "Final RMSNorm, rank r: tensors saved for the backward pass, penultimate stage"),
+    "penultimate.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, penultimate stage"),
@@ -255,7 +265,7 @@ TERMS = {
     "last.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, last stage"),
     "last.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, last stage"),
     "last.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, last stage"),
-    "last.final_norm.activation": ("bytes", "Final RMSNorm, rank r: tensors saved for the backward pass, last stage"),
+    "last.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, last stage"),
     "last.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, last stage"),
     "last.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, last stage"),
     "last.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, last stage"),
@@ -312,7 +322,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right))
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -324,6 +334,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     in_flight = min(num_microbatches, pipeline_parallel - pipeline_rank)
     in_flight_first = min(num_microbatches, pipeline_parallel - pipeline_rank)
     in_flight_last = 1
+    in_flight_loss = 1
     dense_layers = stage_layers
     held_dense_layers = in_flight*(-stage_layers*recompute_full + stage_layers)
     held_layer_inputs = stage_layers*in_flight*recompute_full
@@ -405,7 +416,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_swiglu_activation = held_dense_layers*swiglu_saved
     stage_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_head_activation = head_saved*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_loss_activation = loss_saved*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_embedding_input = embedding_input*in_flight_first*(1 if (pipeline_rank == 0) else 0)
     stage_tables_buffer = tables_buffer
     stage_inner_activations = held_dense_layers*layer_saved + stage_embedding_activation + stage_layer_input_activation
@@ -425,6 +436,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_moment = max(stage_after_forward_all, stage_layer_backward_all, stage_loss_forward_all)
     stage_static = stage_buffer + stage_gradient + stage_input + stage_optimizer + stage_weight
     stage_total = stage_moment + stage_static
+    process_allocated = unexplained_bytes + stage_total
+    process_reserved = ceil_div(process_allocated*reserved_per_mille, 1000)
+    process_communicators = (1 if (context_parallel > 1) else 0) + (1 if (expert_parallel > 1) else 0) + (1 if (pipeline_parallel > 1) else 0) + (1 if (tensor_parallel > 1) else 0) + (1 if (data_parallel*context_parallel > 1) else 0)
+    process_total = context_bytes + communicator_bytes*process_communicators + process_reserved
     first_in_flight = min(num_microbatches, pipeline_parallel)
     first_in_flight_first = min(num_microbatches, pipeline_parallel)
     first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
@@ -439,7 +454,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_layer_input_activation = first_held_layer_inputs*layer_input_saved
     first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
     first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
-    first_loss_activation = loss_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+    first_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
     first_embedding_input = embedding_input*first_in_flight_first
     first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation
     first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
@@ -469,7 +484,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_layer_input_activation = layer_input_saved*second_held_layer_inputs
     second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-    second_loss_activation = loss_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_loss_activation = loss_saved*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation
     second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
@@ -499,7 +514,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
     penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-    penultimate_loss_activation = loss_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_loss_activation = loss_saved*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation
     penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
@@ -529,7 +544,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_layer_input_activation = last_held_layer_inputs*layer_input_saved
     last_final_norm_activation = final_norm_saved*in_flight_last
     last_head_activation = head_saved*in_flight_last
-    last_loss_activation = loss_saved*in_flight_last
+    last_loss_activation = loss_saved*in_flight_loss
     last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
     last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation
     last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
@@ -557,6 +572,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "in_flight": in_flight,
         "in_flight_first": in_flight_first,
         "in_flight_last": in_flight_last,
+        "in_flight_loss": in_flight_loss,
         "dense_layers": dense_layers,
         "held_dense_layers": held_dense_layers,
         "held_layer_inputs": held_layer_inputs,
@@ -658,6 +674,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.moment": stage_moment,
         "stage.static": stage_static,
         "stage.total": stage_total,
+        "process.allocated": process_allocated,
+        "process.reserved": process_reserved,
+        "process.communicators": process_communicators,
+        "process.total": process_total,
         "first.in_flight": first_in_flight,
         "first.in_flight_first": first_in_flight_first,
         "first.held_dense_layers": first_held_dense_layers,
@@ -782,7 +802,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
     """For every rule, whether the configuration keeps it."""
     kv_size = head_dim*num_kv_heads
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1

@@ -152,6 +152,7 @@ def evaluate(
         num_microbatches = global_batch_size/(data_parallel*micro_batch_size)
         stage_layers = num_layers/pipeline_parallel
         in_flight_last = 1
+        in_flight_loss = 1
         dense_layers = stage_layers
         optimizer_shards = distributed_optimizer*(data_parallel*context_parallel/data_parallel_replicas - 1) + 1
         local_vocab = padded_vocab_size/tensor_parallel
@@ -211,7 +212,7 @@ def evaluate(
         first_layer_input_activation = first_held_layer_inputs*layer_input_saved
         first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
         first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
-        first_loss_activation = loss_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+        first_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
         first_embedding_input = embedding_input*first_in_flight_first
         first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation
         first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
@@ -241,7 +242,7 @@ def evaluate(
         second_layer_input_activation = layer_input_saved*second_held_layer_inputs
         second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_loss_activation = loss_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_loss_activation = loss_saved*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
         second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation
         second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
@@ -271,7 +272,7 @@ def evaluate(
         penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
         penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_loss_activation = loss_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_loss_activation = loss_saved*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
         penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation
         penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
@@ -301,7 +302,7 @@ def evaluate(
         last_layer_input_activation = last_held_layer_inputs*layer_input_saved
         last_final_norm_activation = final_norm_saved*in_flight_last
         last_head_activation = head_saved*in_flight_last
-        last_loss_activation = loss_saved*in_flight_last
+        last_loss_activation = loss_saved*in_flight_loss
         last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
         last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation
         last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation

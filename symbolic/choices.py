@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
 class Axis:
-    """One choice: its options, each with a line that says what is kept."""
+    """One choice: its options, each with a line that says what is kept.
+
+    ``absent`` has, by option, switches that are then 0, so that formulas do not speak of what is rare.
+    """
 
     name: str
     meaning: str
     options: Mapping[str, str]
+    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 AXES: tuple[Axis, ...] = (
-    Axis("norm", "kernel of every RMSNorm", {
-        "fused": "keeps its input and the inverse root mean square",
-        "eager": "keeps an fp32 copy of its input and the normalised input",
+    Axis("norm", "kernel of every norm", {
+        "fused": "keeps its input and the inverse root mean square, or mean and inverse deviation (LayerNorm)",
+        "eager": "RMSNorm: keeps an fp32 copy of its input and the normalised input; LayerNorm: as fused",
         "keeps_output": "keeps its output, which the next projection keeps anyway, instead of its input",
-        "torch": "torch.nn.RMSNorm where no fused kernel exists: two fp32 copies",
+        "torch": "torch.nn.RMSNorm where no fused kernel exists: two fp32 copies; LayerNorm: as fused",
     }),
     Axis("swiglu", "kernel of the SwiGLU activation", {
         "fused": "keeps the gate and up projections",
         "eager": "keeps the SiLU output too",
+        "unfused": "Megatron-Core without fusion: keeps the SiLU output and a copy of the up projection",
     }),
     Axis("attention", "kernel of core attention", {
         "flash": "FlashAttention: keeps q, k, v, the output and the log-sum-exp",
@@ -32,6 +37,8 @@ AXES: tuple[Axis, ...] = (
         "sdpa": "PyTorch scaled dot product attention: the same tensors as flash",
         "eager": "Hugging Face eager attention: expanded k and v, fp32 and bf16 probabilities",
         "unfused": "Megatron-Core local attention: expanded k and v, fp32 and bf16 probabilities, mask",
+        "fused_softmax": "Megatron-Core local attention with its fused or a 16-bit softmax: no fp32 probabilities",
+        "te_unfused": "Transformer Engine's unfused attention, read in its source: as fused_softmax, without buffer",
     }),
     Axis("value", "memory of v", {
         "copy": "v lies in a tensor of its own",
@@ -47,6 +54,10 @@ AXES: tuple[Axis, ...] = (
         "float": "torch cross entropy on fp32 logits",
         "bf16": "torch cross entropy on bf16 logits",
         "huggingface": "Hugging Face causal LM loss: fp32 logits, shifted labels, logits returned",
+        "native_fused": "Megatron-Core's fused kernels by torch.compile: vocab_parallel with one more fp32 copy",
+        "te_fused": "Transformer Engine 2.2 to 2.17: the gradient overwrites the bf16 logits and is kept",
+        "te_fused_fp32": "Transformer Engine 2.18 and later: keeps an fp32 gradient",
+        "gathered": "torch cross entropy on fp32 logits of the whole vocabulary on every tensor-parallel rank",
     }),
     Axis("precision", "weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",
@@ -99,13 +110,77 @@ AXES: tuple[Axis, ...] = (
         "rotary": "rotary embedding of queries and keys",
         "learned": "a learned table added to the embedding",
     }),
+    Axis("scores", "how the router scores experts", {
+        "softmax": "softmax of the chosen logits (Mixtral)",
+        "softmax_all": "softmax of all logits, of which some are chosen (Qwen3-MoE, DeepSeek-V2)",
+        "sigmoid": "sigmoid of all logits; the chosen ones are divided by their sum (DeepSeek-V3)",
+    }),
+    Axis("balance", "what keeps the experts equally loaded", {
+        "none": "nothing",
+        "bias": "a bias of each expert, updated without a gradient: two fp32 buffers",
+        "loss": "an auxiliary loss, for which all experts are scored again",
+        "both": "bias and auxiliary loss",
+    }),
+    Axis("router", "kernel of the router", {
+        "unfused": "Megatron-Core in single operations",
+        "fused": "Transformer Engine's fused router: keeps all scores and a map of the chosen experts",
+        "huggingface": "Hugging Face Transformers: softmax of all logits in fp32",
+    }),
+    Axis("router_precision", "precision of logits, scores and of the weights of experts' results", {
+        "fp32": "fp32",
+        "bf16": "bf16; softmax and sigmoid are in fp32 all the same",
+    }),
+    Axis("dispatch", "how tokens reach experts", {
+        "alltoall": "Megatron-Core: every token is sent to its experts, all at once",
+        "allgather": "Megatron-Core: every rank gathers all tokens and picks those of its experts",
+        "huggingface": "Hugging Face Transformers: sorted by expert on one rank, for a grouped matrix product",
+    }),
+    Axis("permute", "kernel that sorts tokens by expert", {
+        "fused": "Transformer Engine: keeps maps of int32",
+        "unfused": "keeps masks, scores and indices of int64",
+    }),
+    Axis("dropout", "dropout of the residual stream and of attention probabilities", {
+        "none": "no dropout",
+        "masks": "a mask is kept for each that is switched on",
+    }, {"none": ("drop", "adrop")}),
+    Axis("biases", "biases of the projections", {
+        "qkv": "none but those of queries, keys and values where the model has them",
+        "linear": "all projections may have one (GPT)",
+    }, {"qkv": ("lbias",)}),
     Axis("peak", "what lives besides saved tensors at the moments of a step", {
         "saved": "nothing but what the loss itself makes",
         "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
+        "megatron_local": "Megatron-LM with its own layers: the same without Transformer Engine's workspace",
+    }),
+    Axis("context", "how context parallelism exchanges the sequence inside attention", {
+        "ring": "every rank attends with its own queries to keys and values that go around",
+        "all_to_all": "heads instead of tokens are shared out inside attention (Ulysses)",
+    }),
+    Axis("weight_gradient", "where the gradient of a linear weight is made", {
+        "fused": "added to the gradient buffer by the product itself; autograd gets one dummy for each shape",
+        "separate": "in a bf16 tensor that is added to the gradient buffer afterwards",
+    }),
+    Axis("workspace", "size of the cuBLAS workspaces", {
+        "ampere": "compute capability below 9: 4 MiB for Transformer Engine, 8.125 MiB for each of PyTorch",
+        "hopper": "compute capability 9.0: 32 MiB and 1 KiB for Transformer Engine, 32 MiB for each of PyTorch",
+        "blackwell": "10.0, PyTorch up to 2.10: as hopper for Transformer Engine, as ampere for PyTorch",
+        "configured": "ampere with CUBLAS_WORKSPACE_CONFIG=:4096:8 (deterministic): 32 MiB for each of PyTorch",
+    }),
+    Axis("mask", "where the causal attention mask comes from", {
+        "kernel": "from the attention kernel",
+        "dataloader": "from the data loader with every batch, one byte for every pair of tokens",
     }),
 )
 
 #: Axes that the model decides, not the framework.
 ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "positions")
 
+#: Options of ``peak`` that are moments of Megatron-LM.
+MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")
+
 BY_NAME: dict[str, Axis] = {axis.name: axis for axis in AXES}
+
+
+def absent_letters(choices: Mapping[str, str]) -> tuple[str, ...]:
+    """The switches that are 0 under these choices."""
+    return tuple(letter for axis in AXES for letter in axis.absent.get(choices[axis.name], ()))

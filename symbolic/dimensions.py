@@ -6,10 +6,14 @@ sequence inside and outside the sequence-parallel region, heads and the features
 
 from __future__ import annotations
 
+from sympy import Max
+
 from .ledger import Dimension
 from .parameters import symbols
 
-s, b, h, a, k, d, f, v, A, K, E = symbols("s b h a k d f v A K E")
+s, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s b h a k d f v A K E pos t")
+q, fe, fs, ng, gq, xs, xn, e, et = symbols("q fe fs ng gq xs xn e et")
+lq, lk, dr, dv, ts = symbols("lq lk dr dv ts")
 
 SEQUENCE = Dimension("sequence", s, "tokens, where tensor-parallel ranks see all of them")
 SEQUENCE_SP = Dimension(
@@ -29,8 +33,44 @@ KV_FEATURES = Dimension("kv_features", K, "rows of the key or value projection")
 QKV_FEATURES = Dimension("qkv_features", A + 2 * K, "rows of the fused QKV projection")
 GATE_UP_FEATURES = Dimension("gate_up_features", 2 * f, "rows of the fused gate and up projection")
 EXPERTS = Dimension("experts", E, "routed experts")
+POSITIONS = Dimension("positions", pos, "rows of a learned position table")
+ALL_KEYS = Dimension("all_keys", s, "tokens of the whole sequence, on every rank")
+WHOLE_VOCAB = Dimension("whole_vocab", v, "padded vocabulary, gathered on every rank")
+TENSOR_RANKS = Dimension("tensor_ranks", t, "tensor-parallel ranks whose numbers are gathered")
+
+ROUTED = Dimension("routed", E, "routed experts, as the router scores them on every rank")
+TOPK = Dimension("topk", q, "experts that a token is sent to")
+EXPERT_GROUPS = Dimension("expert_groups", ng, "groups of experts")
+CHOSEN_GROUPS = Dimension("chosen_groups", gq, "groups of experts that a token may use")
+BEST_OF_GROUP = Dimension("best_of_group", q / Max(gq, 1), "experts that stand for their group")
+ROW_MAP = Dimension("row_map", 2 * E + 1, "a token's places among those sent: for every expert two numbers, and a count")
+LOCAL_ROW_MAP = Dimension("local_row_map", 2 * E / e + 1, "the same for the experts of one rank")
+EXPERT_RANKS = Dimension("expert_ranks", e * et, "ranks whose tokens are gathered")
+SENT = Dimension("sent", xs, "tokens that a rank sends to experts")
+RECEIVED = Dimension("received", xn, "tokens that the experts of a rank work on")
+RECEIVED_SHARE = Dimension("received_share", xn / et, "the same before expert-tensor-parallel ranks gather them")
+EXPERT_FFN = Dimension("expert_ffn", fe, "inner width of a routed expert")
+EXPERT_GATE_UP = Dimension("expert_gate_up", 2 * fe, "rows of a routed expert's fused gate and up projection")
+SHARED_FFN = Dimension("shared_ffn", fs, "inner width of the shared experts")
+SHARED_GATE_UP = Dimension("shared_gate_up", 2 * fs, "rows of the shared experts' fused gate and up projection")
+LATENT_Q = Dimension("latent_q", lq, "width of compressed queries")
+LATENT_KV = Dimension("latent_kv", lk, "width of compressed keys and values")
+LATENT_KV_ROTARY = Dimension("latent_kv_rotary", lk + dr, "compressed keys and values, and the rotary part of keys")
+ROTARY_DIM = Dimension("rotary_dim", dr, "part of a head that carries the rotary embedding")
+VALUE_DIM = Dimension("value_dim", dv, "width of one value head")
+KEY_VALUE_DIM = Dimension("key_value_dim", d - dr + dv, "one key head without its rotary part, and one value head")
+VALUE_FEATURES = Dimension("value_features", a * dv, "columns of the output projection of latent attention")
+KEY_VALUE_FEATURES = Dimension("key_value_features", a * (d - dr + dv), "rows of the up projection of keys and values")
+HIDDEN_TWICE = Dimension("hidden_twice", 2 * h, "hidden state and embedding side by side")
+HIDDEN_FEATURES = Dimension("hidden_features", h, "rows of a projection to the residual stream that is shared out")
+SEQUENCE_OF_OTHERS = Dimension("sequence_of_others", s * (ts - 1), "tokens of the other sequence-parallel ranks")
 
 DIMENSIONS: tuple[Dimension, ...] = (
     SEQUENCE, SEQUENCE_SP, KEY_SEQUENCE, SHIFTED_SEQUENCE, BATCH, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN,
-    VOCAB, QUERY_FEATURES, KV_FEATURES, QKV_FEATURES, GATE_UP_FEATURES, EXPERTS,
+    VOCAB, QUERY_FEATURES, KV_FEATURES, QKV_FEATURES, GATE_UP_FEATURES, EXPERTS, POSITIONS, ALL_KEYS, WHOLE_VOCAB,
+    TENSOR_RANKS,
+    ROUTED, TOPK, EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
+    RECEIVED_SHARE, EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
+    ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
+    SEQUENCE_OF_OTHERS,
 )

@@ -61,6 +61,10 @@ class Implementation:
 LLAMA: dict[str, str] = {
     "optimizer": "adamw", "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
+    "dropout": "none", "biases": "qkv",
+    "context": "ring", "weight_gradient": "fused", "workspace": "hopper", "mask": "kernel",
+    "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
+    "dispatch": "alltoall", "permute": "fused",
 }
 
 MEGATRON = Implementation(
@@ -78,11 +82,14 @@ HUGGINGFACE = Implementation(
     {
         **LLAMA, "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
         "loss": "huggingface", "precision": "bf16", "data_parallel": "ddp", "peak": "saved",
+        "router": "huggingface", "dispatch": "huggingface",
     },
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
-           "zero1": 0, "zero2": 0, "zero3": 0},
+           "zero1": 0, "zero2": 0, "zero3": 0,
+           "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
     defaults={"g": 1},
-    allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",)},
+    allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",),
+             "peak": ("saved",), "context": ("ring",), "mask": ("kernel",)},
 )
 
 IMPLEMENTATIONS: dict[str, Implementation] = {item.name: item for item in (MEGATRON, HUGGINGFACE)}

@@ -30,12 +30,14 @@ class Lifetime(Enum):
     """How long a tensor lives.
 
     ``IN_FLIGHT`` tensors exist once for every micro-batch in flight on the rank, ``ONCE`` tensors
-    once however many are in flight, ``SITE`` tensors only at the named moments of a step.
+    once however many are in flight, ``SHARED`` ones once however many layers the stage has, ``SITE``
+    tensors only at the named moments of a step.
     """
 
     PERSISTENT = "persistent"
     IN_FLIGHT = "in flight"
     ONCE = "once"
+    SHARED = "once for all layers"
     SITE = "site"
 
 
@@ -59,6 +61,7 @@ class Held(Enum):
     """Which saved activations exist at a moment of a step."""
 
     ALL = "those of the layers in flight and of head and loss"
+    HEAD = "those of the layers in flight and of the head"
     LAYERS = "those of the layers in flight"
     NOTHING = "none"
 
@@ -76,8 +79,13 @@ SITES: Mapping[str, Site] = {
     "after_forward": Site("the forward pass of the last stage has returned", Held.ALL),
     "loss_forward": Site("inside the forward pass of the loss", Held.ALL),
     "loss_backward": Site("inside the backward pass of the loss", Held.ALL),
-    "head_backward": Site("inside the backward pass of the LM head", Held.ALL),
+    "head_backward": Site("inside the backward pass of the LM head", Held.HEAD),
+    "stage_exchange": Site("an output is sent to the next stage and a gradient received from it", Held.LAYERS),
     "layer_backward": Site("inside the backward pass of a layer", Held.LAYERS),
+    "experts_forward": Site("routed experts have computed and their results are sent back", Held.LAYERS),
+    "combine_backward": Site("gradients of the experts' results have been sent to the experts", Held.LAYERS),
+    "experts_backward": Site("inside the backward pass of the experts' activation", Held.LAYERS),
+    "embedding_backward": Site("inside the backward pass of the embedding", Held.NOTHING),
     "optimizer_step": Site("inside the optimizer step", Held.NOTHING),
 }
 

@@ -45,6 +45,8 @@ class Parameter:
     @property
     def assumptions(self) -> dict[str, bool]:
         """SymPy assumptions that hold for every legal value."""
+        if self.minimum < 0:
+            return {}
         return {"positive": True} if self.minimum >= 1 else {"nonnegative": True}
 
     @property
@@ -81,6 +83,12 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex="f_{e}", default=0),
     Parameter("fs", "shared_expert_ffn_hidden_size", "elements", 0,
               "inner width of all shared experts together; 0 without them", Kind.MODEL, latex="f_{s}", default=0),
+    _switch("sgate", "shared_expert_gate", "a gate scales the result of the shared experts", Kind.MODEL, r"\zeta",
+            default=0),
+    Parameter("ng", "expert_groups", "groups", 0, "groups of experts, of which a token may use some; 0 without them",
+              Kind.MODEL, latex="E_{g}", default=0),
+    Parameter("gq", "expert_group_topk", "groups", 0, "groups of experts that each token may use", Kind.MODEL,
+              latex="q_{g}", default=0),
     Parameter("ld", "first_dense_layers", "layers", 0, "layers before the first that may have experts", Kind.MODEL,
               latex="L_{d}", default=0),
     Parameter("step", "moe_layer_step", "layers", 1, "every such layer has experts, the last of each step",
@@ -116,6 +124,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("load", "expert_load_percent", "percent", 1,
               "tokens of the fullest rank's experts over the average; 100 is balanced", Kind.TRAINING,
               latex=r"\eta", default=100),
+    Parameter("cf", "expert_capacity_percent", "percent", 0,
+              "tokens that every expert is padded or cut to, over the average; 0 drops and pads none",
+              Kind.TRAINING, latex="C", default=0),
     Parameter("t", "tensor_parallel", "ranks", 1, "tensor-parallel size (TP)", Kind.LAYOUT),
     Parameter("c", "context_parallel", "ranks", 1, "context-parallel size (CP)", Kind.LAYOUT),
     Parameter("p", "pipeline_parallel", "ranks", 1, "pipeline-parallel size (PP)", Kind.LAYOUT),
@@ -130,6 +141,16 @@ PARAMETERS: tuple[Parameter, ...] = (
     _switch("rfull", "recompute_full", "every layer is recomputed from its input", Kind.LAYOUT, r"\varphi"),
     _switch("rcore", "recompute_core_attention", "core attention is recomputed", Kind.LAYOUT, r"\kappa"),
     _switch("rmlp", "recompute_mlp", "the MLP is recomputed", Kind.LAYOUT, r"\mu"),
+    _switch("rnorm", "recompute_layernorm", "norms that stand alone are recomputed (MLA, experts)", Kind.LAYOUT,
+            r"\mu_{n}", default=0),
+    _switch("rup", "recompute_mla_up_proj", "up projections of latent attention are recomputed", Kind.LAYOUT,
+            r"\mu_{u}", default=0),
+    _switch("ract", "recompute_moe_act", "the activation of routed experts is recomputed", Kind.LAYOUT,
+            r"\mu_{a}", default=0),
+    _switch("rshared", "recompute_shared_experts", "shared experts are recomputed", Kind.LAYOUT, r"\mu_{s}",
+            default=0),
+    _switch("rmoe", "recompute_moe", "router, routed and shared experts are recomputed", Kind.LAYOUT, r"\mu_{e}",
+            default=0),
     Parameter("rn", "recompute_num_layers", "layers", 1,
               "layers of a recomputed group (uniform), recomputed layers of a chunk (block), or every how many-th"
               " layer is recomputed (every)", Kind.LAYOUT, latex=r"\rho", default=1),
@@ -150,6 +171,14 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("N", "num_gpus", "GPUs", 1, "GPUs of the job", Kind.CLUSTER),
     Parameter("n", "node_size", "GPUs", 1, "GPUs of one node", Kind.CLUSTER),
     Parameter("M", "gpu_memory", "bytes", 1, "memory of one GPU", Kind.CLUSTER),
+    Parameter("extra", "unexplained_bytes", "bytes", -(2**53), "allocated beyond the ledger in a measured run",
+              Kind.CLUSTER, latex="x_{0}", default=0),
+    Parameter("slack", "reserved_per_mille", "bytes", 1000, "bytes reserved by the allocator for 1000 allocated",
+              Kind.CLUSTER, latex="x_{r}", default=1030),
+    Parameter("context", "context_bytes", "bytes", 0, "CUDA context and kernels of a process", Kind.CLUSTER,
+              latex="x_{c}", default=400 * 2**20),
+    Parameter("nccl", "communicator_bytes", "bytes", 0, "memory of one NCCL communicator", Kind.CLUSTER,
+              latex="x_{n}", default=400 * 2**20),
     Parameter("A", "query_size", "elements", 1, "width of all queries, a d; not h", Kind.DERIVED),
     Parameter("K", "kv_size", "elements", 1, "width of all keys, k d", Kind.DERIVED),
     Parameter("v", "padded_vocab_size", "tokens", 1, "padded vocabulary", Kind.DERIVED),
@@ -191,6 +220,12 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("wshards", "weight_shards", "ranks", 1, "ranks that share the weights", Kind.DERIVED, latex="z_{w}"),
     Parameter("De", "expert_data_parallel", "ranks", 1, "ranks that hold the same routed experts", Kind.DERIVED,
               latex="D_{e}"),
+    Parameter("ec", "expert_capacity", "tokens", 0, "tokens that a rank sends to each expert under a capacity, padding"
+              " included; 0 without one", Kind.DERIVED, latex="c_{e}"),
+    Parameter("xs", "sent_tokens", "tokens", 0, "tokens that a rank sends to experts, once for each expert",
+              Kind.DERIVED, latex="T_{s}"),
+    Parameter("xn", "expert_tokens", "tokens", 0, "tokens that the experts of a rank work on", Kind.DERIVED,
+              latex="T_{e}"),
 )
 
 BY_LETTER: dict[str, Parameter] = {parameter.letter: parameter for parameter in PARAMETERS}

@@ -31,6 +31,18 @@ REGIONS: tuple[Region, ...] = (
     Region("core_attention", "rcore", ("core_attention", "softmax"),
            "core attention keeps its arguments", "korthikanti2022"),
     Region("mlp", "rmlp", ("activation", "down"), "the MLP keeps only its input", "megatron_core"),
+    Region("layernorm", "rnorm", ("latent_norm", "expert_norm"),
+           "norms that stand alone keep only their input; what reads their output keeps nothing", "megatron_core"),
+    Region("mla_up_proj", "rup", ("latent_up",),
+           "latent attention keeps compressed queries, keys and values, not the heads", "megatron_core"),
+    Region("moe_act", "ract", ("experts_product", "experts_down"),
+           "routed experts keep the arguments of the activation", "megatron_core"),
+    Region("shared_experts", "rshared", ("shared_gate_up", "shared_activation", "shared_down", "shared_gate"),
+           "shared experts keep only their input", "megatron_core"),
+    Region("moe", "rmoe",
+           ("router", "dispatch", "experts_up", "experts_activation", "experts_product", "experts_down",
+            "shared_gate_up", "shared_activation", "shared_down", "shared_gate"),
+           "router and experts keep only their input", "megatron_core"),
 )
 
 #: The region that is a whole layer: its rows stand for the layer, not beside the others.

@@ -50,6 +50,35 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/NVIDIA/Megatron-LM",
     ),
     Source(
+        "megatron_training", "NVIDIA",
+        "Megatron-LM core_r0.14, schedules, batches, output layer and losses, revision 23e00ed0",
+        2025, "program", "https://github.com/NVIDIA/Megatron-LM",
+    ),
+    Source(
+        "transformer_engine", "NVIDIA",
+        "Transformer Engine 2.11, linear modules, attention, cross entropy and workspaces, revision c188b533",
+        2025, "program", "https://github.com/NVIDIA/TransformerEngine",
+    ),
+    Source(
+        "cublas_workspaces", "PyTorch contributors",
+        "PyTorch 2.10, aten/src/ATen/cuda/CublasHandlePool.cpp",
+        2026, "program", "https://github.com/pytorch/pytorch",
+    ),
+    Source(
+        "scaling", "Aleph Alpha",
+        "scaling, LM head, cross entropy and pipeline buffers, revision 737f855",
+        2024, "program", "https://github.com/Aleph-Alpha/scaling",
+    ),
+    Source(
+        "simumax", "Moore Threads",
+        "SimuMax 1.2, allocated and reserved memory of Megatron-LM on B200 by rank",
+        2026, "program", "https://github.com/MooreThreads/SimuMax",
+    ),
+    Source(
+        "nccl", "NVIDIA", "NCCL user guide, environment variables: buffers of channels and connections",
+        2026, "documentation", "https://docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
+    ),
+    Source(
         "pytorch", "PyTorch contributors",
         "PyTorch 2.13, tensors saved for backward counted by its own hooks",
         2026, "program", "https://github.com/pytorch/pytorch",
@@ -74,6 +103,15 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "llama3", "Llama Team, AI at Meta", "The Llama 3 Herd of Models",
         2024, "arXiv:2407.21783", "https://arxiv.org/abs/2407.21783",
+    ),
+    Source(
+        "deepseek2024v2", "DeepSeek-AI",
+        "DeepSeek-V2: A Strong, Economical, and Efficient Mixture-of-Experts Language Model",
+        2024, "arXiv:2405.04434", "https://arxiv.org/abs/2405.04434",
+    ),
+    Source(
+        "deepseek2024v3", "DeepSeek-AI", "DeepSeek-V3 Technical Report",
+        2024, "arXiv:2412.19437", "https://arxiv.org/abs/2412.19437",
     ),
 )
 

@@ -67,6 +67,7 @@ def batches(draw: st.DrawFn, implementation: Implementation, count: int = 40) ->
         "f": mostly(t) * draw(st.integers(1, 2000)), "L": mostly(p) * draw(st.integers(1, 9)),
         "u": draw(st.integers(1, 200_000)), "s": mostly(2) * mostly(c * t) * draw(st.integers(1, 60)),
         "B": N * t * c * p * draw(st.sampled_from((1, 6, 7, 840))),
+        "zero2": rarely("zero2", 1, 0), "zero3": rarely("zero3", 1, 0), "R": mostly_one(draw),
         "g": draw(st.sampled_from((1, 37, 128))), "w": rarely("w", 3, 4, 2), "zero1": rarely("zero1", 1, 0, 1),
         "N": N, "n": draw(st.sampled_from((8, 12, 16))), "M": draw(st.integers(2**28, 2**40)),
         **{letter: draw(st.integers(0, 1)) for letter in ("tied", "bias", "qkn")},
@@ -74,6 +75,11 @@ def batches(draw: st.DrawFn, implementation: Implementation, count: int = 40) ->
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     layouts = zip(*(_layout(generator, job, most, fixed) for _ in range(count)), strict=True)
     return Batch.of(job, dict(zip(COLUMNS, layouts, strict=True)))
+
+
+def mostly_one(draw: st.DrawFn) -> int:
+    """Draw a number of replicas that seldom divides anything."""
+    return draw(st.sampled_from((1, 1, 1, 1, 2, 97)))
 
 
 def by_letter(row: dict[str, int]) -> dict[str, int]:

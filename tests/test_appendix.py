@@ -15,6 +15,7 @@ from shardmath.generated import megatron
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.choices import AXES
 from shardmath.symbolic.components import all_components
+from shardmath.symbolic.documents.forms import shown
 from shardmath.symbolic.derive import derive_documents
 from shardmath.symbolic.dimensions import DIMENSIONS
 from shardmath.symbolic.documents.tensors import details
@@ -95,7 +96,8 @@ def test_every_tensor_of_every_variant(text: str, component: Component) -> None:
 def test_every_term_with_its_symbol(text: str, implementation: Implementation) -> None:
     terms = build(implementation)
     printer = LatexPrinter(terms.terms.values())
-    for term in terms.terms.values():
+    for name in shown(terms):
+        term = terms[name]
         assert rf"{code(term.name)} & \form{{\piece{{{printer.doprint(term.symbol)} =}}" in text
 
 

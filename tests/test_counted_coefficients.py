@@ -79,8 +79,9 @@ def assert_same(ours: Expr, row: dict[str, str], *, batches: int = 1) -> None:
     """Require the zero polynomial as difference, and 0 at some points; ``batches`` is the least b counted."""
     names = {"variant", "sp", "component", "exact", "spare_equations"}
     least = 2 if row.get("sp") == "1" else 1
-    # What is legal: t divides k, and t > 1 with sequence parallelism.
-    legal = {k: k * (t + least - 1), t: t + least - 1, b: b + batches - 1, c: Integer(1)}
+    # What is legal: t divides k, and t > 1 with sequence parallelism; local attention was counted with a > k.
+    heads, ranks = k * (t + least - 1), t + least - 1
+    legal = {a: a + heads, k: heads, t: ranks, b: b + batches - 1, c: Integer(1)}
     difference = (ours - polynomial(row, [column for column in row if column not in names])).xreplace(legal)
     assert expand(difference.doit()) == 0
     random = Random(label(row))

@@ -12,7 +12,6 @@ from shardmath.symbolic.components import all_components
 from shardmath.symbolic.derive import derive_documents
 from shardmath.symbolic.documents.forms import shown
 from shardmath.symbolic.documents.formulas import cell, code
-from shardmath.symbolic.documents.forms import shown
 from shardmath.symbolic.documents.worked import EXAMPLE
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation

@@ -29,6 +29,7 @@ LAYERS = (
     {"components"},
     {"parallel"},
     {"terms"},
+    {"overheads"},
     {"accounts", "exact", "published", "verdict"},
     {"simplify"},
     {"printers"},
@@ -39,7 +40,7 @@ LAYERS = (
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 
 #: The modules that show or derive formulas; no other part of the running code may import ``shardmath.symbolic``.
-SHOW_FORMULAS = {"shardmath.evaluators", "shardmath.formulas"}
+SHOW_FORMULAS = {"shardmath.evaluators", "shardmath.formulas", "shardmath.stages"}
 HEAVY = {"jinja2", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 
 

@@ -11,6 +11,7 @@ import pytest
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import MEGATRON
+from shardmath.symbolic.parameters import PARAMETERS
 from shardmath.symbolic.published import all_published
 
 SETS = {item.name: item for item in all_published() if item.source == "fujii2024"}
@@ -21,7 +22,9 @@ with (Path(__file__).parent / "data" / "fujii2024_golden.csv").open(newline="") 
 LLAMA_8B = {"h": 4096, "a": 32, "k": 8, "d": 128, "f": 14336, "L": 32, "u": 128256, "tied": 0}
 TRAINING = {"s": 8192, "B": 1024, "g": 1, "w": 4, "zero1": 1}
 LAYOUT = {"t": 2, "c": 1, "p": 1, "D": 2, "b": 1, "sp": 1, "V": 1}
-PLAIN = {"rfull": 0, "rcore": 0, "rmlp": 0, "bias": 0, "qkn": 0}
+PLAIN = {item.letter: item.default for item in PARAMETERS if item.default is not None} | {
+    "rfull": 0, "rcore": 0, "rmlp": 0, "bias": 0, "qkn": 0,
+}
 
 
 def values(name: str, **changes: int) -> dict[str, Fraction]:
@@ -33,7 +36,7 @@ def values(name: str, **changes: int) -> dict[str, Fraction]:
 
 def ledger(**changes: int) -> dict[str, Fraction]:
     names = ("first.activation", "first.input", "first.weight", "first.gradient", "first.optimizer")
-    found = evaluate(LEDGER.closure(names), {**LLAMA_8B, **TRAINING, **LAYOUT, **PLAIN, **changes})
+    found = evaluate(LEDGER.closure(names), {**PLAIN, **LLAMA_8B, **TRAINING, **LAYOUT, **changes})
     return {name: Fraction(int(found[name].p), int(found[name].q)) for name in names}
 
 

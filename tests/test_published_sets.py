@@ -14,8 +14,8 @@ from shardmath.symbolic.parameters import BY_LETTER, BY_NAME, PARAMETERS
 from shardmath.symbolic.published import Counterpart, PublishedSet, all_published
 from shardmath.symbolic.published.sets import difference, expanded, new_terms, schedule_factor
 from shardmath.symbolic.sources import BY_KEY
+from shardmath.symbolic.terms import TermSet
 
-LEDGER = build(MEGATRON)
 SETS = {item.name: item for item in all_published()}
 PAIRS = [(item, pair) for item in all_published() for pair in item.correspondence]
 INPUTS = {
@@ -23,6 +23,11 @@ INPUTS = {
     "s": 8192, "B": 1024, "g": 1, "w": 4, "zero1": 1, "t": 2, "c": 2, "p": 4, "D": 4, "b": 1, "sp": 1, "V": 1,
     "rfull": 0, "rcore": 0, "rmlp": 0, "r": 0,
 }
+
+
+def ledger(pair: Counterpart) -> TermSet:
+    """The counted terms that a counterpart is about."""
+    return build(MEGATRON.with_choices(**pair.choices))
 
 
 def pair_name(value: object) -> str:
@@ -80,10 +85,10 @@ class TestCounterpart:
     def test_exists_on_both_sides(self, item: PublishedSet, pair: Counterpart) -> None:
         assert pair.term in item.terms
         assert pair.ledger
-        assert all(name in LEDGER for name in pair.ledger)
+        assert all(name in ledger(pair) for name in pair.ledger)
 
     def test_has_one_unit(self, item: PublishedSet, pair: Counterpart) -> None:
-        assert {LEDGER[name].unit for name in pair.ledger} == {item.terms[pair.term].unit}
+        assert {ledger(pair)[name].unit for name in pair.ledger} == {item.terms[pair.term].unit}
 
     def test_assumes_parameters(self, item: PublishedSet, pair: Counterpart) -> None:
         for letter, value in pair.values.items():
@@ -99,7 +104,7 @@ class TestCounterpart:
 
     def test_differs_as_stated(self, item: PublishedSet, pair: Counterpart) -> None:
         if pair.difference is not None:
-            assert difference(item.terms, LEDGER, pair) == pair.difference.expand()
+            assert difference(item.terms, ledger(pair), pair) == pair.difference.expand()
 
 
 def test_a_set_refuses_what_it_does_not_have() -> None:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from validation import tables
-from validation.estimates import FITS, Cell, estimates
+from validation.estimates import FITS, Cell, estimated, estimates
+from validation.runs import read
 
 _PUBLISHED, _WHOLE, _LEDGER = "fujii2024", "fujii2024_norms", "ledger"
 
@@ -27,6 +28,15 @@ def discussion(cells: Sequence[Cell]) -> str:
         "### Not contradictions",
         *map(_paragraph, _others(cells)),
     ])
+
+
+def contradiction_counts() -> str:
+    """How many of the runs contradict the rule, by estimator, in a sentence."""
+    cells = estimated(read())
+    ran = [cell for cell in cells if cell.estimates and cell.run.status in ("ok", "dash")]
+    named = ((_PUBLISHED, "the published estimator"), (_LEDGER, "the ledger"))
+    parts = [f"{sum(cell.contradicts(name) for cell in ran)} with {words}" for name, words in named]
+    return f"Of {len(ran)} runs, these contradict it: {' and '.join(parts)}."
 
 
 def _published(cells: Sequence[Cell]) -> list[str]:

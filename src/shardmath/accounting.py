@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib import import_module
 from os import PathLike
 from typing import Any
 
-from shardmath.errors import InputError
-from shardmath.evaluators import Evaluator, find
-from shardmath.generated.definitions import END_COMPONENTS, PUBLISHED, ROLES, SITES, VERDICTS, verdict
+from shardmath.anchor import Anchor, anchored
+from shardmath.evaluators import Evaluator
+from shardmath.generated.definitions import END_COMPONENTS, OVERHEADS, PUBLISHED, ROLES, SITES, VERDICTS, verdict
 from shardmath.gpus import Gpu
+from shardmath.jobs import Job, job
 from shardmath.models import Model
-from shardmath.parameters import checked, refuse_illegal
-from shardmath.settings import as_gpu, as_model, recompute_switches, settings
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,28 @@ class PublishedEstimate:
 
 
 @dataclass(frozen=True)
+class Process:
+    """What the process takes on the rank that needs most, in bytes.
+
+    ``allocated`` is what tensors take at the peak, ``reserved`` what the caching allocator asks for to hold
+    them, ``total`` what the GPU shows as used; ``low`` and ``high`` are the same at the ends of the ranges of
+    the constants, by name.
+    """
+
+    allocated: int
+    reserved: int
+    total: int
+    communicators: int
+    low: Mapping[str, int]
+    high: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The account of one configuration.
 
-    ``inputs`` has every parameter by name, ``ranks`` one account per pipeline rank.
+    ``inputs`` has every parameter by name, ``ranks`` one account per pipeline rank; ``anchor`` is the measured
+    run that fixed the constants of ``process``, if any did.
     """
 
     model: Model
@@ -69,6 +86,8 @@ class Explanation:
     inputs: Mapping[str, int]
     ranks: tuple[RankAccount, ...]
     published: tuple[PublishedEstimate, ...]
+    process: Process
+    anchor: Anchor | None = None
 
     @property
     def peak(self) -> RankAccount:
@@ -102,6 +121,8 @@ class Explanation:
                 asdict(account) | {"lines": [asdict(line) | {"bytes": plain(line.bytes)} for line in account.lines]}
                 for account in self.ranks
             ],
+            "process": asdict(self.process),
+            "anchor": None if self.anchor is None else asdict(self.anchor),
             "published": [asdict(item) | {"total": plain(item.total)} for item in self.published],
         }
 
@@ -126,6 +147,9 @@ def explain(
     distributed_optimizer: bool | None = None,
     vocab_multiple: int | None = None,
     node_size: int | None = None,
+    pipeline_layout: Sequence[int] | str | None = None,
+    anchor: str | PathLike[str] | None = None,
+    **others: int,
 ) -> Explanation:
     """Account for every byte that each pipeline rank keeps.
 
@@ -133,33 +157,31 @@ def explain(
     the catalogue. ``data_parallel`` follows from ``num_gpus`` (GPUs of the job) or is 1. Without a
     ``global_batch_size`` (sequences) there are just enough micro-batches to fill the pipeline. Sequence
     parallelism is on by default where the implementation has it and ``tensor_parallel`` is above 1.
+    ``anchor`` is a file with a measured run, as in ``shardmath.anchor``, that fixes what no formula knows.
+    ``pipeline_layout`` gives the layers of every stage in the order of the model. ``others`` are further
+    parameters by name, such as ``virtual_pipeline`` or ``expert_parallel``; ``shardmath.jobs.OTHERS`` lists them.
 
     Raises InputError for every value that is not legal.
     """
-    evaluator = find(implementation, kernels)
-    chosen, device = as_model(model), as_gpu(gpu)
-    values = settings(
-        evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
-        distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple,
+    fixed_by = None if anchor is None else anchored(anchor)
+    if fixed_by is not None:
+        others = {**fixed_by.constants, **others}
+    found = job(
+        model, gpu, seq_length=seq_length, micro_batch_size=micro_batch_size, global_batch_size=global_batch_size,
+        tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
+        data_parallel=data_parallel, num_gpus=num_gpus, sequence_parallel=sequence_parallel, recompute=recompute,
+        implementation=implementation, kernels=kernels, gradients=gradients,
+        distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, node_size=node_size,
+        pipeline_layout=pipeline_layout, others=others,
     )
-    values |= {
-        "tensor_parallel": checked("tensor_parallel", tensor_parallel),
-        "context_parallel": checked("context_parallel", context_parallel),
-        "pipeline_parallel": checked("pipeline_parallel", pipeline_parallel),
-        "micro_batch_size": checked("micro_batch_size", micro_batch_size),
-        **recompute_switches(recompute),
-    }
-    values |= _gpus(values, data_parallel, num_gpus)
-    values["global_batch_size"] = _batch(values, global_batch_size)
-    if sequence_parallel is None:
-        sequence_parallel = bool(evaluator.defaults["sequence_parallel"]) and values["tensor_parallel"] > 1
-    values["sequence_parallel"] = checked("sequence_parallel", sequence_parallel)
-    refuse_illegal(evaluator.terms, {**values, "pipeline_rank": 0})
     ranks = tuple(
-        _account(evaluator, {**values, "pipeline_rank": rank}) for rank in range(values["pipeline_parallel"])
+        _account(found.evaluator, found.on_rank(rank)) for rank in range(found.values["pipeline_parallel"])
     )
-    published = _published(evaluator.implementation, values)
-    return Explanation(chosen, device, evaluator.name, recompute, values, ranks, published)
+    published = _published(found.evaluator, found.values)
+    return Explanation(
+        found.model, found.gpu, found.evaluator.name, recompute, found.values, ranks, published,
+        _process(found, max(ranks, key=lambda account: account.total).rank, fixed_by is not None), fixed_by,
+    )
 
 
 def verdict_of(estimate: int | Fraction, gpu_memory: int) -> str:
@@ -172,26 +194,21 @@ def plain(number: int | Fraction) -> int | float:
     return int(number) if number == int(number) else float(number)
 
 
-def _gpus(values: Mapping[str, int], data_parallel: int | None, num_gpus: int | None) -> dict[str, int]:
-    ranks = values["tensor_parallel"] * values["context_parallel"] * values["pipeline_parallel"]
-    if num_gpus is None:
-        data = checked("data_parallel", 1 if data_parallel is None else data_parallel)
-        return {"data_parallel": data, "num_gpus": checked("num_gpus", ranks * data)}
-    gpus = checked("num_gpus", num_gpus)
-    if data_parallel is not None:
-        return {"data_parallel": checked("data_parallel", data_parallel), "num_gpus": gpus}
-    if gpus % ranks:
-        below = gpus // ranks * ranks
-        near = " or ".join(str(value) for value in (below, below + ranks) if value)
-        rule = f"must be a multiple of tensor_parallel * context_parallel * pipeline_parallel = {ranks}"
-        raise InputError("num_gpus", gpus, rule, near)
-    return {"data_parallel": gpus // ranks, "num_gpus": gpus}
+def _process(found: Job, rank: int, fixed: bool) -> Process:
+    """What the process takes on the rank that needs most; constants that a run fixed have no range."""
+    module = found.evaluator.terms
+    values = found.on_rank(rank)
 
+    def numbers(constants: Mapping[str, int]) -> dict[str, int]:
+        known = {**values, **constants}
+        computed = module.terms(**{name: Fraction(known[name]) for name in module.INPUTS})
+        return {name: int(computed[f"process.{name}"]) for name in ("allocated", "reserved", "communicators", "total")}
 
-def _batch(values: Mapping[str, int], global_batch_size: int | None) -> int:
-    if global_batch_size is None:
-        global_batch_size = values["micro_batch_size"] * values["data_parallel"] * values["pipeline_parallel"]
-    return checked("global_batch_size", global_batch_size)
+    low, high = (
+        numbers({name: ends[place] for name, ends in OVERHEADS.items()} if not fixed else {}) for place in (0, 1)
+    )
+    own = numbers({})
+    return Process(own["allocated"], own["reserved"], own["total"], own["communicators"], low, high)
 
 
 def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
@@ -213,7 +230,7 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
     total = int(numbers["stage.total"])
     memory = values["gpu_memory"]
     return RankAccount(
-        values["pipeline_rank"], int(numbers["in_flight"]), site, tuple(lines),
+        values["pipeline_rank"], int(numbers["in_flight"] if "in_flight" in numbers else values["in_flight"]), site, tuple(lines),
         {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
     )
 
@@ -229,12 +246,14 @@ def _whole(number: Fraction) -> int | Fraction:
     return int(number) if number.denominator == 1 else number
 
 
-def _published(implementation: str, values: Mapping[str, int]) -> tuple[PublishedEstimate, ...]:
-    """The estimates of the published sets that are about ``implementation``."""
-    known = {**values, "virtual_pipeline": 1, "pipeline_rank": 0}
+def _published(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[PublishedEstimate, ...]:
+    """The estimates of the published sets that are about the implementation, for models that they are about."""
+    if any(evaluator.choices[axis] != option for axis, option in _PUBLISHED_ABOUT.items()):
+        return ()
+    known = {**values, "pipeline_rank": 0}
     estimates = []
     for name, (title, about) in PUBLISHED.items():
-        if about != implementation:
+        if about != evaluator.implementation:
             continue
         module = import_module(f"shardmath.generated.{name}")
         numbers = module.terms(**{key: Fraction(known[key]) for key in module.INPUTS})
@@ -242,3 +261,7 @@ def _published(implementation: str, values: Mapping[str, int]) -> tuple[Publishe
             total = _whole(numbers[f"{name}.total"])
             estimates.append(PublishedEstimate(name, title, total, verdict_of(total, values["gpu_memory"])))
     return tuple(estimates)
+
+
+#: Published formulas are about dense Llama models.
+_PUBLISHED_ABOUT = {"heads": "grouped", "layers": "dense", "mlp": "swiglu"}

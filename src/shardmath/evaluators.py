@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 import tempfile
@@ -66,8 +67,13 @@ def changed_choices(implementation: str, kernels: Mapping[str, str] | None = Non
     if implementation not in IMPLEMENTATIONS:
         raise InputError("implementation", implementation, "must be a known implementation",
                          nearest_names(implementation, IMPLEMENTATIONS))
-    own = IMPLEMENTATIONS[implementation]["choices"]
-    return {axis: option for axis, option in _checked(kernels or {}).items() if own[axis] != option}
+    known = IMPLEMENTATIONS[implementation]
+    for axis, option in _checked(kernels or {}).items():
+        allowed = known["allowed"].get(axis, CHOICES[axis][1])
+        if option not in allowed:
+            raise InputError(axis, option, f"must be one of {', '.join(allowed)} with {implementation}",
+                             nearest_names(option, allowed))
+    return {axis: option for axis, option in (kernels or {}).items() if known["choices"][axis] != option}
 
 
 def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
@@ -83,22 +89,40 @@ def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
 
 def _derived(implementation: str, changed: Mapping[str, str]) -> Evaluator:
     """Derive an evaluator for choices that have none in the package; the files are kept for the next time."""
+    known = IMPLEMENTATIONS[implementation]
+    choices = {**known["choices"], **changed}
+    folder = _cache_folder() / _digest(implementation, choices)
+    stored = folder / "evaluator.json"
+    try:
+        name, fixed = json.loads(stored.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        name, fixed = _derive_into(folder, implementation, changed)
+        _write(stored, json.dumps([name, fixed]))
+    return Evaluator(implementation, name, choices, fixed, {**known["defaults"], **fixed}, folder)
+
+
+def _derive_into(folder: Path, implementation: str, changed: Mapping[str, str]) -> tuple[str, dict[str, int]]:
+    """Write the evaluator's files; return its name and the values that it fixes, by parameter name."""
     from shardmath.symbolic.derive import derive_implementation
     from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
     from shardmath.symbolic.parallel.legality import fixed_values
     from shardmath.symbolic.parameters import BY_LETTER
 
     chosen = SYMBOLIC[implementation].with_choices(**changed)
-    fixed = {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}
-    defaults = {**IMPLEMENTATIONS[implementation]["defaults"], **fixed}
-    files = derive_implementation(chosen)
-    digest = hashlib.sha256("".join(files.values()).encode()).hexdigest()[:16]
-    folder = _cache_folder() / digest
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        if not (folder / name).exists():
-            _write(folder / name, text)
-    return Evaluator(implementation, chosen.name, dict(chosen.choices), fixed, defaults, folder)
+    for name, text in derive_implementation(chosen).items():
+        _write(folder / name, text)
+    return chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}
+
+
+def _digest(implementation: str, choices: Mapping[str, str]) -> str:
+    """What a derived evaluator depends on: its choices, and every source that it is derived from."""
+    content = hashlib.sha256(json.dumps([implementation, choices], sort_keys=True).encode())
+    for module in ("symbolic", "templates"):
+        root = Path(str(import_module(f"shardmath.{module}").__file__)).parent
+        for path in sorted(path for path in root.rglob("*") if path.suffix in {".py", ".jinja"}):
+            content.update(path.name.encode() + path.read_bytes())
+    return content.hexdigest()[:16]
 
 
 def _cache_folder() -> Path:

@@ -7,11 +7,13 @@ from itertools import chain
 from types import ModuleType
 from typing import Any
 
-from shardmath.errors import InputError
+from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 
 #: The largest value of any parameter. Products of them stay exact in 64-bit floating point.
 LARGEST = 2**31
+#: Parameters that few people set, which a job takes by name.
+OTHERS: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] != "model")
 #: How far from a value a legal one is looked for.
 _SEARCHED = 4096
 
@@ -21,9 +23,9 @@ def checked(name: str, value: object) -> int:
 
     Raises InputError that names the parameter, the value, the range and the nearest legal value.
     """
-    _, _, minimum, maximum, _, _ = PARAMETERS[name]
+    _, unit, minimum, maximum, kind, _ = PARAMETERS[name]
     largest = LARGEST if maximum is None else maximum
-    if name == "gpu_memory":
+    if kind == "cluster" and unit == "bytes":
         largest = 2**53
     rule = f"must be an integer from {minimum} to {largest}"
     if isinstance(value, bool) and (minimum, largest) == (0, 1):
@@ -33,6 +35,14 @@ def checked(name: str, value: object) -> int:
     if not minimum <= value <= largest:
         raise InputError(name, value, rule, str(min(max(value, minimum), largest)))
     return value
+
+
+def other_values(others: Mapping[str, int]) -> dict[str, int]:
+    """Values of parameters that few people set. Raises InputError for an unknown name and an illegal value."""
+    for name in others:
+        if name not in OTHERS:
+            raise InputError("parameter", name, "must be a parameter of the job", nearest_names(name, OTHERS))
+    return {name: checked(name, value) for name, value in others.items()}
 
 
 def _near(value: object, minimum: int, largest: int) -> str | None:

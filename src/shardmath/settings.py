@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.evaluators import Evaluator
-from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES
+from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.gpus import Gpu
 from shardmath.models import Model, load_model
 from shardmath.parameters import checked, model_values
@@ -34,10 +35,11 @@ def settings(
     gradients: str | None = None,
     distributed_optimizer: bool | None = None,
     vocab_multiple: int | None = None,
+    others: Mapping[str, int] | None = None,
 ) -> dict[str, int]:
     """Values of the parameters that do not depend on the layout, by name.
 
-    What is None gets the default of the implementation (``node_size``: of the GPU). Raises InputError for
+    ``others`` are values of further parameters. What is None gets the default of the implementation (``node_size``: of the GPU). Raises InputError for
     a value out of range, and for one that the implementation does not have.
     """
     if gradients is not None and gradients not in GRADIENT_BYTES:
@@ -47,7 +49,8 @@ def settings(
         "distributed_optimizer": distributed_optimizer,
         "vocab_multiple": vocab_multiple,
     }
-    values = {**DEFAULTS, **model_values(model)}
+    own = {name: value for name, value in evaluator.defaults.items() if name in DEFAULTS}
+    values = {**DEFAULTS, **own, **model_values(model), **(others or {})}
     values["seq_length"] = checked("seq_length", seq_length)
     values["node_size"] = checked("node_size", gpu.node_size if node_size is None else node_size)
     values["gpu_memory"] = checked("gpu_memory", gpu.memory_bytes)
@@ -60,8 +63,17 @@ def settings(
 
 
 def recompute_switches(mode: str) -> dict[str, int]:
-    """The switches of a recompute mode, by parameter name. Raises InputError for an unknown mode."""
-    if mode not in RECOMPUTE_MODES:
-        raise InputError("recompute", mode, f"must be one of {', '.join(RECOMPUTE_MODES)}",
-                         nearest_names(mode, RECOMPUTE_MODES))
-    return RECOMPUTE_MODES[mode]
+    """The switches of a recompute mode, by parameter name.
+
+    A mode is one of ``RECOMPUTE_MODES`` or some regions with a plus sign between them. Raises InputError for
+    any other.
+    """
+    if mode in RECOMPUTE_MODES:
+        return RECOMPUTE_MODES[mode]
+    switches = dict(RECOMPUTE_MODES["none"])
+    for region in mode.split("+"):
+        if region not in RECOMPUTE_REGIONS:
+            rule = f"must be none, full, or some of {', '.join(RECOMPUTE_REGIONS)} with + between them"
+            raise InputError("recompute", mode, rule, nearest_names(region, [*RECOMPUTE_MODES, *RECOMPUTE_REGIONS]))
+        switches[RECOMPUTE_REGIONS[region]] = 1
+    return switches

@@ -8,12 +8,15 @@ from functools import cache
 
 from sympy import Expr, Max
 
+from ..choices import MEGATRON_PEAKS
 from ..implementations import Implementation
+from ..ledger import SITES
 from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..sources import BY_KEY
 from ..terms import TermSet, product
+from . import megatron_moments
 
 rfull, rn, Lr = symbols("rfull rn Lr")
 
@@ -69,6 +72,11 @@ def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
 #: Schedules that split the backward pass into halves, for inputs and for weights.
 SPLIT_BACKWARD = tuple(name for name, item in SCHEDULES.items() if item.awaiting_weight != 0)
 
+#: Moments of the schedule's loop in any model, and those that only layers with experts have.
+_DURING = ("after_forward", "loss_forward", "loss_backward", "head_backward", "stage_exchange", "layer_backward",
+           "embedding_backward")
+_OF_EXPERTS = tuple(name for name in SITES if name not in {*_DURING, "optimizer_step"})
+
 AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), _recomputed_layer,
               "korthikanti2022", {"recompute_method": ("each", "block", "every")}),
@@ -76,6 +84,19 @@ AGGREGATES: tuple[Aggregate, ...] = (
               "megatron_core", {"recompute_method": ("uniform",)}),
     Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes", ("after_forward", "layer_backward"),
               _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
+    *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,
+                "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,)})
+      for layers, sites in (("dense", _DURING), ("experts", (*_DURING, *_OF_EXPERTS)))),
+    Aggregate("exchanged", "Output sent, gradients received", ("stage_exchange",), megatron_moments.exchanged,
+              "megatron_training", {"peak": MEGATRON_PEAKS}),
+    Aggregate("mlp_gradients", "Gradients in the MLP", ("layer_backward",), megatron_moments.mlp_gradients,
+              "transformer_engine", {"peak": MEGATRON_PEAKS}),
+    Aggregate("recomputed_mlp", "Recomputed MLP", ("layer_backward",), megatron_moments.recomputed_mlp,
+              "megatron_training", {"peak": MEGATRON_PEAKS}),
+    Aggregate("waiting_losses", "Losses of waiting micro-batches", ("head_backward",), megatron_moments.waiting_losses,
+              "megatron_training", {"peak": MEGATRON_PEAKS}),
+    Aggregate("waiting_activations", "Activations of waiting micro-batches", ("embedding_backward",),
+              megatron_moments.waiting_activations, "megatron_training", {"peak": MEGATRON_PEAKS}),
 )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from ..implementations import Implementation
+from ..overheads import add_process
 from ..parallel.derived import definitions, given
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.rules import local_name, local_size
@@ -41,5 +42,6 @@ def build(implementation: Implementation) -> TermSet:
     add_kept(terms, implementation)
     add_transients(terms, implementation)
     add_moments(terms, implementation)
+    add_process(terms)
     add_peak(terms)
     return terms

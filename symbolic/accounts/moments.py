@@ -10,7 +10,7 @@ from ..parameters import symbols
 from ..terms import TermSet, total
 from .aggregates import aggregates_of
 from .rows import components_of
-from .stage import STATE_ROLES
+from .stage import ENDS, STATE_ROLES
 
 p, r = symbols("p r")
 
@@ -29,6 +29,7 @@ def add_moments(terms: TermSet, implementation: Implementation) -> None:
     names = [part.name for part in (*components_of(implementation), *aggregates_of(implementation))]
     held = {
         Held.ALL: terms["stage.activation"].symbol,
+        Held.HEAD: total(terms["stage.inner_activations"].symbol, *_kept_by_head(terms, implementation)),
         Held.LAYERS: terms["stage.inner_activations"].symbol,
         Held.NOTHING: Integer(0),
     }
@@ -46,6 +47,12 @@ def add_moments(terms: TermSet, implementation: Implementation) -> None:
     terms.add("stage.static", total(*static), "bytes", "rank r: what it keeps at every moment")
     terms.add("stage.total", total(terms["stage.static"].symbol, terms["stage.moment"].symbol), "bytes",
               "all that rank r keeps at its peak")
+
+
+def _kept_by_head(terms: TermSet, implementation: Implementation) -> list[Expr]:
+    """What the last stage saves beside its layers, without the loss."""
+    names = [part.name for part in components_of(implementation) if part.place in ENDS and part.name != "loss"]
+    return [terms[f"stage.{name}.activation"].symbol for name in names if f"stage.{name}.activation" in terms]
 
 
 def add_peak(terms: TermSet) -> None:

@@ -6,12 +6,14 @@ from functools import cache
 
 from sympy import Expr, Integer
 
+from ..choices import absent_letters
 from ..components import all_components
 from ..dimensions import EXPERTS
 from ..implementations import Implementation
 from ..ledger import Component, Dimension, Role, Tensor
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.rules import local_name, local_size
+from ..parameters import symbol
 from ..recompute import keep
 from ..terms import Contribution, product, reduce_switches, term_symbol
 
@@ -29,6 +31,7 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
     A storage that several rows share is counted at the first row that is kept: each later row counts
     only where all earlier ones are dropped.
     """
+    absent_now = {symbol(letter): Integer(0) for letter in absent_letters(implementation.choices)}
     rows: list[Contribution] = []
     absent: dict[str, Expr] = {}
     shapes: dict[str, tuple[Expr | int, ...]] = {}
@@ -37,7 +40,7 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
             if not tensor.chosen(implementation.choices):
                 continue
             shape = local_shape(tensor.shape)
-            kept = keep(component, tensor) * tensor.when
+            kept = keep(component, tensor) * tensor.when.xreplace(absent_now)
             if tensor.storage:
                 contents = (tensor.bytes, *shape)
                 if shapes.setdefault(tensor.storage, contents) != contents:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from sympy import Expr, Integer
 
+from ..choices import absent_letters
 from ..dimensions import BATCH, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import SITES, Component, Lifetime, Place, Role
 from ..parallel.data import aligned, sharing_ranks
 from ..parallel.legality import fixed_values
+from ..parameters import symbol
 from ..recompute import WHOLE_LAYER
 from ..terms import Contribution, TermSet, product, total
 from .rows import components_of, is_expert, kept_rows, local_shape
@@ -62,7 +64,8 @@ def _parameters(
 
 def _aligned(row: Contribution, implementation: Implementation) -> Expr:
     ranks = sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), is_expert(row.tensor))
-    return product(row.tensor.when, aligned(local_shape(row.tensor.shape), implementation.choices, ranks))
+    absent = {symbol(letter): Integer(0) for letter in absent_letters(implementation.choices)}
+    return product(row.tensor.when.xreplace(absent), aligned(local_shape(row.tensor.shape), implementation.choices, ranks))
 
 
 def _unit(component: Component) -> str:

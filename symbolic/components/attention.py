@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sympy import Eq
+
 from ..dimensions import (
     BATCH,
     HEAD_DIM,
@@ -18,9 +20,9 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
-from .rmsnorm import norm_rows
+from .norms import norm_rows
 
-b, bias, qkn = symbols("b bias qkn")
+a, b, c, k, kt, bias, lbias, qkn, adrop = symbols("a b c k kt bias lbias qkn adrop")
 
 QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 KEY = (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
@@ -30,14 +32,21 @@ RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _LOW = ("mixed", "bf16")
 _CAST = ("autocast",)
 _FLASH = ("flash", "flash_bshd", "sdpa")
-_SCORED = ("eager", "unfused")
+_SOFTMAX_16 = ("fused_softmax", "te_unfused")
+_MEGATRON_SCORED = ("unfused", *_SOFTMAX_16)
+_SCORED = ("eager", *_MEGATRON_SCORED)
+_ROTARY, _LEARNED = ("rotary",), ("learned",)
+#: The QKV projection has a bias if it alone has one, or if all projections have one.
+_QKV_BIAS = bias + lbias - bias * lbias
+#: Queries without rotary embedding are copied where several groups of them lie between keys and values.
+_REGROUPED = Iverson(a > k) * Iverson(kt > 1)
 
 
 def _qkv() -> tuple[Tensor, ...]:
     at = "qkv"
     return (
         weight("qkv.weight", at, (QKV_FEATURES, HIDDEN), "megatron_core", "fused projection of q, k and v"),
-        weight("qkv.bias", at, (QKV_FEATURES,), "qwen2", "bias of the QKV projection", bias),
+        weight("qkv.bias", at, (QKV_FEATURES,), "qwen2", "bias of the QKV projection", _QKV_BIAS),
         saved("qkv.input", at, RESIDUAL, 2, "megatron_core", "input of the QKV projection",
               storage="attention.normed", precision=_LOW),
         saved("q.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input for q", precision=_CAST),
@@ -63,7 +72,7 @@ def _rope() -> tuple[Tensor, ...]:
     table = (SEQUENCE, HEAD_DIM)
     return tuple(
         saved(f"rope.{of}_{function}", "rope", table, 2, "megatron_core",
-              f"bf16 {function} table, made for {of} in every layer", rope=("unfused",))
+              f"bf16 {function} table, made for {of} in every layer", rope=("unfused",), positions=_ROTARY)
         for of in ("q", "k")
         for function in ("cos", "sin")
     )
@@ -72,26 +81,48 @@ def _rope() -> tuple[Tensor, ...]:
 def _core() -> tuple[Tensor, ...]:
     at = "core_attention"
     return (
-        saved("q", at, QUERY, 2, "megatron_core", "queries after RoPE", storage="attention.q"),
-        saved("k", at, KEY, 2, "megatron_core", "keys after RoPE", storage="attention.k", attention=_FLASH),
+        saved("q", at, QUERY, 2, "megatron_core", "queries after RoPE, if there is one", storage="attention.q"),
+        saved("k", at, KEY, 2, "megatron_core", "keys after RoPE, if there is one",
+              storage="attention.k", attention=_FLASH),
         saved("v", at, KEY, 2, "megatron_core", "values", attention=_FLASH, value=("copy",)),
         saved("v.q_part", at, QUERY, 2, "megatron_core", "query part of the fused projection, kept by v",
-              storage="attention.fused_q", attention=_FLASH, value=("view",)),
+              storage="attention.fused_q", attention=_FLASH, value=("view",), positions=_ROTARY),
         saved("v.kv_part", at, (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM), 4, "megatron_core",
               "key and value parts of the fused projection, kept by v",
-              storage="attention.fused_kv", attention=_FLASH, value=("view",)),
+              storage="attention.fused_kv", attention=_FLASH, value=("view",), positions=_ROTARY),
+        saved("v.part", at, KEY, 2, "megatron_core", "value part of the fused projection, of which q and k are parts",
+              attention=_FLASH, value=("view",), positions=_LEARNED),
+        saved("kv.q_part", at, QUERY, 2, "megatron_core",
+              "query part of the fused projection, kept by k and v while q is a copy", when=_REGROUPED,
+              storage="attention.fused_q", attention=_FLASH, value=("view",), positions=_LEARNED),
         saved("logsumexp", at, (SEQUENCE, BATCH, HEADS), 4, "dao2023",
               "fp32 logarithm of the softmax denominators", attention=_FLASH),
+        saved("generator_state", at, (), 16, "dao2023", "seed and offset of the random numbers of dropout",
+              when=adrop, attention=_FLASH),
         saved("k.expanded", at, QUERY, 2, "transformers", "keys repeated for every query head",
               attention=_SCORED),
         saved("v.expanded", at, QUERY, 2, "transformers", "values repeated for every query head",
               attention=_SCORED),
+        # Nothing is repeated with as many keys as queries: v is a view, beside rotated queries and keys.
+        saved("v.unexpanded_q_part", at, QUERY, 2, "megatron_core", "query part of the fused projection, kept by v",
+              when=Iverson(Eq(a, k)), attention=_MEGATRON_SCORED, positions=_ROTARY),
+        saved("v.unexpanded_k_part", at, KEY, 2, "megatron_core", "key part of the fused projection, kept by v",
+              when=Iverson(Eq(a, k)), attention=_MEGATRON_SCORED, positions=_ROTARY),
         saved("probabilities_fp32", "softmax", SCORES, 4, "transformers", "softmax of the scores",
-              attention=_SCORED),
-        saved("probabilities", at, SCORES, 2, "transformers", "bf16 softmax, multiplied with v",
-              attention=_SCORED),
+              attention=("eager", "unfused")),
+        saved("probabilities", at, SCORES, 2, "transformers", "bf16 softmax after dropout, multiplied with v",
+              attention=("eager", "unfused")),
+        saved("probabilities_16", "softmax", SCORES, 2, "megatron_core",
+              "16-bit softmax, multiplied with v where there is no dropout", attention=_SOFTMAX_16),
+        saved("probabilities_dropped", at, SCORES, 2, "megatron_core", "softmax after dropout, multiplied with v",
+              when=adrop, attention=_SOFTMAX_16),
+        saved("dropout_mask", at, SCORES, 1, "megatron_core", "bool mask of the dropped probabilities",
+              when=adrop, attention=_SCORED),
         saved("context", at, QUERY, 2, "megatron_core", "output of core attention",
               storage="attention.context", attention=_FLASH),
+        saved("context.of_heads", at, QUERY, 2, "transformer_engine",
+              "output of core attention before heads are exchanged back for tokens", when=Iverson(c > 1),
+              attention=_FLASH, context=("all_to_all",)),
         # The recompute of core attention keeps its arguments, and v drags the fused projection along.
         saved("checkpoint.q", "checkpoint", QUERY, 2, "megatron_core", "queries, kept as an input",
               storage="attention.q", checkpoint="core_attention"),
@@ -99,10 +130,16 @@ def _core() -> tuple[Tensor, ...]:
               storage="attention.k", checkpoint="core_attention"),
         saved("checkpoint.v.q_part", "checkpoint", QUERY, 2, "megatron_core",
               "query part of the fused projection, kept by v",
-              storage="attention.fused_q", checkpoint="core_attention"),
+              storage="attention.fused_q", checkpoint="core_attention", positions=_ROTARY),
         saved("checkpoint.v.kv_part", "checkpoint", KEY, 4, "megatron_core",
               "key and value parts of the fused projection, kept by v",
-              storage="attention.fused_kv", checkpoint="core_attention"),
+              storage="attention.fused_kv", checkpoint="core_attention", positions=_ROTARY),
+        saved("checkpoint.v.part", "checkpoint", KEY, 2, "megatron_core",
+              "value part of the fused projection, of which q and k are parts",
+              checkpoint="core_attention", positions=_LEARNED),
+        saved("checkpoint.kv.q_part", "checkpoint", QUERY, 2, "megatron_core",
+              "query part of the fused projection, kept by k and v while q is a copy", when=_REGROUPED,
+              storage="attention.fused_q", checkpoint="core_attention", positions=_LEARNED),
         saved("checkpoint.mask_type", "checkpoint", (), 4, "megatron_core",
               "int32 code of the mask, passed as a tensor", checkpoint="core_attention"),
     )
@@ -112,6 +149,7 @@ def _output() -> tuple[Tensor, ...]:
     at = "o_proj"
     return (
         weight("o_proj.weight", at, (HIDDEN, QUERY_FEATURES), "megatron_core", "output projection"),
+        weight("o_proj.bias", at, (HIDDEN,), "megatron_core", "bias of the output projection, on every rank", lbias),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
               storage="attention.context", attention=("flash", "sdpa")),
         saved("o_proj.input_copy", at, QUERY, 2, "pytorch",

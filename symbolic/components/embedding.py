@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sympy import Eq
 
-from ..dimensions import BATCH, HIDDEN, SEQUENCE, VOCAB
+from ..choices import MEGATRON_PEAKS
+from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
-from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
-from ..parameters import symbol
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
+from ..parameters import symbols
 
-t = symbol("t")
+p, t = symbols("p t")
+_BACKWARD = ("embedding_backward",)
+_PEAK: Any = {"peak": MEGATRON_PEAKS}
 _SHARDED = Iverson(t > 1)
 _WHOLE = Iverson(Eq(t, 1))
 
@@ -33,6 +38,14 @@ COMPONENTS = (
                 "ids_mask", "embedding", (SEQUENCE, BATCH), 1, "megatron_core",
                 "bool mask of the ids of other vocabulary shards", when=_SHARDED,
             ),
+            transient("weight_gradient", "embedding", (VOCAB, HIDDEN), 2, "megatron_training",
+                      "bf16 gradient of the embedding matrix, before it is added to the gradient buffer", _BACKWARD,
+                      **_PEAK),
+            transient("output_gradient", "embedding", (SEQUENCE, BATCH, HIDDEN), 2, "megatron_training",
+                      "bf16 gradient of the whole output", _BACKWARD, **_PEAK),
+            transient("received_gradient", "embedding", (SEQUENCE_SP, BATCH, HIDDEN), 2, "megatron_training",
+                      "bf16 gradient received for the last layer of the stage, still bound", _BACKWARD,
+                      when=Iverson(p > 1), **_PEAK),
         ),
         note="Masked ids and mask cover the whole sequence even with sequence parallelism.",
     ),

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sympy import Eq, Integer
 
-from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP, VOCAB
+from ..choices import MEGATRON_PEAKS
+from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
-from ..ledger import Component, Lifetime, Place, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
 from ..parameters import symbols
+from .weight_gradients import head_dummies
 
-p, tied = symbols("p tied")
+p, tied, ts = symbols("p tied ts")
+
+_BACKWARD = ("head_backward",)
+_WHOLE = (SEQUENCE, BATCH, HIDDEN)
+_SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
+_PEAK: Any = {"peak": MEGATRON_PEAKS}
+_SCATTERED = Iverson(ts > 1)
+
+
+def _backward() -> tuple[Tensor, ...]:
+    """What Megatron's output layer makes while it runs backward, and what it never frees."""
+    src = "megatron_training"
+    return (
+        Tensor("gathered_input", "head", Role.BUFFER, _WHOLE, 2, Lifetime.SHARED, src,
+               "bf16 input gathered from the sequence-parallel ranks, in the global memory buffer",
+               when=_SCATTERED, options=_PEAK),
+        transient("input_gradient", "head", _WHOLE, 2, src, "bf16 gradient of the whole input", _BACKWARD, **_PEAK),
+        transient("scattered_gradient", "head", _SHARE, 2, src, "its sum over ranks, of the rank's share of the tokens",
+                  _BACKWARD, when=_SCATTERED, **_PEAK),
+        transient("weight_gradient", "head", (VOCAB, HIDDEN), 2, src, "bf16 gradient of the output matrix", _BACKWARD,
+                  weight_gradient=("separate",), **_PEAK),
+        *head_dummies(),
+    )
+
 
 COMPONENTS = (
     Component(
@@ -20,8 +47,9 @@ COMPONENTS = (
                 "output matrix; a tied one is the embedding itself on one stage and a copy on two",
                 Integer(1) - tied * Iverson(Eq(p, 1)),
             ),
-            saved("input", "head", (SEQUENCE_SP, BATCH, HIDDEN), 2, "megatron_core", "input of the head",
+            saved("input", "head", _SHARE, 2, "megatron_core", "input of the head",
                   storage="head.normed", lifetime=Lifetime.ONCE),
+            *_backward(),
         ),
     ),
 )

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dimensions import BATCH, HIDDEN, SEQUENCE, SHIFTED_SEQUENCE, VOCAB
+from ..choices import MEGATRON_PEAKS
+from ..dimensions import BATCH, HIDDEN, SEQUENCE, SHIFTED_SEQUENCE, TENSOR_RANKS, VOCAB, WHOLE_VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient
-from ..parameters import symbol
+from ..parameters import symbols
 
-b = symbol("b")
+b, t = symbols("b t")
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
+_WHOLE_LOGITS = (SEQUENCE, BATCH, WHOLE_VOCAB)
 _TOKENS = (SEQUENCE, BATCH)
 _AFTER, _FORWARD, _BACKWARD = ("after_forward",), ("loss_forward",), ("loss_backward",)
 _ALL = (*_AFTER, *_FORWARD, *_BACKWARD)
+_HEAD = ("head_backward",)
 
 
 def _vocab_parallel() -> tuple[Tensor, ...]:
-    on: Any = {"loss": ("vocab_parallel",)}
+    """Megatron-Core's own kernels; the fused ones keep an fp32 copy of the logits beside the softmax."""
+    on: Any = {"loss": ("vocab_parallel", "native_fused")}
+    eager: Any = {"loss": ("vocab_parallel",)}
+    compiled: Any = {"loss": ("native_fused",)}
     src = "megatron_core"
     return (
         saved("softmax", "loss", _LOGITS, 4, src, "fp32 softmax of the rank's vocabulary",
@@ -28,10 +34,60 @@ def _vocab_parallel() -> tuple[Tensor, ...]:
               lifetime=Lifetime.ONCE, **on),
         transient("logits", "loss", _LOGITS, 2, src, "bf16 logits, held by the caller", _FORWARD, **on),
         transient("logits_max", "loss", _TOKENS, 4, src, "fp32 maxima of the logits", _FORWARD, **on),
-        transient("row_index", "loss", _TOKENS, 8, src, "int64 row numbers for the lookup", _FORWARD, **on),
-        transient("predicted", "loss", _TOKENS, 4, src, "fp32 logits of the labels", _FORWARD, **on),
-        transient("predicted_copy", "loss", _TOKENS, 4, src, "contiguous copy of them", _FORWARD, **on),
+        transient("row_index", "loss", _TOKENS, 8, src, "int64 row numbers for the lookup", _FORWARD, **eager),
+        transient("predicted", "loss", _TOKENS, 4, src, "fp32 logits of the labels", _FORWARD, **eager),
+        transient("predicted_copy", "loss", _TOKENS, 4, src, "contiguous copy of them", _FORWARD, **eager),
+        transient("predicted_and_sums", "loss", _TOKENS, 8, "megatron_training",
+                  "fp32 logits of the labels and sums, in one tensor", _FORWARD, **compiled),
+        transient("logits_copy", "loss", _LOGITS, 4, "megatron_training",
+                  "fp32 logits, an output of the first compiled kernel that the second does not overwrite", _FORWARD,
+                  **compiled),
         transient("value", "loss", (), 4, src, "fp32 mean loss", _AFTER, **on),
+    )
+
+
+def _transformer_engine() -> tuple[Tensor, ...]:
+    on: Any = {"loss": ("te_fused", "te_fused_fp32")}
+    newer: Any = {"loss": ("te_fused_fp32",)}
+    src = "transformer_engine"
+    return (
+        saved("logits_gradient", "loss", _LOGITS, 2, src, "bf16 logits, overwritten by their gradient",
+              lifetime=Lifetime.ONCE, loss=("te_fused",)),
+        saved("logits_gradient_fp32", "loss", _LOGITS, 4, src, "fp32 gradient of the logits",
+              lifetime=Lifetime.ONCE, **newer),
+        transient("held_logits_bf16", "loss", _LOGITS, 2, src, "bf16 logits, held by the caller", _FORWARD, **newer),
+        transient("losses", "loss", _TOKENS, 4, src, "fp32 loss of every token", _FORWARD, **on),
+        transient("statistics", "loss", _TOKENS, 12, src, "fp32 maxima, sums and logits of the labels", _FORWARD,
+                  **on),
+        transient("gathered_statistics", "loss", (*_TOKENS, TENSOR_RANKS), 12, src, "those of all ranks", _FORWARD,
+                  when=Iverson(t > 1), **on),
+    )
+
+
+def _megatron_backward() -> tuple[Tensor, ...]:
+    """The bf16 gradient of the logits, which the head takes: made from an fp32 one where the loss has that."""
+    src = "megatron_training"
+    fp32 = ("vocab_parallel", "native_fused", "te_fused_fp32")
+    return (
+        transient("cast_gradient", "loss", _LOGITS, 2, src, "bf16 gradient of the logits, beside the fp32 one",
+                  _BACKWARD, loss=fp32, peak=MEGATRON_PEAKS),
+        transient("head_output_gradient", "loss", _LOGITS, 2, src, "bf16 gradient of the logits", _HEAD,
+                  loss=(*fp32, "te_fused"), peak=MEGATRON_PEAKS),
+    )
+
+
+def _gathered() -> tuple[Tensor, ...]:
+    """fp32 logits of the whole vocabulary on every tensor-parallel rank."""
+    on: Any = {"loss": ("gathered",)}
+    src = "scaling"
+    return (
+        saved("whole_log_softmax", "loss", _WHOLE_LOGITS, 4, src, "fp32 log-softmax", lifetime=Lifetime.ONCE, **on),
+        transient("whole_logits", "loss", _WHOLE_LOGITS, 2, src, "bf16 logits, held by the pipeline's buffer", _ALL, **on),
+        transient("whole_logits_fp32", "loss", _WHOLE_LOGITS, 4, src, "fp32 copy of the logits", _FORWARD, **on),
+        transient("whole_gradient_log_softmax", "loss", _WHOLE_LOGITS, 4, src, "fp32 gradient of the log-softmax",
+                  _BACKWARD, **on),
+        transient("whole_gradient_logits", "loss", _WHOLE_LOGITS, 4, src, "fp32 gradient of the logits", _BACKWARD,
+                  **on),
     )
 
 
@@ -84,7 +140,8 @@ def _torch_bf16() -> tuple[Tensor, ...]:
 COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
-        (*_vocab_parallel(), *_torch_float(), *_torch_bf16()),
+        (*_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
+         *_gathered()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
     ),
 )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ..dimensions import BATCH, FFN, GATE_UP_FEATURES, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..ledger import Component, Place, saved, weight
+from ..parameters import symbol
+
+lbias = symbol("lbias")
 
 _LOW = ("mixed", "bf16")
 _CAST = ("autocast",)
@@ -16,7 +19,11 @@ COMPONENTS = (
         (
             weight("gate_up.weight", "gate_up", (GATE_UP_FEATURES, HIDDEN), "megatron_core",
                    "fused gate and up projection"),
+            weight("gate_up.bias", "gate_up", (GATE_UP_FEATURES,), "megatron_core",
+                   "bias of the gate and up projections", lbias),
             weight("down.weight", "down", (HIDDEN, FFN), "megatron_core", "down projection"),
+            weight("down.bias", "down", (HIDDEN,), "megatron_core",
+                   "bias of the down projection, on every rank", lbias),
             saved("gate_up.input", "gate_up", _RESIDUAL, 2, "megatron_core",
                   "input of the gate and up projections", storage="mlp.normed", precision=_LOW),
             saved("gate.input_cast", "gate_up", _RESIDUAL, 2, "pytorch", "bf16 copy of the input for gate",
@@ -30,7 +37,9 @@ COMPONENTS = (
             saved("gate", "activation", _INNER, 2, "megatron_core", "gate projection, input of SiLU"),
             saved("up", "activation", _INNER, 2, "megatron_core", "up projection"),
             saved("silu", "activation", _INNER, 2, "transformers", "SiLU of the gate projection",
-                  swiglu=("eager",)),
+                  swiglu=("eager", "unfused")),
+            saved("up_copy", "activation", _INNER, 2, "megatron_core", "up projection plus an offset of 0",
+                  swiglu=("unfused",)),
             saved("down.input", "down", _INNER, 2, "megatron_core", "input of the down projection"),
             saved("down.weight_cast", "down", (HIDDEN, FFN), 2, "pytorch", "bf16 copy of the down weight",
                   precision=_CAST),

@@ -53,13 +53,13 @@ def _set(item: PublishedSet) -> dict[str, Any]:
 
 
 def _counterpart(item: PublishedSet, part: Counterpart) -> dict[str, Any]:
-    ledger = build(MEGATRON)
+    ledger = build(MEGATRON.with_choices(**part.choices))
     ours = LatexPrinter(ledger.terms.values())
     theirs = LatexPrinter(item.terms.terms.values(), published=item.name)
     symbols = [item.terms[part.term].symbol, sum(ledger[name].symbol for name in part.ledger)]
     return {
         "name": code(part.term), "ledger": ", ".join(map(code, part.ledger)),
-        "meaning": escape(part.meaning), "remark": escape(part.remark), "assumed": _assumed(part.values),
+        "meaning": escape(part.meaning), "remark": escape(part.remark), "assumed": _assumed(part),
         "lines": [
             broken(f"{label} =", pieces) for label, pieces in zip(
                 (theirs.doprint(symbols[0]), ours.doprint(symbols[1]), r"\Delta"),
@@ -108,13 +108,14 @@ def _percent(share: Rational) -> str:
     return fixed_point(share, 1) if abs(share) < _TOO_MANY else rf"${fixed_point(share / 100 + 1, 0)}\times$"
 
 
-def _assumed(values: Mapping[str, Expr]) -> str:
-    """Write assumptions as equations; letters with the same value stand together."""
+def _assumed(part: Counterpart) -> str:
+    """Write assumptions as equations; letters with the same value stand together, then the ledger's choices."""
     letters: dict[Expr, list[str]] = {}
-    for letter, value in values.items():
+    for letter, value in part.values.items():
         letters.setdefault(value, []).append(LatexPrinter().doprint(BY_LETTER[letter].symbol))
     chains = [" = ".join([*names, LatexPrinter().doprint(value)]) for value, names in letters.items()]
-    return ", ".join(f"${chain}$" for chain in chains)
+    choices = [f"{code(axis)} is {code(option)}" for axis, option in part.choices.items()]
+    return ", ".join([*(f"${chain}$" for chain in chains), *choices])
 
 
 def _assignments(values: Mapping[str, int]) -> str:

@@ -10,6 +10,7 @@ from ..choices import ARCHITECTURE, AXES
 from ..components import all_components
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..ledger import SITES, Role
+from ..overheads import OVERHEADS
 from ..parallel.legality import fixed_values
 from ..parameters import BY_LETTER, PARAMETERS
 from ..published import all_published
@@ -28,11 +29,15 @@ def definitions() -> dict[str, Any]:
             mode: {name: int(name in [BY_LETTER[letter].name for letter in letters]) for name in switches}
             for mode, letters in MODES.items()
         },
+        "regions": {region.name: BY_LETTER[region.switch].name for region in REGIONS if region.modules},
         "roles": tuple(Role),
         "sites": SITES,
         "architecture": ARCHITECTURE,
         "ends": tuple(item.name for item in all_components() if item.place in ENDS),
         "published": all_published(),
+        "overheads": [
+            {"name": BY_LETTER[item.letter].name, "low": item.low, "high": item.high} for item in OVERHEADS
+        ],
         "verdicts": verdicts(),
     }
 
@@ -43,6 +48,7 @@ def _implementation(item: Implementation) -> dict[str, Any]:
         "version": item.version,
         "title": item.title,
         "choices": dict(item.choices),
+        "allowed": {axis: options for axis, options in item.allowed.items()},
         "fixed": _named(fixed_values(item)),
         "defaults": _named({**item.defaults, **fixed_values(item)}),
     }

@@ -8,7 +8,7 @@ from sympy import Expr, Integer, Max, Symbol
 
 from ..functions import pad_to
 from ..parameters import symbols
-from . import data, pipeline
+from . import data, dispatch, pipeline
 
 a, k, d, u, g, t, sp, B, b, D, R = symbols("a k d u g t sp B b D R")
 
@@ -35,4 +35,7 @@ def given(choices: Mapping[str, str]) -> frozenset[Symbol]:
 
 def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     """The definition of every derived symbol that an implementation with these choices has, by letter."""
-    return {**_SIZES, **pipeline.definitions(choices, framework), **data.definitions(choices)}
+    return {
+        **_SIZES, **pipeline.definitions(choices, framework), **data.definitions(choices),
+        **dispatch.definitions(choices),
+    }

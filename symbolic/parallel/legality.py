@@ -24,6 +24,8 @@ from .schedules import SCHEDULES
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
 E, e, et, fe, fs, ld, step = symbols("E e et fe fs ld step")
+h, lk, mtp, load, cf, rn = symbols("h lk mtp load cf rn")
+rnorm, rup, ract, rshared, rmoe = symbols("rnorm rup ract rshared rmoe")
 Lf, Ll, eemb, eloss = symbols("Lf Ll eemb eloss")
 
 
@@ -69,7 +71,46 @@ _EXPERTS: tuple[Rule, ...] = (
     Rule("expert_ranks", "e", Divides(e * et, D * c * t),
          "times expert_tensor_parallel must divide tensor_parallel * context_parallel * data_parallel"),
     Rule("shared_experts", "t", Divides(t, fs), "must divide shared_expert_ffn_hidden_size"),
+    Rule("some_experts", "E", Ge(E, 1), "must be 1 or more in layers with experts"),
+    Rule("expert_sequence", "sp", Or(Eq(t, 1), Eq(sp, 1)),
+         "must be 1: experts and tensor parallelism need sequence parallelism"),
+    Rule("expert_capacity", "cf", Or(Eq(cf, 0), Eq(load, 100)), "leaves no imbalance: expert_load_percent must be 100"),
+    Rule("expert_recompute", "rfull",
+         Or(Eq(rfull, 0), And(*(Eq(switch, 0) for switch in (rnorm, ract, rshared, rmoe)))),
+         "full recompute excludes the recompute of parts of expert layers"),
+    Rule("mtp_projection", "t", Or(Eq(mtp, 0), Divides(t, h)), "must divide hidden_size for multi-token prediction"),
 )
+
+
+def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """What expert layers need, and what of them nobody has counted."""
+    found = list(_EXPERTS)
+    if choices["precision"] == "autocast":
+        found.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted"))
+    if choices["dispatch"] == "allgather":
+        found.append(Rule("gathered_tokens", "cf", Eq(cf, 0), "must be 0 where every rank gathers all tokens"))
+    if choices["recompute_method"] in ("block", "every"):
+        found.append(Rule("expert_layers", "rfull", Eq(rfull, 0),
+                          "must be 0: which expert layers a part of them is recomputed in is not counted"))
+    if choices["loss"] != "vocab_parallel":
+        found.append(Rule("counted_mtp", "mtp", Eq(mtp, 0), "must be 0: it is counted with loss = vocab_parallel only"))
+    if choices["router"] == "huggingface" and choices["scores"] == "sigmoid":
+        found.append(Rule("counted_scores", "E", Eq(E, 0), "must be 0: sigmoid scores are counted in Megatron-Core"))
+    return tuple(found)
+
+
+def _of_latent_attention(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """What latent attention needs, and what of it nobody has counted."""
+    found = [
+        Rule("latent", "lk", Ge(lk, 1), "must be 1 or more in latent attention"),
+        Rule("latent_recompute", "rfull", Or(Eq(rfull, 0), And(Eq(rnorm, 0), Eq(rup, 0))),
+             "full recompute excludes the recompute of parts of latent attention"),
+    ]
+    if choices["attention"] not in ("flash", "sdpa", "eager") or choices["precision"] == "autocast":
+        found.append(Rule("counted_latent", "lk", Eq(lk, 0),
+                          "must be 0: latent attention is counted with attention = flash, sdpa or eager, without"
+                          " autocast"))
+    return tuple(found)
 
 
 def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
@@ -116,7 +157,9 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
     fixed, choices = fixed_values(implementation), implementation.choices
     needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, _FFN, *_pipeline(choices, implementation.framework), *_TOKENS, *_STEP)
     if choices["layers"] == "experts":
-        needed += _EXPERTS
+        needed += _of_experts(choices)
+    if choices["heads"] == "latent":
+        needed += _of_latent_attention(choices)
     values = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     own = tuple(
         Rule(BY_LETTER[letter].name, letter, Eq(symbol(letter), value),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sympy import Eq, Expr, Integer, Max, Min
 
 from ..functions import CeilDiv, FloorDiv, Iverson
-from ..ledger import Lifetime, Place
+from ..ledger import IN_LAYER, Lifetime, Place
 from ..parameters import symbols
 from .schedules import SCHEDULES
 
@@ -81,6 +81,10 @@ def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str], loss: boo
         Place.LAST: (ns if loss else nl) * instances(Place.LAST, choices),
         Place.MTP: nl * instances(Place.MTP, choices),
     }
+    if lifetime is Lifetime.SHARED and place in IN_LAYER:  # a stage may have layers of one kind only
+        return Min(Integer(1), instances(place, choices)) if choices["layers"] == "experts" else Integer(1)
+    if lifetime is Lifetime.SHARED:
+        return instances(place, choices)
     if lifetime is Lifetime.ONCE and place not in {Place.LAST, Place.MTP}:
         return instances(place, choices)
     return copies[place]
@@ -114,6 +118,13 @@ def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
 def _experts_before(layer: Expr) -> Expr:
     """How many of the first layers have experts: the last of each step, but none of the first dense ones."""
     return FloorDiv(layer, step) - FloorDiv(Min(layer, ld), step)
+
+
+def experts_among(start: int, stop: int, first_dense_layers: int, moe_layer_step: int) -> int:
+    """How many of the layers ``start`` to ``stop - 1`` of a model have experts."""
+    known = {ld: Integer(first_dense_layers), step: Integer(moe_layer_step)}
+    before_start, before_stop = (_experts_before(Integer(layer)).xreplace(known) for layer in (start, stop))
+    return int(before_stop - before_start)
 
 
 def _held(choices: Mapping[str, str]) -> dict[str, Expr]:

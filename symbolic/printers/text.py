@@ -18,7 +18,7 @@ _GREEK = {
     "fe": "fₑ", "fs": "fₛ", "ld": "L_d", "step": "ℓ", "lq": "r_q", "lk": "rₖ", "dr": "dᵣ", "gshards": "z_g", "wshards": "z_w", "dv": "d_v",
     "mtp": "Lₘ", "zero2": "ω₂", "zero3": "ω₃", "drop": "δ", "adrop": "δₐ", "load": "η", "et": "tₑ", "rn": "ρ",
     "Lf": "L₀", "Ll": "Lₚ₋₁", "eemb": "εₑ", "eloss": "εₗ", "Gr": "gᵣ", "nf": "n_f", "nl": "nₗ", "ns": "nₛ", "Ldr": "L_rd",
-    "Ler": "Lᵣₑ", "Hd": "H_d", "He": "Hₑ", "Hc": "H_c", "eshards": "zₑ", "De": "Dₑ",
+    "Ler": "Lᵣₑ", "Hd": "H_d", "He": "Hₑ", "Hc": "H_c", "extra": "x₀", "slack": "xᵣ", "context": "x_c", "nccl": "xₙ", "sgate": "ζ", "eshards": "zₑ", "De": "Dₑ",
 }
 _SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠"}
 

@@ -22,6 +22,14 @@ s, b, h, a, v, L, t, p, sp, rcore, rfull = symbols("s b h a v L t p sp rcore rfu
 _SCORES = 5 * a * s / h
 #: The source's layer in the letters of the ledger: every head has keys and values of its own, f = 4h.
 _GPT = {**ONE_RANK, "k": a, "f": 4 * h}
+#: The same with what a Llama does not have: dropout, and biases of all projections.
+_DROPOUT = assume(_GPT, drop=1, adrop=1, lbias=1)
+_ANY_RANKS = {letter: value for letter, value in _DROPOUT.items() if letter not in {"t", "sp"}}
+#: The ledger of the source's own model and kernels, and of the same model with FlashAttention.
+_MODEL = {
+    "normalisation": "layer", "mlp": "gelu", "positions": "learned", "dropout": "masks", "biases": "linear",
+}
+_UNFUSED = {**_MODEL, "attention": "fused_softmax"}
 
 
 def _add(terms: TermSet, name: str, meaning: str, *factors: Expr) -> Expr:
@@ -102,6 +110,44 @@ def _correspondence() -> tuple[Counterpart, ...]:
     )
 
 
+def _gpt_correspondence() -> tuple[Counterpart, ...]:
+    """The source beside the counted GPT layer: what remains is the fp32 statistics of the norms, and ids and labels."""
+    statistics = "the source leaves out the fp32 mean and deviation of the norms"
+    layer = ("layer.saved",)
+    whole = "activations of one GPT layer"
+    stage = assume({**_DROPOUT, **PLAIN}, drop=1, adrop=1, lbias=1, p=1, V=1, m=1)
+    outside = ("embedding.activation", "embedding.input", "position_embedding.input", "embedding_dropout.activation",
+               "final_norm.activation", "head.activation", "loss.activation")
+    return (
+        Counterpart(f"{NAME}.attention_activations", ("attention.saved",), "activations of attention",
+                    "the mask of the dropout after the projection is a row of its own in the ledger",
+                    _DROPOUT, s * b * h, _UNFUSED),
+        Counterpart(f"{NAME}.mlp_activations", ("gelu.saved",), "activations of the MLP",
+                    "the mask of the dropout after the MLP is a row of its own in the ledger",
+                    _DROPOUT, s * b * h, _UNFUSED),
+        Counterpart(f"{NAME}.norm_activations", ("attention_norm.saved", "ffn_norm.saved"),
+                    "activations of the two norms", statistics, _DROPOUT, -16 * s * b, _UNFUSED),
+        Counterpart(f"{NAME}.layer_none", layer, f"{whole}, no parallelism", statistics, _DROPOUT, -16 * s * b,
+                    _UNFUSED),
+        Counterpart(f"{NAME}.layer_tensor", layer, f"{whole}, tensor parallelism", statistics,
+                    assume(_ANY_RANKS, sp=0), -16 * s * b, _UNFUSED),
+        Counterpart(f"{NAME}.layer_sequence", layer, f"{whole}, tensor and sequence parallelism", statistics,
+                    assume(_ANY_RANKS, sp=1), -16 * s * b / t, _UNFUSED),
+        Counterpart(f"{NAME}.layer_tensor_selective", layer, f"{whole}, selective recompute",
+                    f"{statistics}; the program keeps a code of the mask", assume(_DROPOUT, rcore=1),
+                    -16 * s * b - 4, _UNFUSED),
+        Counterpart(f"{NAME}.layer_sequence_selective", layer, f"{whole} with FlashAttention, no recompute",
+                    f"{statistics} and FlashAttention's log-sum-exp and state of the random numbers", _DROPOUT,
+                    -16 * s * b - 4 * s * b * a - 16, _MODEL),
+        Counterpart(f"{NAME}.outside_layers", tuple(f"first.{part}" for part in outside),
+                    "activations of one stage outside its layers",
+                    "the source leaves out ids of tokens and positions, the statistics of the norm, labels and"
+                    " their mask", stage, -33 * s * b, _UNFUSED),
+        Counterpart(f"{NAME}.activations", ("first.activation", "first.input"), "activations of one GPU, one stage",
+                    "statistics of the norms, ids and labels", stage, -16 * s * b * L - 33 * s * b, _UNFUSED),
+    )
+
+
 def _build() -> PublishedSet:
     terms = new_terms(NAME, "v")
     inside = _add(
@@ -120,7 +166,8 @@ def _build() -> PublishedSet:
     terms.add(f"{NAME}.total", activations, "bytes",
               "all that the source gives for one GPU: its activations, without weights and optimizer states")
     return PublishedSet(
-        NAME, "Korthikanti et al. 2022, activations of GPT", "korthikanti2022", terms, _correspondence(),
+        NAME, "Korthikanti et al. 2022, activations of GPT", "korthikanti2022", terms,
+        (*_correspondence(), *_gpt_correspondence()),
         (
             "A GPT layer with dropout, GELU and f = 4h, keys and values for every head, unfused attention.",
             "Weights, gradients and optimizer states are not part of the source, so the total has none.",

@@ -23,7 +23,7 @@ class Counterpart:
     ``ledger`` names one or more terms whose sum is compared. ``values`` are assumptions, by letter,
     that make the two comparable; they are put into both sides. ``remark`` says why they differ.
     ``difference`` is published minus counted under these assumptions, in the unit of the term; it is
-    absent where it is not a short expression.
+    absent where it is not a short expression. ``choices`` are those of the ledger that are not Megatron's own.
     """
 
     term: str
@@ -32,6 +32,7 @@ class Counterpart:
     remark: str
     values: Mapping[str, Expr] = field(default_factory=dict)
     difference: Expr | None = None
+    choices: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from shardmath.cli.options import Count, device, implementation_options, kernel_choices, run_options
+from shardmath.cli.options import Count, device, implementation_options, kernel_choices, parameter_options, run_options
 from shardmath.generated.definitions import RECOMPUTE_MODES
+from shardmath.parameters import OTHERS
 
 
 @click.command(short_help="Account for every byte of one layout.")
@@ -28,7 +29,12 @@ from shardmath.generated.definitions import RECOMPUTE_MODES
               help="Sequences of a step  [default: enough to fill the pipeline]")
 @click.option("--sequence-parallel/--no-sequence-parallel", default=None,
               help="Shard norms and residuals over TP  [default: the implementation's]")
-@click.option("--recompute", default="none", show_default=True, help=f"One of {', '.join(RECOMPUTE_MODES)}.")
+@click.option("--recompute", default="none", show_default=True, help=f"One of {', '.join(RECOMPUTE_MODES)}, or regions with + between them.")
+@click.option("--pipeline-layout", metavar="N,N,...",
+              help="Layers of every pipeline stage in the order of the model  [default: even]")
+@click.option("--anchor", metavar="FILE",
+              help="A measured run (JSON) that fixes the constants that no formula knows.")
+@parameter_options
 @implementation_options
 @click.option("--all-ranks", is_flag=True, help="Add a line for every pipeline rank.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
@@ -41,8 +47,10 @@ def explain(
     from shardmath.accounting import explain as account
     from shardmath.reports.explanation import show, write_csv
 
+    others = {name: options.pop(name) for name in OTHERS}
+    asked = {name: int(value) for name, value in others.items() if value is not None}
     found = account(model, device(gpu, gpu_memory, node_size), node_size=node_size,
-                    kernels=kernel_choices(kernels), **options)
+                    kernels=kernel_choices(kernels), **options, **asked)
     if csv is not None:
         write_csv(found, csv)
     if json:

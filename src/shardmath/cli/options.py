@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, PARAMETERS
-from shardmath.parameters import checked
+from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, PARAMETERS
+from shardmath.parameters import OTHERS, checked
 
 Command = Callable[..., Any]
 
@@ -92,6 +92,23 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
         return command
 
     return decorate
+
+
+#: Short names of options for parameters that have one.
+_SHORT = {
+    "virtual_pipeline": "--vpp", "expert_parallel": "--ep", "expert_tensor_parallel": "--etp",
+}
+
+
+def parameter_options(command: Command) -> Command:
+    """An option for every parameter that few people set, named like it."""
+    for name in reversed(OTHERS):
+        _, unit, _, maximum, _, meaning = PARAMETERS[name]
+        flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}", name]
+        help_text = f"{meaning[0].upper()}{meaning[1:]}.  [default: {DEFAULTS[name]}]"
+        kind: dict[str, Any] = {"is_flag": True, "default": None} if maximum == 1 else {"type": Count(), "metavar": unit.upper()}
+        command = click.option(*flags, help=help_text, **kind)(command)
+    return command
 
 
 _AXES = "; ".join(f"{axis}: {', '.join(options)}" for axis, (_, options) in CHOICES.items())

@@ -36,6 +36,9 @@ def _axis(*names: str, what: str) -> Callable[[Command], Command]:
 @_axis("--pp", "--pipeline-parallel", "pipeline_parallel", what="Pipeline-parallel sizes to try.")
 @_axis("--micro-batch-size", what="Micro-batch sizes to try.")
 @_axis("--sequence-parallel", what="0 and 1: without and with sequence parallelism.")
+@_axis("--ep", "--expert-parallel", "expert_parallel", what="Expert-parallel sizes to try.")
+@click.option("--vpp", "--virtual-pipeline", "virtual_pipeline", type=Counts(), metavar="N,N,...",
+              help="Chunks of layers per pipeline rank to try.  [default: 1]")
 @click.option("--recompute", type=Names(), metavar="MODE,...",
               help=f"Recompute modes to try  [default: {', '.join(RECOMPUTE_MODES)}]")
 @implementation_options

@@ -45,8 +45,31 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
     peak = found.peak
     out.print(f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU: {peak.verdict} "
               f"({found.reason}).", markup=False)
+    out.print(process_line(found), markup=False)
     for item in found.published:
         out.print(f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title}).", markup=False)
+
+
+def process_line(found: Explanation) -> str:
+    """The three numbers of the rank that needs most: allocated, reserved, process."""
+    taken = found.process
+    groups = "1 communicator" if taken.communicators == 1 else f"{taken.communicators} communicators"
+    line = (
+        f"On that rank: allocated {gib(taken.allocated)}, reserved {_ranged(found, 'reserved')}, "
+        f"process {_ranged(found, 'total')} GiB ({groups})."
+    )
+    if found.anchor is not None:
+        known = found.anchor
+        line += (
+            f"\nAnchored to {gib(known.measured['allocated_bytes'])} GiB measured, {gib(known.estimated)} GiB estimated: "
+            "the difference is added here as a constant, and only the constants are fixed by it."
+        )
+    return line
+
+
+def _ranged(found: Explanation, name: str) -> str:
+    own, low, high = getattr(found.process, name), found.process.low[name], found.process.high[name]
+    return gib(own) if low == high else f"{gib(own)} ({gib(low)} to {gib(high)})"
 
 
 def heading(found: Explanation) -> str:

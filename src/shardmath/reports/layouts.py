@@ -17,7 +17,7 @@ from shardmath.sweeps.engine import Evaluated
 Sink = Callable[[dict[str, Any]], None]
 
 _COUNTS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
-           "sequence_parallel")
+           "sequence_parallel", "virtual_pipeline", "expert_parallel")
 _NAMES = (*_COUNTS, "recompute", "first_stage_bytes", "last_stage_bytes", "peak_bytes", "verdict")
 
 
@@ -42,7 +42,10 @@ def writers(csv: str | None, parquet: str | None) -> Iterator[Callable[[Evaluate
 def legal_columns(chunk: Evaluated, modes: tuple[str, ...]) -> dict[str, Any]:
     """The legal rows of a chunk as columns; sizes are int64 bytes, recompute and verdict are names."""
     legal = chunk.rule == 0
-    columns: dict[str, Any] = {name: chunk.columns[name][legal].astype(np.int64) for name in _COUNTS}
+    ones = np.ones(int(legal.sum()), np.int64)
+    columns: dict[str, Any] = {
+        name: chunk.columns[name][legal].astype(np.int64) if name in chunk.columns else ones for name in _COUNTS
+    }
     columns["recompute"] = np.asarray(modes)[chunk.columns["recompute"][legal].astype(np.intp)]
     for name, sizes in (("first_stage", chunk.first), ("last_stage", chunk.last), ("peak", chunk.peak)):
         columns[f"{name}_bytes"] = sizes[legal].astype(np.int64)

@@ -11,6 +11,8 @@ from shardmath.sweeps.result import SweepResult
 
 #: ``mbs`` is the micro-batch size, ``accum`` the number of micro-batches of a step.
 _TITLES = ("TP", "CP", "PP", "DP", "mbs", "SP", "recompute", "accum", "first", "last", "peak", "share", "margin")
+#: Sizes that are shown where they are not 1 in every layout: how they are called, and the column they follow.
+_RARE = {"virtual_pipeline": ("VPP", 3), "expert_parallel": ("EP", 4)}
 
 
 def show(found: SweepResult) -> None:
@@ -43,13 +45,21 @@ def show(found: SweepResult) -> None:
 
 
 def _layouts(layouts: Iterable[Layout], memory: int, title: str) -> object:
+    layouts = tuple(layouts)
     rows = [
-        (
+        [
             str(item.tensor_parallel), str(item.context_parallel), str(item.pipeline_parallel),
             str(item.data_parallel), str(item.micro_batch_size), "on" if item.sequence_parallel else "off",
             item.recompute, str(item.num_microbatches), gib(item.first_stage_bytes), gib(item.last_stage_bytes),
             gib(item.peak_bytes), f"{item.share:.1%}", gib(memory - item.peak_bytes),
-        )
+        ]
         for item in layouts
     ]
-    return table(_TITLES, rows, right={0, 1, 2, 3, 4, 7, 8, 9, 10, 11, 12}, title=title)
+    titles = list(_TITLES)
+    for name, (called, place) in reversed(_RARE.items()):
+        if any(getattr(item, name) > 1 for item in layouts):
+            titles.insert(place, called)
+            for row, item in zip(rows, layouts, strict=True):
+                row.insert(place, str(getattr(item, name)))
+    words = {titles.index("SP"), titles.index("recompute")}
+    return table(titles, rows, right=set(range(len(titles))) - words, title=title)

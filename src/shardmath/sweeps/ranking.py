@@ -34,6 +34,8 @@ class Layout:
     peak_bytes: int
     share: float
     verdict: str
+    virtual_pipeline: int = 1
+    expert_parallel: int = 1
 
     @property
     def model_parallel(self) -> int:
@@ -65,4 +67,5 @@ def layout(chunk: Evaluated, row: int, modes: tuple[str, ...], batch: int, memor
         column["data_parallel"], column["micro_batch_size"], column["sequence_parallel"],
         modes[column["recompute"]], batch // (column["data_parallel"] * column["micro_batch_size"]),
         int(chunk.first[row]), int(chunk.last[row]), peak, peak / memory, VERDICTS[int(chunk.verdict[row])][0],
+        column.get("virtual_pipeline", 1), column.get("expert_parallel", 1),
     )

@@ -8,17 +8,18 @@ from os import PathLike
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.choosing import evaluator_for
 from shardmath.errors import InputError
-from shardmath.evaluators import Evaluator, find
-from shardmath.generated.definitions import RECOMPUTE_MODES, VERDICTS
+from shardmath.evaluators import Evaluator
+from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, VERDICTS
 from shardmath.gpus import Gpu
 from shardmath.models import Model
-from shardmath.parameters import checked
+from shardmath.parameters import checked, other_values
 from shardmath.settings import as_gpu, as_model, recompute_switches, settings
 from shardmath.sweeps.engine import Evaluated, evaluated
 from shardmath.sweeps.ranking import Layout, layout, ranked
 from shardmath.sweeps.result import BrokenRule, SweepResult
-from shardmath.sweeps.space import Space, layouts
+from shardmath.sweeps.space import Space, divisors, layouts
 
 #: Sums of a few terms below this stay exact integers in float64.
 _EXACT = 2.0**49
@@ -43,6 +44,8 @@ def sweep(
     pipeline_parallel: Sequence[int] | None = None,
     micro_batch_size: Sequence[int] | None = None,
     sequence_parallel: Sequence[int] | None = None,
+    virtual_pipeline: Sequence[int] | None = None,
+    expert_parallel: Sequence[int] | None = None,
     recompute: Sequence[str] | None = None,
     implementation: str = "megatron",
     kernels: Mapping[str, str] | None = None,
@@ -52,20 +55,24 @@ def sweep(
     node_size: int | None = None,
     progress: Progress | None = None,
     on_chunk: Rows | None = None,
+    **others: int,
 ) -> SweepResult:
     """Evaluate every layout of ``num_gpus`` GPUs and keep the ``top`` best that fit.
 
-    The axes are all divisors that can be legal; a sequence of values for an axis replaces them.
+    The axes are all divisors that can be legal; a sequence of values for an axis replaces them. A rank has one
+    chunk of layers unless ``virtual_pipeline`` names others. ``others`` are further parameters by name.
     ``progress`` is called with candidates done and in all, ``on_chunk`` with every evaluated chunk.
 
     Raises InputError for every value that is not legal, and where the model is so large that the
     arithmetic of the compiled evaluator would not be exact.
     """
-    evaluator = find(implementation, kernels)
     chosen, device = as_model(model), as_gpu(gpu)
+    asked = other_values(others)
+    chunks = max(virtual_pipeline or (1,))
+    evaluator = evaluator_for(implementation, kernels, chosen, {**asked, "virtual_pipeline": chunks})
     values = settings(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
-        distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple,
+        distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,
     )
     values["num_gpus"] = checked("num_gpus", num_gpus)
     values["global_batch_size"] = checked("global_batch_size", global_batch_size)
@@ -74,14 +81,18 @@ def sweep(
     _refuse_inexact(chosen, values)
     given = _given(
         tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
-        micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel,
+        micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, virtual_pipeline=virtual_pipeline,
+        expert_parallel=expert_parallel,
     )
+    if chosen.num_experts and expert_parallel is None:
+        given["expert_parallel"] = divisors(chosen.num_experts)
     modes = tuple(dict.fromkeys(recompute)) if recompute is not None else tuple(RECOMPUTE_MODES)
     if not modes:
         raise InputError("recompute", (), "must name at least one mode")
     for mode in modes:
         recompute_switches(mode)
-    space = layouts(values["num_gpus"], values["global_batch_size"], given, modes)
+    constant = {name: values[name] for name in evaluator.kernel.COLUMNS if name in DEFAULTS and name not in given}
+    space = layouts(values["num_gpus"], values["global_batch_size"], given, modes, constant)
     if space.size > _MANY:
         rule = f"must give at most {_MANY} layouts, not {space.size}: name the sizes to try for some axes"
         raise InputError("num_gpus", num_gpus, rule)

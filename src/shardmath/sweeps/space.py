@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt, prod
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,12 +65,14 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 def layouts(
-    num_gpus: int, global_batch_size: int, given: Mapping[str, tuple[int, ...]], modes: tuple[str, ...]
+    num_gpus: int, global_batch_size: int, given: Mapping[str, tuple[int, ...]], modes: tuple[str, ...],
+    constant: Mapping[str, int] = MappingProxyType({}),
 ) -> Space:
     """Every layout of ``num_gpus`` GPUs.
 
     TP, CP and PP run over the divisors of the number of GPUs, micro-batch sizes over those of the batch,
-    sequence parallelism is off and on, recompute runs over ``modes``. ``given`` replaces the candidates of an axis.
+    sequence parallelism is off and on, recompute runs over ``modes``. ``given`` replaces the candidates of an axis;
+    ``constant`` has the values of further columns that no axis varies.
     """
     degrees = divisors(num_gpus)
     axes: dict[str, tuple[int, ...] | tuple[str, ...]] = {
@@ -80,4 +83,4 @@ def layouts(
         "sequence_parallel": (0, 1),
         "recompute": modes,
     }
-    return Space(num_gpus, {**axes, **given})
+    return Space(num_gpus, {**axes, **given, **{name: (value,) for name, value in constant.items()}})

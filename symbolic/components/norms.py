@@ -1,13 +1,14 @@
-"""RMSNorm: the two norms of a layer and the final one; the per-head norms of QK-norm use the same rows."""
+"""RMSNorm and LayerNorm: the two norms of a layer and the final one; QK-norm has the same rows per head."""
 
 from __future__ import annotations
 
 from sympy import Expr
 
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
-from ..ledger import ONE, Component, Dimension, Lifetime, Place, Tensor, saved, weight
+from ..ledger import ONE, Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
 
 _LOW = ("mixed", "bf16")
+_RMS, _LAYER = ("rms",), ("layer",)
 
 
 def norm_rows(
@@ -22,10 +23,10 @@ def norm_rows(
     when: Expr = ONE,
     checkpoint: str = "",
 ) -> tuple[Tensor, ...]:
-    """The rows of one RMSNorm over ``width``, applied to every element of ``tokens``.
+    """The rows of one norm over ``width``, applied to every element of ``tokens``.
 
     ``prefix`` starts the names of the rows; the storages say what other rows the input and the output
-    are shared with.
+    are shared with. PyTorch's LayerNorm is fused wherever it runs, so it has no eager variant.
     """
     shape = (*tokens, width)
 
@@ -40,33 +41,43 @@ def norm_rows(
 
     return (
         weight(prefix + "weight", module, (width,), "megatron_core", "scale of the norm, on every rank", when),
+        Tensor(prefix + "bias", module, Role.WEIGHT, (width,), 0, Lifetime.PERSISTENT, "megatron_core",
+               "shift of LayerNorm, on every rank", when=when, options={"normalisation": _LAYER}),
         row("input", shape, 2, "megatron_core", "bf16 input of the norm",
             storage=input_storage, norm=("fused",)),
+        row("input_layer_norm", shape, 2, "pytorch", "bf16 input of PyTorch's LayerNorm",
+            storage=input_storage, norm=("eager", "torch"), normalisation=_LAYER, precision=_LOW),
+        row("input_layer_norm_fp32", shape, 4, "pytorch", "fp32 input of PyTorch's LayerNorm under autocast",
+            norm=("eager", "torch"), normalisation=_LAYER, precision=("autocast",)),
         row("output", shape, 2, "pytorch", "bf16 output of the norm, kept instead of its input",
             storage=output_storage, norm=("keeps_output",)),
         row("input_fp32", shape, 4, "transformers", "fp32 copy of the input (fp32 input under autocast)",
-            norm=("eager", "torch")),
+            norm=("eager", "torch"), normalisation=_RMS),
         row("normalised", shape, 2, "transformers", "bf16 input divided by its root mean square",
-            norm=("eager",), precision=_LOW),
+            norm=("eager",), normalisation=_RMS, precision=_LOW),
         row("normalised_fp32", shape, 4, "transformers", "fp32 input divided by its root mean square",
-            norm=("eager",), precision=("autocast",)),
+            norm=("eager",), normalisation=_RMS, precision=("autocast",)),
         row("normalised_torch", shape, 4, "megatron_core", "fp32 input divided by its root mean square",
-            norm=("torch",)),
-        row("rms", tokens, 4, "megatron_core", "fp32 inverse root mean square"),
+            norm=("torch",), normalisation=_RMS),
+        row("rms", tokens, 4, "megatron_core", "fp32 inverse root mean square", normalisation=_RMS),
+        row("deviation", tokens, 4, "megatron_core", "fp32 inverse standard deviation", normalisation=_LAYER),
+        row("mean", tokens, 4, "megatron_core", "fp32 mean; not needed where the output is kept",
+            norm=("fused", "eager", "torch"), normalisation=_LAYER),
     )
 
 
 COMPONENTS = (
     Component(
-        "attention_norm", "RMSNorm before attention", 20, Place.LAYER,
+        "attention_norm", "Norm before attention", 20, Place.LAYER,
         norm_rows("", "attention_norm", (SEQUENCE_SP, BATCH), HIDDEN, output_storage="attention.normed"),
+        options={"heads": ("grouped",)},
     ),
     Component(
-        "ffn_norm", "RMSNorm before the MLP", 40, Place.LAYER,
+        "ffn_norm", "Norm before the MLP", 40, Place.DENSE,
         norm_rows("", "ffn_norm", (SEQUENCE_SP, BATCH), HIDDEN, output_storage="mlp.normed"),
     ),
     Component(
-        "final_norm", "Final RMSNorm", 70, Place.LAST,
+        "final_norm", "Final norm", 70, Place.LAST,
         norm_rows(
             "", "final_norm", (SEQUENCE_SP, BATCH), HIDDEN,
             output_storage="head.normed", lifetime=Lifetime.ONCE,

@@ -1,0 +1,41 @@
+"""Choices that follow from what was asked: the model's architecture, the schedule, the kind of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardmath.evaluators import Evaluator, find
+from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS
+from shardmath.models import Model
+
+#: Parameters that only formulas for uneven stages have.
+_UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
+
+
+def evaluator_for(
+    implementation: str,
+    kernels: Mapping[str, str] | None,
+    model: Model,
+    asked: Mapping[str, int],
+    layout: Sequence[int] | None = None,
+) -> Evaluator:
+    """The evaluator of ``implementation`` for ``model`` and the values that were asked for, by name.
+
+    What ``kernels`` chooses stays. Raises InputError for an unknown implementation, axis or option, and for
+    one that the implementation does not have.
+    """
+    values = {**DEFAULTS, **asked}
+    chosen = {axis: model.architecture[axis] for axis in ARCHITECTURE}
+    if values["virtual_pipeline"] > 1:
+        chosen["schedule"] = "interleaved"
+    if layout is not None:
+        chosen["stages"] = "listed"
+    elif any(values[name] for name in _UNEVEN):
+        chosen["stages"] = "uneven"
+    if values["hidden_dropout"] or values["attention_dropout"]:
+        chosen["dropout"] = "masks"
+    if model.linear_bias:
+        chosen["biases"] = "linear"
+    if values["recompute_num_layers"] > 1:
+        chosen["recompute_method"] = "uniform"
+    return find(implementation, {**chosen, **(kernels or {})})

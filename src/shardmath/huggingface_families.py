@@ -1,0 +1,233 @@
+"""What a family of dense models writes into its ``config.json``, and the dimensions that it means by it.
+
+One class per ``model_type``. An attribute that is called like a field of ``Model`` is that field, its alias the
+key of the file; the others tell how to derive a field, or refuse a model that the ledger cannot hold. Defaults are
+those of the ``transformers`` classes (``src/transformers/models/*/configuration_*.py``, release 5.23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+from shardmath.errors import InputError
+from shardmath.models import Model, Size
+
+__all__ = ["DENSE", "Family", "NoBias", "SwigluFamily", "keys", "only"]
+
+_KEYS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+def only(*values: object, why: str) -> BeforeValidator:
+    """Refuse every value of a key but ``values``; ``why`` ends the rule."""
+    shown = [str(value).lower() if isinstance(value, bool) else repr(value) for value in values]
+
+    def check(given: object, info: ValidationInfo) -> object:
+        if not any(type(given) is type(value) and given == value for value in values):
+            one_of = "one of " if len(shown) > 1 else ""
+            raise InputError(str(info.field_name), given, f"must be {one_of}{', '.join(shown)}{why}", shown[0])
+        return given
+
+    return BeforeValidator(check)
+
+
+def keys(*names: str) -> AliasChoices:
+    """The keys under which a file may give a field, the usual one first."""
+    return AliasChoices(*names)
+
+
+NoBias = Annotated[bool, only(False, why=": transformers builds no such bias for this model_type")]
+Silu = Annotated[str, only("silu", why=" (SwiGLU)")]
+Gelu = Annotated[str, only(
+    "gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", why=""
+)]
+
+
+class Family(BaseModel):
+    """The keys of a ``config.json`` that every family has."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    has_experts: ClassVar[bool] = False
+    #: The key to blame for a field that was derived from it.
+    derived_from: ClassVar[Mapping[str, str]] = {}
+
+    hidden_size: Size
+    ffn_hidden_size: Size | None = Field(validation_alias=keys("intermediate_size"))
+    num_layers: Size = Field(validation_alias=keys("num_hidden_layers"))
+    num_attention_heads: Size
+    vocab_size: Size
+    max_seq_length: Size = Field(validation_alias=keys("max_position_embeddings"))
+    tied_embeddings: bool = Field(False, validation_alias=keys("tie_word_embeddings"))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_the_family_has_not(cls, config: dict[str, Any]) -> dict[str, Any]:
+        for key in _KEYS_OF_EXPERTS:
+            if config.get(key) and not cls.has_experts:
+                raise InputError(key, config[key], "must not be there: no model of this model_type has experts")
+        for field in cls.model_fields:
+            first, *others = [key for key in cls.keys(field) if key in config] or [""]
+            for other in others:
+                if config[other] != config[first]:
+                    raise InputError(other, config[other], f"must be the same as {first}")
+        return config
+
+    @classmethod
+    def keys(cls, field: str) -> tuple[str, ...]:
+        """The keys that a file may give ``field`` under, the usual one first."""
+        info = cls.model_fields.get(field)
+        if info is not None and isinstance(info.validation_alias, AliasChoices):
+            return tuple(str(choice) for choice in info.validation_alias.choices)
+        return (cls.derived_from.get(field, field),)
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read the keys of the family. Raises pydantic's ``ValidationError``, with keys of the file."""
+        return cls.model_validate(dict(config))
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of ``Model`` but for name and source. Raises ``InputError`` with the name of a field."""
+        stated = {name: getattr(self, name) for name in type(self).model_fields if name in Model.model_fields}
+        return {"qkv_bias": False, "qk_norm": False, **stated}
+
+    def hidden_size_per_head(self, when: str = "") -> int:
+        """The width of a head that the file does not state; ``when`` ends the rule for ``hidden_size``."""
+        hidden, heads = self.hidden_size, self.num_attention_heads
+        if hidden % heads:
+            below, above = hidden // heads * heads, (hidden // heads + 1) * heads
+            rule = f"must be a multiple of {self.keys('num_attention_heads')[0]} = {heads}{when}"
+            raise InputError("hidden_size", hidden, rule, f"{below} or {above}" if below else str(above))
+        return hidden // heads
+
+
+class SwigluFamily(Family):
+    """Llama and what descends from it: RMSNorm, SwiGLU, grouped queries, rotary positions."""
+
+    derived_from: ClassVar[Mapping[str, str]] = {"attention_output_bias": "attention_bias"}
+
+    ffn_hidden_size: Size = Field(validation_alias=keys("intermediate_size"))
+    num_kv_heads: Size | None = Field(None, validation_alias=keys("num_key_value_heads"))
+    head_dim: Size | None = None
+    hidden_act: Silu = "silu"
+    attention_bias: NoBias = False
+    mlp_bias: NoBias = False
+
+    def width_of_a_head(self) -> int:
+        """``head_dim``, also where the file does not state it."""
+        return self.head_dim or self.hidden_size_per_head(" where head_dim is absent")
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; null stands for one key and value head per query head."""
+        return {
+            **super().fields(),
+            "num_kv_heads": self.num_kv_heads or self.num_attention_heads,
+            "head_dim": self.width_of_a_head(),
+            "qkv_bias": self.attention_bias,
+            "attention_output_bias": self.attention_bias,
+        }
+
+
+class Llama(SwigluFamily):
+    """Llama 1 to 3, and what is built like them with biases."""
+
+    attention_bias: bool = False
+    mlp_bias: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; both biases together are that of all projections."""
+        if self.attention_bias and self.mlp_bias:
+            return {**super().fields(), "linear_bias": True, "attention_output_bias": False, "mlp_bias": False}
+        return super().fields()
+
+
+class Mistral(SwigluFamily):
+    """Mistral; its attention window changes what is computed, and nothing that flash attention keeps."""
+
+    num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
+
+
+class Qwen2(SwigluFamily):
+    """Qwen2 and Qwen2.5: q, k and v have a bias, the projection after attention has none."""
+
+    num_kv_heads: Size | None = Field(32, validation_alias=keys("num_key_value_heads"))
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {**super().fields(), "qkv_bias": True}
+
+
+class Qwen3(SwigluFamily):
+    """Qwen3: queries and keys are normalised per head."""
+
+    num_kv_heads: Size | None = Field(32, validation_alias=keys("num_key_value_heads"))
+    head_dim: Size = 128
+    attention_bias: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {**super().fields(), "qk_norm": True}
+
+
+class GptFamily(Family):
+    """LayerNorm, GELU, one key and value head per query head, a bias on every projection."""
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {
+            **super().fields(),
+            "num_kv_heads": self.num_attention_heads,
+            "head_dim": self.hidden_size_per_head(),
+            "normalisation": "layer",
+            "mlp": "gelu",
+            "linear_bias": True,
+            "qkv_bias": True,
+        }
+
+
+class Gpt2(GptFamily):
+    """GPT-2, with a learned table of positions."""
+
+    hidden_size: Size = Field(validation_alias=keys("n_embd", "hidden_size"))
+    num_layers: Size = Field(validation_alias=keys("n_layer", "num_hidden_layers"))
+    num_attention_heads: Size = Field(validation_alias=keys("n_head", "num_attention_heads"))
+    max_seq_length: Size = Field(validation_alias=keys("n_positions", "max_position_embeddings"))
+    tied_embeddings: bool = Field(True, validation_alias=keys("tie_word_embeddings"))
+    ffn_hidden_size: Size | None = Field(None, validation_alias=keys("n_inner"))
+    activation_function: Gelu = "gelu_new"
+    add_cross_attention: Annotated[bool, only(False, why=": the ledger has decoders alone")] = False
+    reorder_and_upcast_attn: Annotated[bool, only(False, why=": the ledger has no attention in fp32")] = False
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; the inner width is 4 times the hidden size where it is null or absent."""
+        inner = self.ffn_hidden_size or 4 * self.hidden_size
+        return {**super().fields(), "ffn_hidden_size": inner, "learned_positions": self.max_seq_length}
+
+
+class GptNeoX(GptFamily):
+    """GPT-NeoX where attention and MLP follow one another and all of a head is rotary (not the 20B model)."""
+
+    ffn_hidden_size: Size = Field(validation_alias=keys("intermediate_size"))
+    hidden_act: Gelu = "gelu"
+    attention_bias: Annotated[bool, only(True, why=": with MLP biases the ledger has all others")] = True
+    use_parallel_residual: Annotated[
+        bool, only(False, why=": in the ledger the MLP follows attention and keeps an input of its own")
+    ] = Field(True, validate_default=True)
+    rotary_pct: Any = 0.25
+    rope_parameters: Any = None
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        parameters = self.rope_parameters if isinstance(self.rope_parameters, dict) else {}
+        share = parameters.get("partial_rotary_factor", self.rotary_pct)
+        if type(share) not in (int, float) or share != 1:
+            raise InputError("rotary_pct", share, "must be 1: in the ledger positions turn whole heads", "1")
+        return super().fields()
+
+
+DENSE: Mapping[str, type[Family]] = {
+    "llama": Llama, "mistral": Mistral, "qwen2": Qwen2, "qwen3": Qwen3, "gpt2": Gpt2, "gpt_neox": GptNeoX,
+}
+"""The families without experts, by ``model_type``."""

@@ -1,0 +1,113 @@
+"""One configuration of a training job: every parameter checked, and the evaluator that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+
+from shardmath.choosing import evaluator_for
+from shardmath.errors import InputError
+from shardmath.evaluators import Evaluator
+from shardmath.gpus import Gpu
+from shardmath.models import Model
+from shardmath.parameters import checked, other_values, refuse_illegal
+from shardmath.settings import as_gpu, as_model, recompute_switches, settings
+from shardmath.stages import ANY, listed, parsed
+
+@dataclass(frozen=True)
+class Job:
+    """What was asked, with defaults put in: ``values`` has every parameter by name.
+
+    ``by_rank`` has, with an explicit list of layers, what differs on each pipeline rank.
+    """
+
+    model: Model
+    gpu: Gpu
+    evaluator: Evaluator
+    recompute: str
+    values: Mapping[str, int]
+    by_rank: tuple[Mapping[str, int], ...]
+
+    def on_rank(self, rank: int) -> dict[str, int]:
+        """All values as pipeline rank ``rank`` has them."""
+        own = self.by_rank[rank] if self.by_rank else {}
+        return {**self.values, "pipeline_rank": rank, **own}
+
+
+def job(
+    model: Model | str | PathLike[str],
+    gpu: Gpu | str,
+    *,
+    seq_length: int,
+    micro_batch_size: int,
+    global_batch_size: int | None,
+    tensor_parallel: int,
+    context_parallel: int,
+    pipeline_parallel: int,
+    data_parallel: int | None,
+    num_gpus: int | None,
+    sequence_parallel: bool | None,
+    recompute: str,
+    implementation: str,
+    kernels: Mapping[str, str] | None,
+    gradients: str | None,
+    distributed_optimizer: bool | None,
+    vocab_multiple: int | None,
+    node_size: int | None,
+    pipeline_layout: Sequence[int] | str | None,
+    others: Mapping[str, int],
+) -> Job:
+    """Check a configuration as ``explain`` takes it. Raises InputError for every value that is not legal."""
+    chosen, device = as_model(model), as_gpu(gpu)
+    asked = other_values(others)
+    layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
+    evaluator = evaluator_for(implementation, kernels, chosen, asked, layout)
+    values = settings(
+        evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
+        distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,
+    )
+    values |= {
+        "tensor_parallel": checked("tensor_parallel", tensor_parallel),
+        "context_parallel": checked("context_parallel", context_parallel),
+        "pipeline_parallel": checked("pipeline_parallel", pipeline_parallel),
+        "micro_batch_size": checked("micro_batch_size", micro_batch_size),
+        **recompute_switches(recompute),
+    }
+    values |= _gpus(values, data_parallel, num_gpus)
+    values["global_batch_size"] = _batch(values, global_batch_size)
+    if sequence_parallel is None:
+        sequence_parallel = bool(evaluator.defaults["sequence_parallel"]) and values["tensor_parallel"] > 1
+    values["sequence_parallel"] = checked("sequence_parallel", sequence_parallel)
+    first = {**values, "pipeline_rank": 0}
+    by_rank: Sequence[Mapping[str, int]] = ()
+    if layout is not None:
+        refuse_illegal(evaluator.terms, {**ANY, **first})
+        by_rank = listed(evaluator, values, layout)
+        first |= by_rank[0]
+    refuse_illegal(evaluator.terms, first)
+    return Job(chosen, device, evaluator, recompute, values, tuple(by_rank))
+
+
+def _gpus(values: Mapping[str, int], data_parallel: int | None, num_gpus: int | None) -> dict[str, int]:
+    ranks = values["tensor_parallel"] * values["context_parallel"] * values["pipeline_parallel"]
+    if num_gpus is None:
+        data = checked("data_parallel", 1 if data_parallel is None else data_parallel)
+        return {"data_parallel": data, "num_gpus": checked("num_gpus", ranks * data)}
+    gpus = checked("num_gpus", num_gpus)
+    if data_parallel is not None:
+        return {"data_parallel": checked("data_parallel", data_parallel), "num_gpus": gpus}
+    if gpus % ranks:
+        below = gpus // ranks * ranks
+        near = " or ".join(str(value) for value in (below, below + ranks) if value)
+        rule = f"must be a multiple of tensor_parallel * context_parallel * pipeline_parallel = {ranks}"
+        raise InputError("num_gpus", gpus, rule, near)
+    return {"data_parallel": gpus // ranks, "num_gpus": gpus}
+
+
+def _batch(values: Mapping[str, int], global_batch_size: int | None) -> int:
+    if global_batch_size is None:
+        # Enough to fill every pipeline: the schedules in a V need two micro-batches per rank.
+        filled = 2 * values["pipeline_parallel"] if values["pipeline_parallel"] > 1 else 1
+        global_batch_size = values["micro_batch_size"] * values["data_parallel"] * filled
+    return checked("global_batch_size", global_batch_size)

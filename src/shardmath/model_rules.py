@@ -1,0 +1,120 @@
+"""What the dimensions of a model must satisfy together, each rule with the field to blame and what would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardmath.errors import InputError, nearest_divisors
+from shardmath.generated.definitions import PARAMETERS
+
+if TYPE_CHECKING:
+    from shardmath.models import Model
+
+__all__ = ["refuse_contradictions"]
+
+
+def refuse_contradictions(model: Model) -> None:
+    """Raise InputError for the first rule that the fields of ``model`` break together."""
+    for rule in (_heads, _biases, _positions, _experts, _expert_layers, _latent_attention, _ledger):
+        rule(model)
+
+
+def _heads(model: Model) -> None:
+    heads, kv_heads = model.num_attention_heads, model.num_kv_heads
+    if heads % kv_heads:
+        rule = f"must divide num_attention_heads = {heads}"
+        raise InputError("num_kv_heads", kv_heads, rule, nearest_divisors(kv_heads, heads))
+
+
+def _biases(model: Model) -> None:
+    if model.linear_bias and not model.qkv_bias:
+        rule = "must be true with linear_bias, which is the bias of every projection"
+        raise InputError("qkv_bias", False, rule, "true")
+
+
+def _positions(model: Model) -> None:
+    if 0 < model.learned_positions < model.max_seq_length:
+        rule = f"must be at most learned_positions = {model.learned_positions}"
+        raise InputError("max_seq_length", model.max_seq_length, rule, str(model.learned_positions))
+
+
+_OF_EXPERTS = (
+    "moe_topk", "moe_ffn_hidden_size", "shared_expert_ffn_hidden_size", "shared_expert_gate", "first_dense_layers",
+)
+
+
+def _experts(model: Model) -> None:
+    if not model.num_experts:
+        _refuse_any(model, _OF_EXPERTS, "num_experts")
+        if model.moe_layer_step != 1:
+            raise InputError("moe_layer_step", model.moe_layer_step, "must be 1 where num_experts is 0", "1")
+        return
+    _need(model, ("moe_topk", "moe_ffn_hidden_size"), f"with num_experts = {model.num_experts}")
+    if model.moe_topk > model.num_experts:
+        rule = f"must be at most num_experts = {model.num_experts}"
+        raise InputError("moe_topk", model.moe_topk, rule, str(model.num_experts))
+    if model.shared_expert_gate and not model.shared_expert_ffn_hidden_size:
+        raise InputError("shared_expert_gate", True, "must be false without shared experts", "false")
+    if model.mlp != "swiglu":
+        raise InputError("mlp", model.mlp, "must be swiglu with experts", "swiglu")
+
+
+def _expert_layers(model: Model) -> None:
+    """A model with experts has a layer with them: the last multiple of the step is not one of the first dense ones."""
+    if not model.num_experts:
+        return
+    layers, step = model.num_layers, model.moe_layer_step
+    if step > layers:
+        raise InputError("moe_layer_step", step, f"must be at most num_layers = {layers}", str(layers))
+    last = layers - layers % step
+    if model.first_dense_layers >= last:
+        rule = f"must be below {last}, the last layer that may have experts"
+        raise InputError("first_dense_layers", model.first_dense_layers, rule, str(last - 1))
+
+
+def _latent_attention(model: Model) -> None:
+    if not model.kv_lora_rank:
+        _refuse_any(model, ("q_lora_rank", "qk_rope_head_dim", "v_head_dim"), "kv_lora_rank")
+        return
+    _need(model, ("qk_rope_head_dim", "v_head_dim"), "with latent attention")
+    if model.qk_rope_head_dim >= model.head_dim:
+        rule = f"must be below head_dim = {model.head_dim}, of which it is a part"
+        below = str(model.head_dim - 1) if model.head_dim > 1 else None
+        raise InputError("qk_rope_head_dim", model.qk_rope_head_dim, rule, below)
+    if model.num_kv_heads != model.num_attention_heads:
+        rule = f"must equal num_attention_heads = {model.num_attention_heads} with latent attention"
+        raise InputError("num_kv_heads", model.num_kv_heads, rule, str(model.num_attention_heads))
+    for field in ("qkv_bias", "qk_norm", "attention_output_bias"):
+        if getattr(model, field):
+            raise InputError(field, True, "must be false with latent attention", "false")
+
+
+_NOT_HELD = {
+    "attention_output_bias": "the ledger has this bias where all projections have one (linear_bias)",
+    "mlp_bias": "the ledger has this bias where all projections have one (linear_bias)",
+    "shared_expert_gate": "it is not in the ledger",
+}
+"""Fields that are not a parameter of the ledger, and why they must be false; each is legal once it is one."""
+
+
+def _ledger(model: Model) -> None:
+    """Refuse what is known of models and not in the ledger, so that nothing is left out silently."""
+    for field, why in _NOT_HELD.items():
+        if field not in PARAMETERS and getattr(model, field):
+            raise InputError(field, True, f"must be false: {why}", "false")
+    if model.num_mtp_layers and not model.num_experts:
+        raise InputError("num_mtp_layers", model.num_mtp_layers, "must be 0 without experts: not in the ledger", "0")
+
+
+def _refuse_any(model: Model, fields: tuple[str, ...], absent: str) -> None:
+    for field in fields:
+        value = getattr(model, field)
+        if value:
+            none = "false" if isinstance(value, bool) else "0"
+            raise InputError(field, value, f"must be {none} where {absent} is 0", none)
+
+
+def _need(model: Model, fields: tuple[str, ...], why: str) -> None:
+    for field in fields:
+        if not getattr(model, field):
+            raise InputError(field, 0, f"must be at least 1 {why}", "1")

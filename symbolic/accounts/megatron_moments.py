@@ -1,0 +1,121 @@
+"""Sizes of what lives in Megatron-LM at moments of a step and depends on the rank, or on what was freed before.
+
+Read in Megatron-LM's schedules and layers and in Transformer Engine's linear modules; exact for 1F1B. With
+several chunks per rank, the gradients that a rank has sent and received are counted as in 1F1B.
+"""
+
+from __future__ import annotations
+
+from sympy import Eq, Expr, Gt, Integer, Max, Min
+
+from ..dimensions import BATCH, FFN, GATE_UP_FEATURES, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..functions import Iverson
+from ..implementations import Implementation
+from ..ledger import Dimension, Lifetime, Place, Role
+from ..parallel.pipeline import chunks, ends, held
+from ..parameters import symbols
+from ..recompute import REGIONS
+from ..terms import TermSet, product, total
+from .rows import components_of, kept_rows, local_shape
+from .units import is_layer_input
+
+m, nr, ns, r, ts, drop, rmlp, Ldr, Hc = symbols("m nr ns r ts drop rmlp Ldr Hc")
+
+_WHOLE = (SEQUENCE, BATCH, HIDDEN)
+_SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
+_INNER = (SEQUENCE, BATCH, FFN)
+_MLP = next(region for region in REGIONS if region.name == "mlp")
+
+
+def _bf16(shape: tuple[Dimension, ...]) -> Expr:
+    return product(Integer(2), *local_shape(shape))
+
+
+def _steady(implementation: Implementation) -> Expr:
+    """1 if the rank runs two or more forward-backward pairs, so that the second finds what the first left bound."""
+    return Iverson(Gt(m * chunks(implementation.choices), nr))
+
+
+def _at_end(rank: Expr, implementation: Implementation) -> Expr:
+    """1 if rank r is ``rank`` and has a single chunk, so that nothing comes from beyond it."""
+    count = chunks(implementation.choices)
+    alone = Integer(1) if count == 1 else Iverson(Eq(count, 1))
+    return product(Iverson(Eq(r, rank)), alone)
+
+
+def sent_gradient(terms: TermSet, implementation: Implementation) -> Expr:
+    """The gradient sent to the stage before, which the schedule's loop binds until it has the next one."""
+    first, _ = ends(implementation.choices)
+    return product(_bf16(_SHARE), 1 - _at_end(first, implementation), _steady(implementation))
+
+
+def exchanged(terms: TermSet, implementation: Implementation) -> Expr:
+    """Output, gradient to be received, and the one before it, which is bound until the new one has arrived."""
+    _, last = ends(implementation.choices)
+    return product(_bf16(_SHARE), 1 - _at_end(last, implementation), 2 + _steady(implementation))
+
+
+def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    """The largest of three moments of the backward pass of a dense MLP, less what is freed by then.
+
+    In the down projection the gathered gradient of its output and the gradient of its input; in the activation
+    the gradient of its input (that of its output takes the place of the projection's input, now freed);
+    in the up projection that one, the gathered input, and the input's gradient with its sum over ranks,
+    when all that the MLP saved is freed.
+    """
+    choices = implementation.choices
+    gathered = Iverson(ts > 1)
+    features = {"swiglu": GATE_UP_FEATURES, "gelu": FFN}[choices["mlp"]]
+    activation = _bf16((SEQUENCE, BATCH, features))
+    down = total(gathered * _bf16(_WHOLE), _bf16(_INNER))
+    if choices["dropout"] != "none":  # another gradient, less the mask that made it
+        down = total(down, drop * _bf16(_SHARE) / 2)
+    # Megatron's own layers gather into the buffer that is never freed.
+    copies = {"megatron_te": 1 + gathered, "megatron_local": Integer(1)}[choices["peak"]]
+    up = total(activation, copies * _bf16(_WHOLE), gathered * _bf16(_SHARE), -_saved_by_mlp(implementation))
+    if choices["weight_gradient"] == "separate":
+        down = total(down, _bf16((HIDDEN, FFN)))
+        up = total(up, _bf16((features, HIDDEN)))
+    return product(_dense_layers(implementation), Max(down, activation, up))
+
+
+def recomputed_mlp(terms: TermSet, implementation: Implementation) -> Expr:
+    """What the MLP saves, made again; ``mlp_gradients`` takes off what of it is freed."""
+    return product(_dense_layers(implementation), rmlp, _saved_by_mlp(implementation))
+
+
+def _dense_layers(implementation: Implementation) -> Expr:
+    """1 if the stage has layers with a dense MLP."""
+    return Min(Integer(1), Ldr) if implementation.choices["layers"] == "experts" else Integer(1)
+
+
+def _saved_by_mlp(implementation: Implementation) -> Expr:
+    """Bytes that activation and down projection of one layer and micro-batch save, if nothing is recomputed."""
+    rows = [
+        row.expression.xreplace({rmlp: Integer(0)}) for row in kept_rows(implementation)
+        if row.component.place is Place.DENSE and row.tensor.role is Role.ACTIVATION
+        and row.tensor.module in _MLP.modules
+    ]
+    return total(*rows)
+
+
+def waiting_losses(terms: TermSet, implementation: Implementation) -> Expr:
+    """Saved by the losses of the micro-batches that wait for their backward pass."""
+    _, last = ends(implementation.choices)
+    return product(Iverson(Eq(r, last)), ns - 1, terms["loss.saved"].symbol)
+
+
+def waiting_activations(terms: TermSet, implementation: Implementation) -> Expr:
+    """On the first stage, all saved activations but those of the layers of the micro-batch at work, freed by now."""
+    choices = implementation.choices
+    first, _ = ends(choices)
+    freed = [
+        product(held(place, Lifetime.IN_FLIGHT, choices), terms[f"{layer}.saved"].symbol)
+        for layer, place in (("layer", Place.DENSE), ("expert_layer", Place.EXPERTS)) if f"{layer}.saved" in terms
+    ]
+    freed += [
+        product(Hc, terms[f"{part.name}.saved"].symbol) for part in components_of(implementation)
+        if is_layer_input(part) and f"{part.name}.saved" in terms
+    ]
+    inner = terms["stage.inner_activations"].symbol
+    return product(Iverson(Eq(r, first)), total(inner, -total(*freed) / nr))

@@ -1,0 +1,80 @@
+"""What dispatch and routed experts hold only while a layer is at work: tokens on their way, and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Expr
+
+from ..dimensions import BATCH, EXPERT_GATE_UP, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
+from ..functions import Iverson
+from ..ledger import ONE, Component, Dimension, Place, Tensor, transient
+from ..parameters import symbols
+
+E, e, et, fs = symbols("E e et fs")
+
+_SENT, _RECEIVED, _SHARE = (SENT, HIDDEN), (RECEIVED, HIDDEN), (RECEIVED_SHARE, HIDDEN)
+_SEVERAL = Iverson(E > e)  # several experts on a rank: received tokens are sorted
+_ONE = 1 - _SEVERAL
+_GATHERED = Iverson(et > 1)  # tokens are gathered from the ranks that share an expert's width
+_ALONE = 1 - _GATHERED
+_AFAR = Iverson(e > 1)  # tokens leave the rank
+
+
+def _row(
+    name: str, shape: tuple[Dimension, ...], size: int, meaning: str, site: str, when: Expr = ONE, **more: Any
+) -> Tensor:
+    on: Any = {"peak": ("megatron_te",), "dispatch": ("alltoall",), **more}
+    return transient(name, "dispatch", shape, size, "megatron_core", meaning, (site,), when=when, **on)
+
+
+def _forward() -> tuple[Tensor, ...]:
+    """Every tensor on its way has a variable that holds it until the layer returns."""
+    at = "experts_forward"
+    fp32, bf16 = {"router_precision": ("fp32",)}, {"router_precision": ("bf16",)}
+    not_the_experts_input = _SEVERAL + _GATHERED - _SEVERAL * _GATHERED
+    return (
+        _row("sent", _SENT, 2, "tokens about to be sent", at),
+        _row("arrived", _SHARE, 2, "tokens that arrived, before they are gathered and sorted", at,
+             _AFAR * not_the_experts_input),
+        _row("arrived_weights", (RECEIVED_SHARE,), 4, "their weights, fp32", at, not_the_experts_input, **fp32),
+        _row("arrived_weights_bf16", (RECEIVED_SHARE,), 2, "their weights, bf16", at, not_the_experts_input, **bf16),
+        _row("results", _RECEIVED, 2, "results of the experts", at),
+        _row("results_sorted", _RECEIVED, 2, "results sorted by where they go", at, _SEVERAL),
+        _row("results_fp32", _RECEIVED, 4, "fp32 copy of them, about to be reduced", at, _GATHERED, **fp32),
+        _row("results_reduced", _SHARE, 4, "their sums over the ranks that share an expert's width, fp32", at,
+             _GATHERED, **fp32),
+        _row("results_reduced_bf16", _SHARE, 2, "the same, bf16", at, _GATHERED, **bf16),
+        _row("results_returned", _SENT, 2, "results sent back", at, _ONE * _ALONE * _AFAR),
+        _row("shared_results", (SEQUENCE_SP, BATCH, HIDDEN), 2, "result of the shared experts", at, Iverson(fs > 0)),
+    )
+
+
+def _backward() -> tuple[Tensor, ...]:
+    at = "combine_backward"
+    fp32, bf16 = {"router_precision": ("fp32",)}, {"router_precision": ("bf16",)}
+    return (
+        _row("gradient", _RECEIVED, 2, "gradient of the experts' results", at),
+        _row("gradient_unsorted", _RECEIVED, 2, "the same before it is sorted", at, _SEVERAL * _ALONE),
+        _row("gradient_sent", _SENT, 2, "the same before it is sent", at, _ONE * _ALONE * _AFAR),
+        _row("gradient_fp32", _RECEIVED, 4, "the same, gathered in fp32", at, _GATHERED, **fp32),
+        _row("gradient_gathered", _RECEIVED, 2, "the same before it is sorted, gathered in bf16", at,
+             _SEVERAL * _GATHERED, **bf16),
+        _row("gradient_share", _SHARE, 2, "the same before it is gathered", at, _ONE * _GATHERED, **bf16),
+        # The gradient of the activation's result takes the place of the input of the down projection.
+        _row("gate_up_gradient", (RECEIVED, EXPERT_GATE_UP), 2, "gradient of gate and up projections",
+             "experts_backward"),
+        _row("weights_gradient", (RECEIVED,), 4, "gradient of the tokens' weights, fp32", "experts_backward", **fp32),
+        _row("weights_gradient_bf16", (RECEIVED,), 2, "gradient of the tokens' weights, bf16", "experts_backward",
+             **bf16),
+    )
+
+
+COMPONENTS = (
+    Component(
+        "dispatch", "Dispatch of tokens", 49, Place.EXPERTS, (*_forward(), *_backward()),
+        note="With a fuller rank than others the first of these moments is the one that counts: what the forward"
+        " pass of one layer holds besides is four times the tokens of its experts.",
+        options={"layers": ("experts",), "peak": ("megatron_te",)},
+    ),
+)

@@ -1,0 +1,131 @@
+"""Routed experts: how tokens reach them, their two projections, and the gated activation between these."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Eq
+
+from ..dimensions import (
+    BATCH,
+    EXPERT_FFN,
+    EXPERT_GATE_UP,
+    EXPERT_RANKS,
+    EXPERTS,
+    HIDDEN,
+    LOCAL_ROW_MAP,
+    RECEIVED,
+    ROUTED,
+    ROW_MAP,
+    SENT,
+    SEQUENCE_SP,
+)
+from ..functions import Iverson
+from ..ledger import Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
+from ..parameters import symbols
+
+E, e, cf = symbols("E e cf")
+
+_TOKENS = (SEQUENCE_SP, BATCH)
+_GATHERED = (*_TOKENS, EXPERT_RANKS)
+_MEGATRON = ("alltoall", "allgather")
+_DROPLESS = Iverson(Eq(cf, 0))
+#: Ranks with a single expert need not sort the tokens that they receive.
+_SEVERAL = Iverson(E > e)
+
+
+def _by_precision(
+    name: str, module: str, shape: tuple[Dimension, ...], meaning: str, source: str, **options: Any
+) -> tuple[Tensor, ...]:
+    """The two rows of weights of experts' results, which are in the router's precision."""
+    return (
+        saved(name, module, shape, 4, source, f"{meaning}, fp32", router_precision=("fp32",), **options),
+        saved(f"{name}_bf16", module, shape, 2, source, f"{meaning}, bf16", router_precision=("bf16",), **options),
+    )
+
+
+def _alltoall() -> tuple[Tensor, ...]:
+    at = "dispatch"
+    fused: Any = {"dispatch": ("alltoall",), "permute": ("fused",)}
+    unfused: Any = {"dispatch": ("alltoall",), "permute": ("unfused",)}
+    te, core = "transformer_engine", "megatron_core"
+    return (
+        saved("row_map", at, (*_TOKENS, ROW_MAP), 4, te, "int32 places of every token among those sent", **fused),
+        saved("sort_map", at, (RECEIVED,), 4, te, "int32 places that received tokens are sorted to",
+              when=_SEVERAL * _DROPLESS, **fused),
+        saved("unsort_map", at, (RECEIVED,), 4, te, "int32 places that results are sorted back to",
+              when=_SEVERAL * _DROPLESS, **fused),
+        saved("map_transposed", at, (*_TOKENS, ROUTED), 1, core, "bool map of experts to tokens", when=_DROPLESS,
+              **unfused),
+        *_by_precision("weights_transposed", at, (*_TOKENS, ROUTED), "weights of all experts, by expert", core,
+                       when=_DROPLESS, **unfused),
+        saved("sent_indices", at, (SENT,), 8, core, "int64 numbers of the tokens sent", **unfused),
+        saved("sent_weight_indices", at, (SENT,), 8, core, "int64 places of their weights", when=1 - _DROPLESS,
+              **unfused),
+        # The dispatcher of every layer remembers its last micro-batch, in flight or not.
+        *(Tensor(f"last_weights{suffix}", at, Role.BUFFER, (*_TOKENS, ROUTED), size, Lifetime.ONCE, core,
+                 f"weights of all experts in the layer's last micro-batch, {precision}",
+                 options={"dispatch": ("alltoall",), "router_precision": (precision,)})
+          for suffix, size, precision in (("", 4, "fp32"), ("_bf16", 2, "bf16"))),
+        Tensor("last_map", at, Role.BUFFER, (*_TOKENS, ROUTED), 1, Lifetime.ONCE, core,
+               "bool map of tokens to experts in the layer's last micro-batch", options={"dispatch": ("alltoall",)}),
+    )
+
+
+def _allgather() -> tuple[Tensor, ...]:
+    at = "dispatch"
+    on: Any = {"dispatch": ("allgather",)}
+    return (
+        saved("local_row_map", at, (*_GATHERED, LOCAL_ROW_MAP), 4, "transformer_engine",
+              "int32 places of every gathered token among those of the rank", permute=("fused",), **on),
+        saved("local_map", at, (*_GATHERED, EXPERTS), 1, "megatron_core", "bool map of the rank's experts to tokens",
+              **on),
+        *_by_precision("local_weights", at, (*_GATHERED, EXPERTS), "weights of the rank's experts, by expert",
+                       "megatron_core", **on),
+        saved("local_indices", at, (RECEIVED,), 8, "megatron_core", "int64 numbers of the tokens taken",
+              permute=("unfused",), **on),
+    )
+
+
+def _sorted() -> tuple[Tensor, ...]:
+    at = "dispatch"
+    on: Any = {"dispatch": ("huggingface",)}
+    hf = "transformers"
+    return (
+        saved("order", at, (SENT,), 8, hf, "int64 places of tokens sorted by expert", **on),
+        saved("token_numbers", at, (SENT,), 8, hf, "int64 numbers of the tokens sorted", **on),
+        saved("order_back", at, (SENT,), 8, hf, "int64 places that results are sorted back to", **on),
+        saved("offsets", at, (ROUTED,), 4, hf, "int32 ends of the experts' tokens", **on),
+    )
+
+
+def _projections() -> tuple[Tensor, ...]:
+    core, hf = "megatron_core", "transformers"
+    received, inner = (RECEIVED, HIDDEN), (RECEIVED, EXPERT_FFN)
+    own: Any = {"dispatch": ("huggingface",)}
+    return (
+        weight("gate_up.weight", "experts_up", (EXPERTS, EXPERT_GATE_UP, HIDDEN), core,
+               "fused gate and up projection of every expert"),
+        weight("down.weight", "experts_down", (EXPERTS, HIDDEN, EXPERT_FFN), core, "down projection of every expert"),
+        saved("gate_up.input", "experts_up", received, 2, core, "tokens, sorted by expert"),
+        saved("gate_up", "experts_activation", (RECEIVED, EXPERT_GATE_UP), 2, core, "gate and up projections"),
+        *_by_precision("weights", "experts_activation", (RECEIVED,), "weight of every token's result", core,
+                       dispatch=(*_MEGATRON, "huggingface")),
+        saved("silu", "experts_product", inner, 2, hf, "SiLU of the gate projection", swiglu=("eager", "unfused")),
+        saved("up_copy", "experts_product", inner, 2, core, "up projection plus an offset of 0", swiglu=("unfused",)),
+        saved("product", "experts_product", inner, 2, core, "gated activation before it is weighted",
+              swiglu=("unfused",), dispatch=_MEGATRON),
+        saved("down.input", "experts_down", inner, 2, core, "input of the down projection"),
+        saved("results", "experts_down", received, 2, hf, "results before they are weighted", **own),
+    )
+
+
+COMPONENTS = (
+    Component(
+        "experts", "Routed experts", 50, Place.EXPERTS,
+        (*_alltoall(), *_allgather(), *_sorted(), *_projections()),
+        note="Tokens are weighted by the router between the activation and the down projection, so the results are"
+        " not kept (Megatron-Core); Hugging Face weights the results.",
+        options={"layers": ("experts",)},
+    ),
+)

@@ -1,0 +1,147 @@
+"""Multi-head latent attention (MLA): queries, keys and values are made from compressed ones; heads stay their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Eq
+
+from ..dimensions import (
+    BATCH,
+    HEAD_DIM,
+    HEADS,
+    HIDDEN,
+    KEY_SEQUENCE,
+    KEY_VALUE_DIM,
+    KEY_VALUE_FEATURES,
+    LATENT_KV,
+    LATENT_KV_ROTARY,
+    LATENT_Q,
+    QUERY_FEATURES,
+    ROTARY_DIM,
+    SEQUENCE,
+    SEQUENCE_SP,
+    VALUE_DIM,
+    VALUE_FEATURES,
+)
+from ..functions import Iverson
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
+from ..parameters import symbols
+from .norms import norm_rows
+
+lq, ts, rnorm = symbols("lq ts rnorm")
+
+_TOKENS = (SEQUENCE_SP, BATCH)
+_RESIDUAL = (*_TOKENS, HIDDEN)
+_QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
+_VALUE = (SEQUENCE, BATCH, HEADS, VALUE_DIM)
+_SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
+_COMPRESSED = Iverson(lq > 0)
+_FLASH, _SCORED = ("flash", "sdpa"), ("eager",)
+_LATENT: Any = {"heads": ("latent",)}
+
+
+def _down() -> tuple[Tensor, ...]:
+    at, paper = "latent_down", "deepseek2024v2"
+    return (
+        weight("q.weight", at, (QUERY_FEATURES, HIDDEN), paper, "projection of queries that are not compressed",
+               Iverson(Eq(lq, 0))),
+        weight("q_down.weight", at, (LATENT_Q, HIDDEN), paper, "projection to compressed queries, on every rank"),
+        weight("kv_down.weight", at, (LATENT_KV_ROTARY, HIDDEN), paper,
+               "projection to compressed keys and values and to the rotary part of all keys, on every rank"),
+        saved("down.input", at, _RESIDUAL, 2, "megatron_core", "input of the projections",
+              storage="attention.normed", when=1 - rnorm),
+    )
+
+
+def _up() -> tuple[Tensor, ...]:
+    at, paper = "latent_up", "deepseek2024v2"
+    return (
+        *norm_rows("q_norm.", at, _TOKENS, LATENT_Q, output_storage="latent.q_normed", when=_COMPRESSED),
+        *norm_rows("kv_norm.", at, _TOKENS, LATENT_KV, output_storage="latent.kv_normed"),
+        weight("q_up.weight", at, (QUERY_FEATURES, LATENT_Q), paper, "projection of compressed queries to heads"),
+        weight("kv_up.weight", at, (KEY_VALUE_FEATURES, LATENT_KV), paper,
+               "projection of compressed keys and values to heads"),
+        saved("q_up.input", at, (*_TOKENS, LATENT_Q), 2, "megatron_core", "normalised compressed queries",
+              storage="latent.q_normed", when=_COMPRESSED),
+        saved("kv_up.input", at, (*_TOKENS, LATENT_KV), 2, "megatron_core", "normalised compressed keys and values",
+              storage="latent.kv_normed"),
+        *(saved(f"rope.{of}_{function}", at, (SEQUENCE, ROTARY_DIM), 2, "megatron_core",
+                f"bf16 {function} table, made for {of} in every layer", rope=("unfused",))
+          for of in ("q", "k") for function in ("cos", "sin")),
+        saved("q", at, _QUERY, 2, "megatron_core", "queries"),
+        saved("k", at, _QUERY, 2, "megatron_core", "keys, each with its copy of the rotary part"),
+        saved("v", at, _VALUE, 2, "megatron_core", "values", attention=("flash", "eager")),
+        saved("v.with_keys", at, (SEQUENCE, BATCH, HEADS, KEY_VALUE_DIM), 2, "transformers",
+              "up projection of keys and values, kept by the values", attention=("sdpa",)),
+        # What the recompute of the up projections keeps: views of what the down projections made.
+        saved("checkpoint.q", "checkpoint", (*_TOKENS, LATENT_Q), 2, "megatron_core", "compressed queries",
+              checkpoint="mla_up_proj"),
+        saved("checkpoint.kv", "checkpoint", (*_TOKENS, LATENT_KV_ROTARY), 2, "megatron_core",
+              "compressed keys and values with the rotary part of keys", checkpoint="mla_up_proj"),
+        saved("checkpoint.rotary", "checkpoint", (SEQUENCE, BATCH, ROTARY_DIM), 2, "megatron_core",
+              "rotary part of keys, gathered from sequence-parallel ranks", when=Iverson(ts > 1),
+              checkpoint="mla_up_proj"),
+    )
+
+
+def _core() -> tuple[Tensor, ...]:
+    at = "core_attention"
+    return (
+        saved("logsumexp", at, (SEQUENCE, BATCH, HEADS), 4, "dao2023",
+              "fp32 logarithm of the softmax denominators", attention=_FLASH),
+        saved("context", at, _VALUE, 2, "megatron_core", "output of core attention",
+              storage="latent.context", attention=_FLASH),
+        saved("probabilities_fp32", "softmax", _SCORES, 4, "transformers", "softmax of the scores",
+              attention=_SCORED),
+        saved("probabilities", at, _SCORES, 2, "transformers", "bf16 softmax, multiplied with v", attention=_SCORED),
+        saved("checkpoint.mask_type", "checkpoint", (), 4, "megatron_core",
+              "int32 code of the mask, passed as a tensor", checkpoint="core_attention"),
+        weight("o_proj.weight", "o_proj", (HIDDEN, VALUE_FEATURES), "deepseek2024v2", "output projection"),
+        saved("o_proj.input", "o_proj", _VALUE, 2, "megatron_core", "input of the output projection",
+              storage="latent.context", attention=_FLASH),
+        saved("o_proj.input_transposed", "o_proj", _VALUE, 2, "transformers",
+              "contiguous copy of the transposed output", attention=_SCORED),
+    )
+
+
+def _table(name: str, size: int, source: str, meaning: str, *kernels: str) -> Tensor:
+    return Tensor(name, "rope", Role.BUFFER, (SEQUENCE, ROTARY_DIM), size, Lifetime.ONCE, source, meaning,
+                  options={"rope": kernels})
+
+
+COMPONENTS = (
+    Component(
+        "latent_norm", "Norm before latent attention", 20, Place.LAYER,
+        (
+            *norm_rows("", "latent_norm", _TOKENS, HIDDEN, output_storage="attention.normed"),
+            saved("checkpoint.input", "checkpoint", _RESIDUAL, 2, "megatron_core", "input of the norm",
+                  checkpoint="layernorm"),
+        ),
+        options=_LATENT,
+    ),
+    Component(
+        "latent_attention", "Latent attention", 30, Place.LAYER, (*_down(), *_up(), *_core()),
+        note="In training every head has keys and values of its own: what is compressed is kept besides, not instead."
+        " Compressed tensors are sharded over the sequence, heads by tensor parallelism.",
+        options=_LATENT,
+    ),
+    Component(
+        "latent_tables", "Rotary tables of a layer", 60, Place.LAYER,
+        (
+            _table("angles", 4, "megatron_core", "fp32 rotary angles of every position", "fused", "unfused"),
+            _table("cos", 2, "megatron_core", "bf16 cosines", "fused"),
+            _table("sin", 2, "megatron_core", "bf16 sines", "fused"),
+        ),
+        note="Every layer has tables of its own; angles are cached for 32 layers at most.",
+        options=_LATENT,
+    ),
+    Component(
+        "latent_shared_tables", "Rotary tables of a stage", 61, Place.STAGE,
+        (
+            _table("cos", 2, "transformers", "bf16 cosines, shared by all layers", "shared"),
+            _table("sin", 2, "transformers", "bf16 sines, shared by all layers", "shared"),
+        ),
+        options=_LATENT,
+    ),
+)

@@ -1,0 +1,83 @@
+"""Multi-token prediction (MTP): what each further prediction keeps beside a layer with experts of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dimensions import (
+    BATCH,
+    HIDDEN,
+    HIDDEN_FEATURES,
+    HIDDEN_TWICE,
+    SEQUENCE,
+    SEQUENCE_OF_OTHERS,
+    SEQUENCE_SP,
+    VOCAB,
+)
+from ..functions import Iverson
+from ..ledger import Component, Lifetime, Place, Tensor, saved, weight
+from ..parameters import symbols
+from .norms import norm_rows
+
+t, p, mtp, rfull = symbols("t p mtp rfull")
+
+_TOKENS = (SEQUENCE_SP, BATCH)
+_RESIDUAL = (*_TOKENS, HIDDEN)
+_ALL_TOKENS = (SEQUENCE, BATCH)
+_LOGITS = (SEQUENCE, BATCH, VOCAB)
+#: The layer is recomputed with all that leads to it and its final norm; head and loss are not.
+_KEPT = 1 - rfull
+_ONCE: Any = {"lifetime": Lifetime.ONCE}
+
+
+def _input() -> tuple[Tensor, ...]:
+    core = "megatron_core"
+    return (
+        saved("ids", "embedding", _ALL_TOKENS, 8, core, "int64 ids, one token further", **_ONCE),
+        saved("ids_mask", "embedding", _ALL_TOKENS, 1, core, "bool mask of the ids of other vocabulary shards",
+              when=Iverson(t > 1), **_ONCE),
+        *norm_rows("embedding_norm.", "norms", _TOKENS, HIDDEN, when=_KEPT, **_ONCE),
+        *norm_rows("hidden_norm.", "norms", _TOKENS, HIDDEN, when=_KEPT, **_ONCE),
+        weight("projection.weight", "projection", (HIDDEN_FEATURES, HIDDEN_TWICE), "deepseek2024v3",
+               "projection of hidden state and embedding to the layer's input"),
+        saved("projection.input", "projection", (*_TOKENS, HIDDEN_TWICE), 2, core,
+              "normalised embedding and hidden state", when=_KEPT, **_ONCE),
+        # The layer's input is a part of the gathered projection, which its norm keeps whole.
+        saved("layer_input.others", "projection", (SEQUENCE_OF_OTHERS, BATCH, HIDDEN), 2, core,
+              "input of the layer, the parts of the other sequence-parallel ranks", when=_KEPT, **_ONCE),
+        saved("checkpoint.embedding", "checkpoint", _RESIDUAL, 2, core,
+              "embedding, kept beside the layer's input by full recompute", when=rfull, **_ONCE),
+    )
+
+
+def _output() -> tuple[Tensor, ...]:
+    core = "megatron_core"
+    on: Any = {"loss": ("vocab_parallel",), **_ONCE}
+    return (
+        *norm_rows("final_norm.", "norms", _TOKENS, HIDDEN, when=_KEPT, **_ONCE),
+        saved("head.input", "head", _RESIDUAL, 2, core, "input of the head, one of several in a row", **_ONCE),
+        saved("softmax", "loss", _LOGITS, 4, core, "fp32 softmax of the rank's vocabulary", **on),
+        saved("masked_target", "loss", _ALL_TOKENS, 8, core, "int64 labels relative to the rank's vocabulary", **on),
+        saved("target_mask", "loss", _ALL_TOKENS, 1, core, "bool mask of labels of other ranks", **on),
+        saved("loss_mask", "loss", _ALL_TOKENS, 4, core, "fp32 mask of the tokens that count, one further", **on),
+        saved("loss_by_token", "loss", _ALL_TOKENS, 4, core, "fp32 loss of every token", **on),
+        saved("counted_tokens", "loss", (), 4, core, "fp32 number of tokens that count", **on),
+    )
+
+
+COMPONENTS = (
+    Component(
+        "mtp", "Multi-token prediction", 65, Place.MTP, (*_input(), *_output()),
+        note="Its layer with experts is counted among the layers of the last stage.",
+        options={"layers": ("experts",)},
+    ),
+    Component(
+        "mtp_embedding", "Embedding of multi-token prediction", 64, Place.LAST,
+        (
+            weight("weight", "embedding", (VOCAB, HIDDEN), "megatron_core",
+                   "embedding matrix, once more where the first stage is another rank",
+                   Iverson(mtp > 0) * Iverson(p > 1)),
+        ),
+        options={"layers": ("experts",)},
+    ),
+)

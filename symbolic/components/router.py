@@ -1,0 +1,145 @@
+"""Router: the norm before experts, the scores of all experts for every token, and what balances their loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dimensions import (
+    BATCH,
+    BEST_OF_GROUP,
+    CHOSEN_GROUPS,
+    EXPERT_GROUPS,
+    HIDDEN,
+    ROUTED,
+    SENT,
+    SEQUENCE_SP,
+    TOPK,
+)
+from ..functions import Iverson
+from ..ledger import Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
+from ..parameters import symbols
+from .norms import norm_rows
+
+q, gq, cf, rnorm = symbols("q gq cf rnorm")
+
+_TOKENS = (SEQUENCE_SP, BATCH)
+_RESIDUAL = (*_TOKENS, HIDDEN)
+_ALL = (*_TOKENS, ROUTED)
+_CHOSEN = (*_TOKENS, TOPK)
+_GROUPED = Iverson(gq > 0)
+_LOSS = ("loss", "both")
+_AT = "router"
+
+
+def _by_precision(
+    name: str, shape: tuple[Dimension, ...], meaning: str, source: str = "megatron_core", **more: Any
+) -> tuple[Tensor, ...]:
+    """The two rows of a tensor in the router's precision."""
+    return (
+        saved(name, _AT, shape, 4, source, f"{meaning}, fp32", router_precision=("fp32",), **more),
+        saved(f"{name}_bf16", _AT, shape, 2, source, f"{meaning}, bf16", router_precision=("bf16",), **more),
+    )
+
+
+def _scores() -> tuple[Tensor, ...]:
+    on: Any = {"router": ("unfused",)}
+    return (
+        saved("probabilities", _AT, _CHOSEN, 4, "megatron_core", "fp32 softmax of the chosen logits",
+              scores=("softmax",), **on),
+        saved("all_probabilities", _AT, _ALL, 4, "megatron_core", "fp32 softmax of all logits",
+              scores=("softmax_all",), **on),
+        saved("all_scores", _AT, _ALL, 4, "megatron_core", "fp32 sigmoid of all logits", scores=("sigmoid",), **on),
+        saved("chosen", _AT, _CHOSEN, 8, "megatron_core", "int64 numbers of the chosen experts", **on),
+        # A single chosen score is not divided by the sum of the chosen ones.
+        *_by_precision("chosen_scores", _CHOSEN, "sigmoids of the chosen experts", when=Iverson(q > 1),
+                       scores=("sigmoid",), **on),
+        *_by_precision("score_sums", _TOKENS, "their sums", when=Iverson(q > 1), scores=("sigmoid",), **on),
+    )
+
+
+def _groups() -> tuple[Tensor, ...]:
+    on: Any = {"when": _GROUPED, "router": ("unfused",), "scores": ("softmax_all", "sigmoid")}
+    return (
+        saved("group_representatives", _AT, (*_TOKENS, EXPERT_GROUPS, BEST_OF_GROUP), 8, "megatron_core",
+              "int64 numbers of the best experts of every group", **on),
+        saved("chosen_groups", _AT, (*_TOKENS, CHOSEN_GROUPS), 8, "megatron_core",
+              "int64 numbers of the groups that a token may use", **on),
+        saved("group_mask", _AT, _ALL, 1, "megatron_core", "bool mask of the experts of other groups", **on),
+    )
+
+
+def _fused() -> tuple[Tensor, ...]:
+    on: Any = {"router": ("fused",)}
+    te = "transformer_engine"
+    return (
+        saved("chosen_map", _AT, _ALL, 1, te, "bool map of tokens to experts", **on),
+        *_by_precision("fused_scores", _ALL, "scores of all experts", te, **on),
+        *_by_precision("balance.fused_scores", _ALL, "scores for the auxiliary loss", te, balance=_LOSS, **on),
+        saved("balance.coefficient", _AT, (), 4, te, "fp32 factor of the auxiliary loss", balance=_LOSS, **on),
+    )
+
+
+def _balance() -> tuple[Tensor, ...]:
+    on: Any = {"router": ("unfused",), "balance": _LOSS}
+    softmax, sigmoid = ("softmax", "softmax_all"), ("sigmoid",)
+    both = ("unfused", "fused")
+    return (
+        Tensor("bias", _AT, Role.BUFFER, (ROUTED,), 4, Lifetime.ONCE, "megatron_core",
+               "fp32 bias of every expert", options={"balance": ("bias", "both")}),
+        Tensor("tokens_per_expert", _AT, Role.BUFFER, (ROUTED,), 4, Lifetime.ONCE, "megatron_core",
+               "fp32 tokens of every expert since the last step", options={"balance": ("bias", "both")}),
+        saved("balance.probabilities", _AT, _ALL, 4, "megatron_core", "fp32 softmax of all logits, once more",
+              scores=softmax, **on),
+        *_by_precision("balance.scores", _ALL, "sigmoid of all logits, once more", scores=sigmoid, **on),
+        *_by_precision("balance.score_sums", _TOKENS, "their sums", scores=sigmoid, **on),
+        saved("balance.chosen", _AT, _CHOSEN, 8, "megatron_core", "int64 numbers of the experts chosen by them", **on),
+        saved("balance.tokens_per_expert", _AT, (ROUTED,), 8, "megatron_core", "int64 tokens of every expert",
+              balance=_LOSS, router=both),
+        saved("balance.loss", _AT, (), 4, "megatron_core", "fp32 auxiliary loss", scores=softmax, **on),
+        *_by_precision("balance.sigmoid_loss", (), "auxiliary loss", scores=sigmoid, **on),
+        *_by_precision("balance.fused_loss", (), "auxiliary loss", "transformer_engine", balance=_LOSS,
+                       router=("fused",)),
+    )
+
+
+def _huggingface() -> tuple[Tensor, ...]:
+    on: Any = {"router": ("huggingface",)}
+    hf = "transformers"
+    return (
+        saved("hf.probabilities", _AT, _ALL, 4, hf, "fp32 softmax of all logits", **on),
+        saved("hf.chosen", _AT, _CHOSEN, 8, hf, "int64 numbers of the chosen experts", **on),
+        saved("hf.chosen_probabilities", _AT, _CHOSEN, 4, hf, "fp32 probabilities of the chosen experts", **on),
+        saved("hf.sums", _AT, _TOKENS, 4, hf, "fp32 sums that they are divided by", **on),
+    )
+
+
+COMPONENTS = (
+    Component(
+        "expert_norm", "Norm before experts", 41, Place.EXPERTS,
+        (
+            *norm_rows("", "expert_norm", _TOKENS, HIDDEN, output_storage="experts.normed"),
+            saved("checkpoint.input", "checkpoint", _RESIDUAL, 2, "megatron_core", "input of the norm",
+                  checkpoint="layernorm"),
+        ),
+        options={"layers": ("experts",)},
+    ),
+    Component(
+        "router", "Router", 45, Place.EXPERTS,
+        (
+            weight("weight", _AT, (ROUTED, HIDDEN), "megatron_core", "scores of every expert, on every rank"),
+            saved("input", _AT, _RESIDUAL, 2, "megatron_core", "input of router and experts",
+                  storage="experts.normed", when=1 - rnorm),
+            saved("checkpoint.input", "checkpoint", _RESIDUAL, 2, "megatron_core", "input of router and experts",
+                  storage="experts.normed", when=1 - rnorm, checkpoint="moe"),
+            *_scores(), *_groups(), *_fused(), *_balance(), *_huggingface(),
+            saved("capacity_map", _AT, _ALL, 1, "megatron_core", "bool map of tokens within the capacity",
+                  when=Iverson(cf > 0), router=("unfused", "fused")),
+            saved("within_capacity", _AT, (SENT,), 8, "megatron_core",
+                  "int64 numbers of the tokens that each expert takes", when=Iverson(cf > 0),
+                  router=("unfused", "fused")),
+        ),
+        note="Scores of all experts for every token are kept once per layer and micro-batch: with many experts"
+        " they are no small matter.",
+        options={"layers": ("experts",)},
+    ),
+)

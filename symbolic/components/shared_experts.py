@@ -1,0 +1,42 @@
+"""Shared experts: one SwiGLU that every token passes beside its routed experts, and a gate for what it returns."""
+
+from __future__ import annotations
+
+from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, SHARED_FFN, SHARED_GATE_UP
+from ..functions import Iverson
+from ..ledger import Component, Place, Tensor, saved, weight
+from ..parameters import symbols
+
+fs, sgate = symbols("fs sgate")
+
+_RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
+_INNER = (SEQUENCE, BATCH, SHARED_FFN)
+_SOME = Iverson(fs > 0)
+
+
+def _rows() -> tuple[Tensor, ...]:
+    core, hf = "megatron_core", "transformers"
+    return (
+        weight("gate_up.weight", "shared_gate_up", (SHARED_GATE_UP, HIDDEN), core, "fused gate and up projection"),
+        weight("down.weight", "shared_down", (HIDDEN, SHARED_FFN), core, "down projection"),
+        weight("gate.weight", "shared_gate", (HIDDEN,), "qwen2", "gate of the shared experts, on every rank", sgate),
+        # The input is the router's, which keeps it whether the shared experts are recomputed or not.
+        saved("gate", "shared_activation", _INNER, 2, core, "gate projection, input of SiLU"),
+        saved("up", "shared_activation", _INNER, 2, core, "up projection"),
+        saved("silu", "shared_activation", _INNER, 2, hf, "SiLU of the gate projection", swiglu=("eager", "unfused")),
+        saved("up_copy", "shared_activation", _INNER, 2, core, "up projection plus an offset of 0",
+              swiglu=("unfused",)),
+        saved("down.input", "shared_down", _INNER, 2, core, "input of the down projection"),
+        saved("gate.score", "shared_gate", (SEQUENCE_SP, BATCH), 2, core, "sigmoid of the gate", when=sgate * _SOME),
+        saved("gate.result", "shared_gate", _RESIDUAL, 2, core, "result of the shared experts before the gate",
+              when=sgate * _SOME),
+    )
+
+
+COMPONENTS = (
+    Component(
+        "shared_experts", "Shared experts", 51, Place.EXPERTS, _rows(),
+        note="Sharded by tensor parallelism like a dense MLP, never by expert parallelism.",
+        options={"layers": ("experts",)},
+    ),
+)

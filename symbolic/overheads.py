@@ -1,0 +1,70 @@
+"""What a process takes beyond the allocator's peak: constants of the machine, each with its range and source.
+
+They are rough, and they are the only numbers that a measured run may replace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import Expr, Gt, Integer
+
+from .functions import CeilDiv, Iverson
+from .parameters import BY_LETTER, symbols
+from .sources import BY_KEY
+from .terms import TermSet, product, total
+
+t, c, p, D, e = symbols("t c p D e")
+extra, slack, context, nccl = symbols("extra slack context nccl")
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """One constant: the letter of its parameter, the ends of its usual range, what it is, and who says so."""
+
+    letter: str
+    low: int
+    high: int
+    meaning: str
+    source: str
+
+    @property
+    def typical(self) -> int:
+        """The value without a measurement: the parameter's default."""
+        default = BY_LETTER[self.letter].default
+        assert default is not None
+        return default
+
+    def __post_init__(self) -> None:
+        """Refuse a constant that cites nothing or whose usual value is outside of its range."""
+        if self.source not in BY_KEY or not self.low <= self.typical <= self.high:
+            raise ValueError(f"overhead {self.letter}: {self.low} <= {self.typical} <= {self.high}, {self.source}")
+
+
+OVERHEADS: tuple[Overhead, ...] = (
+    Overhead("extra", 0, 0, "allocated beyond the ledger; only a measured run says how much", "pytorch"),
+    Overhead("slack", 1010, 1090,
+             "reserved by the caching allocator for every 1000 bytes allocated: rounding and fragmentation", "simumax"),
+    Overhead("context", 300 * _MIB, 600 * _MIB, "CUDA context and loaded kernels of a process", "pytorch"),
+    Overhead("nccl", 0, 500 * _MIB, "buffers of one NCCL communicator, outside of the allocator", "nccl"),
+)
+
+
+def communicators() -> Expr:
+    """Communicators of a rank: one for every parallel dimension with more than one rank."""
+    degrees = (t, c, p, D * c, e)
+    return total(*(Iverson(Gt(degree, Integer(1))) for degree in degrees))
+
+
+def add_process(terms: TermSet) -> None:
+    """What the allocator hands out, what it reserves for that, and what the process takes of the GPU."""
+    allocated = terms.add("process.allocated", total(terms["stage.total"].symbol, extra), "bytes",
+                          "rank r, allocated: torch.cuda.max_memory_allocated")
+    reserved = terms.add("process.reserved", CeilDiv(product(allocated, slack), Integer(1000)), "bytes",
+                         "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved")
+    groups = terms.add("process.communicators", communicators(), "communicators",
+                       "NCCL communicators that rank r is in")
+    terms.add("process.total", total(reserved, context, product(groups, nccl)), "bytes",
+              "rank r, taken of the GPU, as nvidia-smi shows it")
+

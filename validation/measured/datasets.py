@@ -1,0 +1,132 @@
+"""The tables of measurements: what each one is, what is judged in it, and what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from validation.measured import hagemann, iseekyan, known_to_run, megatron_tests, nanotron, simumax, torchtitan
+from validation.measured.case import FIT, PEAK, RESERVED, STEADY, Case
+from validation.measured.estimates import FITS, OUT
+from validation.measured.metrics import (
+    Target,
+    at_most,
+    confusion,
+    pairs,
+    right_by_rule,
+    share_within,
+)
+
+MIB = 2**20
+#: No target: nothing was asked for, or the table leaves out what decides.
+NO_TARGETS: Callable[[Sequence[Case]], list[Target]] = lambda cases: []  # noqa: E731
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A table of runs.
+
+    ``quantities`` are the measured numbers that predictions stand beside; without any, only fit or out of
+    memory is judged. ``listed``: whether the document shows every row. ``targets`` are worked out from cases
+    that have an estimate; it is not called without any.
+    """
+
+    name: str
+    title: str
+    table: str
+    about: str
+    read: Callable[[], tuple[Case, ...]]
+    quantities: tuple[str, ...]
+    listed: bool
+    targets: Callable[[Sequence[Case]], list[Target]]
+
+
+def _simumax(cases: Sequence[Case]) -> list[Target]:
+    dense = [case for case in cases if case.group == simumax.DENSE]
+    found = [at_most("dense, every stage", [pair.error for pair in pairs(dense, PEAK)], 0.002, 0.005)] if dense else []
+    experts = [case for case in cases if case.group == simumax.EXPERTS]
+    if experts:
+        found.append(at_most("experts, every stage", [pair.error for pair in pairs(experts, PEAK)], 0.002, 0.005))
+    return found
+
+
+def _megatron(cases: Sequence[Case]) -> list[Target]:
+    dense = [case for case in cases if case.group == megatron_tests.DENSE]
+    if not dense:
+        return []
+    steady = [pair.difference for pair in pairs(dense, STEADY)]
+    return [at_most("dense, peak", [pair.error for pair in pairs(dense, PEAK)], 0.025),
+            share_within("dense, between steps", steady, 250 * MIB, 0.95)]
+
+
+def _nanotron(cases: Sequence[Case]) -> list[Target]:
+    few = [pair.error for pair in pairs(cases, PEAK) if pair.case.group in ("TP 1", "TP 2")]
+    return [at_most("TP 1 and 2", few, 0.05)] if few else []
+
+
+def _hagemann(cases: Sequence[Case]) -> list[Target]:
+    share = right_by_rule(confusion(cases))
+    return [Target("fit or out of memory by the 80 % rule", "90 % right", f"{share:.1%}", share >= 0.9)]
+
+
+def _known(cases: Sequence[Case]) -> list[Target]:
+    covered = [case for case in cases if case.group == known_to_run.COVERED]
+    if not covered:
+        return []
+    counts = confusion(covered)
+    fit, out = counts[FITS, FIT], counts[OUT, FIT]
+    return [Target("pre-training of a covered model", "none out of memory", f"{out} of {len(covered)}", not out),
+            Target("pre-training of a covered model", "all fit by the 80 % rule", f"{fit} of {len(covered)}",
+                   fit == len(covered))]
+
+
+DATASETS: tuple[Dataset, ...] = (
+    Dataset(
+        "simumax", "SimuMax on B200", simumax.TABLE,
+        """Megatron-LM (core 0.14, commit 23e00ed0) with Transformer Engine 2.11 on 8 B200: parts of Llama 3 70B and
+        3.1 405B, DeepSeek-V2 and V3, one micro-batch of one sequence. Measured is `torch.cuda.max_memory_allocated`
+        of every GPU after three iterations, to the byte; a stage is its fullest GPU.""",
+        simumax.read, (PEAK,), True, _simumax,
+    ),
+    Dataset(
+        "megatron_tests", "Megatron-LM's functional tests on A100", megatron_tests.TABLE,
+        """Small models that Megatron-LM trains in its own tests; its repository keeps the memory of every step. The
+        rank that writes is the last pipeline rank. Flags are those of each test's `model_config.yaml` when its
+        values were written. *Peak* is the largest of all steps, *between steps* what is allocated after a step.""",
+        megatron_tests.read, (PEAK, STEADY), False, _megatron,
+    ),
+    Dataset(
+        "nanotron", "nanotron on H100 (Ultra-Scale Playbook)", nanotron.TABLE,
+        """Two models, 1 to 64 nodes, every layout of TP, PP and DP with and without ZeRO-1. The benchmark writes the
+        peak of world rank 0 after three steps: the first pipeline rank. Its stages share out computation, not
+        layers. Which of the two modes of tensor parallelism a run had is not in the table: with *reduce-scatter*
+        the norms are sharded, with *all-reduce* they are not.""",
+        nanotron.read, (PEAK,), False, _nanotron,
+    ),
+    Dataset(
+        "torchtitan", "torchtitan on H100 and H200", torchtitan.TABLE,
+        """Llama 3.1 8B with FSDP2. The tables give *reserved* memory, which the allocator takes from the GPU and
+        which grows into what there is; shardmath predicts what is allocated. Most runs are compiled or use
+        float8, which the ledger does not have. No target.""",
+        torchtitan.read, (RESERVED,), True, NO_TARGETS,
+    ),
+    Dataset(
+        "iseekyan", "A small Mixtral (mbridge)", iseekyan.TABLE,
+        """Four layers of a Mixtral with 8 experts of width 5440 on 8 GPUs, experts computed one by one. Given with
+        two digits, without version or flags. No target.""",
+        iseekyan.read, (PEAK,), True, NO_TARGETS,
+    ),
+    Dataset(
+        "hagemann", "Fit or out of memory: Hagemann et al. 2023", hagemann.TABLE,
+        """Llama 13B with a vocabulary of 128,000 tokens on 32 to 128 A100-80GB (arXiv:2311.05610): which layouts
+        trained, which ran out of memory. Vocabulary and batch follow from the table's own step times and MFU. The
+        framework gathers the logits over tensor-parallel ranks before an fp32 loss.""",
+        hagemann.read, (), False, _hagemann,
+    ),
+    Dataset(
+        "known_to_run", "Layouts that are known to run", known_to_run.TABLE,
+        """Recipes that NVIDIA recommends for NeMo on H100, B200 and GB200, and Llama 3.1 405B as Meta trained it. They
+        run, so none of them may be called out of memory. fp8 recipes are estimated as bf16.""",
+        known_to_run.read, (), False, _known,
+    ),
+)

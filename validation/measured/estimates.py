@@ -1,0 +1,82 @@
+"""What shardmath says of a case: bytes of every pipeline rank, or why it says nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+from shardmath.accounting import Explanation, explain
+from shardmath.errors import InputError
+from shardmath.generated.definitions import VERDICTS
+from validation.measured.case import PEAK, RESERVED, STEADY, Case, Measured
+
+FITS, UNCERTAIN, OUT = (name for name, _ in VERDICTS)
+#: Roles that are there between two steps.
+PERSISTENT = ("weight", "gradient", "optimizer", "buffer")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes of one layout: the peak and the persistent part of every rank, and the published estimate.
+
+    ``published`` is of the first rank, and None where the published function does not know such a model.
+    """
+
+    peaks: tuple[int, ...]
+    steady: tuple[int, ...]
+    sites: tuple[str, ...]
+    share: float
+    verdict: str
+    published: Fraction | None
+
+    def of(self, measured: Measured) -> int:
+        """The predicted bytes that a measured number stands against.
+
+        Reserved memory stands against allocated memory: shardmath does not predict the allocator.
+        """
+        known = {PEAK: self.peaks, STEADY: self.steady, RESERVED: self.peaks}[measured.quantity]
+        return max(known) if measured.rank is None else known[measured.rank]
+
+
+@cache
+def estimate(case: Case) -> Estimate | str:
+    """The estimate of a case, or the reason why there is none."""
+    return case.refusal or _estimate(case, case.arguments)
+
+
+@cache
+def other_estimate(case: Case, name: str) -> Estimate | str:
+    """The estimate of another reading of a case; KeyError if the case has none of that name."""
+    return case.refusal or _estimate(case, case.others[name])
+
+
+def _estimate(case: Case, arguments: Mapping[str, Any]) -> Estimate | str:
+    assert case.model is not None, f"{case.id} has neither a model nor a refusal"
+    try:
+        return _read(explain(case.model, case.gpu, **arguments))
+    except InputError as error:
+        return str(error)
+
+
+def _read(account: Explanation) -> Estimate:
+    return Estimate(
+        peaks=tuple(rank.total for rank in account.ranks),
+        steady=tuple(sum(rank.by_role[role] for role in PERSISTENT) for rank in account.ranks),
+        sites=tuple(rank.site for rank in account.ranks),
+        share=account.peak.share, verdict=account.peak.verdict,
+        published=_published(account),
+    )
+
+
+def _published(account: Explanation) -> Fraction | None:
+    """The published estimate of the first rank, whatever the framework; it knows Llama-like dense models alone."""
+    plain = {"normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary"}
+    if account.model.architecture != plain:
+        return None
+    module: Any = import_module("shardmath.generated.megatron_lm")
+    known = {"virtual_pipeline": 1, **account.inputs, "pipeline_rank": 0}
+    return Fraction(module.terms(**{name: Fraction(known[name]) for name in module.INPUTS})["megatron_lm.total"])

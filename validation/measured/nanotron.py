@@ -1,0 +1,74 @@
+"""The Ultra-Scale Playbook's runs of nanotron on H100: peak of the first pipeline rank, or a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardmath.gpus import Gpu
+from shardmath.models import Model
+from validation.measured.case import FIT, OUT_OF_MEMORY, PEAK, Case, Measured
+from validation.measured.reading import gib, rows, whole
+
+TABLE = "ultrascale_runs.csv"
+SOURCE = "https://huggingface.co/spaces/nanotron/ultrascale-playbook"
+GPU = Gpu.named("h100-80gb")
+SEQ_LENGTH = 4096
+STATUSES = {"ok": FIT, "crash_or_oom": OUT_OF_MEMORY}
+#: The other of the two modes of tensor parallelism; the table does not say which one a run had.
+ALL_REDUCE = "all-reduce"
+
+
+def model(name: str) -> Model:
+    """The model of the benchmark's script that is called ``name``: 1B or 3B, both with tied embeddings."""
+    layers, hidden = {"1B": (16, 2048), "3B": (28, 3072)}[name]
+    return Model(
+        name=f"nanotron {name}", hidden_size=hidden, ffn_hidden_size=8192, num_layers=layers,
+        num_attention_heads=32, num_kv_heads=32, head_dim=hidden // 32, vocab_size=131072, tied_embeddings=True,
+        qkv_bias=False, qk_norm=False, max_seq_length=SEQ_LENGTH,
+        source="nanotron, scripts/scaling_benchmarks.py",
+    )
+
+
+def stage_layers(dimensions: Model, pipeline_parallel: int) -> tuple[int, ...]:
+    """Layers of each pipeline rank: nanotron shares out what layers and head compute, not their number.
+
+    A rank ends with the block at which the cost so far reaches its share of the whole.
+    """
+    h, f = dimensions.hidden_size, dimensions.ffn_hidden_size
+    costs = [*[4 * h * h + 3 * h * f] * dimensions.num_layers, h * dimensions.vocab_size]
+    layers, rank, spent = [0] * pipeline_parallel, 0, 0
+    for place, cost in enumerate(costs):
+        layers[rank] += place < dimensions.num_layers
+        spent += cost
+        if spent * pipeline_parallel >= (rank + 1) * sum(costs) and rank < pipeline_parallel - 1:
+            rank += 1
+    return tuple(layers)
+
+
+def read(table: str = TABLE) -> tuple[Case, ...]:
+    """One case for every row. Raises ValueError for an unknown status."""
+    return tuple(_case(number, row) for number, row in enumerate(rows(table), start=2))
+
+
+def _case(line: int, row: dict[str, str]) -> Case:
+    if row["status"] not in STATUSES:
+        raise ValueError(f"line {line}: unexpected status {row['status']!r}")
+    tensor, pipeline, data = (whole(row[name]) for name in ("tp", "pp", "dp"))
+    # 17 rows state a batch of 256 sequences that their own micro-batches do not give; what ran is their product.
+    batch = whole(row["mbs"]) * whole(row["grad_acc"]) * data
+    dimensions = model(row["model"])
+    arguments: dict[str, Any] = {
+        "implementation": "nanotron", "seq_length": SEQ_LENGTH, "micro_batch_size": whole(row["mbs"]),
+        "global_batch_size": batch, "tensor_parallel": tensor, "pipeline_parallel": pipeline,
+        "data_parallel": data, "distributed_optimizer": row["zero"] == "1", "gradients": "fp32",
+        "vocab_multiple": 1,
+    }
+    if pipeline > 1:
+        arguments["pipeline_layout"] = stage_layers(dimensions, pipeline)
+    measured = (Measured(PEAK, gib(row["gpu_mem_GB"]), 0),) if row["status"] == "ok" else ()
+    return Case(
+        id=f"line {line}", group=f"TP {tensor}", source=SOURCE, model=dimensions, gpu=GPU, arguments=arguments,
+        measured=measured, status=STATUSES[row["status"]],
+        traits=frozenset({"ZeRO-1" if row["zero"] == "1" else "no ZeRO", "one stage" if pipeline == 1 else "stages"}),
+        others={ALL_REDUCE: {**arguments, "sequence_parallel": False}} if tensor > 1 else {},
+    )

@@ -1,0 +1,44 @@
+"""Read cells of the tables: numbers may be written as 8.0, and a blank stands for what the table leaves out."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from validation.measured.case import GIB
+
+DATA = Path(__file__).resolve().parents[2] / "tests" / "data"
+
+
+def rows(table: str, folder: Path = DATA) -> list[dict[str, str]]:
+    """The rows of a table by column name. Raises ValueError for a table without rows."""
+    with (folder / table).open(newline="", encoding="utf-8") as file:
+        found = list(csv.DictReader(file))
+    if not found:
+        raise ValueError(f"{table} has no rows")
+    return found
+
+
+def whole(cell: str, blank: int | None = None) -> int:
+    """The whole number in a cell, or ``blank``. Raises ValueError for a fraction, and for a blank without a value."""
+    if not cell.strip():
+        if blank is None:
+            raise ValueError("a blank cell where a number is needed")
+        return blank
+    number = float(cell)
+    if not number.is_integer():
+        raise ValueError(f"{cell!r} is not a whole number")
+    return int(number)
+
+
+def yes(cell: str) -> bool:
+    """Whether a cell says true. Raises ValueError for anything but a truth value."""
+    known = {"true": True, "1": True, "1.0": True, "false": False, "0": False, "0.0": False}
+    if cell.strip().lower() not in known:
+        raise ValueError(f"{cell!r} is neither true nor false")
+    return known[cell.strip().lower()]
+
+
+def gib(cell: str) -> int:
+    """The bytes of a number of GiB."""
+    return round(float(cell) * GIB)

@@ -1,0 +1,61 @@
+"""SimuMax's measurements on B200: Megatron-LM with Transformer Engine, every stage, bytes of every GPU."""
+
+from __future__ import annotations
+
+from shardmath.gpus import Gpu
+from shardmath.models import Model
+from validation.measured.case import PEAK, Case, Measured, varied
+from validation.measured.kernels import ALL_TO_ALL, MEGATRON_TE, TE_LOSS
+from validation.measured.reading import rows, whole
+
+TABLE = "simumax_b200_stages.csv"
+GPU = Gpu.named("b200")
+DENSE, EXPERTS = "dense", "experts and latent attention"
+#: The launchers take Megatron's NullTokenizer, which adds one token to the vocabulary that it is given.
+EXTRA_TOKENS = 1
+
+
+def read(table: str = TABLE) -> tuple[Case, ...]:
+    """One case for every run; its measurements are the largest of the GPUs of each pipeline stage.
+
+    Raises ValueError for a run whose stages are not all there.
+    """
+    stages: dict[str, list[dict[str, str]]] = {}
+    for row in rows(table):
+        stages.setdefault(row["case"], []).append(row)
+    return tuple(_case(name, parts) for name, parts in stages.items())
+
+
+def _case(name: str, stages: list[dict[str, str]]) -> Case:
+    first = stages[0]
+    pipeline, data = whole(first["pipeline_parallel"]), whole(first["data_parallel"])
+    if [whole(row["pipeline_rank"]) for row in stages] != list(range(pipeline)):
+        raise ValueError(f"{name}: not every stage is there, once and in order")
+    model = _model(first["model"], whole(first["layers"]))
+    kernels = {**MEGATRON_TE, **TE_LOSS}
+    context = whole(first["context_parallel"])
+    if context > 1:
+        kernels |= ALL_TO_ALL
+    batch = whole(first["num_microbatches"]) * whole(first["micro_batch_size"]) * data
+    arguments = {
+        "implementation": "megatron", "kernels": kernels, "seq_length": whole(first["seq_length"]),
+        "micro_batch_size": whole(first["micro_batch_size"]), "global_batch_size": batch,
+        "tensor_parallel": whole(first["tensor_parallel"]), "context_parallel": context,
+        "pipeline_parallel": pipeline, "data_parallel": data,
+    }
+    if model.num_experts:
+        arguments["expert_parallel"] = whole(first["expert_parallel"])
+    return Case(
+        id=name, group=EXPERTS if model.num_experts else DENSE, source=first["source"], model=model, gpu=GPU,
+        arguments=arguments,
+        measured=tuple(Measured(PEAK, whole(row["most_peak_bytes"]), whole(row["pipeline_rank"])) for row in stages),
+    )
+
+
+def _model(name: str, layers: int) -> Model:
+    base = Model.named(name)
+    changes = {"name": f"{name} with {layers} layers", "num_layers": layers,
+               "vocab_size": base.vocab_size + EXTRA_TOKENS, "num_mtp_layers": 0}
+    if base.num_experts:
+        changes["first_dense_layers"] = 1
+    return varied(name, **changes)

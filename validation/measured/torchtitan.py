@@ -1,0 +1,39 @@
+"""torchtitan's own benchmarks of Llama 3.1 8B: reserved memory, FSDP2 with and without context parallelism."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardmath.gpus import Gpu
+from shardmath.models import Model
+from validation.measured.case import RESERVED, Case, Measured
+from validation.measured.reading import gib, rows, whole
+
+TABLE = "torchtitan_llama3_8b.csv"
+MODEL = Model.named("llama-3.1-8b")
+BF16, FLOAT8, COMPILED = "bf16, eager", "float8", "compiled"
+RECOMPUTE = {"full": "full"}
+
+
+def read(table: str = TABLE) -> tuple[Case, ...]:
+    """One case for every row. Raises ValueError for another model."""
+    return tuple(_case(row) for row in rows(table))
+
+
+def _case(row: dict[str, str]) -> Case:
+    sizes = (MODEL.num_layers, MODEL.hidden_size, MODEL.ffn_hidden_size, MODEL.vocab_size)
+    if tuple(whole(row[name]) for name in ("layers", "hidden", "ffn", "vocab")) != sizes:
+        raise ValueError(f"{row['id']}: not Llama 3.1 8B")
+    float8, compiled = row["precision"].startswith("fp8"), "compile" in row["notes"]
+    arguments: dict[str, Any] = {
+        "implementation": "torchtitan", "seq_length": whole(row["seq_len"]), "micro_batch_size": whole(row["mbs"]),
+        "global_batch_size": whole(row["gbs"]), "tensor_parallel": whole(row["tp"]),
+        "context_parallel": whole(row["cp"]), "pipeline_parallel": whole(row["pp"]),
+        "data_parallel": whole(row["dp"]), "recompute": RECOMPUTE.get(row["recompute"], "selective"),
+    }
+    gpu = Gpu.named("h200") if row["gpu"] == "H200" else Gpu.custom(float(row["gpu_mem_gib"]))
+    return Case(
+        id=row["id"].removeprefix("torchtitan/"), group=FLOAT8 if float8 else COMPILED if compiled else BF16,
+        source=row["source"], model=MODEL, gpu=gpu, arguments=arguments,
+        measured=(Measured(RESERVED, gib(row["peak_reserved_gib"])),),
+    )
