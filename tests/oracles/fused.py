@@ -1,0 +1,78 @@
+"""Stand-ins for the fused kernels that Megatron-Core gets from Transformer Engine and that no CPU has.
+
+Two kernels are stand-ins: RMSNorm and FlashAttention. Each computes nothing, returns a tensor of the right shape
+and gives autograd the tensors that the real kernel gives it, as read in their sources: the norm its input and the
+fp32 inverse root mean square, FlashAttention q, k, v, its output and the fp32 log-sum-exp. What Transformer Engine
+keeps besides (workspaces, dummy weight gradients, random state) is not counted with them. The SwiGLU kernel,
+linear layers, embedding, cross entropy, rotary embedding (unfused) and all recompute are Megatron-Core's own code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class _Norm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor) -> Tensor:
+        hidden = hidden.contiguous()  # as Transformer Engine does; else k, a view, would keep the fused projection
+        ctx.save_for_backward(hidden, weight, hidden.new_zeros(hidden.shape[:-1], dtype=torch.float32))
+        return torch.zeros_like(hidden)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, weight, _ = ctx.saved_tensors
+        return torch.zeros_like(hidden), torch.zeros_like(weight)
+
+
+class FusedRMSNorm(nn.Module):
+    """What the fused RMSNorm keeps."""
+
+    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(hidden_size, dtype=config.params_dtype))
+        self.weight.sequence_parallel = config.sequence_parallel
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Keep the input and one fp32 number for each token."""
+        return _Norm.apply(hidden, self.weight)
+
+
+class _Flash(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        sequence, batch, heads, _ = query.shape
+        output = query.new_zeros(sequence, batch, heads, value.shape[-1])
+        logsumexp = query.new_zeros(batch, heads, sequence, dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, output, logsumexp)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value, _, _ = ctx.saved_tensors
+        return torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
+
+
+class FlashAttention(nn.Module):
+    """What FlashAttention keeps, with v as a tensor of its own."""
+
+    def __init__(self, config: Any, layer_number: int, **_: Any) -> None:
+        super().__init__()
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Keep the arguments, the output and one fp32 number for each query."""
+        output = _Flash.apply(query, key, self._kept(value))
+        return output.flatten(2)
+
+    def _kept(self, value: Tensor) -> Tensor:
+        return value.clone()
+
+
+class FlashAttentionOfView(FlashAttention):
+    """The same with v as the view of the fused projection that Megatron-Core hands over."""
+
+    def _kept(self, value: Tensor) -> Tensor:
+        return value

@@ -1,0 +1,35 @@
+"""Megatron-Core's data-parallel buffers and its optimizers on one rank of a fake job."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of missing fused kernels
+    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+
+
+def data_parallel(settings: Any, model: Any, *, distributed: bool, gradient_bytes: int) -> Any:
+    """Wrap a model: its gradients, and with the distributed optimizer its weights, move into one bucket."""
+    return DistributedDataParallel(
+        settings,
+        DistributedDataParallelConfig(
+            use_distributed_optimizer=distributed, grad_reduce_in_fp32=gradient_bytes == 4, overlap_grad_reduce=False,
+        ),
+        model,
+    )
+
+
+def adamw(wrapped: Any, *, distributed: bool) -> Any:
+    """Make AdamW with fp32 master weights; nothing is clipped."""
+    return get_megatron_optimizer(
+        OptimizerConfig(
+            optimizer="adam", lr=1e-3, bf16=True, params_dtype=torch.bfloat16, clip_grad=0.0,
+            use_distributed_optimizer=distributed,
+        ),
+        [wrapped], use_gloo_process_groups=False,
+    )

@@ -1,0 +1,41 @@
+"""What autograd saves for the backward pass, as its own hooks report it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from oracles.storages import Storages, Tally, storages_in
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+
+class Saved(saved_tensors_hooks):
+    """Count what the forward passes inside of the ``with`` block save.
+
+    Each storage is counted once and only while it is alive, so the outputs that hold the graph must be alive
+    too. Tensors that a function keeps outside of autograd's hooks, as the checkpoint of PyTorch keeps its inputs,
+    are not seen; ``oracles.live`` sees them. ``known`` is not counted: models, inputs, tensors.
+    """
+
+    def __init__(self, *known: Any) -> None:
+        self._storages, self._tally = Storages(), Tally(storages_in(*known))
+        super().__init__(self._pack, lambda tensor: tensor)
+
+    def __enter__(self) -> Saved:
+        """Start to count."""
+        super().__enter__()
+        return self
+
+    def _pack(self, tensor: Tensor) -> Tensor:
+        self._storages.add(tensor)
+        self._tally.add(tensor)
+        return tensor.detach()  # an output that its own node saves would else keep itself alive
+
+    @property
+    def peak(self) -> int:
+        """Most saved bytes that were alive at the same time."""
+        return self._tally.peak
+
+    def bytes(self, *without: Any) -> int:
+        """Bytes that are saved now, less the storages of ``without``: models, inputs, tensors."""
+        return self._storages.bytes(storages_in(*without))

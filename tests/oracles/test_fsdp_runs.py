@@ -1,0 +1,50 @@
+"""PyTorch's FSDP2 in real processes: bytes of sharded parameters, gradients and AdamW states, against the ledger.
+
+Weights are fp32, the ledger's ``precision="autocast"``. The first dimension of every tensor is padded to a
+multiple of the ranks; gradients of a group lie in one padded storage; AdamW's moments are not padded, so the
+first rank, whose part is never cut short, has what the ledger says and the others have no more.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+from oracles.extent import FULL
+from oracles.fsdp_run import run_all
+from oracles.huggingface import random_shape
+from oracles.ledger import ledger
+from oracles.processes import on_ranks
+
+from shardmath.symbolic.implementations import HUGGINGFACE
+from shardmath.symbolic.parallel.legality import fixed_values
+
+FSDP = HUGGINGFACE.with_choices(data_parallel="fsdp", precision="autocast")
+
+
+@pytest.mark.cases(1, 1)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if FULL else [2])
+def test_sharded_bytes_of_every_rank(draw: Random, ranks: int, tmp_path: Path) -> None:
+    shapes = [shape_for(draw, ranks) for _ in range(20 if FULL else 3)]
+    for rank, results in enumerate(on_ranks(run_all, ranks, tmp_path, shapes)):
+        for shape, found in zip(shapes, results, strict=True):
+            elements, weights, gradients, states = ledger(
+                FSDP, "stage.parameters", "stage.weight", "stage.gradient", "stage.optimizer",
+                **shape, **fixed_values(FSDP) | {"D": ranks},
+            )
+            assert found["elements"] == elements
+            assert found["parameters"] == weights
+            assert found["gradients"] == gradients
+            assert found["steps"] == 4 * found["tensors"]
+            assert found["moments"] == states if rank == 0 else found["moments"] <= states
+
+
+def shape_for(draw: Random, ranks: int) -> dict[str, int]:
+    """Draw sizes; vocabulary and hidden_size are padded, but k d and f divide.
+
+    The ledger pads the fused QKV and gate-up projections, while Hugging Face's modules are sharded one by one;
+    where their parts divide both are the same.
+    """
+    shape = random_shape(draw)
+    return {**shape, "d": 2 * ranks * draw.randint(1, 3), "f": ranks * draw.randint(1, 30)}

@@ -1,0 +1,70 @@
+"""Whole Hugging Face models with their loss: bytes alive after the forward pass, and peaks inside of the loss.
+
+All counts are of live storages: weights, ids and labels were there before, everything else is counted.
+``transformers`` returns the logits with the loss, so they live as long as the caller keeps the output.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import torch
+from oracles.huggingface import FAMILIES, causal_lm, random_shape, token_ids, with_two_kv_heads
+from oracles.ledger import ledger
+from oracles.live import Live
+
+from shardmath.symbolic.implementations import HUGGINGFACE
+
+
+@pytest.mark.cases(15, 150)
+@pytest.mark.parametrize(("attention", "checkpointing"), [("sdpa", False), ("sdpa", True), ("eager", False)])
+def test_alive_after_the_forward_pass(draw: Random, attention: str, checkpointing: bool) -> None:
+    family = draw.choice(list(FAMILIES))
+    shape = random_shape(draw) | FAMILIES[family][2]
+    if attention == "eager":
+        shape = with_two_kv_heads(shape)
+    model = causal_lm(family, shape, attention)
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    ids, labels = token_ids(shape), token_ids(shape)
+    with Live(model, ids, labels) as live:
+        output = model(input_ids=ids, labels=labels)
+    kept = ledger(
+        HUGGINGFACE.with_choices(attention=attention), "stage.activation", "stage.buffer", "stage.after_forward",
+        **shape, rfull=int(checkpointing),
+    )
+    assert live.now == sum(kept)
+    assert output.logits.dtype == torch.bfloat16
+
+
+@pytest.mark.cases(15, 150)
+def test_parameters(draw: Random) -> None:
+    family = draw.choice(list(FAMILIES))
+    shape = random_shape(draw) | FAMILIES[family][2]
+    model = causal_lm(family, shape, "sdpa")
+    assert (sum(one.numel() for one in model.parameters()),) == ledger(HUGGINGFACE, "stage.parameters", **shape)
+
+
+@pytest.mark.cases(15, 150)
+def test_peaks_of_the_loss(draw: Random) -> None:
+    """The vocabulary is so large that both passes peak in the loss.
+
+    With fewer tokens than hidden_size the gradient of the head's weight would make the head the peak.
+    """
+    family = draw.choice(list(FAMILIES))
+    shape = random_shape(draw) | FAMILIES[family][2]
+    shape["u"] = 4 * shape["h"] + 20 * shape["f"] + 20 * shape["a"] * shape["d"] + draw.randint(0, 99)
+    shape["s"] = max(shape["s"], -(-shape["h"] // shape["b"]))
+    model = causal_lm(family, shape, "sdpa")
+    ids, labels = token_ids(shape), token_ids(shape)
+    with Live(model, ids, labels) as live:
+        output = model(input_ids=ids, labels=labels)
+        forward = live.peak
+        live.restart()
+        output.loss.backward()
+    kept, buffers, in_forward, in_backward = ledger(
+        HUGGINGFACE, "stage.activation", "stage.buffer", "stage.loss_forward", "stage.loss_backward", **shape
+    )
+    assert forward == kept + buffers + in_forward
+    assert live.peak == kept + buffers + in_backward
