@@ -48,18 +48,18 @@ RULES = (
 
 
 def ceil_div(numerator, denominator):
-    """The least integer that is not below numerator / denominator."""
-    return -(-numerator // denominator)
+    """The least integer that is not below numerator / denominator; a fraction if they are, so that all stays exact."""
+    return -(-numerator // denominator) + 0 * numerator * denominator
 
 
 def floor_div(numerator, denominator):
-    """The largest integer that is not above numerator / denominator."""
-    return numerator // denominator
+    """The largest integer that is not above numerator / denominator; a fraction if they are."""
+    return numerator // denominator + 0 * numerator * denominator
 
 
 def lcm(left, right):
-    """The least common multiple of two integers."""
-    return math.lcm(int(left), int(right))
+    """The least common multiple of two integers; a fraction if they are."""
+    return math.lcm(int(left), int(right)) + 0 * left * right
 
 
 def terms(hidden_size, num_attention_heads, num_layers, vocab_size, seq_length, vocab_multiple, tensor_parallel, pipeline_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, virtual_pipeline):

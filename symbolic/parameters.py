@@ -22,9 +22,9 @@ class Kind(Enum):
 class Parameter:
     """One symbol.
 
-    ``default`` is the value of a parameter that few people set. The SymPy assumptions follow from ``minimum``; nobody types them. A symbol whose legal values
-    include 0 is nonnegative and never positive, because SymPy would drop branches that compare a
-    positive symbol with 0.
+    ``default`` is the value of a parameter that few people set. The SymPy assumptions follow from ``minimum``;
+    nobody types them. A symbol whose legal values include 0 is nonnegative and never positive, because SymPy
+    would drop branches that compare a positive symbol with 0.
     """
 
     letter: str
@@ -116,7 +116,8 @@ PARAMETERS: tuple[Parameter, ...] = (
             default=0),
     _switch("zero3", "sharded_weights", "weights are sharded too (ZeRO-3)", Kind.TRAINING, r"\omega_{3}", default=0),
     Parameter("R", "data_parallel_replicas", "groups", 1,
-              "groups of data-parallel ranks that each share the sharded states out anew (HSDP)", Kind.TRAINING, default=1),
+              "groups of data-parallel ranks that each share the sharded states out anew (HSDP)", Kind.TRAINING,
+              default=1),
     _switch("drop", "hidden_dropout", "dropout after attention, MLP and embedding", Kind.TRAINING, r"\delta",
             default=0),
     _switch("adrop", "attention_dropout", "dropout of the attention probabilities", Kind.TRAINING,

@@ -15,9 +15,9 @@ from shardmath.generated import megatron
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.choices import AXES
 from shardmath.symbolic.components import all_components
-from shardmath.symbolic.documents.forms import shown
 from shardmath.symbolic.derive import derive_documents
 from shardmath.symbolic.dimensions import DIMENSIONS
+from shardmath.symbolic.documents.forms import shown
 from shardmath.symbolic.documents.tensors import details
 from shardmath.symbolic.documents.tex import cite, code, digits, escape, fixed_point, gib
 from shardmath.symbolic.documents.worked import COMPARISONS, EXAMPLE, Layout, by_rank, verdict

@@ -95,7 +95,7 @@ def test_formula_forms(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "as written" in out
     assert "2*s*b*(h + 4*f)" in out
-    expected = {"--latex": r"\varphi", "--python": "recompute_full", "--unicode": "φ"}
+    expected = {"--latex": r"\mu", "--python": "recompute_mlp", "--unicode": "μ"}
     for form, part in expected.items():
         assert exit_code(["formula", "swiglu.saved", form]) == 0
         assert part in capsys.readouterr().out

@@ -119,5 +119,11 @@ def test_module_has_the_rules_in_their_order(name: str) -> None:
 def test_kernel_takes_the_inputs_of_the_rules_and_of_the_peak(name: str) -> None:
     module, kernel = stored(name), stored(f"{name}_kernel")
     taken = {*kernel.SCALARS, *kernel.COLUMNS}
-    assert taken == {*module.INPUTS, "gpu_memory"} - {"pipeline_rank"}
+    terms, rules = build(IMPLEMENTATIONS[name]), rules_for(IMPLEMENTATIONS[name])
+    by_symbol = {term.symbol: term.name for term in terms.terms.values()}
+    asked = {one for rule in rules for one in rule.condition.free_symbols}
+    needed = terms.closure(["peak", *(by_symbol[one] for one in asked & by_symbol.keys())])
+    letters = {one.name for one in asked.union(*(term.expression.free_symbols for term in needed)) - by_symbol.keys()}
+    assert taken == {BY_LETTER[letter].name for letter in letters - {"r"}} | {"gpu_memory"}
+    assert taken <= {*module.INPUTS, "gpu_memory"}
     assert len(taken) == len(kernel.SCALARS) + len(kernel.COLUMNS)

@@ -132,7 +132,9 @@ TREES: st.SearchStrategy[Expr] = st.recursive(
 
 
 def holds_a_fraction_alone(expression: Expr) -> bool:
-    """Whether a rational number stands outside of a product, which Python source refuses."""
+    """Whether a rational number stands outside of a product, or beside brackets only, which Python source refuses."""
+    if isinstance(expression, Mul) and all(isinstance(x, Iverson) or x.is_Rational for x in expression.args):
+        return not Mul(*(x for x in expression.args if x.is_Rational)).is_Integer
     parts = expression.args if not isinstance(expression, Mul) else [x for x in expression.args if not x.is_Rational]
     return (expression.is_Rational and not expression.is_Integer) or any(
         holds_a_fraction_alone(part) for part in parts if isinstance(part, Expr)
@@ -164,7 +166,10 @@ def test_python_source_reads_well() -> None:
         assert sorted(tokens.findall(found)) == sorted(tokens.findall(expected))
 
 
-@pytest.mark.parametrize("expression", [Rational(1, 2), s + Rational(1, 2), Max(s / t, Rational(1, 2))], ids=str)
+@pytest.mark.parametrize(
+    "expression",
+    [Rational(1, 2), s + Rational(1, 2), Max(s / t, Rational(1, 2)), Iverson(Eq(s, t)) / 3], ids=str,
+)
 def test_python_refuses_a_fraction_that_would_be_a_float(expression: Expr) -> None:
     with pytest.raises(ValueError, match="float"):
         PythonPrinter().doprint(expression)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import reduce
 import re
+from functools import reduce
 from importlib.util import find_spec
 
 from sympy import Expr, Integer
@@ -56,10 +56,12 @@ class _Printer(PythonPrinter):
         return text
 
     def _print_Max(self, expr: Expr) -> str:
-        return reduce(lambda left, right: f"where({left} > {right}, {left}, {right})", map(self._print, expr.args))
+        parts = map(str, map(self._print, expr.args))
+        return reduce(lambda left, right: f"where({left} > {right}, {left}, {right})", parts)
 
     def _print_Min(self, expr: Expr) -> str:
-        return reduce(lambda left, right: f"where({left} < {right}, {left}, {right})", map(self._print, expr.args))
+        parts = map(str, map(self._print, expr.args))
+        return reduce(lambda left, right: f"where({left} < {right}, {left}, {right})", parts)
 
 
 def _inlined(name: str, numbers: dict[str, str]) -> str:

@@ -230,7 +230,8 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
     total = int(numbers["stage.total"])
     memory = values["gpu_memory"]
     return RankAccount(
-        values["pipeline_rank"], int(numbers["in_flight"] if "in_flight" in numbers else values["in_flight"]), site, tuple(lines),
+        values["pipeline_rank"], int(numbers["in_flight"] if "in_flight" in numbers else values["in_flight"]), site,
+        tuple(lines),
         {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
     )
 

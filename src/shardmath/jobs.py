@@ -15,6 +15,7 @@ from shardmath.parameters import checked, other_values, refuse_illegal
 from shardmath.settings import as_gpu, as_model, recompute_switches, settings
 from shardmath.stages import ANY, listed, parsed
 
+
 @dataclass(frozen=True)
 class Job:
     """What was asked, with defaults put in: ``values`` has every parameter by name.

@@ -89,7 +89,7 @@ def nearest_legal(field: str, value: int, keeps: Callable[[int], bool]) -> str |
 def model_values(model: Any) -> dict[str, int]:
     """The parameters of a model by name, as integers."""
     return {
-        name: int(getattr(model, name, DEFAULTS.get(name)))
+        name: int(getattr(model, name))
         for name, (_, _, _, _, kind, _) in PARAMETERS.items()
         if kind == "model"
     }

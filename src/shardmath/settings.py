@@ -39,8 +39,9 @@ def settings(
 ) -> dict[str, int]:
     """Values of the parameters that do not depend on the layout, by name.
 
-    ``others`` are values of further parameters. What is None gets the default of the implementation (``node_size``: of the GPU). Raises InputError for
-    a value out of range, and for one that the implementation does not have.
+    ``others`` are values of further parameters. What is None gets the default of the implementation
+    (``node_size``: of the GPU). Raises InputError for a value out of range, and for one that the
+    implementation does not have.
     """
     if gradients is not None and gradients not in GRADIENT_BYTES:
         raise InputError("gradients", gradients, "must be fp32 or bf16")

@@ -82,8 +82,8 @@ AGGREGATES: tuple[Aggregate, ...] = (
               "korthikanti2022", {"recompute_method": ("each", "block", "every")}),
     Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), _recomputed_group,
               "megatron_core", {"recompute_method": ("uniform",)}),
-    Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes", ("after_forward", "layer_backward"),
-              _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
+    Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes",
+              ("after_forward", "layer_backward"), _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
     *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,
                 "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,)})
       for layers, sites in (("dense", _DURING), ("experts", (*_DURING, *_OF_EXPERTS)))),

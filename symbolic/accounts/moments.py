@@ -26,7 +26,8 @@ def add_moments(terms: TermSet, implementation: Implementation) -> None:
         for name in aggregate.sites:
             terms.add(f"stage.{aggregate.name}.{name}", aggregate.size(terms, implementation), "bytes",
                       f"{aggregate.title}, rank r, when {SITES[name].meaning}")
-    names = [part.name for part in (*components_of(implementation), *aggregates_of(implementation))]
+    names = [component.name for component in components_of(implementation)]
+    names += [aggregate.name for aggregate in aggregates_of(implementation)]
     held = {
         Held.ALL: terms["stage.activation"].symbol,
         Held.HEAD: total(terms["stage.inner_activations"].symbol, *_kept_by_head(terms, implementation)),

@@ -77,7 +77,8 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
             name = f"{component.name}.{kind}"
             if name in terms:
                 lifetime = one_lifetime(row.tensor for row in terms[name].rows)
-                copies = Hc if is_layer_input(component) else held(component.place, lifetime, choices, component.name == "loss")
+                of_loss = component.name == "loss"
+                copies = Hc if is_layer_input(component) else held(component.place, lifetime, choices, of_loss)
                 terms.add(f"stage.{component.name}.{role.value}", product(copies, terms[name].symbol), "bytes",
                           f"{component.title}, rank r: {KIND[role]}")
     # The layers share their factors, so their activations are written over the sums of a layer.

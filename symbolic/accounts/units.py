@@ -65,7 +65,8 @@ def _parameters(
 def _aligned(row: Contribution, implementation: Implementation) -> Expr:
     ranks = sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), is_expert(row.tensor))
     absent = {symbol(letter): Integer(0) for letter in absent_letters(implementation.choices)}
-    return product(row.tensor.when.xreplace(absent), aligned(local_shape(row.tensor.shape), implementation.choices, ranks))
+    elements = aligned(local_shape(row.tensor.shape), implementation.choices, ranks)
+    return product(row.tensor.when.xreplace(absent), elements)
 
 
 def _unit(component: Component) -> str:

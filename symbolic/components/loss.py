@@ -82,7 +82,8 @@ def _gathered() -> tuple[Tensor, ...]:
     src = "scaling"
     return (
         saved("whole_log_softmax", "loss", _WHOLE_LOGITS, 4, src, "fp32 log-softmax", lifetime=Lifetime.ONCE, **on),
-        transient("whole_logits", "loss", _WHOLE_LOGITS, 2, src, "bf16 logits, held by the pipeline's buffer", _ALL, **on),
+        transient("whole_logits", "loss", _WHOLE_LOGITS, 2, src, "bf16 logits, held by the pipeline's buffer", _ALL,
+                  **on),
         transient("whole_logits_fp32", "loss", _WHOLE_LOGITS, 4, src, "fp32 copy of the logits", _FORWARD, **on),
         transient("whole_gradient_log_softmax", "loss", _WHOLE_LOGITS, 4, src, "fp32 gradient of the log-softmax",
                   _BACKWARD, **on),

@@ -48,7 +48,7 @@ def _implementation(item: Implementation) -> dict[str, Any]:
         "version": item.version,
         "title": item.title,
         "choices": dict(item.choices),
-        "allowed": {axis: options for axis, options in item.allowed.items()},
+        "allowed": dict(item.allowed),
         "fixed": _named(fixed_values(item)),
         "defaults": _named({**item.defaults, **fixed_values(item)}),
     }

@@ -89,6 +89,7 @@ def total_groups(terms: TermSet) -> tuple[Group, ...]:
         Group("One layer on one rank", tuple(name for name in names if name.startswith(("layer.", "expert_layer.")))),
         Group("Rank $r$ by component and role", tuple(name for name in of_rank if _is_of_a_component(name)), True),
         Group("Rank $r$ by role, and in all", tuple(name for name in of_rank if not _is_of_a_component(name))),
+        Group("What a process takes", tuple(name for name in names if name.startswith("process."))),
         Group("Peak over the ranks that can have it", (*(f"{name}.total" for name in CANDIDATES), "peak")),
     ]
     return tuple(group for group in groups if group.terms)

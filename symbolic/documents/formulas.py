@@ -66,8 +66,8 @@ def _component(item: Component, sizes: dict[str, dict[tuple[str, str], Expr]]) -
         "title": cell(item.title), "name": code(item.name), "place": item.place.value, "note": cell(item.note),
         "tensors": [_tensor(item, tensor, sizes) for tensor in item.tensors],
         "terms": [
-            {"implementation": code(name), "rows": _rows(name, own_terms(build(implementation), item))}
-            for name, implementation in IMPLEMENTATIONS.items()
+            {"implementation": code(name), "rows": _rows(name, own)}
+            for name, implementation in IMPLEMENTATIONS.items() if (own := own_terms(build(implementation), item))
         ],
     }
 

@@ -16,12 +16,13 @@ from ..parallel.data import END_ALIGNMENT, PRECISIONS, START_ALIGNMENT, State, a
 from ..parallel.derived import definitions
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import rules_for
-from ..parallel.pipeline import held, instances
+from ..parallel.pipeline import instances
 from ..parallel.rules import Rule, Split, local_size
 from ..parameters import BY_LETTER, PARAMETERS, Kind, Parameter, symbol
 from ..printers.latex import LatexPrinter
 from ..recompute import MODES, REGIONS
 from ..terms import term_symbol
+from .pipelines import pipelines
 from .tex import broken, cite, code, escape, math, or_dash
 
 _KINDS = {
@@ -60,10 +61,8 @@ def sharding() -> dict[str, Any]:
              "components": ", ".join(code(item.name) for item in all_components() if item.place is place)}
             for place in Place
         ],
-        "lifetimes": [
-            {"name": item.value, "meaning": meaning}
-            for item, meaning in _LIFETIMES.items()
-        ],
+        "lifetimes": [{"name": item.value, "meaning": meaning} for item, meaning in _LIFETIMES.items()],
+        **pipelines(),
         "precisions": [
             {"name": code(name), "states": [_state(state) for state in kept]}
             for name, kept in _states().items()
@@ -110,13 +109,13 @@ def _parameter(item: Parameter) -> dict[str, str]:
 
 
 def _dimension(item: Dimension) -> dict[str, Any]:
-    degrees = [math(rule.degree) if item in rule.splits else or_dash("") for rule in SHAPE_RULES]
+    degrees = ", ".join(math(rule.degree) for rule in SHAPE_RULES if item in rule.splits)
     conditions = [rule.condition(item) for rule in SHAPE_RULES if item in rule.splits]
     texts = [math(condition) for condition in conditions if condition is not None]
     if len(texts) < len(conditions):
         texts.append("padded")
     return {
-        "name": code(item.name), "size": math(item.size), "degrees": degrees,
+        "name": code(item.name), "size": math(item.size), "degrees": or_dash(degrees),
         "local": math(local_size(item, SHAPE_RULES)), "condition": or_dash(", ".join(texts)),
         "meaning": escape(item.meaning),
     }

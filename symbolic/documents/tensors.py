@@ -52,8 +52,8 @@ def _component(item: Component, sizes: dict[str, dict[tuple[str, str], Expr]]) -
         "note": escape(item.note), "rows": [_row(tensor) for tensor in item.tensors],
         "sizes": _sizes(item, sizes), "columns": [code(name) for name in IMPLEMENTATIONS],
         "terms": [
-            {"implementation": code(name), "rows": term_rows(name, own_terms(build(implementation), item))}
-            for name, implementation in IMPLEMENTATIONS.items()
+            {"implementation": code(name), "rows": term_rows(name, own)}
+            for name, implementation in IMPLEMENTATIONS.items() if (own := own_terms(build(implementation), item))
         ],
     }
 

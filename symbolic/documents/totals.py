@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from sympy import Integer
+
 from ..accounts import build
 from ..implementations import IMPLEMENTATIONS
+from ..overheads import OVERHEADS, Overhead
+from ..parameters import BY_LETTER
 from ..simplify import RULES
 from ..sources import SOURCES, Source
 from ..verdict import SOURCE, VERDICTS
 from .forms import definitions_of, total_groups
 from .tensors import term_rows
-from .tex import cite, code, escape, math
+from .tex import cite, code, digits, escape, math
 
 
 def totals() -> dict[str, Any]:
@@ -32,6 +36,7 @@ def totals() -> dict[str, Any]:
             for item in VERDICTS
         ],
         "verdict_source": cite(SOURCE),
+        "overheads": [_overhead(item) for item in OVERHEADS],
     }
 
 
@@ -46,6 +51,17 @@ def _groups(name: str) -> list[dict[str, Any]]:
         {"title": group.title, "rows": term_rows(name, group.terms, meanings=not group.systematic)}
         for group in total_groups(terms)
     ]
+
+
+def _overhead(item: Overhead) -> dict[str, str]:
+    parameter = BY_LETTER[item.letter]
+    numbers = (item.typical, item.low, item.high)
+    typical, low, high = (digits(Integer(number)) for number in numbers)
+    return {
+        "letter": math(parameter.symbol), "name": code(parameter.name), "typical": typical,
+        "range": f"{low} to {high}" if item.low < item.high else "measured",
+        "meaning": escape(item.meaning), "source": cite(item.source),
+    }
 
 
 def _source(item: Source) -> dict[str, str]:

@@ -155,7 +155,8 @@ def fixed_values(implementation: Implementation) -> dict[str, int]:
 def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
     """The rules of what ``implementation`` has, preceded by what it cannot do: the letters that it fixes."""
     fixed, choices = fixed_values(implementation), implementation.choices
-    needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, _FFN, *_pipeline(choices, implementation.framework), *_TOKENS, *_STEP)
+    pipeline = _pipeline(choices, implementation.framework)
+    needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, _FFN, *pipeline, *_TOKENS, *_STEP)
     if choices["layers"] == "experts":
         needed += _of_experts(choices)
     if choices["heads"] == "latent":

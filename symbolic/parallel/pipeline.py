@@ -25,7 +25,8 @@ MIDDLE_LAYERS = (L + eemb + eloss - Lf - Ll) / Max(p - Iverson(Lf > 0) - Iverson
 def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     """The derived symbols of the pipeline, in computing order, for these choices.
 
-    ``framework`` says how many micro-batches pass a chunk in a row where the schedule leaves it open. With an explicit list of layers there are none: a walk through the schedule gives their values.
+    ``framework`` says how many micro-batches pass a chunk in a row where the schedule leaves it open. With an
+    explicit list of layers there are none: a walk through the schedule gives their values.
     """
     if choices["stages"] == "listed":
         return {}
@@ -34,7 +35,10 @@ def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     if schedule.grouped:
         found["Gr"] = schedule.groups.get(framework, next(iter(schedule.groups.values())))
     found["Lr"] = _stage_layers(choices)
-    found |= {"nr": schedule.in_flight, "nf": schedule.in_flight_first, "nl": schedule.in_flight_last, "ns": schedule.in_flight_loss}
+    found |= {
+        "nr": schedule.in_flight, "nf": schedule.in_flight_first, "nl": schedule.in_flight_last,
+        "ns": schedule.in_flight_loss,
+    }
     if choices["layers"] == "experts":
         found |= _expert_layers(choices)
     else:

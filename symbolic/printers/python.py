@@ -10,6 +10,7 @@ from sympy import Expr, Float, Integer, Mul, Pow, Rational, Symbol
 from sympy.printing.precedence import PRECEDENCE, precedence
 from sympy.printing.pycode import PythonCodePrinter
 
+from ..functions import Iverson
 from ..parameters import BY_LETTER
 
 
@@ -64,6 +65,8 @@ class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
         numerator = "*".join(self._factor(factor) for factor in over) or "1"
         if not under:
             return numerator
+        if all(factor.is_Integer for factor in under) and all(factor.is_Integer or _counts(factor) for factor in over):
+            raise ValueError(f"{numerator} over {under} would become a float")
         denominator = "*".join(self._factor(factor) for factor in under)
         return f"{numerator}/({denominator})" if len(under) > 1 or _needs_brackets(under[0]) else (
             f"{numerator}/{denominator}"
@@ -130,6 +133,11 @@ def _numerator_and_denominator(expr: Mul) -> tuple[list[Expr], list[Expr]]:
         else:
             over.append(factor)
     return over, under
+
+
+def _counts(factor: Expr) -> bool:
+    """Tell whether Python makes an integer of the factor even where all sizes are fractions."""
+    return isinstance(factor, Iverson)
 
 
 def _needs_brackets(factor: Expr) -> bool:

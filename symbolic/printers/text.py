@@ -14,11 +14,13 @@ from .order import in_reading_order, numbers_last, over_and_under, quotient, sig
 
 _GREEK = {
     "tied": "θ", "bias": "β", "qkn": "ν", "w": "γ", "zero1": "ω", "sp": "σ", "rfull": "φ", "rcore": "κ",
-    "rmlp": "μ", "ts": "tₛ", "kt": "kₜ", "Lr": "Lᵣ", "nr": "nᵣ", "shards": "z", "lbias": "λ", "pos": "π",
-    "fe": "fₑ", "fs": "fₛ", "ld": "L_d", "step": "ℓ", "lq": "r_q", "lk": "rₖ", "dr": "dᵣ", "gshards": "z_g", "wshards": "z_w", "dv": "d_v",
-    "mtp": "Lₘ", "zero2": "ω₂", "zero3": "ω₃", "drop": "δ", "adrop": "δₐ", "load": "η", "et": "tₑ", "rn": "ρ",
-    "Lf": "L₀", "Ll": "Lₚ₋₁", "eemb": "εₑ", "eloss": "εₗ", "Gr": "gᵣ", "nf": "n_f", "nl": "nₗ", "ns": "nₛ", "Ldr": "L_rd",
-    "Ler": "Lᵣₑ", "Hd": "H_d", "He": "Hₑ", "Hc": "H_c", "extra": "x₀", "slack": "xᵣ", "context": "x_c", "nccl": "xₙ", "sgate": "ζ", "eshards": "zₑ", "De": "Dₑ",
+    "rmlp": "μ", "rnorm": "μₙ", "rup": "μᵤ", "ract": "μₐ", "rshared": "μₛ", "rmoe": "μₑ",
+    "ts": "tₛ", "kt": "kₜ", "Lr": "Lᵣ", "nr": "nᵣ", "shards": "z", "lbias": "λ", "pos": "π",
+    "fe": "fₑ", "fs": "fₛ", "ld": "L_d", "step": "ℓ", "lq": "r_q", "lk": "rₖ", "dr": "dᵣ", "dv": "d_v",
+    "gshards": "z_g", "wshards": "z_w", "mtp": "Lₘ", "zero2": "ω₂", "zero3": "ω₃", "drop": "δ", "adrop": "δₐ",
+    "load": "η", "et": "tₑ", "rn": "ρ", "Lf": "L₀", "Ll": "Lₚ₋₁", "eemb": "εₑ", "eloss": "εₗ", "Gr": "gᵣ",
+    "nf": "n_f", "nl": "nₗ", "ns": "nₛ", "Ldr": "L_rd", "Ler": "Lᵣₑ", "Hd": "H_d", "He": "Hₑ", "Hc": "H_c",
+    "extra": "x₀", "slack": "xᵣ", "context": "x_c", "nccl": "xₙ", "sgate": "ζ", "eshards": "zₑ", "De": "Dₑ",
 }
 _SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠"}
 

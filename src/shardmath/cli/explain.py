@@ -29,7 +29,8 @@ from shardmath.parameters import OTHERS
               help="Sequences of a step  [default: enough to fill the pipeline]")
 @click.option("--sequence-parallel/--no-sequence-parallel", default=None,
               help="Shard norms and residuals over TP  [default: the implementation's]")
-@click.option("--recompute", default="none", show_default=True, help=f"One of {', '.join(RECOMPUTE_MODES)}, or regions with + between them.")
+@click.option("--recompute", default="none", show_default=True,
+              help=f"One of {', '.join(RECOMPUTE_MODES)}, or regions with + between them.")
 @click.option("--pipeline-layout", metavar="N,N,...",
               help="Layers of every pipeline stage in the order of the model  [default: even]")
 @click.option("--anchor", metavar="FILE",
@@ -48,7 +49,7 @@ def explain(
     from shardmath.reports.explanation import show, write_csv
 
     others = {name: options.pop(name) for name in OTHERS}
-    asked = {name: int(value) for name, value in others.items() if value is not None}
+    asked: dict[str, Any] = {name: int(value) for name, value in others.items() if value is not None}
     found = account(model, device(gpu, gpu_memory, node_size), node_size=node_size,
                     kernels=kernel_choices(kernels), **options, **asked)
     if csv is not None:

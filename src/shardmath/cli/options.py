@@ -106,7 +106,8 @@ def parameter_options(command: Command) -> Command:
         _, unit, _, maximum, _, meaning = PARAMETERS[name]
         flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}", name]
         help_text = f"{meaning[0].upper()}{meaning[1:]}.  [default: {DEFAULTS[name]}]"
-        kind: dict[str, Any] = {"is_flag": True, "default": None} if maximum == 1 else {"type": Count(), "metavar": unit.upper()}
+        number: dict[str, Any] = {"type": Count(), "metavar": unit.upper()}
+        kind = {"is_flag": True, "default": None} if maximum == 1 else number
         command = click.option(*flags, help=help_text, **kind)(command)
     return command
 

@@ -61,7 +61,8 @@ def process_line(found: Explanation) -> str:
     if found.anchor is not None:
         known = found.anchor
         line += (
-            f"\nAnchored to {gib(known.measured['allocated_bytes'])} GiB measured, {gib(known.estimated)} GiB estimated: "
+            f"\nAnchored to {gib(known.measured['allocated_bytes'])} GiB measured,"
+            f" {gib(known.estimated)} GiB estimated: "
             "the difference is added here as a constant, and only the constants are fixed by it."
         )
     return line
