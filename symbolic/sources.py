@@ -35,6 +35,18 @@ SOURCES: tuple[Source, ...] = (
         2021, "arXiv:2104.04473", "https://arxiv.org/abs/2104.04473",
     ),
     Source(
+        "huang2019", "Y. Huang, Y. Cheng, A. Bapna, et al.", "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism",
+        2019, "arXiv:1811.06965", "https://arxiv.org/abs/1811.06965",
+    ),
+    Source(
+        "lamy2023", "J. Lamy-Poirier", "Breadth-First Pipeline Parallelism",
+        2023, "arXiv:2211.05953", "https://arxiv.org/abs/2211.05953",
+    ),
+    Source(
+        "qi2023", "P. Qi, X. Wan, G. Huang, M. Lin", "Zero Bubble Pipeline Parallelism",
+        2023, "arXiv:2401.10241", "https://arxiv.org/abs/2401.10241",
+    ),
+    Source(
         "rajbhandari2020", "S. Rajbhandari, J. Rasley, O. Ruwase, Y. He",
         "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models",
         2020, "arXiv:1910.02054", "https://arxiv.org/abs/1910.02054",

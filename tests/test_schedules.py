@@ -133,7 +133,7 @@ def test_forms(schedule: Schedule) -> None:
                    schedule.awaiting_weight, *(part for pair in schedule.peaks for part in pair)]
     used = {letter for expression in expressions for letter in expression.free_symbols}
     assert used <= {p, r, m} | ({V} if schedule.chunks is None else set()) | ({Gr} if schedule.grouped else set())
-    assert schedule.source in BY_KEY
+    assert set(schedule.sources) <= BY_KEY.keys()
     assert schedule.first_rank == 0
 
 

@@ -43,7 +43,7 @@ def _schedule(item: Schedule) -> dict[str, Any]:
         formulas += [(f"in flight, and waiting for gradients of weights, at peak {number}", _pair(held, waiting))
                      for number, (held, waiting) in enumerate(item.peaks, start=1)]
     return {
-        "name": code(item.name), "title": escape(item.title), "source": cite(item.source), "notes": "; ".join(notes),
+        "name": code(item.name), "title": escape(item.title), "source": cite(*item.sources), "notes": "; ".join(notes),
         "formulas": [{"words": f" ({words})" if words else "", "formula": text} for words, text in formulas],
     }
 

@@ -37,7 +37,7 @@ class Schedule:
     chunks: int | None
     in_flight: Expr
     in_flight_first: Expr
-    source: str
+    sources: tuple[str, ...]
     in_flight_last: Expr = ONE
     in_flight_loss: Expr = ONE
     awaiting_weight: Expr = NONE
@@ -103,7 +103,7 @@ def _enough(microbatches: Expr, words: str) -> Rule:
 SCHEDULES: dict[str, Schedule] = {
     item.name: item for item in (
         Schedule(
-            "1f1b", "1F1B", 1, Min(m, p - r), Min(m, p - r), "megatron_core",
+            "1f1b", "1F1B", 1, Min(m, p - r), Min(m, p - r), ("narayanan2021", "megatron_core"),
             own_rules={
                 "nanotron": (_enough(p - 1, "pipeline_parallel - 1"),),
                 "torchtitan": (_enough(p, "pipeline_parallel"),),
@@ -112,7 +112,7 @@ SCHEDULES: dict[str, Schedule] = {
         Schedule(
             # One chunk per rank is plain 1F1B, as Megatron runs it then.
             "interleaved", "Interleaved 1F1B", None, Min(m * V, _LEAD_1F1B), Min(m, _FIRST_GROUPS, _LEAD_1F1B),
-            "megatron_core", in_flight_last=_LAST_INTERLEAVED, in_flight_loss=_LAST_INTERLEAVED,
+            ("narayanan2021", "megatron_core"), in_flight_last=_LAST_INTERLEAVED, in_flight_loss=_LAST_INTERLEAVED,
             rules=(
                 Rule("schedule", "p", Or(Eq(V, 1), Ge(p, 2)),
                      "must be 2 or more where a rank has several chunks"),
@@ -129,13 +129,15 @@ SCHEDULES: dict[str, Schedule] = {
             groups=GROUPS,
         ),
         Schedule(
-            "gpipe", "GPipe; breadth first with several chunks", None, m * V, m, "pytorch",
+            "gpipe", "GPipe; breadth first with several chunks", None, m * V, m,
+            ("huang2019", "lamy2023", "pytorch"),
             in_flight_last=m, in_flight_loss=m,
             own_rules={"nanotron": (_ONE_CHUNK,), "torchtitan": (_SEVERAL_RANKS,)},
         ),
         Schedule(
             "zero_bubble", "Interleaved zero bubble (ZB1P)", None,
-            Min(m * V, _LEAD_ZERO_BUBBLE), Min(m, _FIRST_GROUPS, _LEAD_ZERO_BUBBLE), "pytorch",
+            Min(m * V, _LEAD_ZERO_BUBBLE), Min(m, _FIRST_GROUPS, _LEAD_ZERO_BUBBLE),
+            ("qi2023", "pytorch"),
             in_flight_last=Min(m, p),
             awaiting_weight=Min(m * V, r + 1),
             rules=(_SEVERAL_RANKS,),
@@ -143,7 +145,7 @@ SCHEDULES: dict[str, Schedule] = {
             groups={"torchtitan": GROUPS["torchtitan"]},
         ),
         Schedule(
-            "zbv", "ZB-V", 2, _ZBV_IN_FLIGHT, Min(m, 2 * p - r - 1), "pytorch",
+            "zbv", "ZB-V", 2, _ZBV_IN_FLIGHT, Min(m, 2 * p - r - 1), ("qi2023", "pytorch"),
             awaiting_weight=_ZBV_AWAITING,
             peaks=((_ZBV_IN_FLIGHT, ONE),
                    (Max(ONE, Min(p, m - p + 1) + _ZBV_SECOND), _ZBV_AWAITING)),
@@ -151,7 +153,7 @@ SCHEDULES: dict[str, Schedule] = {
             last_rank=NONE,
         ),
         Schedule(
-            "dualpipev", "DualPipeV", 2, 2 * p + 1, 2 * p - r, "pytorch",
+            "dualpipev", "DualPipeV", 2, 2 * p + 1, 2 * p - r, ("deepseek2024v3", "pytorch"),
             awaiting_weight=r + 1,
             peaks=((2 * p + 1, NONE), (2 * p, 1 - Iverson(Eq(r, p - 1))), (p, r + 1)),
             rules=(_SEVERAL_RANKS, _enough(2 * p, "2 pipeline_parallel")),
