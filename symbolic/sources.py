@@ -35,7 +35,8 @@ SOURCES: tuple[Source, ...] = (
         2021, "arXiv:2104.04473", "https://arxiv.org/abs/2104.04473",
     ),
     Source(
-        "huang2019", "Y. Huang, Y. Cheng, A. Bapna, et al.", "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism",
+        "huang2019", "Y. Huang, Y. Cheng, A. Bapna, et al.",
+        "GPipe: Efficient Training of Giant Neural Networks using Pipeline Parallelism",
         2019, "arXiv:1811.06965", "https://arxiv.org/abs/1811.06965",
     ),
     Source(
