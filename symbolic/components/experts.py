@@ -31,7 +31,7 @@ _GATHERED = (*_TOKENS, EXPERT_RANKS)
 _MEGATRON = ("alltoall", "allgather")
 _DROPLESS = Iverson(Eq(cf, 0))
 #: Ranks with a single expert need not sort the tokens that they receive.
-_SEVERAL = Iverson(E > e)
+_SEVERAL = Iverson(e < E)
 
 
 def _by_precision(
