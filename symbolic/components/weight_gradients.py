@@ -51,7 +51,7 @@ class Shape(NamedTuple):
 
     @property
     def sizes(self) -> tuple[Expr, Expr]:
-        """T times its sizes on one rank."""
+        """t times its sizes on one rank."""
         return _times_t(self.rows), _times_t(self.columns)
 
 
