@@ -131,11 +131,12 @@ def value(expression: Expr, known: dict[str, int]) -> Expr:
     return number(expression, {symbol(letter): Integer(one) for letter, one in known.items()})
 
 
-def inline(implementation: Implementation, expression: Expr) -> Expr:
-    """An expression without reference to terms, but for the padded vocabulary, a letter of the tables."""
+def inline(implementation: Implementation, expression: Expr, letters: tuple[str, ...] = ("v",)) -> Expr:
+    """An expression without reference to terms, but for the padded vocabulary or other letters of the tables."""
     by_symbol = build(implementation).by_symbol
+    kept = {symbol(letter) for letter in letters}
     known = {
-        one: inline(implementation, by_symbol[one].expression)
-        for one in expression.free_symbols if one in by_symbol and one != symbol("v")
+        one: inline(implementation, by_symbol[one].expression, letters)
+        for one in expression.free_symbols if one in by_symbol and one not in kept
     }
     return expression.xreplace(known)

@@ -36,8 +36,8 @@ def _input() -> tuple[Tensor, ...]:
         saved("ids", "embedding", _ALL_TOKENS, 8, core, "int64 ids, one token further", **_ONCE),
         saved("ids_mask", "embedding", _ALL_TOKENS, 1, core, "bool mask of the ids of other vocabulary shards",
               when=Iverson(t > 1), **_ONCE),
-        *norm_rows("embedding_norm.", "norms", _TOKENS, HIDDEN, when=_KEPT, **_ONCE),
-        *norm_rows("hidden_norm.", "norms", _TOKENS, HIDDEN, when=_KEPT, **_ONCE),
+        *norm_rows("embedding_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE),
+        *norm_rows("hidden_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE),
         weight("projection.weight", "projection", (HIDDEN_FEATURES, HIDDEN_TWICE), "deepseek2024v3",
                "projection of hidden state and embedding to the layer's input"),
         saved("projection.input", "projection", (*_TOKENS, HIDDEN_TWICE), 2, core,
@@ -54,7 +54,7 @@ def _output() -> tuple[Tensor, ...]:
     core = "megatron_core"
     on: Any = {"loss": ("vocab_parallel",), **_ONCE}
     return (
-        *norm_rows("final_norm.", "norms", _TOKENS, HIDDEN, when=_KEPT, **_ONCE),
+        *norm_rows("final_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE),
         saved("head.input", "head", _RESIDUAL, 2, core, "input of the head, one of several in a row", **_ONCE),
         saved("softmax", "loss", _LOGITS, 4, core, "fp32 softmax of the rank's vocabulary", **on),
         saved("masked_target", "loss", _ALL_TOKENS, 8, core, "int64 labels relative to the rank's vocabulary", **on),

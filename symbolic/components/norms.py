@@ -21,12 +21,14 @@ def norm_rows(
     output_storage: str = "",
     lifetime: Lifetime = Lifetime.IN_FLIGHT,
     when: Expr = ONE,
+    kept: Expr = ONE,
     checkpoint: str = "",
 ) -> tuple[Tensor, ...]:
     """The rows of one norm over ``width``, applied to every element of ``tokens``.
 
     ``prefix`` starts the names of the rows; the storages say what other rows the input and the output
-    are shared with. PyTorch's LayerNorm is fused wherever it runs, so it has no eager variant.
+    are shared with. The norm exists ``when``, and what it saves is there if it is ``kept`` too.
+    PyTorch's LayerNorm is fused wherever it runs, so it has no eager variant.
     """
     shape = (*tokens, width)
 
@@ -36,7 +38,7 @@ def norm_rows(
     ) -> Tensor:
         return saved(
             prefix + name, module, row_shape, size, source, meaning,
-            storage=storage, lifetime=lifetime, when=when, checkpoint=checkpoint, **options,
+            storage=storage, lifetime=lifetime, when=when * kept, checkpoint=checkpoint, **options,
         )
 
     return (
