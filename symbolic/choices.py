@@ -43,17 +43,23 @@ AXES: tuple[Axis, ...] = (
     Axis("value", "memory of v", {
         "copy": "v lies in a tensor of its own",
         "view": "v is a view that keeps the whole fused QKV projection alive",
+        "repacked": "q is a view of the repacked projection, k and v are copied out of it (nanotron)",
     }),
     Axis("rope", "kernel of the rotary embedding", {
         "fused": "keeps nothing but the fp32 table of the stage",
         "unfused": "keeps bf16 cosines and sines in every layer, for queries and for keys",
         "shared": "keeps bf16 cosines and sines once (Hugging Face)",
+        "complex": "keeps nothing but the complex64 table of the model (torchtitan)",
+        "cached": "every layer has a bf16 table of cosines and sines of its own (flash-attn in nanotron)",
     }),
     Axis("loss", "kernel of the cross entropy", {
         "vocab_parallel": "Megatron-Core: keeps the fp32 softmax of the rank's vocabulary",
         "float": "torch cross entropy on fp32 logits",
         "bf16": "torch cross entropy on bf16 logits",
         "huggingface": "Hugging Face causal LM loss: fp32 logits, shifted labels, logits returned",
+        "huggingface_freed": "the same, but the caller keeps the loss and frees the logits before the backward pass",
+        "dtensor": "torch cross entropy on fp32 logits, with TP on logits of the rank's vocabulary (loss_parallel)",
+        "nanotron": "fp32 softmax of the rank's vocabulary, which becomes the gradient",
         "native_fused": "Megatron-Core's fused kernels by torch.compile: vocab_parallel with one more fp32 copy",
         "te_fused": "Transformer Engine 2.2 to 2.17: the gradient overwrites the bf16 logits and is kept",
         "te_fused_fp32": "Transformer Engine 2.18 and later: keeps an fp32 gradient",
@@ -70,6 +76,37 @@ AXES: tuple[Axis, ...] = (
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
+        "torch_ddp": "every parameter by itself, with buckets for bf16 gradients besides (DistributedDataParallel)",
+    }),
+    Axis("projections", "weights of parallel projections", {
+        "fused": "q, k and v are one matrix, gate and up another",
+        "separate": "every projection is a parameter of its own",
+    }),
+    Axis("gathered_input", "input of column-parallel projections under sequence parallelism", {
+        "dropped": "the rank keeps its own tokens and gathers the others again in the backward pass",
+        "kept": "the gathered input is kept whole (torch DTensor)",
+    }),
+    Axis("token_ids", "what the embedding keeps under TP", {
+        "masked": "the ids with those of other vocabulary shards set to 0, and the mask",
+        "whole": "nothing but the ids (torch DTensor)",
+    }),
+    Axis("recompute_saves", "what full recompute keeps of a layer", {
+        "input": "its input",
+        "ops": "its input and outputs of every second matmul, of attention and of reductions (torchtitan)",
+    }),
+    Axis("units", "what FSDP gathers at once, besides each layer", {
+        "root": "embedding, final norm and head together",
+        "ends": "the embedding, and final norm and head (torchtitan)",
+    }),
+    Axis("reshard", "parameters that FSDP frees after the forward pass", {
+        "always": "those of every unit",
+        "default": "those of every unit but the last",
+        "never": "none: they stay until the backward pass (as in ZeRO-2)",
+    }),
+    Axis("optimizer_kernel", "how the optimizer goes over the parameters", {
+        "fused": "one kernel, without temporaries",
+        "foreach": "all parameters at once, with a temporary for each",
+        "loop": "one parameter after another, with two temporaries",
     }),
     Axis("schedule", "order of forward and backward passes in the pipeline", {
         "1f1b": "one forward, one backward, a stage is one chunk of layers",
@@ -150,6 +187,7 @@ AXES: tuple[Axis, ...] = (
     Axis("peak", "what lives besides saved tensors at the moments of a step", {
         "saved": "nothing but what the loss itself makes",
         "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
+        "torch": "PyTorch's own training step: gathered parameters, gradients while they are made, temporaries",
         "megatron_local": "Megatron-LM with its own layers: the same without Transformer Engine's workspace",
     }),
     Axis("context", "how context parallelism exchanges the sequence inside attention", {

@@ -14,6 +14,7 @@ from .parameters import symbols
 s, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s b h a k d f v A K E pos t")
 q, fe, fs, ng, gq, xs, xn, e, et = symbols("q fe fs ng gq xs xn e et")
 lq, lk, dr, dv, ts = symbols("lq lk dr dv ts")
+bias, qkn = symbols("bias qkn")
 
 SEQUENCE = Dimension("sequence", s, "tokens, where tensor-parallel ranks see all of them")
 SEQUENCE_SP = Dimension(
@@ -33,6 +34,8 @@ KV_FEATURES = Dimension("kv_features", K, "rows of the key or value projection")
 QKV_FEATURES = Dimension("qkv_features", A + 2 * K, "rows of the fused QKV projection")
 GATE_UP_FEATURES = Dimension("gate_up_features", 2 * f, "rows of the fused gate and up projection")
 EXPERTS = Dimension("experts", E, "routed experts")
+ALL_POSITIONS = Dimension("all_positions", s, "positions of a table that is not shared out")
+LAYER_TENSORS = Dimension("layer_tensors", 9 + 3 * bias + 2 * qkn, "weights, biases and scales of a dense layer")
 POSITIONS = Dimension("positions", pos, "rows of a learned position table")
 ALL_KEYS = Dimension("all_keys", s, "tokens of the whole sequence, on every rank")
 WHOLE_VOCAB = Dimension("whole_vocab", v, "padded vocabulary, gathered on every rank")
@@ -72,5 +75,5 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ROUTED, TOPK, EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
     RECEIVED_SHARE, EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
-    SEQUENCE_OF_OTHERS,
+    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS,
 )

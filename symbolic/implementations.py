@@ -65,6 +65,8 @@ LLAMA: dict[str, str] = {
     "context": "ring", "weight_gradient": "fused", "workspace": "hopper", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
     "dispatch": "alltoall", "permute": "fused",
+    "projections": "fused", "gathered_input": "dropped", "token_ids": "masked", "recompute_saves": "input",
+    "units": "root", "reshard": "always", "optimizer_kernel": "fused",
 }
 
 MEGATRON = Implementation(
@@ -82,6 +84,7 @@ HUGGINGFACE = Implementation(
     {
         **LLAMA, "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
         "loss": "huggingface", "precision": "bf16", "data_parallel": "ddp", "peak": "saved",
+        "projections": "separate",
         "router": "huggingface", "dispatch": "huggingface",
     },
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
@@ -89,7 +92,40 @@ HUGGINGFACE = Implementation(
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
     defaults={"g": 1},
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",),
-             "peak": ("saved",), "context": ("ring",), "mask": ("kernel",)},
+             "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",)},
 )
 
-IMPLEMENTATIONS: dict[str, Implementation] = {item.name: item for item in (MEGATRON, HUGGINGFACE)}
+TORCHTITAN = Implementation(
+    "torchtitan", "torchtitan 0.2.2, PyTorch 2.13", "torchtitan: FSDP2 and DTensor, eager",
+    {
+        **LLAMA, "norm": "fused", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "complex",
+        "loss": "dtensor", "precision": "mixed", "data_parallel": "fsdp", "peak": "torch",
+        "projections": "separate", "gathered_input": "kept", "token_ids": "whole", "units": "ends",
+        "reshard": "default",
+    },
+    fixed={"zero1": 1, "zero2": 1, "zero3": 1, "rcore": 0, "rmlp": 0},
+    defaults={"w": 4, "g": 1, "sp": 1},
+    allowed={
+        "recompute_method": ("each", "every"), "layers": ("dense",), "heads": ("grouped",),
+        "normalisation": ("rms",), "mlp": ("swiglu",), "positions": ("rotary",), "units": ("ends",),
+        "data_parallel": ("fsdp",), "precision": ("mixed",), "gathered_input": ("kept",), "token_ids": ("whole",),
+    },
+)
+NANOTRON = Implementation(
+    "nanotron", "nanotron 2411b022", "nanotron with flash-attn kernels",
+    {
+        **LLAMA, "norm": "fused", "swiglu": "eager", "attention": "flash_bshd", "value": "repacked",
+        "rope": "cached", "loss": "nanotron", "precision": "mixed", "data_parallel": "torch_ddp", "peak": "saved",
+    },
+    fixed={"w": 4, "zero2": 0, "zero3": 0, "rcore": 0, "rmlp": 0},
+    defaults={"zero1": 0, "g": 1, "sp": 1},
+    allowed={
+        "schedule": ("1f1b", "gpipe"), "stages": ("even", "listed"), "recompute_method": ("each",),
+        "layers": ("dense",), "heads": ("grouped",), "normalisation": ("rms",), "mlp": ("swiglu",),
+        "positions": ("rotary",), "precision": ("mixed",), "data_parallel": ("torch_ddp",),
+    },
+)
+
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    item.name: item for item in (MEGATRON, HUGGINGFACE, TORCHTITAN, NANOTRON)
+}

@@ -78,14 +78,17 @@ class Site:
 SITES: Mapping[str, Site] = {
     "after_forward": Site("the forward pass of the last stage has returned", Held.ALL),
     "loss_forward": Site("inside the forward pass of the loss", Held.ALL),
+    "backward_start": Site("parameters are gathered again, before the backward pass of the loss", Held.ALL),
     "loss_backward": Site("inside the backward pass of the loss", Held.ALL),
     "head_backward": Site("inside the backward pass of the LM head", Held.HEAD),
     "stage_exchange": Site("an output is sent to the next stage and a gradient received from it", Held.LAYERS),
+    "head_reduce": Site("gradients of the LM head are reduced, and its parameters are gathered again", Held.LAYERS),
     "layer_backward": Site("inside the backward pass of a layer", Held.LAYERS),
     "experts_forward": Site("routed experts have computed and their results are sent back", Held.LAYERS),
     "combine_backward": Site("gradients of the experts' results have been sent to the experts", Held.LAYERS),
     "experts_backward": Site("inside the backward pass of the experts' activation", Held.LAYERS),
     "embedding_backward": Site("inside the backward pass of the embedding", Held.NOTHING),
+    "last_reduce": Site("the last gradients are reduced", Held.NOTHING),
     "optimizer_step": Site("inside the optimizer step", Held.NOTHING),
 }
 
@@ -168,13 +171,16 @@ def weight(
     source: str,
     meaning: str,
     when: Expr = ONE,
+    **options: tuple[str, ...],
 ) -> Tensor:
     """A row for a trained parameter.
 
     Its gradient and optimizer rows follow from it; see ``parallel.data``. The size of an element is
     a matter of the precision, so the row carries none.
     """
-    return Tensor(name, module, Role.WEIGHT, shape, 0, Lifetime.PERSISTENT, source, meaning, when=when)
+    return Tensor(
+        name, module, Role.WEIGHT, shape, 0, Lifetime.PERSISTENT, source, meaning, when=when, options=options,
+    )
 
 
 def saved(

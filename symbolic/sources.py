@@ -102,6 +102,16 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/huggingface/transformers",
     ),
     Source(
+        "torchtitan", "PyTorch contributors",
+        "torchtitan 0.2.2, Llama 3 with its tensor-parallel plan, checkpointing and FSDP2, bytes counted with PyTorch 2.13",
+        2026, "program", "https://github.com/pytorch/torchtitan",
+    ),
+    Source(
+        "nanotron", "Hugging Face",
+        "nanotron, Llama, tensor parallelism and gradient accumulation, revision 2411b022",
+        2026, "program", "https://github.com/huggingface/nanotron",
+    ),
+    Source(
         "dao2023", "T. Dao", "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning",
         2023, "arXiv:2307.08691", "https://arxiv.org/abs/2307.08691",
     ),

@@ -16,7 +16,7 @@ from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..sources import BY_KEY
 from ..terms import TermSet, product
-from . import megatron_moments
+from . import megatron_moments, torch_gathered, torch_gradients, torch_temporaries
 
 rfull, rn, Lr = symbols("rfull rn Lr")
 
@@ -72,10 +72,13 @@ def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
 #: Schedules that split the backward pass into halves, for inputs and for weights.
 SPLIT_BACKWARD = tuple(name for name, item in SCHEDULES.items() if item.awaiting_weight != 0)
 
-#: Moments of the schedule's loop in any model, and those that only layers with experts have.
+#: Moments of the schedule's loop in any model, those of parameters that are shared out, and those of experts.
 _DURING = ("after_forward", "loss_forward", "loss_backward", "head_backward", "stage_exchange", "layer_backward",
            "embedding_backward")
-_OF_EXPERTS = tuple(name for name in SITES if name not in {*_DURING, "optimizer_step"})
+_OF_FSDP = ("backward_start", "head_reduce", "last_reduce")
+_OF_EXPERTS = tuple(name for name in SITES if name not in {*_DURING, *_OF_FSDP, "optimizer_step"})
+
+_OF_TORCH = (*torch_gradients.SIZES, *torch_gathered.SIZES, *torch_temporaries.SIZES)
 
 AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), _recomputed_layer,
@@ -84,6 +87,10 @@ AGGREGATES: tuple[Aggregate, ...] = (
               "megatron_core", {"recompute_method": ("uniform",)}),
     Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes",
               ("after_forward", "layer_backward"), _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
+    *(
+        Aggregate(name, title, sites, size, "pytorch", {"peak": ("torch",), **options})
+        for name, title, sites, size, options in _OF_TORCH
+    ),
     *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,
                 "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,)})
       for layers, sites in (("dense", _DURING), ("experts", (*_DURING, *_OF_EXPERTS)))),

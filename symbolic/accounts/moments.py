@@ -6,6 +6,7 @@ from sympy import Expr, Integer, Max, Min
 
 from ..implementations import Implementation
 from ..ledger import SITES, Held, Role
+from ..parallel.data import gradients_are_made
 from ..parameters import symbols
 from ..terms import TermSet, total
 from .aggregates import aggregates_of
@@ -44,7 +45,8 @@ def add_moments(terms: TermSet, implementation: Implementation) -> None:
         elif site.held is Held.ALL and name == "after_forward":
             moments.append(held[Held.ALL])
     terms.add("stage.moment", Max(*moments), "bytes", "rank r: activations and transients at its largest moment")
-    static = [terms[f"stage.{role.value}"].symbol for role in (*STATE_ROLES, Role.INPUT, Role.BUFFER)]
+    lasting = [role for role in STATE_ROLES if role is not Role.GRADIENT or not gradients_are_made(implementation.choices)]
+    static = [terms[f"stage.{role.value}"].symbol for role in (*lasting, Role.INPUT, Role.BUFFER)]
     terms.add("stage.static", total(*static), "bytes", "rank r: what it keeps at every moment")
     terms.add("stage.total", total(terms["stage.static"].symbol, terms["stage.moment"].symbol), "bytes",
               "all that rank r keeps at its peak")

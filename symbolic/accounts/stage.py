@@ -6,7 +6,7 @@ from sympy import Expr, Integer
 
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, SITES, Lifetime, Place, Role
-from ..parallel.data import buffer_elements, bytes_per_element, sharing_ranks, states
+from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, sharing_ranks, states
 from ..parallel.legality import fixed_values
 from ..parallel.pipeline import Hc, held, instances
 from ..terms import TermSet, one_lifetime, product, total
@@ -54,16 +54,20 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
             if f"stage.{prefix}parameters" not in terms:
                 continue
             each = bytes_per_element(kept, role) / sharing_ranks(role, fixed, bool(prefix))
-            for component in components_of(implementation):
+            lines = components_of(implementation)
+            if role is Role.GRADIENT and gradients_are_made(choices):
+                lines = ()  # they are there at some moments only, see torch_gradients
+            for component in lines:
                 name = f"{component.name}.{prefix}parameters"
                 if name in terms:
                     expression = product(each, instances(component.place, choices), terms[name].symbol)
                     terms.add(f"stage.{component.name}.{prefix}{role.value}", expression, "bytes",
                               f"{component.title}, rank r: {meaning}")
             buffer = terms[f"stage.{prefix}buffer_elements"].symbol
-            terms.add(f"stage.padding.{prefix}{role.value}",
-                      product(each, buffer - terms[f"stage.{prefix}parameters"].symbol), "bytes",
-                      f"Padding, rank r: {meaning}")
+            if lines:
+                terms.add(f"stage.padding.{prefix}{role.value}",
+                          product(each, buffer - terms[f"stage.{prefix}parameters"].symbol), "bytes",
+                          f"Padding, rank r: {meaning}")
             sums.append(product(each, buffer))
         terms.add(f"stage.{role.value}", total(*sums), "bytes", f"rank r: {meaning}")
 

@@ -28,15 +28,19 @@ COMPONENTS = (
             weight("weight", "embedding", (VOCAB, HIDDEN), "megatron_core", "embedding matrix"),
             Tensor(
                 "ids", "embedding", Role.INPUT, (SEQUENCE, BATCH), 8, Lifetime.IN_FLIGHT, "pytorch",
-                "int64 token ids; the lookup keeps its input", when=_WHOLE,
+                "int64 token ids; the lookup keeps its input", when=_WHOLE, options={"token_ids": ("masked",)},
+            ),
+            Tensor(
+                "ids_whole", "embedding", Role.INPUT, (SEQUENCE, BATCH), 8, Lifetime.IN_FLIGHT, "torchtitan",
+                "int64 token ids, all that the lookup keeps", options={"token_ids": ("whole",)},
             ),
             saved(
                 "masked_ids", "embedding", (SEQUENCE, BATCH), 8, "megatron_core",
-                "int64 ids with those of other vocabulary shards set to 0", when=_SHARDED,
+                "int64 ids with those of other vocabulary shards set to 0", when=_SHARDED, token_ids=("masked",),
             ),
             saved(
                 "ids_mask", "embedding", (SEQUENCE, BATCH), 1, "megatron_core",
-                "bool mask of the ids of other vocabulary shards", when=_SHARDED,
+                "bool mask of the ids of other vocabulary shards", when=_SHARDED, token_ids=("masked",),
             ),
             transient("weight_gradient", "embedding", (VOCAB, HIDDEN), 2, "megatron_training",
                       "bf16 gradient of the embedding matrix, before it is added to the gradient buffer", _BACKWARD,

@@ -16,6 +16,7 @@ _WHOLE_LOGITS = (SEQUENCE, BATCH, WHOLE_VOCAB)
 _TOKENS = (SEQUENCE, BATCH)
 _AFTER, _FORWARD, _BACKWARD = ("after_forward",), ("loss_forward",), ("loss_backward",)
 _ALL = (*_AFTER, *_FORWARD, *_BACKWARD)
+_HUGGINGFACE = ("huggingface", "huggingface_freed")
 _HEAD = ("head_backward",)
 
 
@@ -94,8 +95,8 @@ def _gathered() -> tuple[Tensor, ...]:
 
 def _torch_float() -> tuple[Tensor, ...]:
     """fp32 logits; the Hugging Face loss is the same with labels and logits of its own."""
-    on: Any = {"loss": ("float", "huggingface")}
-    own: Any = {"loss": ("huggingface",)}
+    on: Any = {"loss": ("float", *_HUGGINGFACE)}
+    own: Any = {"loss": _HUGGINGFACE}
     src, hf = "pytorch", "transformers"
     return (
         saved("log_softmax", "loss", _LOGITS, 4, src, "fp32 log-softmax", lifetime=Lifetime.ONCE, **on),
@@ -111,7 +112,10 @@ def _torch_float() -> tuple[Tensor, ...]:
               lifetime=Lifetime.SITE, sites=(*_AFTER, *_FORWARD), when=Iverson(b <= 1), **own),
         transient("padded_labels", "loss", (SHIFTED_SEQUENCE, BATCH), 8, hf,
                   "int64 labels with one more, about to be shifted", _FORWARD, when=Iverson(b > 1), **own),
-        transient("returned_logits", "loss", _LOGITS, 2, hf, "bf16 logits in the returned object", _ALL, **own),
+        transient("returned_logits", "loss", _LOGITS, 2, hf, "bf16 logits in the returned object", _ALL,
+                  loss=("huggingface",)),
+        transient("logits_in_model", "loss", _LOGITS, 2, hf, "bf16 logits, about to be returned", _FORWARD,
+                  loss=("huggingface_freed",)),
         transient("held_logits", "loss", _LOGITS, 2, src, "bf16 logits, held by the caller", _FORWARD,
                   loss=("float",)),
         transient("logits_fp32", "loss", _LOGITS, 4, src, "fp32 copy of the logits", _FORWARD, **on),
@@ -138,11 +142,56 @@ def _torch_bf16() -> tuple[Tensor, ...]:
     )
 
 
+def _dtensor() -> tuple[Tensor, ...]:
+    """torch cross entropy on fp32 logits; with TP every rank has its part of the vocabulary (loss_parallel)."""
+    on: Any = {"loss": ("dtensor",)}
+    src = "torchtitan"
+    whole, sharded = Iverson(t <= 1), Iverson(t > 1)
+    return (
+        saved("log_softmax_shard", "loss", _LOGITS, 4, src, "fp32 log-softmax of the rank's vocabulary",
+              lifetime=Lifetime.ONCE, **on),
+        Tensor("labels_given", "loss", Role.INPUT, _TOKENS, 8, Lifetime.ONCE, src, "int64 labels, an input",
+               options=on),
+        transient("logits_shard", "loss", _LOGITS, 2, src, "bf16 logits, held by the trainer", _FORWARD, **on),
+        transient("logits_shard_fp32", "loss", _LOGITS, 4, src, "fp32 copy of the logits", _FORWARD, **on),
+        transient("logits_shifted", "loss", _LOGITS, 4, src, "fp32 logits less their maximum", _FORWARD,
+                  when=sharded, **on),
+        transient("shard_statistics", "loss", _TOKENS, 12, src, "fp32 sum of exponentials before and after the reduction,"
+                  " and its logarithm", _FORWARD, when=sharded, **on),
+        transient("scalars", "loss", (), 8, src, "fp32 loss and number of labels, later the gradient of the loss",
+                  _ALL, when=whole, **on),
+        transient("scalars_after", "loss", (), 8, src, "fp32 loss and number of labels", _AFTER, when=sharded, **on),
+        transient("scalars_backward", "loss", (), 12, src, "fp32 loss, its gradient and the number of labels",
+                  _BACKWARD, when=sharded, **on),
+        transient("gradient_shard", "loss", _LOGITS, 8, src, "fp32 gradients of log-softmax and of logits",
+                  _BACKWARD, **on),
+        transient("exponentials", "loss", _LOGITS, 4, src, "fp32 exponentials of the log-softmax", _BACKWARD,
+                  when=sharded, **on),
+        transient("label_masks", "loss", _TOKENS, 33, src, "labels of this rank, their masks, positions and gradients",
+                  _BACKWARD, when=sharded, **on),
+    )
+
+
+def _nanotron() -> tuple[Tensor, ...]:
+    on: Any = {"loss": ("nanotron",)}
+    src = "nanotron"
+    return (
+        saved("softmax_shard", "loss", _LOGITS, 4, src, "fp32 softmax of the rank's vocabulary, later the gradient",
+              lifetime=Lifetime.ONCE, **on),
+        saved("shard_labels", "loss", _TOKENS, 8, src, "int64 labels relative to the rank's vocabulary",
+              lifetime=Lifetime.ONCE, **on),
+        saved("shard_mask", "loss", _TOKENS, 1, src, "bool mask of labels of other ranks",
+              lifetime=Lifetime.ONCE, **on),
+        transient("shard_logits", "loss", _LOGITS, 2, src, "bf16 logits", _FORWARD, **on),
+        transient("shard_logits_fp32", "loss", _LOGITS, 4, src, "fp32 copy of the logits", _FORWARD, **on),
+    )
+
+
 COMPONENTS = (
     Component(
         "loss", "Cross entropy loss", 90, Place.LAST,
         (*_vocab_parallel(), *_transformer_engine(), *_megatron_backward(), *_torch_float(), *_torch_bf16(),
-         *_gathered()),
+         *_gathered(), *_dtensor(), *_nanotron()),
         note="Counted once on the last stage, not for every micro-batch in flight.",
     ),
 )

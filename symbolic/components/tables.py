@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from ..dimensions import BATCH, HEAD_DIM, HEADS, KEY_SEQUENCE, SEQUENCE
-from ..ledger import Component, Lifetime, Place, Role, Tensor
+from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HEADS, KEY_SEQUENCE, SEQUENCE
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved
 from ..parameters import symbol
 
 rfull = symbol("rfull")
 _TABLE = (SEQUENCE, HEAD_DIM)
+
+
+def _shared(words: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ...]:
+    """Cosines and sines that all layers save, and that are gone when the backward pass is over."""
+    return tuple(
+        saved(f"rope.{name}_{words}", "rope", _TABLE, size, "transformers", f"{words} {meaning}, shared by all layers",
+              lifetime=Lifetime.SHARED, rope=("shared",), positions=("rotary",), heads=("grouped",),
+              precision=precisions)
+        for name, meaning in (("cos", "cosines"), ("sin", "sines"))
+    )
+
 
 COMPONENTS = (
     Component(
@@ -16,15 +27,16 @@ COMPONENTS = (
             Tensor("rope.frequencies", "rope", Role.BUFFER, _TABLE, 4, Lifetime.ONCE, "megatron_core",
                    "fp32 rotary angles of every position",
                    options={"rope": ("fused", "unfused"), "positions": ("rotary",), "heads": ("grouped",)}),
-            Tensor("rope.cos", "rope", Role.BUFFER, _TABLE, 2, Lifetime.ONCE, "transformers",
-                   "bf16 cosines, shared by all layers",
-                   options={"rope": ("shared",), "positions": ("rotary",), "heads": ("grouped",)}),
-            Tensor("rope.sin", "rope", Role.BUFFER, _TABLE, 2, Lifetime.ONCE, "transformers",
-                   "bf16 sines, shared by all layers",
-                   options={"rope": ("shared",), "positions": ("rotary",), "heads": ("grouped",)}),
-            Tensor("position_ids", "rope", Role.BUFFER, (SEQUENCE,), 8, Lifetime.ONCE, "transformers",
-                   "int64 positions, kept by the closures of full recompute", when=rfull,
-                   options={"rope": ("shared",), "positions": ("rotary",)}),
+            *_shared("bf16", 2, ("mixed", "bf16")),
+            *_shared("fp32", 4, ("autocast",)),
+            Tensor("rope.inverse_frequencies", "rope", Role.BUFFER, (HEAD_DIM,), 4, Lifetime.ONCE, "transformers",
+                   "fp32 inverse frequencies of every second dimension, and the original ones",
+                   options={"rope": ("shared",), "peak": ("torch",)}),
+            Tensor("rope.complex", "rope", Role.BUFFER, (ALL_POSITIONS, HEAD_DIM), 4, Lifetime.ONCE, "torchtitan",
+                   "complex64 rotation of every position and pair of dimensions", options={"rope": ("complex",)}),
+            saved("position_ids", "rope", (SEQUENCE,), 8, "transformers",
+                  "int64 positions, kept by the closures of full recompute", lifetime=Lifetime.SHARED, when=rfull,
+                  rope=("shared",), positions=("rotary",)),
             Tensor("mask", "mask", Role.BUFFER, (SEQUENCE, KEY_SEQUENCE), 1, Lifetime.ONCE, "megatron_core",
                    "bool causal mask, shared by all layers", options={"attention": ("unfused",)}),
             Tensor("scores", "core_attention", Role.BUFFER, (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE), 2, Lifetime.ONCE,

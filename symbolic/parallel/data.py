@@ -50,6 +50,11 @@ PRECISIONS: dict[str, tuple[State, ...]] = {
     ),
 }
 
+#: FSDP2 with mixed precision: the shards are fp32, and bf16 copies are made of them when they are gathered.
+FSDP_MIXED: tuple[State, ...] = (
+    State("weight", Role.WEIGHT, Integer(4), "fp32 weight", "pytorch"),
+    State("gradient", Role.GRADIENT, Integer(4), "fp32 gradient", "pytorch"),
+)
 #: Bytes of one moment: fp32 where the master weights are, else the weights' own precision.
 _MOMENT = {"mixed": ("fp32", 4, "megatron_core"), "bf16": ("bf16", 2, "pytorch"), "autocast": ("fp32", 4, "pytorch")}
 
@@ -57,7 +62,23 @@ _MOMENT = {"mixed": ("fp32", 4, "megatron_core"), "bf16": ("bf16", 2, "pytorch")
 def states(choices: Mapping[str, str]) -> tuple[State, ...]:
     """All that a rank keeps for a parameter under these choices of precision and optimizer."""
     precision = choices["precision"]
-    return (*PRECISIONS[precision], *_moments(choices["optimizer"], precision))
+    kept = PRECISIONS[precision]
+    if choices["data_parallel"] == "fsdp" and precision == "mixed":
+        kept = FSDP_MIXED
+    if choices["data_parallel"] == "torch_ddp":
+        kept = (*kept, _bucket(kept))
+    return (*kept, *_moments(choices["optimizer"], precision))
+
+
+def _bucket(kept: tuple[State, ...]) -> State:
+    """DistributedDataParallel with more than one rank reduces gradients in buckets of their own, as wide as weights."""
+    size = bytes_per_element(kept, Role.WEIGHT) * Iverson(D > 1)
+    return State("bucket", Role.GRADIENT, size, "bucket in which gradients are reduced", "pytorch")
+
+
+def gradients_are_made(choices: Mapping[str, str]) -> bool:
+    """True if gradients exist only from the backward pass to the end of a step, rather than in a lasting buffer."""
+    return choices["peak"] == "torch" and (choices["data_parallel"] == "fsdp" or choices["precision"] != "mixed")
 
 
 def _moments(optimizer: str, precision: str) -> tuple[State, ...]:
@@ -114,6 +135,8 @@ def aligned(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) ->
         elements *= size
     if choices["data_parallel"] == "fsdp":
         return pad_to(shape[0], ranks) * elements / shape[0]
+    if choices["data_parallel"] == "torch_ddp":
+        return elements
     return pad_to(elements, START_ALIGNMENT)
 
 
@@ -123,7 +146,7 @@ def buffer_elements(parameters: Expr, aligned_parameters: Expr, choices: Mapping
     The distributed optimizer lays all parameters into one buffer and pads its end so that every
     shard has the same number of elements; without it there is no buffer and no padding.
     """
-    if choices["data_parallel"] == "fsdp":
+    if choices["data_parallel"] in {"fsdp", "torch_ddp"}:
         return aligned_parameters
     padded = pad_to(aligned_parameters, LeastCommonMultiple(ranks, END_ALIGNMENT))
     return parameters + zero1 * (padded - parameters)

@@ -1,0 +1,185 @@
+"""FSDP2: parameters that are gathered at the moments of a step, and the buffers that carry them and their gradients.
+
+A unit is what is gathered at once: a layer, or what lies outside of the layers. An all-gather fills a buffer
+from which the parameters are copied out; in the forward pass the buffer stays until the next unit has been
+copied out, in the backward pass the next unit's is filled while a unit works. The input of a reduce-scatter
+stays until the next one. All that is gathered is padded as its shards are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sympy import Expr, Ge, Integer, Max
+
+from ..functions import Iverson
+from ..implementations import Implementation
+from ..ledger import IN_LAYER, Place, Role
+from ..parallel.data import bytes_per_element, states
+from ..parallel.pipeline import instances
+from ..parameters import symbols
+from ..terms import TermSet
+from .rows import components_of
+
+D, c, R, w, m, Lr, rfull, rn = symbols("D c R w m Lr rfull rn")
+
+#: Bytes of a gathered element: parameters are computed with in bf16.
+COMPUTE = Integer(2)
+#: 1 if earlier micro-batches of the step have left gradients.
+ACCUMULATED = Iverson(m > 1)
+#: Ranks that share the parameters.
+SHARDS = D * c / R
+
+
+def per_layer(terms: TermSet, kind: str) -> Expr:
+    """A sum over one layer: the larger one where there are two kinds of layers."""
+    found = [
+        terms[f"{layer}.{kind}"].symbol
+        + (terms[f"{layer}.expert_{kind}"].symbol if f"{layer}.expert_{kind}" in terms else 0)
+        for layer in ("layer", "expert_layer") if f"{layer}.{kind}" in terms
+    ]
+    return Max(*found)
+
+
+def outside(terms: TermSet, implementation: Implementation, kind: str, *places: Place) -> Expr:
+    """A sum over the components of rank r that are not in its layers; with ``places``, over those there."""
+    return sum((
+        instances(part.place, implementation.choices) * terms[f"{part.name}.{kind}"].symbol
+        for part in components_of(implementation)
+        if part.place not in IN_LAYER and f"{part.name}.{kind}" in terms and (not places or part.place in places)
+    ), Integer(0))
+
+
+def freed_with_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    """Saved tensors that exist no more when a layer's backward pass is over."""
+    whole = per_layer(terms, "saved")
+    inputs = sum((
+        terms[f"{part.name}.saved"].symbol for part in components_of(implementation)
+        if part.name in ("layer_input", "saved_ops")
+    ), Integer(0))
+    share = Integer(1) / rn if implementation.choices["recompute_method"] == "every" else Integer(1)
+    return whole - rfull * share * (whole - inputs)
+
+
+def gradient_bytes(choices: Mapping[str, str]) -> Expr:
+    """Bytes of one element of a gradient that the optimizer gets."""
+    return bytes_per_element(states(choices), Role.GRADIENT)
+
+
+def _all(terms: TermSet) -> Expr:
+    return COMPUTE * terms["stage.aligned"].symbol
+
+
+def _layer(terms: TermSet) -> Expr:
+    return COMPUTE * per_layer(terms, "aligned")
+
+
+def _root(terms: TermSet, implementation: Implementation) -> Expr:
+    return COMPUTE * outside(terms, implementation, "aligned")
+
+
+def _last(terms: TermSet, implementation: Implementation) -> Expr:
+    return COMPUTE * outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+
+
+def _first(terms: TermSet, implementation: Implementation) -> Expr:
+    return COMPUTE * outside(terms, implementation, "aligned", Place.FIRST)
+
+
+def _buffer(terms: TermSet, implementation: Implementation) -> Expr:
+    return _layer(terms)
+
+
+def _everything(terms: TermSet, implementation: Implementation) -> Expr:
+    return _all(terms)
+
+
+def _root_twice(terms: TermSet, implementation: Implementation) -> Expr:
+    return 2 * _root(terms, implementation)
+
+
+def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
+    """The head's gradients are reduced first; then its unit is gathered anew for the final norm."""
+    head = outside(terms, implementation, "aligned", Place.LAST, Place.MTP) - terms["final_norm.aligned"].symbol
+    gathered = 2 * _last(terms, implementation)
+    if implementation.choices["reshard"] == "never":
+        gathered += _all(terms) - _last(terms, implementation)
+    return w * head + gathered + (1 - ACCUMULATED) * gradient_bytes(implementation.choices) * head / SHARDS
+
+
+def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
+    """Of all layers, the last two and the first two can be the peak's: what is between changes evenly.
+
+    With every layer passed, its saved tensors are gone and its reduced gradients are there.
+    """
+    choices = implementation.choices
+    ends = choices["units"] == "ends"
+    held_root = Integer(0) if ends else _root(terms, implementation)
+    before_layers = _first(terms, implementation) if ends else Integer(0)
+    reduced = (1 - ACCUMULATED) * gradient_bytes(choices) / SHARDS
+    reduced_layer = reduced * per_layer(terms, "aligned")
+    reduced_end = reduced * _last(terms, implementation) / COMPUTE if ends else Integer(0)
+    reducing_layer = w * per_layer(terms, "aligned")
+    reducing_end = w * terms["final_norm.aligned"].symbol if ends else Integer(0)
+    freed = freed_with_a_layer(terms, implementation)
+
+    def at(passed: Expr, next_layer: Expr, reducing: Expr) -> Expr:
+        if choices["reshard"] == "never":
+            gathered = _all(terms) - passed * _layer(terms) - (_last(terms, implementation) if ends else 0)
+        else:
+            gathered = held_root + _layer(terms) + next_layer * _layer(terms) + (1 - next_layer) * before_layers
+        return gathered + reducing + reduced_end + passed * (reduced_layer - freed)
+
+    none, one = Integer(0), Integer(1)
+    return Max(
+        at(none, Iverson(Ge(Lr, 2)), reducing_end),
+        Iverson(Ge(Lr, 2)) * at(one, Iverson(Ge(Lr, 3)), reducing_layer),
+        Iverson(Ge(Lr, 3)) * at(Lr - 2, one, reducing_layer),
+        Iverson(Ge(Lr, 2)) * at(Lr - 1, none, reducing_layer),
+    )
+
+
+def _before_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
+    unit = _first(terms, implementation) if implementation.choices["units"] == "ends" else _root(terms, implementation)
+    return unit + Iverson(Ge(Lr, 1)) * w * per_layer(terms, "aligned")
+
+
+def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
+    """The input of the last reduce-scatter, then its output; the embedding's gradient stays to the end."""
+    ends = implementation.choices["units"] == "ends"
+    places = (Place.FIRST,) if ends else ()
+    reducing = w * outside(terms, implementation, "aligned", *places)
+    embedding = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
+    others = Integer(0) if ends else COMPUTE * outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
+    return reducing + embedding + Max(others, reducing / SHARDS)
+
+
+_FSDP: Any = {"data_parallel": ("fsdp",)}
+_ROOT: Any = {**_FSDP, "units": ("root",)}
+_ENDS: Any = {**_FSDP, "units": ("ends",)}
+_FREED: Any = {"reshard": ("always", "default")}
+_NEVER: Any = {**_FSDP, "reshard": ("never",)}
+_FORWARD, _BACKWARD = ("loss_forward",), ("loss_backward",)
+
+#: Name, title, moments, size and options of each.
+SIZES: tuple[Any, ...] = (
+    ("gathered", "Gathered parameters", (*_FORWARD, *_BACKWARD, "head_backward"), _root, {**_ROOT, **_FREED}),
+    ("gathered", "Gathered parameters", ("after_forward", *_FORWARD, *_BACKWARD), _last,
+     {**_ENDS, "reshard": ("default",)}),
+    ("gathered", "Gathered parameters", ("after_forward", *_FORWARD, *_BACKWARD, "head_backward"), _everything, _NEVER),
+    ("gather_buffer", "Buffer of the last layer's parameters", (*_FORWARD, *_BACKWARD, "head_backward"), _buffer,
+     {**_ROOT, **_FREED}),
+    ("gather_buffer", "Buffer of the last layer's parameters", _FORWARD, _buffer, {**_ROOT, "reshard": ("never",)}),
+    ("gathered_after", "Gathered parameters", ("after_forward",), _root, {**_ROOT, "reshard": ("default",)}),
+    ("gathered_start", "Gathered parameters and their buffer", ("backward_start",), _root_twice,
+     {**_ROOT, "reshard": ("always",)}),
+    ("gathered_head", "Gathered parameters", ("head_backward",), _last, {**_ENDS, **_FREED}),
+    ("gathered_norm", "Parameters gathered for the norm, and the head's gradients", ("head_reduce",), _for_the_norm,
+     _ENDS),
+    ("passed_layers", "Gathered layers and reduced gradients, less what is freed", ("layer_backward",), _passed_layers,
+     _FSDP),
+    ("gathered_embedding", "Gathered parameters, and gradients of the first layer", ("embedding_backward",),
+     _before_the_embedding, _FSDP),
+    ("reduced_last", "Gradients outside of the layers while they are reduced", ("last_reduce",), _last_reduced, _FSDP),
+)

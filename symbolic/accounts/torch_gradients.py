@@ -1,0 +1,112 @@
+"""PyTorch's gradients: made by the backward pass, there for the optimizer step, and gone with it.
+
+With several micro-batches to a step, the sums over the earlier ones exist at every moment.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Expr, Ge, Integer, Max
+
+from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
+from ..functions import Iverson
+from ..implementations import Implementation
+from ..ledger import Place
+from ..parameters import symbols
+from ..terms import TermSet, product
+from .rows import local_shape
+from .torch_gathered import (
+    ACCUMULATED,
+    COMPUTE,
+    SHARDS,
+    freed_with_a_layer,
+    gradient_bytes,
+    outside,
+    per_layer,
+)
+
+Lr, tied, p = symbols("Lr tied p")
+
+#: 1 if the head is the embedding itself.
+_TIED = tied * Iverson(p <= 1)
+
+
+def _accumulated(terms: TermSet, implementation: Implementation) -> Expr:
+    return ACCUMULATED * terms["stage.gradient"].symbol
+
+
+def _whole(terms: TermSet, implementation: Implementation) -> Expr:
+    return terms["stage.gradient"].symbol
+
+
+def _made_by_the_head(terms: TermSet, implementation: Implementation) -> Expr:
+    """Elements of gradients of final norm and head, where a tied head is the embedding itself."""
+    own = outside(terms, implementation, "parameters", Place.LAST, Place.MTP)
+    shared = _TIED * outside(terms, implementation, "parameters", Place.FIRST)
+    return own + shared
+
+
+def _unreduced_head(terms: TermSet, implementation: Implementation) -> Expr:
+    return COMPUTE * _made_by_the_head(terms, implementation)
+
+
+def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
+    """Gradients of all that has been reduced before the embedding's are made."""
+    elements = Lr * per_layer(terms, "aligned")
+    if implementation.choices["units"] == "ends":
+        elements += outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+    made = gradient_bytes(implementation.choices) * elements / SHARDS
+    return ACCUMULATED * terms["stage.gradient"].symbol + (1 - ACCUMULATED) * made
+
+
+def _of_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
+    """The embedding's gradient; of a tied one it is added to the head's, of others the head's wait beside it."""
+    embedding = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
+    if implementation.choices["units"] == "ends":
+        return embedding
+    return embedding + _unreduced_head(terms, implementation) + _sum_of_both(terms, embedding)
+
+
+def _while_passing(terms: TermSet, implementation: Implementation) -> Expr:
+    """Without sharding: gradients of the head and of the layers passed, less the saved tensors of those."""
+    each = gradient_bytes(implementation.choices)
+    ends = each * _made_by_the_head(terms, implementation)
+    layer = each * per_layer(terms, "parameters")
+    freed = freed_with_a_layer(terms, implementation)
+    new = (1 - ACCUMULATED)
+    return Max(new * ends, Iverson(Ge(Lr, 2)) * (new * (ends + (Lr - 1) * layer) - (Lr - 1) * freed))
+
+
+def _all_and_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
+    """Without sharding: all gradients; beside them a tied head's, and new ones where earlier ones exist."""
+    one = gradient_bytes(implementation.choices) * outside(terms, implementation, "parameters", Place.FIRST)
+    return terms["stage.gradient"].symbol + (_TIED + ACCUMULATED) * one + _sum_of_both(terms, one)
+
+
+def _sum_of_both(terms: TermSet, gradient: Expr) -> Expr:
+    """Autograd adds the gradients of a tied embedding in a third tensor, when that of the output is freed."""
+    return _TIED * Max(Integer(0), gradient - product(Integer(2), *local_shape((SEQUENCE_SP, BATCH, HIDDEN))))
+
+
+_FSDP: Any = {"data_parallel": ("fsdp",)}
+_PLAIN: Any = {"data_parallel": ("ddp",), "precision": ("bf16", "autocast")}
+_BEFORE = ("after_forward", "loss_forward", "loss_backward", "head_backward", "layer_backward")
+
+#: Name, title, moments, size and options of each.
+SIZES: tuple[Any, ...] = (
+    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "backward_start"), _accumulated,
+     {**_FSDP, "units": ("root",)}),
+    ("accumulated_gradients", "Gradients of earlier micro-batches", (*_BEFORE, "head_reduce"), _accumulated,
+     {**_FSDP, "units": ("ends",)}),
+    ("accumulated_gradients", "Gradients of earlier micro-batches", _BEFORE, _accumulated, _PLAIN),
+    ("head_gradients", "Gradients of final norm and head, not yet reduced", ("layer_backward",), _unreduced_head,
+     {**_FSDP, "units": ("root",)}),
+    ("reduced_gradients", "Reduced gradients", ("embedding_backward", "last_reduce"), _reduced_layers, _FSDP),
+    ("embedding_gradients", "Gradients outside of the layers", ("embedding_backward",), _of_the_embedding, _FSDP),
+    ("passed_gradients", "Gradients of the layers passed, less what is freed", ("layer_backward",), _while_passing,
+     _PLAIN),
+    ("all_gradients", "Gradients", ("embedding_backward",), _all_and_the_embedding, _PLAIN),
+    ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _FSDP),
+    ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _PLAIN),
+)

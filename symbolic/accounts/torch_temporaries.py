@@ -1,0 +1,106 @@
+"""PyTorch's temporaries: inside a layer's backward pass, the head's, and the optimizer step.
+
+A layer's backward pass has several moments of which each can be the largest; what they need follows from the
+order of operations, which was counted op by op. All sizes are those of one rank.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Expr, Integer, Max
+
+from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..functions import Iverson
+from ..implementations import Implementation
+from ..ledger import Dimension, Place, Role
+from ..parallel.data import states
+from ..parameters import symbols
+from ..terms import TermSet, product
+from .rows import local_shape, weight_tensors
+from .torch_gathered import COMPUTE, SHARDS, outside, per_layer
+
+t, tied, p = symbols("t tied p")
+
+
+def _bf16(*dimensions: Dimension) -> Expr:
+    return product(COMPUTE, *local_shape(dimensions))
+
+
+def _elements(implementation: Implementation, component: str, *names: str) -> Expr:
+    """Elements of some weights of a component, of all without names."""
+    return sum((
+        elements for part, tensor, elements in weight_tensors(implementation)
+        if part.name == component and (not names or tensor.name in names)
+    ), Integer(0))
+
+
+def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    """The largest of the moments of one layer's backward pass, beside all that the layer has saved."""
+    residual, inner = _bf16(SEQUENCE_SP, BATCH, HIDDEN), _bf16(SEQUENCE, BATCH, FFN)
+    whole, query = _bf16(SEQUENCE, BATCH, HIDDEN), _bf16(SEQUENCE, BATCH, HEADS, HEAD_DIM)
+    gathered = Iverson(t > 1) * whole
+    statistics = product(Integer(4), *local_shape((SEQUENCE_SP, BATCH)))
+    down = COMPUTE * _elements(implementation, "swiglu", "down.weight")
+    mlp = COMPUTE * _elements(implementation, "swiglu")
+    norm = COMPUTE * _elements(implementation, "ffn_norm", "weight")
+    layer = COMPUTE * per_layer(terms, "parameters")
+    saved = per_layer(terms, "saved")
+    moments = [
+        residual + 2 * gathered,  # the gradient of the output is gathered, in two copies
+        residual + gathered + inner + down,  # down projection: gradients of input and weight
+        residual + 2 * inner + down,  # product of gate and up, whose gradients replace the product
+        residual + 2 * whole - 3 * inner + mlp,  # gate projection, after up: two gradients of their input
+    ]
+    if implementation.choices["norm"] == "eager":
+        moments += [
+            # The norm's backward pass in fp32: its input, two gradients of it and four temporaries.
+            13 * residual + mlp + norm - terms["swiglu.saved"].symbol - terms["ffn_norm.saved"].symbol,
+            13 * residual + layer - saved,
+        ]
+    else:
+        # q projection, after v and k: gradients of their common input, of it and of the layer's output.
+        moments.append(2 * residual + 3 * whole + query + statistics + layer - norm - saved)
+    return Max(*moments)
+
+
+def _input_of_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
+    return terms["final_norm.saved"].symbol * _last(implementation)
+
+
+def _last(implementation: Implementation) -> Expr:
+    from ..parallel.pipeline import instances
+
+    return instances(Place.LAST, implementation.choices)
+
+
+def _moment_bytes(implementation: Implementation) -> Expr:
+    return next(state.bytes for state in states(implementation.choices) if state.name == "exp_avg")
+
+
+def _ranks(implementation: Implementation) -> Expr:
+    return SHARDS if implementation.choices["data_parallel"] == "fsdp" else Integer(1)
+
+
+def _for_each(terms: TermSet, implementation: Implementation) -> Expr:
+    return _moment_bytes(implementation) * terms["stage.buffer_elements"].symbol / _ranks(implementation)
+
+
+def _for_the_largest(terms: TermSet, implementation: Implementation) -> Expr:
+    """Two for the vocabulary matrix, and the one of the parameter before it: the final norm's, before the head."""
+    kind = "aligned" if implementation.choices["data_parallel"] == "fsdp" else "parameters"
+    matrix = Max(*(outside(terms, implementation, kind, place) for place in (Place.FIRST,)))
+    before = (1 - tied * Iverson(p <= 1)) * terms[f"final_norm.{kind}"].symbol
+    return _moment_bytes(implementation) * (2 * matrix + before) / _ranks(implementation)
+
+
+_STEP = ("optimizer_step",)
+
+#: Name, title, moments, size and options of each.
+SIZES: tuple[Any, ...] = (
+    ("layer_temporaries", "Temporaries of a layer's backward pass", ("layer_backward",), _in_a_layer,
+     {"mlp": ("swiglu",), "heads": ("grouped",)}),
+    ("norm_input", "Input of the final norm", ("head_reduce",), _input_of_the_norm, {"units": ("ends",), "data_parallel": ("fsdp",)}),
+    ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),
+    ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_the_largest, {"optimizer_kernel": ("loop",)}),
+)
