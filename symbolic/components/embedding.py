@@ -32,11 +32,11 @@ COMPONENTS = (
             ),
             saved(
                 "masked_ids", "embedding", (SEQUENCE, BATCH), 8, "megatron_core",
-                "int64 ids with those of other vocabulary shards set to 0", when=_SHARDED,
+                "int64 ids with those of other vocabulary shards set to 0", when=_SHARDED, adapters=("none",),
             ),
             saved(
                 "ids_mask", "embedding", (SEQUENCE, BATCH), 1, "megatron_core",
-                "bool mask of the ids of other vocabulary shards", when=_SHARDED,
+                "bool mask of the ids of other vocabulary shards", when=_SHARDED, adapters=("none",),
             ),
             transient("weight_gradient", "embedding", (VOCAB, HIDDEN), 2, "megatron_training",
                       "bf16 gradient of the embedding matrix, before it is added to the gradient buffer", _BACKWARD,
