@@ -41,6 +41,13 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "sharded_gradients": ("zero2", "0 or 1", 0, 1, "training", "gradients are sharded too (ZeRO-2)"),
     "sharded_weights": ("zero3", "0 or 1", 0, 1, "training", "weights are sharded too (ZeRO-3)"),
     "data_parallel_replicas": ("R", "groups", 1, None, "training", "groups of data-parallel ranks that each share the sharded states out anew (HSDP)"),
+    "exp_avg_bytes": ("m1", "bytes", 1, 4, "training", "bytes of a first moment of the precision-aware optimizer: 4, 2 or 1"),
+    "exp_avg_sq_bytes": ("m2", "bytes", 1, 4, "training", "bytes of a second moment of the precision-aware optimizer: 4, 2 or 1"),
+    "main_param_bytes": ("wm", "bytes", 2, 4, "training", "bytes of a master weight of the precision-aware optimizer: 4, or 2 for fp16 or the lower half of an fp32 one whose upper half is the weight"),
+    "fp8_amax_history_len": ("ah", "steps", 1, None, "training", "steps whose largest magnitudes are kept for delayed FP8 scaling"),
+    "lora_rank": ("rl", "elements", 0, None, "training", "rank of low-rank adapters; 0 without them"),
+    "optimizer_offload_percent": ("oo", "percent", 0, 100, "training", "parameters that are updated on the host"),
+    "cpu_offloading_num_layers": ("ol", "layers", 0, None, "training", "layers whose saved tensors wait on the host"),
     "hidden_dropout": ("drop", "0 or 1", 0, 1, "training", "dropout after attention, MLP and embedding"),
     "attention_dropout": ("adrop", "0 or 1", 0, 1, "training", "dropout of the attention probabilities"),
     "expert_load_percent": ("load", "percent", 1, None, "training", "tokens of the fullest rank's experts over the average; 100 is balanced"),
@@ -108,18 +115,34 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "megatron": {
         "version": "megatron-core 0.16.1",
         "title": "Megatron-Core with fused kernels",
-        "choices": {'optimizer': 'adamw', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'saved'},
-        "allowed": {'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block')},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'saved'},
+        "allowed": {'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'projections': ('fused',), 'base_weights': ('full',)},
         "fixed": {'sharded_gradients': 0, 'sharded_weights': 0},
         "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1, 'sharded_gradients': 0, 'sharded_weights': 0},
     },
     "huggingface": {
         "version": "transformers 5, PyTorch 2.13",
         "title": "Hugging Face Transformers, eager kernels and sdpa",
-        "choices": {'optimizer': 'adamw', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'huggingface', 'router_precision': 'fp32', 'dispatch': 'huggingface', 'permute': 'fused', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
-        "allowed": {'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'peak': ('saved',), 'context': ('ring',), 'mask': ('kernel',)},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'huggingface', 'router_precision': 'fp32', 'dispatch': 'huggingface', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
+        "allowed": {'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'peak': ('saved', 'torch'), 'context': ('ring',), 'mask': ('kernel',), 'precision': ('bf16', 'autocast', 'mixed'), 'projections': ('separate',), 'optimizer': ('adamw', 'adamw_8bit', 'adamw_8bit_torchao', 'adafactor', 'adafactor_torch', 'muon', 'sgd_momentum', 'sgd'), 'fp8': ('none',), 'fp8_weights': ('copy',), 'optimizer_offload': ('none',), 'activation_offload': ('none',)},
         "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
         "defaults": {'vocab_multiple': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
+    },
+    "torchtitan": {
+        "version": "torchtitan 0.2.2, PyTorch 2.13",
+        "title": "torchtitan: FSDP2 and DTensor, eager",
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'kept', 'token_ids': 'whole', 'recompute_saves': 'input', 'units': 'ends', 'reshard': 'default', 'optimizer_kernel': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'complex', 'loss': 'dtensor', 'precision': 'mixed', 'data_parallel': 'fsdp', 'peak': 'torch'},
+        "allowed": {'recompute_method': ('each', 'every'), 'layers': ('dense',), 'heads': ('grouped',), 'normalisation': ('rms',), 'mlp': ('swiglu',), 'positions': ('rotary',), 'units': ('ends',), 'data_parallel': ('fsdp',), 'precision': ('mixed',), 'gathered_input': ('kept',), 'token_ids': ('whole',)},
+        "fixed": {'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1, 'recompute_core_attention': 0, 'recompute_mlp': 0},
+        "defaults": {'gradient_bytes': 4, 'vocab_multiple': 1, 'sequence_parallel': 1, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1, 'recompute_core_attention': 0, 'recompute_mlp': 0},
+    },
+    "nanotron": {
+        "version": "nanotron 2411b022",
+        "title": "nanotron with flash-attn kernels",
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'flash_bshd', 'value': 'repacked', 'rope': 'cached', 'loss': 'nanotron', 'precision': 'mixed', 'data_parallel': 'torch_ddp', 'peak': 'saved'},
+        "allowed": {'schedule': ('1f1b', 'gpipe'), 'stages': ('even', 'listed'), 'recompute_method': ('each',), 'layers': ('dense',), 'heads': ('grouped',), 'normalisation': ('rms',), 'mlp': ('swiglu',), 'positions': ('rotary',), 'precision': ('mixed',), 'data_parallel': ('torch_ddp',)},
+        "fixed": {'gradient_bytes': 4, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0},
+        "defaults": {'distributed_optimizer': 0, 'vocab_multiple': 1, 'sequence_parallel': 1, 'gradient_bytes': 4, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0},
     },
 }
 
@@ -148,17 +171,23 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "value": ("memory of v", {
         "copy": "v lies in a tensor of its own",
         "view": "v is a view that keeps the whole fused QKV projection alive",
+        "repacked": "q is a view of the repacked projection, k and v are copied out of it (nanotron)",
     }),
     "rope": ("kernel of the rotary embedding", {
         "fused": "keeps nothing but the fp32 table of the stage",
         "unfused": "keeps bf16 cosines and sines in every layer, for queries and for keys",
         "shared": "keeps bf16 cosines and sines once (Hugging Face)",
+        "complex": "keeps nothing but the complex64 table of the model (torchtitan)",
+        "cached": "every layer has a bf16 table of cosines and sines of its own (flash-attn in nanotron)",
     }),
     "loss": ("kernel of the cross entropy", {
         "vocab_parallel": "Megatron-Core: keeps the fp32 softmax of the rank's vocabulary",
         "float": "torch cross entropy on fp32 logits",
         "bf16": "torch cross entropy on bf16 logits",
         "huggingface": "Hugging Face causal LM loss: fp32 logits, shifted labels, logits returned",
+        "huggingface_freed": "the same, but the caller keeps the loss and frees the logits before the backward pass",
+        "dtensor": "torch cross entropy on fp32 logits, with TP on logits of the rank's vocabulary (loss_parallel)",
+        "nanotron": "fp32 softmax of the rank's vocabulary, which becomes the gradient",
         "native_fused": "Megatron-Core's fused kernels by torch.compile: vocab_parallel with one more fp32 copy",
         "te_fused": "Transformer Engine 2.2 to 2.17: the gradient overwrites the bf16 logits and is kept",
         "te_fused_fp32": "Transformer Engine 2.18 and later: keeps an fp32 gradient",
@@ -167,14 +196,82 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "precision": ("weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",
         "bf16": "weights, gradients and AdamW moments in bf16",
+        "fp16": "as mixed with fp16 for bf16, and a scaler of the loss (Megatron)",
         "autocast": "fp32 weights, gradients and moments; bf16 copies of the linear weights while in use",
     }),
     "optimizer": ("states that the optimizer keeps for each parameter", {
-        "adamw": "two moments",
+        "adamw": "two moments, as wide as the precision says",
+        "precision_aware": "AdamW of Transformer Engine: moments and master weights of any width (Megatron-Core)",
+        "adamw_8bit": "bitsandbytes: moments in 8 bits, a scale for every 256; small tensors in fp32",
+        "adamw_8bit_torchao": "torchao: the same for tensors of whole blocks, a table for each; others as in adamw",
+        "adafactor": "Hugging Face Transformers: fp32 statistics of rows and columns, whole second moments of vectors",
+        "adafactor_torch": "PyTorch: the same as wide as the precision says",
+        "muon": "one moment for matrices, AdamW for vectors and vocabulary matrices",
+        "sgd_momentum": "one moment (SGD)",
+        "sgd": "nothing (SGD without momentum)",
+    }),
+    "fp8": ("FP8 in linear layers (Transformer Engine)", {
+        "none": "linear layers in 16 bits",
+        "delayed": "one scale for a tensor, from earlier steps",
+        "current": "one scale for a tensor, from its values; the output projection keeps its 16-bit input",
+        "block": "scales for 128 x 128 weights and for 128 activations; otherwise as current",
+        "mx": "MXFP8: 8-bit scales for 32 elements; otherwise as current",
+    }),
+    "fp8_weights": ("where the FP8 weights come from", {
+        "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
+        "primary": "linear weights are FP8 themselves, in a buffer of their own (--fp8-param-gather)",
+    }),
+    "projections": ("matrices of the projections that read the same input", {
+        "fused": "one for queries, keys and values, one for gate and up",
+        "separate": "one for each",
+    }),
+    "adapters": ("low-rank adapters; all other weights are frozen (LoRA)", {
+        "none": "all weights are trained",
+        "attention": "for the projections of attention",
+        "all_linear": "for the projections of attention and MLP",
+    }),
+    "base_weights": ("frozen weights", {
+        "full": "as in training",
+        "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",
+    }),
+    "optimizer_offload": ("where the optimizer works", {
+        "none": "on the GPU",
+        "cpu": "a share of the parameters is updated on the host (Megatron-Core's hybrid optimizer)",
+    }),
+    "activation_offload": ("where saved tensors wait for the backward pass", {
+        "none": "on the GPU",
+        "layers": "those of the first layers on the host (Transformer Engine)",
     }),
     "data_parallel": ("how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
+        "torch_ddp": "every parameter by itself, with buckets for bf16 gradients besides (DistributedDataParallel)",
+    }),
+    "gathered_input": ("input of column-parallel projections under sequence parallelism", {
+        "dropped": "the rank keeps its own tokens and gathers the others again in the backward pass",
+        "kept": "the gathered input is kept whole (torch DTensor)",
+    }),
+    "token_ids": ("what the embedding keeps under TP", {
+        "masked": "the ids with those of other vocabulary shards set to 0, and the mask",
+        "whole": "nothing but the ids (torch DTensor)",
+    }),
+    "recompute_saves": ("what full recompute keeps of a layer", {
+        "input": "its input",
+        "ops": "its input and outputs of every second matmul, of attention and of reductions (torchtitan)",
+    }),
+    "units": ("what FSDP gathers at once, besides each layer", {
+        "root": "embedding, final norm and head together",
+        "ends": "the embedding, and final norm and head (torchtitan)",
+    }),
+    "reshard": ("parameters that FSDP frees after the forward pass", {
+        "always": "those of every unit",
+        "default": "those of every unit but the last",
+        "never": "none: they stay until the backward pass (as in ZeRO-2)",
+    }),
+    "optimizer_kernel": ("how the optimizer goes over the parameters", {
+        "fused": "one kernel, without temporaries",
+        "foreach": "all parameters at once, with a temporary for each",
+        "loop": "one parameter after another, with two temporaries",
     }),
     "schedule": ("order of forward and backward passes in the pipeline", {
         "1f1b": "one forward, one backward, a stage is one chunk of layers",
@@ -255,6 +352,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "peak": ("what lives besides saved tensors at the moments of a step", {
         "saved": "nothing but what the loss itself makes",
         "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
+        "torch": "PyTorch's own training step: gathered parameters, gradients while they are made, temporaries",
         "megatron_local": "Megatron-LM with its own layers: the same without Transformer Engine's workspace",
     }),
     "context": ("how context parallelism exchanges the sequence inside attention", {
@@ -321,6 +419,13 @@ DEFAULTS: dict[str, int] = {
     "sharded_gradients": 0,
     "sharded_weights": 0,
     "data_parallel_replicas": 1,
+    "exp_avg_bytes": 4,
+    "exp_avg_sq_bytes": 4,
+    "main_param_bytes": 2,
+    "fp8_amax_history_len": 1,
+    "lora_rank": 0,
+    "optimizer_offload_percent": 0,
+    "cpu_offloading_num_layers": 0,
     "hidden_dropout": 0,
     "attention_dropout": 0,
     "expert_load_percent": 100,
@@ -352,19 +457,22 @@ ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'pos
 SITES: dict[str, tuple[str, str]] = {
     "after_forward": ("the forward pass of the last stage has returned", "ALL"),
     "loss_forward": ("inside the forward pass of the loss", "ALL"),
+    "backward_start": ("parameters are gathered again, before the backward pass of the loss", "ALL"),
     "loss_backward": ("inside the backward pass of the loss", "ALL"),
     "head_backward": ("inside the backward pass of the LM head", "HEAD"),
     "stage_exchange": ("an output is sent to the next stage and a gradient received from it", "LAYERS"),
+    "head_reduce": ("gradients of the LM head are reduced, and its parameters are gathered again", "LAYERS"),
     "layer_backward": ("inside the backward pass of a layer", "LAYERS"),
     "experts_forward": ("routed experts have computed and their results are sent back", "LAYERS"),
     "combine_backward": ("gradients of the experts' results have been sent to the experts", "LAYERS"),
     "experts_backward": ("inside the backward pass of the experts' activation", "LAYERS"),
     "embedding_backward": ("inside the backward pass of the embedding", "NOTHING"),
+    "last_reduce": ("the last gradients are reduced", "NOTHING"),
     "optimizer_step": ("inside the optimizer step", "NOTHING"),
 }
 
 #: Components of the last stage, whose activations are freed before the layers' backward pass.
-END_COMPONENTS: tuple[str, ...] = ('batch', 'mtp_embedding', 'mtp', 'final_norm', 'head', 'loss', 'head_workspace')
+END_COMPONENTS: tuple[str, ...] = ('batch', 'mtp_embedding', 'mtp', 'final_norm', 'head', 'loss', 'last_steps', 'head_workspace')
 
 #: Title of every set of published formulas and the implementation that it is about, by name.
 PUBLISHED: dict[str, tuple[str, str]] = {

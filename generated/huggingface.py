@@ -64,11 +64,11 @@ TERMS = {
     "local.vocab": ("elements", "padded vocabulary, of one rank"),
     "local.sequence": ("elements", "tokens, where tensor-parallel ranks see all of them, of one rank"),
     "local.sequence_sp": ("elements", "tokens of norms, residuals and column-parallel inputs (sequence-parallel region), of one rank"),
+    "local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank"),
+    "local.kv_features": ("elements", "rows of the key or value projection, of one rank"),
     "local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank"),
     "local.heads": ("elements", "query heads, of one rank"),
     "local.kv_heads": ("elements", "key and value heads of activations, of one rank"),
-    "local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank"),
-    "local.gate_up_features": ("elements", "rows of the fused gate and up projection, of one rank"),
     "local.ffn": ("elements", "inner width of the MLP, of one rank"),
     "embedding.parameters": ("elements", "Word embedding: parameters of one rank"),
     "embedding.aligned": ("elements", "Word embedding: parameters of one rank, each padded as its data parallelism does"),
@@ -87,7 +87,7 @@ TERMS = {
     "swiglu.parameters": ("elements", "SwiGLU: parameters of one rank"),
     "swiglu.aligned": ("elements", "SwiGLU: parameters of one rank, each padded as its data parallelism does"),
     "swiglu.saved": ("bytes", "SwiGLU: tensors saved for the backward pass of one layer and micro-batch"),
-    "tables.buffer": ("bytes", "Tables of a stage: buffers of one stage"),
+    "tables.saved": ("bytes", "Tables of a stage: tensors saved for the backward pass of one stage"),
     "final_norm.parameters": ("elements", "Final norm: parameters of one rank"),
     "final_norm.aligned": ("elements", "Final norm: parameters of one rank, each padded as its data parallelism does"),
     "final_norm.saved": ("bytes", "Final norm: tensors saved for the backward pass of one micro-batch"),
@@ -137,11 +137,11 @@ TERMS = {
     "stage.attention.activation": ("bytes", "Attention with grouped queries, rank r: tensors saved for the backward pass"),
     "stage.ffn_norm.activation": ("bytes", "Norm before the MLP, rank r: tensors saved for the backward pass"),
     "stage.swiglu.activation": ("bytes", "SwiGLU, rank r: tensors saved for the backward pass"),
+    "stage.tables.activation": ("bytes", "Tables of a stage, rank r: tensors saved for the backward pass"),
     "stage.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass"),
     "stage.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass"),
     "stage.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass"),
     "stage.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass"),
-    "stage.tables.buffer": ("bytes", "Tables of a stage, rank r: buffers"),
     "stage.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass"),
     "stage.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass"),
     "stage.activation": ("bytes", "rank r: tensors saved for the backward pass"),
@@ -355,11 +355,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     local_vocab = padded_vocab_size/tensor_parallel
     local_sequence = seq_length/context_parallel
     local_sequence_sp = seq_length/(context_parallel*sequence_shards)
+    local_query_features = query_size/tensor_parallel
+    local_kv_features = kv_size/tensor_parallel
     local_qkv_features = (query_size + 2*kv_size)/tensor_parallel
     local_heads = num_attention_heads/tensor_parallel
     local_kv_heads = max(1, num_kv_heads/tensor_parallel)
-    local_query_features = query_size/tensor_parallel
-    local_gate_up_features = 2*ffn_hidden_size/tensor_parallel
     local_ffn = ffn_hidden_size/tensor_parallel
     embedding_parameters = hidden_size*local_vocab
     embedding_aligned = 64*ceil_div(hidden_size*local_vocab, 64)
@@ -369,16 +369,16 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_norm_parameters = hidden_size
     attention_norm_aligned = 64*ceil_div(hidden_size, 64)
     attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
-    attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
-    attention_aligned = 64*(qkv_bias*ceil_div(local_qkv_features, 64) + 2*qk_norm*ceil_div(head_dim, 64) + ceil_div(hidden_size*local_qkv_features, 64) + ceil_div(hidden_size*local_query_features, 64))
+    attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
+    attention_aligned = 64*qkv_bias*ceil_div(local_qkv_features, 64) + 128*qk_norm*ceil_div(head_dim, 64) + 128*ceil_div(hidden_size*local_kv_features, 64) + 128*ceil_div(hidden_size*local_query_features, 64)
     attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
     ffn_norm_parameters = hidden_size
     ffn_norm_aligned = 64*ceil_div(hidden_size, 64)
     ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
-    swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
-    swiglu_aligned = 64*(ceil_div(hidden_size*local_ffn, 64) + ceil_div(hidden_size*local_gate_up_features, 64))
+    swiglu_parameters = 3*hidden_size*local_ffn
+    swiglu_aligned = 192*ceil_div(hidden_size*local_ffn, 64)
     swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
-    tables_buffer = 4*local_sequence*(head_dim + 2*recompute_full)
+    tables_saved = 4*local_sequence*(head_dim + 2*recompute_full)
     final_norm_parameters = hidden_size
     final_norm_aligned = 64*ceil_div(hidden_size, 64)
     final_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
@@ -428,16 +428,16 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_attention_activation = held_dense_layers*attention_saved
     stage_ffn_norm_activation = held_dense_layers*ffn_norm_saved
     stage_swiglu_activation = held_dense_layers*swiglu_saved
+    stage_tables_activation = tables_saved
     stage_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_head_activation = head_saved*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_embedding_input = embedding_input*in_flight_first*(1 if (pipeline_rank == 0) else 0)
-    stage_tables_buffer = tables_buffer
-    stage_inner_activations = held_dense_layers*layer_saved + stage_embedding_activation + stage_layer_input_activation
+    stage_inner_activations = held_dense_layers*layer_saved + stage_embedding_activation + stage_layer_input_activation + stage_tables_activation
     stage_end_activations = stage_final_norm_activation + stage_head_activation + stage_loss_activation
     stage_activation = stage_end_activations + stage_inner_activations
     stage_input = stage_embedding_input
-    stage_buffer = stage_tables_buffer
+    stage_buffer = 0
     stage_loss_after_forward = loss_after_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_loss_forward = loss_loss_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_loss_backward = loss_loss_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
@@ -473,7 +473,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
     first_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
     first_embedding_input = embedding_input*first_in_flight_first
-    first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation
+    first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation + stage_tables_activation
     first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
     first_activation = first_end_activations + first_inner_activations
     first_input = first_embedding_input
@@ -506,7 +506,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_loss_activation = loss_saved*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
-    second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation
+    second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation + stage_tables_activation
     second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
     second_activation = second_end_activations + second_inner_activations
     second_input = second_embedding_input
@@ -539,7 +539,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_loss_activation = loss_saved*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
-    penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation
+    penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation + stage_tables_activation
     penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
     penultimate_activation = penultimate_end_activations + penultimate_inner_activations
     penultimate_input = penultimate_embedding_input
@@ -572,7 +572,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_head_activation = head_saved*in_flight_last
     last_loss_activation = loss_saved*in_flight_loss
     last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
-    last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation
+    last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation + stage_tables_activation
     last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
     last_activation = last_end_activations + last_inner_activations
     last_input = last_embedding_input
@@ -609,11 +609,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "local.vocab": local_vocab,
         "local.sequence": local_sequence,
         "local.sequence_sp": local_sequence_sp,
+        "local.query_features": local_query_features,
+        "local.kv_features": local_kv_features,
         "local.qkv_features": local_qkv_features,
         "local.heads": local_heads,
         "local.kv_heads": local_kv_heads,
-        "local.query_features": local_query_features,
-        "local.gate_up_features": local_gate_up_features,
         "local.ffn": local_ffn,
         "embedding.parameters": embedding_parameters,
         "embedding.aligned": embedding_aligned,
@@ -632,7 +632,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "swiglu.parameters": swiglu_parameters,
         "swiglu.aligned": swiglu_aligned,
         "swiglu.saved": swiglu_saved,
-        "tables.buffer": tables_buffer,
+        "tables.saved": tables_saved,
         "final_norm.parameters": final_norm_parameters,
         "final_norm.aligned": final_norm_aligned,
         "final_norm.saved": final_norm_saved,
@@ -682,11 +682,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.attention.activation": stage_attention_activation,
         "stage.ffn_norm.activation": stage_ffn_norm_activation,
         "stage.swiglu.activation": stage_swiglu_activation,
+        "stage.tables.activation": stage_tables_activation,
         "stage.final_norm.activation": stage_final_norm_activation,
         "stage.head.activation": stage_head_activation,
         "stage.loss.activation": stage_loss_activation,
         "stage.embedding.input": stage_embedding_input,
-        "stage.tables.buffer": stage_tables_buffer,
         "stage.inner_activations": stage_inner_activations,
         "stage.end_activations": stage_end_activations,
         "stage.activation": stage_activation,

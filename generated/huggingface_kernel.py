@@ -154,11 +154,11 @@ def evaluate(
         local_vocab = padded_vocab_size/tensor_parallel
         local_sequence = seq_length/context_parallel
         local_sequence_sp = seq_length/(context_parallel*sequence_shards)
+        local_query_features = query_size/tensor_parallel
+        local_kv_features = kv_size/tensor_parallel
         local_qkv_features = (query_size + 2*kv_size)/tensor_parallel
         local_heads = num_attention_heads/tensor_parallel
         local_kv_heads = max(1, num_kv_heads/tensor_parallel)
-        local_query_features = query_size/tensor_parallel
-        local_gate_up_features = 2*ffn_hidden_size/tensor_parallel
         local_ffn = ffn_hidden_size/tensor_parallel
         embedding_parameters = hidden_size*local_vocab
         embedding_aligned = 64*ceil_div(hidden_size*local_vocab, 64)
@@ -168,16 +168,16 @@ def evaluate(
         attention_norm_parameters = hidden_size
         attention_norm_aligned = 64*ceil_div(hidden_size, 64)
         attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
-        attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
-        attention_aligned = 64*(qkv_bias*ceil_div(local_qkv_features, 64) + 2*qk_norm*ceil_div(head_dim, 64) + ceil_div(hidden_size*local_qkv_features, 64) + ceil_div(hidden_size*local_query_features, 64))
+        attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
+        attention_aligned = 64*qkv_bias*ceil_div(local_qkv_features, 64) + 128*qk_norm*ceil_div(head_dim, 64) + 128*ceil_div(hidden_size*local_kv_features, 64) + 128*ceil_div(hidden_size*local_query_features, 64)
         attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(3*qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
         ffn_norm_parameters = hidden_size
         ffn_norm_aligned = 64*ceil_div(hidden_size, 64)
         ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
-        swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
-        swiglu_aligned = 64*(ceil_div(hidden_size*local_ffn, 64) + ceil_div(hidden_size*local_gate_up_features, 64))
+        swiglu_parameters = 3*hidden_size*local_ffn
+        swiglu_aligned = 192*ceil_div(hidden_size*local_ffn, 64)
         swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
-        tables_buffer = 4*local_sequence*(head_dim + 2*recompute_full)
+        tables_saved = 4*local_sequence*(head_dim + 2*recompute_full)
         final_norm_parameters = hidden_size
         final_norm_aligned = 64*ceil_div(hidden_size, 64)
         final_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
@@ -191,8 +191,8 @@ def evaluate(
         layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
         layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
         layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
-        stage_tables_buffer = tables_buffer
-        stage_buffer = stage_tables_buffer
+        stage_tables_activation = tables_saved
+        stage_buffer = 0
         stage_recomputed_layer_layer_backward = layer_saved*recompute_full
         stage_layer_backward = stage_recomputed_layer_layer_backward
         first_in_flight = min(num_microbatches, pipeline_parallel)
@@ -211,7 +211,7 @@ def evaluate(
         first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
         first_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
         first_embedding_input = embedding_input*first_in_flight_first
-        first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation
+        first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation + stage_tables_activation
         first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
         first_activation = first_end_activations + first_inner_activations
         first_input = first_embedding_input
@@ -244,7 +244,7 @@ def evaluate(
         second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_loss_activation = loss_saved*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
-        second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation
+        second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation + stage_tables_activation
         second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
         second_activation = second_end_activations + second_inner_activations
         second_input = second_embedding_input
@@ -277,7 +277,7 @@ def evaluate(
         penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_loss_activation = loss_saved*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
-        penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation
+        penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation + stage_tables_activation
         penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
         penultimate_activation = penultimate_end_activations + penultimate_inner_activations
         penultimate_input = penultimate_embedding_input
@@ -310,7 +310,7 @@ def evaluate(
         last_head_activation = head_saved*in_flight_last
         last_loss_activation = loss_saved*in_flight_loss
         last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
-        last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation
+        last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation + stage_tables_activation
         last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
         last_activation = last_end_activations + last_inner_activations
         last_input = last_embedding_input

@@ -68,19 +68,56 @@ AXES: tuple[Axis, ...] = (
     Axis("precision", "weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",
         "bf16": "weights, gradients and AdamW moments in bf16",
+        "fp16": "as mixed with fp16 for bf16, and a scaler of the loss (Megatron)",
         "autocast": "fp32 weights, gradients and moments; bf16 copies of the linear weights while in use",
     }),
     Axis("optimizer", "states that the optimizer keeps for each parameter", {
-        "adamw": "two moments",
+        "adamw": "two moments, as wide as the precision says",
+        "precision_aware": "AdamW of Transformer Engine: moments and master weights of any width (Megatron-Core)",
+        "adamw_8bit": "bitsandbytes: moments in 8 bits, a scale for every 256; small tensors in fp32",
+        "adamw_8bit_torchao": "torchao: the same for tensors of whole blocks, a table for each; others as in adamw",
+        "adafactor": "Hugging Face Transformers: fp32 statistics of rows and columns, whole second moments of vectors",
+        "adafactor_torch": "PyTorch: the same as wide as the precision says",
+        "muon": "one moment for matrices, AdamW for vectors and vocabulary matrices",
+        "sgd_momentum": "one moment (SGD)",
+        "sgd": "nothing (SGD without momentum)",
+    }),
+    Axis("fp8", "FP8 in linear layers (Transformer Engine)", {
+        "none": "linear layers in 16 bits",
+        "delayed": "one scale for a tensor, from earlier steps",
+        "current": "one scale for a tensor, from its values; the output projection keeps its 16-bit input",
+        "block": "scales for 128 x 128 weights and for 128 activations; otherwise as current",
+        "mx": "MXFP8: 8-bit scales for 32 elements; otherwise as current",
+    }),
+    Axis("fp8_weights", "where the FP8 weights come from", {
+        "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
+        "primary": "linear weights are FP8 themselves, in a buffer of their own (--fp8-param-gather)",
+    }),
+    Axis("projections", "matrices of the projections that read the same input", {
+        "fused": "one for queries, keys and values, one for gate and up",
+        "separate": "one for each",
+    }),
+    Axis("adapters", "low-rank adapters; all other weights are frozen (LoRA)", {
+        "none": "all weights are trained",
+        "attention": "for the projections of attention",
+        "all_linear": "for the projections of attention and MLP",
+    }),
+    Axis("base_weights", "frozen weights", {
+        "full": "as in training",
+        "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",
+    }),
+    Axis("optimizer_offload", "where the optimizer works", {
+        "none": "on the GPU",
+        "cpu": "a share of the parameters is updated on the host (Megatron-Core's hybrid optimizer)",
+    }),
+    Axis("activation_offload", "where saved tensors wait for the backward pass", {
+        "none": "on the GPU",
+        "layers": "those of the first layers on the host (Transformer Engine)",
     }),
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
         "torch_ddp": "every parameter by itself, with buckets for bf16 gradients besides (DistributedDataParallel)",
-    }),
-    Axis("projections", "weights of parallel projections", {
-        "fused": "q, k and v are one matrix, gate and up another",
-        "separate": "every projection is a parameter of its own",
     }),
     Axis("gathered_input", "input of column-parallel projections under sequence parallelism", {
         "dropped": "the rank keeps its own tokens and gathers the others again in the backward pass",

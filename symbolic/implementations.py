@@ -59,13 +59,15 @@ class Implementation:
 
 #: Choices of a plain Llama on an even pipeline; what is left open is the framework's.
 LLAMA: dict[str, str] = {
-    "optimizer": "adamw", "schedule": "1f1b", "stages": "even", "recompute_method": "each",
+    "optimizer": "adamw", "fp8": "none", "fp8_weights": "copy", "projections": "fused", "adapters": "none",
+    "base_weights": "full", "optimizer_offload": "none", "activation_offload": "none",
+    "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
     "dropout": "none", "biases": "qkv",
     "context": "ring", "weight_gradient": "fused", "workspace": "hopper", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
     "dispatch": "alltoall", "permute": "fused",
-    "projections": "fused", "gathered_input": "dropped", "token_ids": "masked", "recompute_saves": "input",
+    "gathered_input": "dropped", "token_ids": "masked", "recompute_saves": "input",
     "units": "root", "reshard": "always", "optimizer_kernel": "fused",
 }
 
@@ -77,22 +79,28 @@ MEGATRON = Implementation(
     },
     fixed={"zero2": 0, "zero3": 0},
     defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1},
-    allowed={"schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block")},
+    allowed={"schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
+             "optimizer": ("adamw", "precision_aware", "muon", "sgd_momentum", "sgd"), "projections": ("fused",),
+             "base_weights": ("full",)},
 )
 HUGGINGFACE = Implementation(
     "huggingface", "transformers 5, PyTorch 2.13", "Hugging Face Transformers, eager kernels and sdpa",
     {
         **LLAMA, "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
         "loss": "huggingface", "precision": "bf16", "data_parallel": "ddp", "peak": "saved",
-        "projections": "separate",
-        "router": "huggingface", "dispatch": "huggingface",
+        "router": "huggingface", "dispatch": "huggingface", "projections": "separate",
     },
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
            "zero1": 0, "zero2": 0, "zero3": 0,
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
     defaults={"g": 1},
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",),
-             "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",)},
+             "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
+             "precision": ("bf16", "autocast", "mixed"), "projections": ("separate",),
+             "optimizer": ("adamw", "adamw_8bit", "adamw_8bit_torchao", "adafactor", "adafactor_torch", "muon",
+                           "sgd_momentum", "sgd"),
+             "fp8": ("none",), "fp8_weights": ("copy",), "optimizer_offload": ("none",),
+             "activation_offload": ("none",)},
 )
 
 TORCHTITAN = Implementation(

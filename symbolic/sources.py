@@ -112,6 +112,23 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/huggingface/nanotron",
     ),
     Source(
+        "bitsandbytes", "T. Dettmers",
+        "bitsandbytes 0.50, 8-bit optimizers and 4-bit weights, bytes counted with PyTorch 2.13",
+        2026, "program", "https://github.com/bitsandbytes-foundation/bitsandbytes",
+    ),
+    Source(
+        "torchao", "PyTorch contributors", "torchao 0.18, 8-bit optimizers, bytes counted with PyTorch 2.13",
+        2026, "program", "https://github.com/pytorch/ao",
+    ),
+    Source(
+        "peft", "Hugging Face", "PEFT 0.21, LoRA, bytes counted with PyTorch 2.13",
+        2026, "program", "https://github.com/huggingface/peft",
+    ),
+    Source(
+        "megatron_bridge", "NVIDIA", "Megatron-Bridge, LoRA for fused projections, revision 067f987d",
+        2026, "program", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
+    ),
+    Source(
         "dao2023", "T. Dao", "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning",
         2023, "arXiv:2307.08691", "https://arxiv.org/abs/2307.08691",
     ),

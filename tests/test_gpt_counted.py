@@ -242,7 +242,7 @@ def test_states_of_16_bit_training(row: dict[str, str]) -> None:
         buffer, own = buffer_size(sizes, int(row["dp"])), elements_in_shard(sizes, *shard)
         tensors = len(tensors_in_shard(sizes, *shard))
     known = {"w": int(row["gradient_bytes"])}
-    kept = states(MEGATRON.choices)
+    kept = states({**MEGATRON.choices, "precision": {"fp16": "fp16", "bf16": "mixed"}[row["dtype"]]})
     each = {role: value(bytes_per_element(kept, role), known) for role in (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER)}
     copy = sum(value(state.bytes, known) for state in kept if state.name == "gradient_fp32")
     counters = 4 + 4 * tensors + (SCALER if row["dtype"] == "fp16" else 0)

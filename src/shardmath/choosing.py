@@ -11,6 +11,15 @@ from shardmath.models import Model
 #: Parameters that only formulas for uneven stages have.
 _UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
 
+#: Parameters that ask for a choice when they are not 0: the axis and its option.
+_CHOSEN = (
+    ("lora_rank", "adapters", "all_linear"),
+    ("optimizer_offload_percent", "optimizer_offload", "cpu"),
+    ("cpu_offloading_num_layers", "activation_offload", "layers"),
+)
+#: Parameters that only the precision-aware optimizer has.
+_MOMENTS = ("exp_avg_bytes", "exp_avg_sq_bytes", "main_param_bytes")
+
 
 def evaluator_for(
     implementation: str,
@@ -38,4 +47,7 @@ def evaluator_for(
         chosen["biases"] = "linear"
     if values["recompute_num_layers"] > 1:
         chosen["recompute_method"] = "uniform"
+    chosen |= {axis: option for name, axis, option in _CHOSEN if values[name]}
+    if any(name in asked for name in _MOMENTS):
+        chosen["optimizer"] = "precision_aware"
     return find(implementation, {**chosen, **(kernels or {})})

@@ -105,10 +105,17 @@ def _derive_into(folder: Path, implementation: str, changed: Mapping[str, str]) 
     """Write the evaluator's files; return its name and the values that it fixes, by parameter name."""
     from shardmath.symbolic.derive import derive_implementation
     from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
+    from shardmath.symbolic.parallel.demands import refuse_impossible
     from shardmath.symbolic.parallel.legality import fixed_values
     from shardmath.symbolic.parameters import BY_LETTER
 
     chosen = SYMBOLIC[implementation].with_choices(**changed)
+    try:
+        refuse_impossible(chosen.choices)
+    except ValueError as refused:
+        asked = ", ".join(f"{axis}={option}" for axis, option in sorted(changed.items()))
+        rule = f"must be a combination that a library has and that was counted: {refused}"
+        raise InputError("kernel", asked, rule) from refused
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in derive_implementation(chosen).items():
         _write(folder / name, text)

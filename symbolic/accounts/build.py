@@ -6,6 +6,7 @@ from functools import cache
 
 from ..implementations import Implementation
 from ..overheads import add_process
+from ..parallel.demands import refuse_impossible
 from ..parallel.derived import definitions, given
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.rules import local_name, local_size
@@ -14,7 +15,7 @@ from ..terms import TermSet
 from .aggregates import SPLIT_BACKWARD
 from .moments import add_moments, add_peak
 from .rows import used_dimensions
-from .stage import add_kept, add_parameters, add_states, add_transients
+from .stage import add_host, add_kept, add_parameters, add_states, add_transients
 from .units import add_layers, add_output_gradients, add_units
 
 
@@ -25,6 +26,7 @@ def build(implementation: Implementation) -> TermSet:
     Sizes of split dimensions on one rank are terms too. They are integers wherever the configuration
     is legal, so the arithmetic of all later terms is exact even in floating point.
     """
+    refuse_impossible(implementation.choices)
     terms = TermSet(implementation.name, given=given(implementation.choices))
     for letter, expression in definitions(implementation.choices, implementation.framework).items():
         parameter = BY_LETTER[letter]
@@ -39,6 +41,7 @@ def build(implementation: Implementation) -> TermSet:
         add_output_gradients(terms, implementation)
     add_parameters(terms, implementation)
     add_states(terms, implementation)
+    add_host(terms, implementation)
     add_kept(terms, implementation)
     add_transients(terms, implementation)
     add_moments(terms, implementation)

@@ -11,8 +11,11 @@ from ..components import all_components
 from ..dimensions import EXPERTS
 from ..implementations import Implementation
 from ..ledger import Component, Dimension, Role, Tensor
+from ..parallel.data import states
 from ..parallel.dimensions import SHAPE_RULES
+from ..parallel.groups import GROUPS
 from ..parallel.rules import local_name, local_size
+from ..parallel.weights import shapes
 from ..parameters import symbol
 from ..recompute import keep
 from ..terms import Contribution, product, reduce_switches, term_symbol
@@ -71,7 +74,12 @@ def is_expert(tensor: Tensor) -> bool:
 
 def used_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
     """The dimensions that rows of ``implementation`` have, each once."""
-    found = [dimension for row in kept_rows(implementation) for dimension in row.tensor.shape]
+    choices = implementation.choices
+    apart = any(state.count is not None for group in GROUPS for state in states(choices, group))
+    found = [
+        dimension for row in kept_rows(implementation)
+        for shape in (row.tensor.shape, *(shapes(row.tensor, choices) if apart else ())) for dimension in shape
+    ]
     return tuple(dict.fromkeys(found))
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sympy import Expr, Integer
 
 from ..implementations import Implementation
-from ..ledger import IN_LAYER, SITES, Lifetime, Place, Role
+from ..ledger import IN_LAYER, SITES, Component, Lifetime, Place, Role
 from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, sharing_ranks, states
+from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
+from ..parallel.offload import HOST_BYTES, moved_layers, oo, share_on_gpu
 from ..parallel.pipeline import Hc, held, instances
 from ..terms import TermSet, one_lifetime, product, total
 from .rows import components_of
-from .units import COUNTED_ROLES, GROUPS, KIND, is_layer_input
+from .units import COUNTED_ROLES, KIND, is_layer_input
 
 #: Roles that follow from the trained parameters.
 STATE_ROLES = (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER)
@@ -22,7 +26,8 @@ ENDS = (Place.LAST, Place.MTP)
 def add_parameters(terms: TermSet, implementation: Implementation) -> None:
     """Parameters of rank r: layers of the stage, and what only the first or last stage holds."""
     choices, fixed = implementation.choices, fixed_values(implementation)
-    for prefix, words in GROUPS.items():
+    for group in GROUPS:
+        prefix, words = group.prefix, group.words
         for kind, suffix in (("parameters", ""), ("aligned", ", padded one by one")):
             summands = [
                 product(instances(place, choices), terms[f"{layer}.{prefix}{kind}"].symbol)
@@ -36,40 +41,82 @@ def add_parameters(terms: TermSet, implementation: Implementation) -> None:
             if summands:
                 terms.add(f"stage.{prefix}{kind}", total(*summands), "elements", f"{words} of rank r{suffix}")
         if f"stage.{prefix}parameters" in terms:
-            ranks = sharing_ranks(Role.OPTIMIZER, fixed, bool(prefix))
+            ranks = sharing_ranks(Role.OPTIMIZER, fixed, group.expert)
             padded = buffer_elements(terms[f"stage.{prefix}parameters"].symbol, terms[f"stage.{prefix}aligned"].symbol,
                                      choices, ranks)
+            if group.frozen and choices["data_parallel"] == "ddp":  # no gradients, so there is no buffer for them
+                padded = terms[f"stage.{prefix}parameters"].symbol
             terms.add(f"stage.{prefix}buffer_elements", padded, "elements",
                       f"{words} of rank r with the padding that data parallelism needs")
 
 
 def add_states(terms: TermSet, implementation: Implementation) -> None:
     """Bytes of rank r for its parameters: weights, gradients and optimizer states."""
-    choices, fixed = implementation.choices, fixed_values(implementation)
-    kept = states(choices)
+    choices = implementation.choices
     for role in STATE_ROLES:
-        meaning = "; ".join(state.meaning for state in kept if state.role is role)
         sums: list[Expr] = []
-        for prefix in GROUPS:
+        meanings: dict[str, None] = {}
+        for group in GROUPS:
+            prefix = group.prefix
             if f"stage.{prefix}parameters" not in terms:
                 continue
-            each = bytes_per_element(kept, role) / sharing_ranks(role, fixed, bool(prefix))
+            own = {state.meaning: None for state in states(choices, group) if state.role is role}
+            meaning = "; ".join(own) or "nothing"
+            meanings |= own
+            each = _bytes_of_each(group, role, implementation)
             lines = components_of(implementation)
             if role is Role.GRADIENT and gradients_are_made(choices):
                 lines = ()  # they are there at some moments only, see torch_gradients
             for component in lines:
                 name = f"{component.name}.{prefix}parameters"
                 if name in terms:
+                    by_tensor = tuple(_kept_by_tensor(terms, group, role, component, implementation))
                     expression = product(each, instances(component.place, choices), terms[name].symbol)
-                    terms.add(f"stage.{component.name}.{prefix}{role.value}", expression, "bytes",
+                    terms.add(f"stage.{component.name}.{prefix}{role.value}", total(expression, *by_tensor), "bytes",
                               f"{component.title}, rank r: {meaning}")
+                    sums += by_tensor
             buffer = terms[f"stage.{prefix}buffer_elements"].symbol
             if lines:
                 terms.add(f"stage.padding.{prefix}{role.value}",
                           product(each, buffer - terms[f"stage.{prefix}parameters"].symbol), "bytes",
                           f"Padding, rank r: {meaning}")
             sums.append(product(each, buffer))
-        terms.add(f"stage.{role.value}", total(*sums), "bytes", f"rank r: {meaning}")
+        terms.add(f"stage.{role.value}", total(*sums), "bytes", f"rank r: {'; '.join(meanings) or 'nothing'}")
+
+
+def _bytes_of_each(group: Group, role: Role, implementation: Implementation) -> Expr:
+    """Bytes of rank r for every element of a group, by its states that are shared out evenly."""
+    each = bytes_per_element(states(implementation.choices, group), role) * share_on_gpu(role, implementation.choices)
+    return each / sharing_ranks(role, fixed_values(implementation), group.expert)
+
+
+def _kept_by_tensor(
+    terms: TermSet, group: Group, role: Role, component: Component, implementation: Implementation
+) -> Iterator[Expr]:
+    """Bytes of rank r for the states of a component that depend on the shapes of its parameters."""
+    for state in states(implementation.choices, group):
+        name = f"{component.name}.{group.prefix}{state.name}"
+        if state.role is role and state.count is not None and name in terms:
+            yield product(state.bytes, instances(component.place, implementation.choices), terms[name].symbol)
+
+
+def add_host(terms: TermSet, implementation: Implementation) -> None:
+    """Bytes on the host for rank r, where something is offloaded to it."""
+    choices, fixed = implementation.choices, fixed_values(implementation)
+    found = []
+    if choices["optimizer_offload"] == "cpu":
+        elements = [
+            terms[f"stage.{group.prefix}buffer_elements"].symbol / sharing_ranks(Role.OPTIMIZER, fixed, group.expert)
+            for group in GROUPS if f"stage.{group.prefix}parameters" in terms and not group.frozen
+        ]
+        found.append(terms.add("stage.host_optimizer", product(HOST_BYTES * oo / 100, total(*elements)), "bytes",
+                               "rank r, on the host: fp32 weights, gradients and moments that are offloaded"))
+    moved = moved_layers(Place.DENSE, choices)
+    if moved != 0:
+        found.append(terms.add("stage.host_activations", product(moved, terms["layer.saved"].symbol), "bytes",
+                               "rank r, on the host: saved tensors of the first layers"))
+    if found:
+        terms.add("stage.host", total(*found), "bytes", "rank r: all that is offloaded to the host")
 
 
 def add_kept(terms: TermSet, implementation: Implementation) -> None:
@@ -83,11 +130,13 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
                 lifetime = one_lifetime(row.tensor for row in terms[name].rows)
                 of_loss = component.name == "loss"
                 copies = Hc if is_layer_input(component) else held(component.place, lifetime, choices, of_loss)
+                if role is Role.ACTIVATION:
+                    copies -= moved_layers(component.place, choices)
                 terms.add(f"stage.{component.name}.{role.value}", product(copies, terms[name].symbol), "bytes",
                           f"{component.title}, rank r: {KIND[role]}")
     # The layers share their factors, so their activations are written over the sums of a layer.
     layers = [
-        product(held(place, Lifetime.IN_FLIGHT, choices), terms[f"{layer}.saved"].symbol)
+        product(held(place, Lifetime.IN_FLIGHT, choices) - moved_layers(place, choices), terms[f"{layer}.saved"].symbol)
         for layer, place in (("layer", Place.DENSE), ("expert_layer", Place.EXPERTS)) if f"{layer}.saved" in terms
     ]
     outside = [

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from sympy import Expr, Integer
 
 from ..choices import absent_letters
-from ..dimensions import BATCH, SEQUENCE
+from ..dimensions import BATCH, EXPERTS, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import SITES, Component, Lifetime, Place, Role
-from ..parallel.data import aligned, sharing_ranks
+from ..parallel.data import aligned, shard_shape, sharing_ranks, states
+from ..parallel.groups import GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
+from ..parallel.weights import State, Weight, shapes, without_experts
 from ..parameters import symbol
 from ..recompute import WHOLE_LAYER
 from ..terms import Contribution, TermSet, product, total
@@ -23,8 +27,6 @@ KIND = {
     Role.INPUT: "inputs kept for the backward pass",
     Role.BUFFER: "buffers",
 }
-#: Kinds of parameters with data-parallel groups of their own: prefix of their terms, and their words.
-GROUPS = {"": "parameters", "expert_": "parameters of routed experts"}
 
 
 def add_units(terms: TermSet, implementation: Implementation) -> None:
@@ -50,9 +52,11 @@ def add_units(terms: TermSet, implementation: Implementation) -> None:
 def _parameters(
     terms: TermSet, component: Component, own: tuple[Contribution, ...], implementation: Implementation
 ) -> None:
-    for prefix, words in GROUPS.items():
+    for group in GROUPS:
+        prefix, words = group.prefix, group.words
         weights = tuple(
-            row for row in own if row.tensor.role is Role.WEIGHT and is_expert(row.tensor) == bool(prefix)
+            row for row in own if row.tensor.role is Role.WEIGHT
+            and group_of(component, row.tensor, is_expert(row.tensor), implementation.choices) == group
         )
         if weights:
             terms.add(f"{component.name}.{prefix}parameters", total(*(row.expression for row in weights)),
@@ -60,13 +64,45 @@ def _parameters(
             terms.add(f"{component.name}.{prefix}aligned",
                       total(*(_aligned(row, implementation) for row in weights)), "elements",
                       f"{component.title}: {words} of one rank, each padded as its data parallelism does", weights)
+            _states_by_tensor(terms, component, group, weights, implementation)
+
+
+def _states_by_tensor(
+    terms: TermSet, component: Component, group: Group, weights: tuple[Contribution, ...],
+    implementation: Implementation,
+) -> None:
+    for state in states(implementation.choices, group):
+        units = total(*(size for row in weights for size in _units(row, state, implementation)))
+        if units != 0:
+            terms.add(f"{component.name}.{group.prefix}{state.name}", units, "units",
+                      f"{component.title}: {state.meaning}", weights)
+
+
+def _units(row: Contribution, state: State, implementation: Implementation) -> Iterator[Expr]:
+    """The units of a state for every parameter of a row; those of an expert as often as a rank has experts."""
+    if state.count is None:
+        return
+    for shape in shapes(row.tensor, implementation.choices):
+        sizes = local_shape(without_experts(shape))
+        if state.role is Role.OPTIMIZER:
+            sizes = shard_shape(sizes, implementation.choices, _optimizer_ranks(row, implementation))
+        experts = local_shape((EXPERTS,)) if EXPERTS in shape else ()
+        count = state.count(Weight(row.component, row.tensor, sizes))
+        yield product(_when(row, implementation), *experts, count)
 
 
 def _aligned(row: Contribution, implementation: Implementation) -> Expr:
-    ranks = sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), is_expert(row.tensor))
+    ranks = _optimizer_ranks(row, implementation)
+    return product(_when(row, implementation), aligned(local_shape(row.tensor.shape), implementation.choices, ranks))
+
+
+def _optimizer_ranks(row: Contribution, implementation: Implementation) -> Expr:
+    return sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), is_expert(row.tensor))
+
+
+def _when(row: Contribution, implementation: Implementation) -> Expr:
     absent = {symbol(letter): Integer(0) for letter in absent_letters(implementation.choices)}
-    elements = aligned(local_shape(row.tensor.shape), implementation.choices, ranks)
-    return product(row.tensor.when.xreplace(absent), elements)
+    return row.tensor.when.xreplace(absent)
 
 
 def _unit(component: Component) -> str:
@@ -88,6 +124,9 @@ def add_layers(terms: TermSet, implementation: Implementation) -> None:
         ("aligned", "elements", "parameters of one {} on one rank, padded as data parallelism does"),
         ("expert_parameters", "elements", "parameters of routed experts of one {} on one rank"),
         ("expert_aligned", "elements", "parameters of routed experts of one {} on one rank, padded"),
+        *((f"{group.prefix}{kind}", "elements", f"{group.words} of one {{}} on one rank{padded}")
+          for group in GROUPS if group.fp8 or group.frozen
+          for kind, padded in (("parameters", ""), ("aligned", ", padded as data parallelism does"))),
         ("saved", "bytes", "tensors saved for the backward pass by one {} and micro-batch"),
     ]
     for name, (words, places) in kinds.items():
@@ -96,7 +135,7 @@ def add_layers(terms: TermSet, implementation: Implementation) -> None:
                 terms[f"{part.name}.{kind}"].symbol for part in components
                 if part.place in places and f"{part.name}.{kind}" in terms and not is_layer_input(part)
             ]
-            if parts or not kind.startswith("expert"):
+            if parts or kind in ("parameters", "aligned", "saved"):
                 terms.add(f"{name}.{kind}", total(*parts) if parts else Integer(0), unit, meaning.format(words))
 
 

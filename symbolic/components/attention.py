@@ -9,6 +9,7 @@ from ..dimensions import (
     HEAD_DIM,
     HEADS,
     HIDDEN,
+    HIDDEN_SCALES,
     KEY_SEQUENCE,
     KV_FEATURES,
     KV_HEADS,
@@ -29,8 +30,13 @@ KEY = (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
 SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 
-_LOW = ("mixed", "bf16")
+_LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
+_TRAINED = ("none",)
+#: Recipes with one scale for a tensor, and with scales of blocks.
+_SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
+#: Only delayed scaling needs FP8 values of what attention keeps in 16 bits.
+_NOT_DELAYED = ("none", "current", *_BLOCKS)
 _FLASH = ("flash", "flash_bshd", "sdpa")
 _SOFTMAX_16 = ("fused_softmax", "te_unfused")
 _MEGATRON_SCORED = ("unfused", *_SOFTMAX_16)
@@ -52,10 +58,16 @@ def _qkv() -> tuple[Tensor, ...]:
         weight("v.weight", at, (KV_FEATURES, HIDDEN), "pytorch", "projection of v", projections=("separate",)),
         weight("qkv.bias", at, (QKV_FEATURES,), "qwen2", "bias of the QKV projection", _QKV_BIAS),
         saved("qkv.input", at, RESIDUAL, 2, "megatron_core", "input of the QKV projection",
-              storage="attention.normed", precision=_LOW, gathered_input=("dropped",)),
+              storage="attention.normed", precision=_LOW, gathered_input=("dropped",), fp8=_TRAINED,
+              adapters=_TRAINED),
         saved("qkv.input_gathered", at, (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
               "input of the projections of q, k and v, gathered over the tensor-parallel ranks",
               precision=_LOW, gathered_input=("kept",)),
+        saved("qkv.input_fp8", at, RESIDUAL, 1, "transformer_engine", "FP8 input of the QKV projection",
+              fp8=(*_SCALED, *_BLOCKS)),
+        saved("qkv.input_scale", at, (), 4, "transformer_engine", "fp32 inverse scale of the input", fp8=_SCALED),
+        saved("qkv.input_scales", at, (SEQUENCE_SP, BATCH, HIDDEN_SCALES), 1, "transformer_engine",
+              "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=_BLOCKS),
         saved("q.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input for q", precision=_CAST),
         saved("k.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input for k", precision=_CAST),
         saved("v.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input for v", precision=_CAST),

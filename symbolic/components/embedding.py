@@ -37,10 +37,12 @@ COMPONENTS = (
             saved(
                 "masked_ids", "embedding", (SEQUENCE, BATCH), 8, "megatron_core",
                 "int64 ids with those of other vocabulary shards set to 0", when=_SHARDED, token_ids=("masked",),
+                adapters=("none",),
             ),
             saved(
                 "ids_mask", "embedding", (SEQUENCE, BATCH), 1, "megatron_core",
                 "bool mask of the ids of other vocabulary shards", when=_SHARDED, token_ids=("masked",),
+                adapters=("none",),
             ),
             transient("weight_gradient", "embedding", (VOCAB, HIDDEN), 2, "megatron_training",
                       "bf16 gradient of the embedding matrix, before it is added to the gradient buffer", _BACKWARD,

@@ -8,7 +8,7 @@ from ..parameters import symbol
 
 lbias = symbol("lbias")
 
-_LOW = ("mixed", "bf16")
+_LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, FFN)

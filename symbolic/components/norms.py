@@ -7,8 +7,10 @@ from sympy import Expr
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
 from ..ledger import ONE, Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
 
-_LOW = ("mixed", "bf16")
+_LOW = ("mixed", "bf16", "fp16")
 _RMS, _LAYER = ("rms",), ("layer",)
+#: A scale that is not trained needs no normalised input.
+_TRAINED = ("none",)
 
 
 def norm_rows(
@@ -56,11 +58,11 @@ def norm_rows(
         row("input_fp32", shape, 4, "transformers", "fp32 copy of the input (fp32 input under autocast)",
             norm=("eager", "torch"), normalisation=_RMS),
         row("normalised", shape, 2, "transformers", "bf16 input divided by its root mean square",
-            norm=("eager",), normalisation=_RMS, precision=_LOW),
+            norm=("eager",), normalisation=_RMS, precision=_LOW, adapters=_TRAINED),
         row("normalised_fp32", shape, 4, "transformers", "fp32 input divided by its root mean square",
             norm=("eager",), normalisation=_RMS, precision=("autocast",)),
         row("normalised_torch", shape, 4, "megatron_core", "fp32 input divided by its root mean square",
-            norm=("torch",), normalisation=_RMS),
+            norm=("torch",), normalisation=_RMS, adapters=_TRAINED),
         row("rms", tokens, 4, "megatron_core", "fp32 inverse root mean square", normalisation=_RMS),
         row("deviation", tokens, 4, "megatron_core", "fp32 inverse standard deviation", normalisation=_LAYER),
         row("mean", tokens, 4, "megatron_core", "fp32 mean; not needed where the output is kept",

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from ..dimensions import BATCH, FFN, GATE_UP_FEATURES, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..dimensions import (
+    BATCH,
+    FFN,
+    FFN_SCALES,
+    GATE_UP_FEATURES,
+    HIDDEN,
+    HIDDEN_SCALES,
+    SEQUENCE,
+    SEQUENCE_SP,
+)
 from ..ledger import Component, Place, saved, weight
 from ..parameters import symbol
 
 lbias = symbol("lbias")
 
-_LOW = ("mixed", "bf16")
+_LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
+_NONE = ("none",)
+#: Recipes of FP8 with one scale for a tensor, and with scales of blocks.
+_SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, FFN)
 
@@ -28,10 +40,16 @@ COMPONENTS = (
                    "bias of the down projection, on every rank", lbias),
             saved("gate_up.input", "gate_up", _RESIDUAL, 2, "megatron_core",
                   "input of the gate and up projections", storage="mlp.normed", precision=_LOW,
-                  gathered_input=("dropped",)),
+                  gathered_input=("dropped",), fp8=_NONE, adapters=_NONE),
             saved("gate_up.input_gathered", "gate_up", (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
                   "input of the gate and up projections, gathered over the tensor-parallel ranks",
                   precision=_LOW, gathered_input=("kept",)),
+            saved("gate_up.input_fp8", "gate_up", _RESIDUAL, 1, "transformer_engine",
+                  "FP8 input of the gate and up projections", fp8=(*_SCALED, *_BLOCKS)),
+            saved("gate_up.input_scale", "gate_up", (), 4, "transformer_engine", "fp32 inverse scale of the input",
+                  fp8=_SCALED),
+            saved("gate_up.input_scales", "gate_up", (SEQUENCE_SP, BATCH, HIDDEN_SCALES), 1, "transformer_engine",
+                  "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=_BLOCKS),
             saved("gate.input_cast", "gate_up", _RESIDUAL, 2, "pytorch", "bf16 copy of the input for gate",
                   precision=_CAST),
             saved("up.input_cast", "gate_up", _RESIDUAL, 2, "pytorch", "bf16 copy of the input for up",

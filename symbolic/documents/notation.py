@@ -12,12 +12,13 @@ from ..components import all_components
 from ..dimensions import DIMENSIONS
 from ..implementations import IMPLEMENTATIONS, MEGATRON
 from ..ledger import Dimension, Lifetime, Place
-from ..parallel.data import END_ALIGNMENT, PRECISIONS, START_ALIGNMENT, State, aligned, states
+from ..parallel.data import END_ALIGNMENT, PRECISIONS, START_ALIGNMENT, aligned, states
 from ..parallel.derived import definitions
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import rules_for
 from ..parallel.pipeline import instances
 from ..parallel.rules import Rule, Split, local_size
+from ..parallel.weights import State
 from ..parameters import BY_LETTER, PARAMETERS, Kind, Parameter, symbol
 from ..printers.latex import LatexPrinter
 from ..recompute import MODES, REGIONS
@@ -94,7 +95,7 @@ def sharding() -> dict[str, Any]:
 
 def _states() -> dict[str, tuple[State, ...]]:
     """What a rank keeps for a parameter, by precision, and with AdamW's moments."""
-    return {name: states({"precision": name, "optimizer": "adamw"}) for name in PRECISIONS}
+    return {name: states({**MEGATRON.choices, "precision": name}) for name in PRECISIONS}
 
 
 def _parameter(item: Parameter) -> dict[str, str]:

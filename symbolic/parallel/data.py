@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from sympy import Eq, Expr, Integer
 
 from ..functions import Iverson, LeastCommonMultiple, pad_to
 from ..ledger import Role
 from ..parameters import symbols
+from .fp8 import fp8_states, fp8_weight
+from .groups import GROUPS, Group
+from .nf4 import nf4_states
+from .optimizers import WHOLE_TENSORS, optimizer_states
+from .weights import State
 
-D, c, t, e, et, R, w, De = symbols("D c t e et R w De")
+D, c, t, e, et, R, w, wm, De = symbols("D c t e et R w wm De")
 zero1, zero2, zero3, shards, eshards = symbols("zero1 zero2 zero3 shards eshards")
 
 #: Elements to which a parameter's start is aligned in the buffers of the distributed optimizer.
 START_ALIGNMENT = Integer(64)
 #: The end of a buffer is padded to the least common multiple of this and the number of shards.
 END_ALIGNMENT = Integer(128)
-
-
-@dataclass(frozen=True)
-class State:
-    """Something kept for every parameter: its bytes per element, and why."""
-
-    name: str
-    role: Role
-    bytes: Expr
-    meaning: str
-    source: str
 
 
 #: Weights, gradients and master weights of each precision; the optimizer's own states follow.
@@ -48,6 +41,13 @@ PRECISIONS: dict[str, tuple[State, ...]] = {
         State("weight", Role.WEIGHT, Integer(4), "fp32 weight", "pytorch"),
         State("gradient", Role.GRADIENT, Integer(4), "fp32 gradient", "pytorch"),
     ),
+    "fp16": (
+        State("weight", Role.WEIGHT, Integer(2), "fp16 weight", "megatron_core"),
+        State("main_gradient", Role.GRADIENT, w, "gradient, fp32 or fp16", "megatron_core"),
+        State("master_weight", Role.OPTIMIZER, Integer(4), "fp32 master weight", "megatron_core"),
+        State("gradient_fp32", Role.OPTIMIZER, 4 * Iverson(Eq(w, 2)),
+              "fp32 copy of fp16 gradients, kept after the first step", "megatron_core"),
+    ),
 }
 
 #: FSDP2 with mixed precision: the shards are fp32, and bf16 copies are made of them when they are gathered.
@@ -55,19 +55,27 @@ FSDP_MIXED: tuple[State, ...] = (
     State("weight", Role.WEIGHT, Integer(4), "fp32 weight", "pytorch"),
     State("gradient", Role.GRADIENT, Integer(4), "fp32 gradient", "pytorch"),
 )
-#: Bytes of one moment: fp32 where the master weights are, else the weights' own precision.
-_MOMENT = {"mixed": ("fp32", 4, "megatron_core"), "bf16": ("bf16", 2, "pytorch"), "autocast": ("fp32", 4, "pytorch")}
+#: What Transformer Engine's optimizer keeps instead of a master weight; it reads gradients of any width.
+_REMAINDER = State("master_weight", Role.OPTIMIZER, wm,
+                   "lower half of an fp32 master weight whose upper half is the weight, or a whole one",
+                   "transformer_engine")
 
 
-def states(choices: Mapping[str, str]) -> tuple[State, ...]:
-    """All that a rank keeps for a parameter under these choices of precision and optimizer."""
-    precision = choices["precision"]
-    kept = PRECISIONS[precision]
-    if choices["data_parallel"] == "fsdp" and precision == "mixed":
-        kept = FSDP_MIXED
+def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State, ...]:
+    """All that a rank keeps for the parameters of a group under these choices."""
+    precision = PRECISIONS[choices["precision"]]
+    if choices["data_parallel"] == "fsdp" and choices["precision"] == "mixed":
+        precision = FSDP_MIXED
+    if group.frozen:
+        kept = tuple(state for state in precision if state.role is Role.WEIGHT)
+        return kept if choices["base_weights"] == "full" else nf4_states(kept)
+    if choices["optimizer"] == "precision_aware":
+        precision = (*(state for state in precision if state.role is not Role.OPTIMIZER), _REMAINDER)
+    if group.fp8:
+        precision = (*fp8_weight(choices), *(state for state in precision if state.role is not Role.WEIGHT))
     if choices["data_parallel"] == "torch_ddp":
-        kept = (*kept, _bucket(kept))
-    return (*kept, *_moments(choices["optimizer"], precision))
+        precision = (*precision, _bucket(precision))
+    return (*precision, *fp8_states(choices), *optimizer_states(choices))
 
 
 def _bucket(kept: tuple[State, ...]) -> State:
@@ -79,16 +87,6 @@ def _bucket(kept: tuple[State, ...]) -> State:
 def gradients_are_made(choices: Mapping[str, str]) -> bool:
     """True if gradients exist only from the backward pass to the end of a step, rather than in a lasting buffer."""
     return choices["peak"] == "torch" and (choices["data_parallel"] == "fsdp" or choices["precision"] != "mixed")
-
-
-def _moments(optimizer: str, precision: str) -> tuple[State, ...]:
-    name, size, source = _MOMENT[precision]
-    return {
-        "adamw": (
-            State("exp_avg", Role.OPTIMIZER, Integer(size), f"{name} first moment", source),
-            State("exp_avg_sq", Role.OPTIMIZER, Integer(size), f"{name} second moment", source),
-        ),
-    }[optimizer]
 
 
 #: Ranks that hold the same routed experts: those of the stage that are left beside EP and expert TP.
@@ -120,11 +118,15 @@ def sharing_ranks(role: Role, fixed: Mapping[str, int], expert: bool) -> Expr:
 
 
 def fixed_by_choices(choices: Mapping[str, str]) -> dict[str, int]:
-    """Letters that have only one value with a precision or a kind of data parallelism."""
+    """Letters that have only one value with a precision, an optimizer or a kind of data parallelism."""
     gradient = next(state.bytes for state in PRECISIONS[choices["precision"]] if state.role is Role.GRADIENT)
     fixed = {"w": int(gradient)} if gradient.is_Integer else {}
     if choices["data_parallel"] == "fsdp":
         fixed |= {"zero1": 1, "zero2": 1, "zero3": 1}
+    elif choices["optimizer"] in WHOLE_TENSORS:
+        fixed["zero1"] = 0
+    elif choices["optimizer"] == "precision_aware" or choices["optimizer_offload"] == "cpu":
+        fixed["zero1"] = 1
     return fixed
 
 
@@ -152,6 +154,13 @@ def buffer_elements(parameters: Expr, aligned_parameters: Expr, choices: Mapping
     return parameters + zero1 * (padded - parameters)
 
 
+def shard_shape(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) -> tuple[Expr, ...]:
+    """The sizes of the largest shard of a parameter: FSDP2 cuts the first dimension, DDP nothing."""
+    if choices["data_parallel"] == "fsdp":
+        return (pad_to(shape[0], ranks) / ranks, *shape[1:])
+    return shape
+
+
 def bytes_per_element(kept: tuple[State, ...], role: Role) -> Expr:
     """Bytes kept for every element in one role, before they are shared out."""
-    return sum((state.bytes for state in kept if state.role is role), Integer(0))
+    return sum((state.bytes for state in kept if state.role is role and state.count is None), Integer(0))

@@ -7,6 +7,7 @@ from ..dimensions import (
     EXPERT_GATE_UP,
     EXPERTS,
     FFN,
+    FFN_SCALES,
     GATE_UP_FEATURES,
     HEADS,
     HIDDEN_FEATURES,
@@ -21,6 +22,7 @@ from ..dimensions import (
     SEQUENCE_SP,
     SHARED_FFN,
     SHARED_GATE_UP,
+    SHARED_RANK,
     VALUE_FEATURES,
     VOCAB,
 )
@@ -45,6 +47,8 @@ TENSOR = ParallelRule(
         KEY_VALUE_FEATURES: Split.EVEN,
         VALUE_FEATURES: Split.EVEN,
         HIDDEN_FEATURES: Split.EVEN,
+        SHARED_RANK: Split.EVEN,
+        FFN_SCALES: Split.EVEN,
     },
     "Heads, MLP width and vocabulary are shared out. With more ranks than key and value heads every rank"
     " keeps one head, while the projection weights stay exactly 1/t.",

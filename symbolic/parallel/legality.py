@@ -16,6 +16,7 @@ from ..functions import Divides, Iverson
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbol, symbols
 from .data import fixed_by_choices
+from .demands import state_rules
 from .dimensions import TENSOR
 from .pipeline import chunks
 from .rules import Rule
@@ -161,6 +162,7 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
         needed += _of_experts(choices)
     if choices["heads"] == "latent":
         needed += _of_latent_attention(choices)
+    needed += state_rules(choices)
     values = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     own = tuple(
         Rule(BY_LETTER[letter].name, letter, Eq(symbol(letter), value),

@@ -68,6 +68,23 @@ def test_buffers_and_states(draw: Random) -> None:
         assert states * (shards if distributed else 1) == bytes_per_element * buffer
 
 
+@pytest.mark.cases(6, 60)
+@pytest.mark.parametrize(("name", "momentum"), [("sgd_momentum", 0.9), ("sgd", 0.0)])
+def test_states_of_sgd(draw: Random, name: str, momentum: float) -> None:
+    shape = random_layout(draw) | {"zero1": 0}
+    with one_rank(shape, draw):
+        settings = config(shape)
+        model = gpt_model(shape, settings)
+        with Live(model) as live:
+            wrapped = data_parallel(settings, model, distributed=False, gradient_bytes=shape["w"])
+            after_wrapping = live.now
+            optimizer = adamw(wrapped, distributed=False, optimizer="sgd", sgd_momentum=momentum)
+            optimizer.step()
+            after_step = live.now
+    (states,) = ledger(MEGATRON.with_choices(optimizer=name), "stage.optimizer", **shape)
+    assert after_step - after_wrapping == states + 4
+
+
 def sizes_by_bucket(model: Any, distributed: bool) -> list[list[int]]:
     """Elements of the parameters in order of registration, by bucket.
 

@@ -1,0 +1,131 @@
+"""What precisions, optimizers, adapters and CPU offload demand of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sympy import And, Eq, Expr, Ge, Integer, Le, Lt, Or, Symbol
+from sympy.logic.boolalg import Boolean
+
+from ..functions import Divides
+from ..parameters import symbols
+from .optimizers import NOT_SHARDED, WHOLE_TENSORS
+from .rules import Rule
+
+m1, m2, wm, oo, ol, rl = symbols("m1 m2 wm oo ol rl")
+L, p, t, c, ts, s, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s b h A f rfull rcore rmlp")
+
+#: Elements of a token, and tokens of a rank, that FP8 comes in: as scales and matrix products need them.
+_FP8_SIZES: Mapping[str, tuple[int, int]] = {"delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128)}
+
+
+def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """The rules of the choices that are not the usual ones."""
+    return (*_optimizer(choices), *_fp8(choices), *_adapters(choices), *_offload(choices))
+
+
+def _one_of(letter: Symbol, values: tuple[int, ...]) -> Boolean:
+    return Or(*(Eq(letter, value) for value in values))
+
+
+def _optimizer(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    if choices["optimizer"] != "precision_aware":
+        return ()
+    return (
+        Rule("first_moment", "m1", _one_of(m1, (1, 2, 4)), "must be 4, 2 or 1"),
+        Rule("second_moment", "m2", _one_of(m2, (1, 2, 4)), "must be 4, 2 or 1"),
+        Rule("master_weight", "wm", _one_of(wm, (2, 4)), "must be 4 or 2"),
+    )
+
+
+def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    if choices["fp8"] == "none":
+        return ()
+    elements, tokens = _FP8_SIZES[choices["fp8"]]
+    sizes: tuple[tuple[str, Expr, str], ...] = (
+        ("h", h, "must be a multiple of {} for FP8"),
+        ("a", A / t, "times head_dim of one rank must be a multiple of {} for FP8"),
+        ("f", f / t, "of one rank must be a multiple of {} for FP8"),
+    )
+    return (
+        *(Rule(f"fp8_{letter}", letter, Divides(Integer(elements), size), text.format(elements))
+          for letter, size, text in sizes),
+        Rule("fp8_tokens", "s", Divides(tokens * c * ts, s * b),
+             f"times micro_batch_size must give every rank a multiple of {tokens} tokens for FP8"),
+    )
+
+
+def _adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    if choices["adapters"] == "none":
+        return ()
+    return (
+        Rule("adapter_rank", "rl", And(Ge(rl, 1), Divides(t, rl)), "must be a multiple of tensor_parallel"),
+        Rule("adapter_recompute", "rmlp", Eq(rmlp, 0), "must be 0 with adapters"),
+    )
+
+
+def _offload(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    found: tuple[Rule, ...] = ()
+    if choices["optimizer_offload"] == "cpu":
+        found += (Rule("optimizer_offload", "oo", Le(oo, 100), "must be a percentage"),)
+    if choices["activation_offload"] == "layers":
+        found += (
+            Rule("offload_layers", "ol", Lt(ol, L), "must be less than num_layers"),
+            Rule("offload_pipeline", "p", Eq(p, 1), "must be 1 where saved tensors are offloaded"),
+            Rule("offload_recompute", "ol", Or(Eq(ol, 0), And(Eq(rfull, 0), Eq(rcore, 0), Eq(rmlp, 0))),
+                 "must be 0 where something is recomputed"),
+        )
+    return found
+
+
+def refuse_impossible(choices: Mapping[str, str]) -> None:
+    """Refuse combinations of choices that no library has, or that nobody has counted.
+
+    Raises ValueError with the combination.
+    """
+    found = [text for text, holds in (*_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices)) if holds]
+    if found:
+        raise ValueError(f"no library has {found[0]}, or it has not been counted")
+
+
+def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    optimizer, precision, fsdp = choices["optimizer"], choices["precision"], choices["data_parallel"] == "fsdp"
+    return (
+        (f"optimizer {optimizer} on the sharded matrices of FSDP2", fsdp and optimizer in NOT_SHARDED),
+        (f"optimizer precision_aware with precision {precision}",
+         optimizer == "precision_aware" and precision not in ("mixed", "fp16")),
+        ("optimizer muon with precision fp16", optimizer == "muon" and precision == "fp16"),
+        (f"optimizer {optimizer} with the experts of Hugging Face, which are one tensor",
+         optimizer in WHOLE_TENSORS and choices["layers"] == "experts" and choices["router"] == "huggingface"),
+        (f"CPU offload of optimizer {optimizer} with precision {precision}",
+         choices["optimizer_offload"] != "none" and (optimizer != "adamw" or precision != "mixed" or fsdp)),
+        ("activation offload of layers with experts",
+         choices["activation_offload"] != "none" and choices["layers"] != "dense"),
+    )
+
+
+def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    recipe, precision = choices["fp8"], choices["precision"]
+    fp8 = recipe != "none"
+    return (
+        ("FP8 weights without FP8", not fp8 and choices["fp8_weights"] != "copy"),
+        (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
+        ("FP8 with FSDP2", fp8 and choices["data_parallel"] == "fsdp"),
+        ("FP8 with whole-tensor optimizers", fp8 and choices["optimizer"] in WHOLE_TENSORS),
+        (f"optimizer precision_aware with FP8 recipe {recipe}",
+         recipe not in ("none", "delayed") and choices["optimizer"] == "precision_aware"),
+    )
+
+
+def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    frozen, nf4 = choices["adapters"] != "none", choices["base_weights"] != "full"
+    precision = choices["precision"]
+    return (
+        ("4-bit weights without adapters", nf4 and not frozen),
+        ("4-bit weights with FSDP2", nf4 and choices["data_parallel"] == "fsdp"),
+        (f"adapters with precision {precision}", frozen and precision not in ("mixed", "bf16")),
+        ("the transients of full training with adapters", frozen and choices["peak"] != "saved"),
+        ("adapters with FP8", frozen and choices["fp8"] != "none"),
+        ("adapters for experts or latent attention",
+         frozen and (choices["layers"], choices["heads"]) != ("dense", "grouped")),
+    )

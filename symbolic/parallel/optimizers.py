@@ -1,0 +1,161 @@
+"""What each optimizer keeps for a parameter besides its weight, gradient and master weight.
+
+Step counters are left out: PyTorch keeps them on the host unless the optimizer is fused or capturable, others
+keep a plain number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from sympy import Expr, Integer
+
+from ..functions import CeilDiv, Divides, Iverson
+from ..ledger import Role
+from ..parameters import symbols
+from .weights import State, Weight, elements, matrices, one, others
+
+m1, m2 = symbols("m1 m2")
+
+#: Elements that share one scale of an 8-bit state; smaller tensors than 16 of these blocks are not quantised.
+BLOCK = Integer(256)
+SMALLEST_QUANTISED = Integer(4096)
+
+#: Bytes of a moment: fp32 where the weights or their master copies are, else the precision of the weights.
+MOMENTS: Mapping[str, tuple[str, int, str]] = {
+    "mixed": ("fp32", 4, "megatron_core"),
+    "bf16": ("bf16", 2, "pytorch"),
+    "autocast": ("fp32", 4, "pytorch"),
+    "fp16": ("fp32", 4, "megatron_core"),
+}
+
+
+def _state(
+    name: str, size: int | Expr, meaning: str, source: str, count: Callable[[Weight], Expr] | None = None
+) -> State:
+    return State(name, Role.OPTIMIZER, Integer(size) if isinstance(size, int) else size, meaning, source, count)
+
+
+def _adamw(name: str, size: int, source: str) -> tuple[State, ...]:
+    return (
+        _state("exp_avg", size, f"{name} first moment", source),
+        _state("exp_avg_sq", size, f"{name} second moment", source),
+    )
+
+
+def _precision_aware(name: str, size: int, source: str) -> tuple[State, ...]:
+    return (
+        _state("exp_avg", m1, "first moment in fp32, 16 bits or FP8, which has a scale for every tensor",
+               "transformer_engine"),
+        _state("exp_avg_sq", m2, "second moment in fp32, 16 bits or FP8, which has a scale for every tensor",
+               "transformer_engine"),
+    )
+
+
+def _quantised(weight: Weight) -> Expr:
+    """bitsandbytes quantises every tensor that is not small."""
+    return Iverson(weight.elements > SMALLEST_QUANTISED - 1)
+
+
+def _quantised_by_torchao(weight: Weight) -> Expr:
+    """torchao quantises tensors that are not small and consist of whole blocks."""
+    return _quantised(weight) * Iverson(Divides(BLOCK, weight.elements))
+
+
+def _blocks(weight: Weight) -> Expr:
+    return CeilDiv(weight.elements, BLOCK)
+
+
+def _times(condition: Callable[[Weight], Expr], count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
+    return lambda weight: condition(weight) * count(weight)
+
+
+def _unless(condition: Callable[[Weight], Expr], count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
+    return lambda weight: (1 - condition(weight)) * count(weight)
+
+
+def _adamw_8bit(name: str, size: int, source: str) -> tuple[State, ...]:
+    return (
+        _state("codes", 2, "both moments in 8 bits", "bitsandbytes", _times(_quantised, elements)),
+        _state("scales", 8, "fp32 scales of both moments, for every 256 elements", "bitsandbytes",
+               _times(_quantised, _blocks)),
+        _state("unquantised", 8, "fp32 moments of tensors of less than 4096 elements", "bitsandbytes",
+               _unless(_quantised, elements)),
+    )
+
+
+def _adamw_8bit_torchao(name: str, size: int, source: str) -> tuple[State, ...]:
+    return (
+        _state("codes", 2, "both moments in 8 bits", "torchao", _times(_quantised_by_torchao, elements)),
+        _state("scales", 8, "fp32 scales of both moments, for every 256 elements", "torchao",
+               _times(_quantised_by_torchao, _blocks)),
+        _state("tables", 2048, "fp32 tables of the 256 values of both moments, for every quantised tensor", "torchao",
+               _times(_quantised_by_torchao, one)),
+        _state("unquantised", 2 * size, f"{name} moments of tensors that are small or not of whole blocks", "torchao",
+               _unless(_quantised_by_torchao, elements)),
+    )
+
+
+def _factored(weight: Weight) -> Expr:
+    """Rows and columns of a matrix; vocabulary matrices are factored as well."""
+    return weight.shape[0] + weight.shape[1] if len(weight.shape) == 2 else Integer(0)
+
+
+def _unfactored(weight: Weight) -> Expr:
+    return Integer(0) if len(weight.shape) == 2 else weight.elements
+
+
+def _adafactor(name: str, size: int, source: str) -> tuple[State, ...]:
+    return (
+        _state("statistics", 4, "fp32 second moments of the rows and columns of a matrix", "transformers", _factored),
+        _state("variance", 4, "fp32 second moment of a vector", "transformers", _unfactored),
+        _state("rms", 4, "fp32 root mean square of the parameter", "transformers", one),
+    )
+
+
+def _adafactor_torch(name: str, size: int, source: str) -> tuple[State, ...]:
+    return (
+        _state("statistics", size, f"{name} second moments of the rows and columns of a matrix", "pytorch", _factored),
+        _state("variance", size, f"{name} second moment of a vector", "pytorch", _unfactored),
+    )
+
+
+def _muon(name: str, size: int, source: str) -> tuple[State, ...]:
+    return (
+        _state("momentum", size, f"{name} momentum of a matrix", source, matrices(elements)),
+        _state("exp_avg", size, f"{name} first moment of vectors and vocabulary matrices", source, others(elements)),
+        _state("exp_avg_sq", size, f"{name} second moment of vectors and vocabulary matrices", source,
+               others(elements)),
+    )
+
+
+def _momentum(name: str, size: int, source: str) -> tuple[State, ...]:
+    return (_state("momentum", size, f"{name} momentum", source),)
+
+
+def _nothing(name: str, size: int, source: str) -> tuple[State, ...]:
+    return ()
+
+
+#: The states of every optimizer, from name, bytes and source of a moment.
+OPTIMIZERS: Mapping[str, Callable[[str, int, str], tuple[State, ...]]] = {
+    "adamw": _adamw,
+    "precision_aware": _precision_aware,
+    "adamw_8bit": _adamw_8bit,
+    "adamw_8bit_torchao": _adamw_8bit_torchao,
+    "adafactor": _adafactor,
+    "adafactor_torch": _adafactor_torch,
+    "muon": _muon,
+    "sgd_momentum": _momentum,
+    "sgd": _nothing,
+}
+
+#: Optimizers whose states follow from whole tensors: the distributed optimizer, which cuts through them, has none.
+WHOLE_TENSORS = ("adamw_8bit", "adamw_8bit_torchao", "adafactor", "adafactor_torch", "muon")
+#: Optimizers that do not work on the sharded matrices of FSDP2.
+NOT_SHARDED = ("precision_aware", "adamw_8bit", "adafactor", "adafactor_torch")
+
+
+def optimizer_states(choices: Mapping[str, str]) -> tuple[State, ...]:
+    """The states of the chosen optimizer in the chosen precision."""
+    return OPTIMIZERS[choices["optimizer"]](*MOMENTS[choices["precision"]])

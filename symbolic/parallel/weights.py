@@ -1,0 +1,122 @@
+"""One parameter as its rank keeps it, and a state: something kept for every parameter, or for some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from sympy import Expr, Integer
+
+from ..dimensions import (
+    EXPERTS,
+    FFN,
+    GATE_UP_FEATURES,
+    KV_FEATURES,
+    QKV_FEATURES,
+    QUERY_FEATURES,
+    VOCAB,
+)
+from ..ledger import IN_LAYER, Component, Dimension, Place, Role, Tensor
+from ..sources import BY_KEY
+
+#: What a fused projection consists of where it is not fused.
+PARTS: Mapping[Dimension, tuple[Dimension, ...]] = {
+    QKV_FEATURES: (QUERY_FEATURES, KV_FEATURES, KV_FEATURES),
+    GATE_UP_FEATURES: (FFN, FFN),
+}
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter on one rank, or its shard: ``shape`` are its sizes there, without the number of experts."""
+
+    component: Component
+    tensor: Tensor
+    shape: tuple[Expr, ...]
+
+    @property
+    def elements(self) -> Expr:
+        """The elements of the parameter."""
+        count: Expr = Integer(1)
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def is_matrix(self) -> bool:
+        """True for a matrix that is not a vocabulary matrix."""
+        return is_matrix(self.tensor)
+
+    @property
+    def is_linear(self) -> bool:
+        """True for the matrix of a linear layer inside of a transformer layer, other than the router."""
+        return is_linear(self.component, self.tensor)
+
+
+@dataclass(frozen=True)
+class State:
+    """Something kept for parameters: the bytes of one unit of it, and why.
+
+    Without ``count`` a unit is an element of any parameter, and the state is shared out and padded as the
+    buffers of data parallelism are. With it, ``count`` gives the units for one parameter, whole or as FSDP
+    shards it, and 0 for a parameter that has none; such a state is not shared out any further.
+    """
+
+    name: str
+    role: Role
+    bytes: Expr
+    meaning: str
+    source: str
+    count: Callable[[Weight], Expr] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a state that cites nothing."""
+        if self.source not in BY_KEY:
+            raise ValueError(f"state {self.name}: unknown source {self.source!r}")
+
+
+def is_matrix(tensor: Tensor) -> bool:
+    """True for matrices, of single experts too, that are not vocabulary matrices."""
+    return len(without_experts(tensor.shape)) == 2 and VOCAB not in tensor.shape
+
+
+def is_linear(component: Component, tensor: Tensor) -> bool:
+    """True for the matrix of a linear layer inside of a transformer layer, other than the router."""
+    return is_matrix(tensor) and component.place in (*IN_LAYER, Place.MTP) and tensor.module != "router"
+
+
+def shapes(tensor: Tensor, choices: Mapping[str, str]) -> tuple[tuple[Dimension, ...], ...]:
+    """The shapes of the parameters that a row stands for: one, or one for each part of a fused projection."""
+    if choices["projections"] == "separate" and tensor.shape and tensor.shape[0] in PARTS:
+        return tuple((part, *tensor.shape[1:]) for part in PARTS[tensor.shape[0]])
+    return (tensor.shape,)
+
+
+def without_experts(shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """The shape of the parameter of a single expert."""
+    return tuple(dimension for dimension in shape if dimension is not EXPERTS)
+
+
+def matrices(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
+    """The units of ``count`` for matrices that are not vocabulary matrices, none for all else."""
+    return lambda weight: count(weight) if weight.is_matrix else Integer(0)
+
+
+def others(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
+    """The units of ``count`` for vocabulary matrices and vectors, none for all else."""
+    return lambda weight: Integer(0) if weight.is_matrix else count(weight)
+
+
+def linears(count: Callable[[Weight], Expr]) -> Callable[[Weight], Expr]:
+    """The units of ``count`` for linear layers of transformer layers, none for all else."""
+    return lambda weight: count(weight) if weight.is_linear else Integer(0)
+
+
+def elements(weight: Weight) -> Expr:
+    """The elements of a parameter."""
+    return weight.elements
+
+
+def one(weight: Weight) -> Expr:
+    """One unit for every parameter."""
+    return Integer(1)
