@@ -16,7 +16,9 @@ ALL_TO_ALL = {"context": "all_to_all"}
 FLASH = {"attention": "flash_bshd"}
 #: Attention by matrix products: Transformer Engine's own, and Megatron-Core's with its fused softmax.
 TE_UNFUSED, FUSED_SOFTMAX = {"attention": "te_unfused"}, {"attention": "fused_softmax"}
-#: fp16 weights and gradients, fp32 master weights and moments.
-FP16 = {"precision": "fp16"}
-#: Sizes of the cuBLAS workspaces on B200, and where CUBLAS_WORKSPACE_CONFIG asks for 32 MiB on A100.
-BLACKWELL = {"workspace": "blackwell"}
+#: Megatron-LM with its own layers.
+MEGATRON_LOCAL = {"peak": "megatron_local"}
+#: Sizes of the cuBLAS workspaces: on A100, there with CUBLAS_WORKSPACE_CONFIG=:4096:8, and on B200.
+AMPERE, CONFIGURED, BLACKWELL = ({"workspace": name} for name in ("ampere", "configured", "blackwell"))
+#: Weight gradients in tensors of their own, and a causal mask that comes with the batch.
+SEPARATE_GRADIENTS, MASK_OF_BATCH = {"weight_gradient": "separate"}, {"mask": "dataloader"}
