@@ -31,7 +31,8 @@ class Line:
 class RankAccount:
     """All that one pipeline rank keeps at its peak, in bytes.
 
-    ``in_flight`` counts chunks of layers; ``site`` is the moment of a step at which the rank peaks.
+    ``in_flight`` counts chunks of layers; ``site`` is the moment of a step at which the rank peaks. ``moments``
+    has the activations and transients of every moment that has transients, by name.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class RankAccount:
     total: int
     share: float
     verdict: str
+    moments: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,7 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
     return RankAccount(
         values["pipeline_rank"], int(numbers["in_flight"] if "in_flight" in numbers else values["in_flight"]), site, tuple(lines),
         {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
+        {name: int(numbers[f"stage.{name}.all"]) for name in SITES if f"stage.{name}.all" in numbers},
     )
 
 

@@ -10,13 +10,16 @@ from sympy import Expr, Max
 
 from ..choices import MEGATRON_PEAKS
 from ..implementations import Implementation
-from ..ledger import SITES
+from ..ledger import SITES, Role
+from ..parallel.data import bytes_per_element, sharing_ranks, states
+from ..parallel.legality import fixed_values
 from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..sources import BY_KEY
-from ..terms import TermSet, product
+from ..terms import TermSet, product, total
 from . import megatron_moments
+from .units import GROUPS
 
 rfull, rn, Lr = symbols("rfull rn Lr")
 
@@ -69,6 +72,17 @@ def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
     ))
 
 
+def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
+    """Copies of gradients that the optimizer step makes for the states that the rank updates."""
+    each = bytes_per_element(states(implementation.choices), Role.TRANSIENT)
+    fixed = fixed_values(implementation)
+    updated = [
+        terms[f"stage.{prefix}buffer_elements"].symbol / sharing_ranks(Role.OPTIMIZER, fixed, bool(prefix))
+        for prefix in GROUPS if f"stage.{prefix}buffer_elements" in terms
+    ]
+    return product(each, total(*updated))
+
+
 #: Schedules that split the backward pass into halves, for inputs and for weights.
 SPLIT_BACKWARD = tuple(name for name, item in SCHEDULES.items() if item.awaiting_weight != 0)
 
@@ -84,9 +98,16 @@ AGGREGATES: tuple[Aggregate, ...] = (
               "megatron_core", {"recompute_method": ("uniform",)}),
     Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes", ("after_forward", "layer_backward"),
               _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
+    Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
+              "megatron_core", {"precision": ("mixed",), "data_parallel": ("ddp",)}),
     *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,
                 "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,)})
       for layers, sites in (("dense", _DURING), ("experts", (*_DURING, *_OF_EXPERTS)))),
+    Aggregate("received_gradient", "Gradient that the rank has received", ("experts_forward",),
+              megatron_moments.received_gradient, "megatron_training",
+              {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
+    Aggregate("last_input", "Input of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
+              "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("exchanged", "Output sent, gradients received", ("stage_exchange",), megatron_moments.exchanged,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("mlp_gradients", "Gradients in the MLP", ("layer_backward",), megatron_moments.mlp_gradients,

@@ -37,8 +37,9 @@ PRECISIONS: dict[str, tuple[State, ...]] = {
         State("weight", Role.WEIGHT, Integer(2), "bf16 weight", "megatron_core"),
         State("main_gradient", Role.GRADIENT, w, "gradient, fp32 or bf16", "megatron_core"),
         State("master_weight", Role.OPTIMIZER, Integer(4), "fp32 master weight", "megatron_core"),
-        State("gradient_fp32", Role.OPTIMIZER, 4 * Iverson(Eq(w, 2)),
-              "fp32 copy of bf16 gradients, kept after the first step", "megatron_core"),
+        # Made by the optimizer step and freed when the next step sets gradients to zero, before its first forward pass.
+        State("gradient_fp32", Role.TRANSIENT, 4 * Iverson(Eq(w, 2)),
+              "fp32 copy of bf16 gradients, at the optimizer step", "megatron_core"),
     ),
     "bf16": (
         State("weight", Role.WEIGHT, Integer(2), "bf16 weight", "pytorch"),
