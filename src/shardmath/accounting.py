@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib import import_module
@@ -225,7 +225,9 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
         role = "transient" if kind == site else kind.removeprefix("expert_")
         if group != "stage" or not component or role not in ROLES or not size:
             continue
-        if role == "activation" and (held == "NOTHING" or (held == "LAYERS" and component in END_COMPONENTS)):
+        if role == "activation" and component in _FREED.get(held, ()):
+            continue
+        if role == "activation" and held == "NOTHING":
             continue
         lines.append(Line(name, component, role, _whole(size)))
     by_role = {role: sum((Fraction(line.bytes) for line in lines if line.role == role), Fraction(0)) for role in ROLES}
@@ -236,6 +238,10 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
         {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
         {name: int(numbers[f"stage.{name}.all"]) for name in SITES if f"stage.{name}.all" in numbers},
     )
+
+
+#: Components whose saved tensors are freed by the moments at which only some others exist.
+_FREED: Mapping[str, Collection[str]] = {"LAYERS": END_COMPONENTS, "HEAD": ("loss",)}
 
 
 def _site(numbers: Mapping[str, Fraction]) -> str:
