@@ -142,7 +142,8 @@ class Oracle:
 
     def loss(self) -> int:
         """Gradient in place of logits, or fp32 softmax with masked labels and their mask."""
-        return (2 * self.logits if self.kind.kernels["loss"] == "te_fused" else 4 * self.logits + 9 * self.T) * self.last
+        fused = self.kind.kernels["loss"] == "te_fused"
+        return (2 * self.logits if fused else 4 * self.logits + 9 * self.T) * self.last
 
     def sent(self) -> int:
         return self.share if self.steady and not self.first else 0
