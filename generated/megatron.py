@@ -122,15 +122,15 @@ TERMS = {
     "stage.head.gradient": ("bytes", "LM head, rank r: gradient, fp32 or bf16"),
     "stage.padding.gradient": ("bytes", "Padding, rank r: gradient, fp32 or bf16"),
     "stage.gradient": ("bytes", "rank r: gradient, fp32 or bf16"),
-    "stage.embedding.optimizer": ("bytes", "Word embedding, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.attention_norm.optimizer": ("bytes", "Norm before attention, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.attention.optimizer": ("bytes", "Attention with grouped queries, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.ffn_norm.optimizer": ("bytes", "Norm before the MLP, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.swiglu.optimizer": ("bytes", "SwiGLU, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.final_norm.optimizer": ("bytes", "Final norm, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.head.optimizer": ("bytes", "LM head, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.padding.optimizer": ("bytes", "Padding, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
+    "stage.embedding.optimizer": ("bytes", "Word embedding, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.attention_norm.optimizer": ("bytes", "Norm before attention, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.attention.optimizer": ("bytes", "Attention with grouped queries, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.ffn_norm.optimizer": ("bytes", "Norm before the MLP, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.swiglu.optimizer": ("bytes", "SwiGLU, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.final_norm.optimizer": ("bytes", "Final norm, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.head.optimizer": ("bytes", "LM head, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.padding.optimizer": ("bytes", "Padding, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
     "stage.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass"),
     "stage.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass"),
     "stage.attention_norm.activation": ("bytes", "Norm before attention, rank r: tensors saved for the backward pass"),
@@ -150,12 +150,15 @@ TERMS = {
     "stage.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned"),
     "stage.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss"),
     "stage.recomputed_layer.layer_backward": ("bytes", "Layer recomputed from its input, rank r, when inside the backward pass of a layer"),
+    "stage.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step"),
     "stage.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned"),
     "stage.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned"),
     "stage.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss"),
     "stage.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss"),
     "stage.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer"),
     "stage.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer"),
+    "stage.optimizer_step": ("bytes", "rank r, only when inside the optimizer step"),
+    "stage.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step"),
     "stage.moment": ("bytes", "rank r: activations and transients at its largest moment"),
     "stage.static": ("bytes", "rank r: what it keeps at every moment"),
     "stage.total": ("bytes", "all that rank r keeps at its peak"),
@@ -172,7 +175,7 @@ TERMS = {
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
     "first.weight": ("bytes", "rank r: bf16 weight, first stage"),
     "first.gradient": ("bytes", "rank r: gradient, fp32 or bf16, first stage"),
-    "first.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, first stage"),
+    "first.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, first stage"),
     "first.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, first stage"),
     "first.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, first stage"),
     "first.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, first stage"),
@@ -185,11 +188,14 @@ TERMS = {
     "first.input": ("bytes", "rank r: inputs kept for the backward pass, first stage"),
     "first.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, first stage"),
     "first.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, first stage"),
+    "first.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step, first stage"),
     "first.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, first stage"),
     "first.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, first stage"),
     "first.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, first stage"),
     "first.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, first stage"),
     "first.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, first stage"),
+    "first.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, first stage"),
+    "first.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, first stage"),
     "first.moment": ("bytes", "rank r: activations and transients at its largest moment, first stage"),
     "first.static": ("bytes", "rank r: what it keeps at every moment, first stage"),
     "first.total": ("bytes", "all that rank r keeps at its peak, first stage"),
@@ -202,7 +208,7 @@ TERMS = {
     "second.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, second stage"),
     "second.weight": ("bytes", "rank r: bf16 weight, second stage"),
     "second.gradient": ("bytes", "rank r: gradient, fp32 or bf16, second stage"),
-    "second.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, second stage"),
+    "second.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, second stage"),
     "second.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, second stage"),
     "second.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, second stage"),
     "second.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, second stage"),
@@ -215,11 +221,14 @@ TERMS = {
     "second.input": ("bytes", "rank r: inputs kept for the backward pass, second stage"),
     "second.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, second stage"),
     "second.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, second stage"),
+    "second.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step, second stage"),
     "second.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, second stage"),
     "second.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, second stage"),
     "second.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, second stage"),
     "second.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, second stage"),
     "second.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, second stage"),
+    "second.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, second stage"),
+    "second.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, second stage"),
     "second.moment": ("bytes", "rank r: activations and transients at its largest moment, second stage"),
     "second.static": ("bytes", "rank r: what it keeps at every moment, second stage"),
     "second.total": ("bytes", "all that rank r keeps at its peak, second stage"),
@@ -232,7 +241,7 @@ TERMS = {
     "penultimate.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"),
     "penultimate.weight": ("bytes", "rank r: bf16 weight, penultimate stage"),
     "penultimate.gradient": ("bytes", "rank r: gradient, fp32 or bf16, penultimate stage"),
-    "penultimate.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, penultimate stage"),
+    "penultimate.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, penultimate stage"),
     "penultimate.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, penultimate stage"),
@@ -245,11 +254,14 @@ TERMS = {
     "penultimate.input": ("bytes", "rank r: inputs kept for the backward pass, penultimate stage"),
     "penultimate.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, penultimate stage"),
     "penultimate.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, penultimate stage"),
+    "penultimate.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step, penultimate stage"),
     "penultimate.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, penultimate stage"),
     "penultimate.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, penultimate stage"),
     "penultimate.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, penultimate stage"),
     "penultimate.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, penultimate stage"),
     "penultimate.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, penultimate stage"),
+    "penultimate.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, penultimate stage"),
+    "penultimate.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, penultimate stage"),
     "penultimate.moment": ("bytes", "rank r: activations and transients at its largest moment, penultimate stage"),
     "penultimate.static": ("bytes", "rank r: what it keeps at every moment, penultimate stage"),
     "penultimate.total": ("bytes", "all that rank r keeps at its peak, penultimate stage"),
@@ -262,7 +274,7 @@ TERMS = {
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
     "last.weight": ("bytes", "rank r: bf16 weight, last stage"),
     "last.gradient": ("bytes", "rank r: gradient, fp32 or bf16, last stage"),
-    "last.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, last stage"),
+    "last.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, last stage"),
     "last.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, last stage"),
     "last.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, last stage"),
     "last.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, last stage"),
@@ -275,11 +287,14 @@ TERMS = {
     "last.input": ("bytes", "rank r: inputs kept for the backward pass, last stage"),
     "last.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, last stage"),
     "last.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, last stage"),
+    "last.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step, last stage"),
     "last.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, last stage"),
     "last.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, last stage"),
     "last.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, last stage"),
     "last.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, last stage"),
     "last.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, last stage"),
+    "last.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, last stage"),
+    "last.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, last stage"),
     "last.moment": ("bytes", "rank r: activations and transients at its largest moment, last stage"),
     "last.static": ("bytes", "rank r: what it keeps at every moment, last stage"),
     "last.total": ("bytes", "all that rank r keeps at its peak, last stage"),
@@ -399,15 +414,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_head_gradient = head_parameters*gradient_bytes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_padding_gradient = gradient_bytes*(stage_buffer_elements - stage_parameters)
     stage_gradient = stage_buffer_elements*gradient_bytes
-    stage_embedding_optimizer = embedding_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)*(1 if (pipeline_rank == 0) else 0)/optimizer_shards
-    stage_attention_norm_optimizer = dense_layers*attention_norm_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_attention_optimizer = dense_layers*attention_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_ffn_norm_optimizer = dense_layers*ffn_norm_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_swiglu_optimizer = dense_layers*swiglu_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_final_norm_optimizer = final_norm_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
-    stage_head_optimizer = head_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
-    stage_padding_optimizer = (stage_buffer_elements - stage_parameters)*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_optimizer = stage_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    stage_embedding_optimizer = 12*embedding_parameters*(1 if (pipeline_rank == 0) else 0)/optimizer_shards
+    stage_attention_norm_optimizer = 12*dense_layers*attention_norm_parameters/optimizer_shards
+    stage_attention_optimizer = 12*dense_layers*attention_parameters/optimizer_shards
+    stage_ffn_norm_optimizer = 12*dense_layers*ffn_norm_parameters/optimizer_shards
+    stage_swiglu_optimizer = 12*dense_layers*swiglu_parameters/optimizer_shards
+    stage_final_norm_optimizer = 12*final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
+    stage_head_optimizer = 12*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
+    stage_padding_optimizer = 12*(stage_buffer_elements - stage_parameters)/optimizer_shards
+    stage_optimizer = 12*stage_buffer_elements/optimizer_shards
     stage_embedding_activation = embedding_saved*in_flight_first*(1 if (pipeline_rank == 0) else 0)
     stage_layer_input_activation = held_layer_inputs*layer_input_saved
     stage_attention_norm_activation = held_dense_layers*attention_norm_saved
@@ -427,13 +442,16 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_loss_after_forward = loss_after_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_loss_forward = loss_loss_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_recomputed_layer_layer_backward = layer_saved*recompute_full
+    stage_gradient_copies_optimizer_step = 4*stage_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
     stage_after_forward = stage_loss_after_forward
     stage_after_forward_all = stage_activation + stage_after_forward
     stage_loss_forward = stage_loss_loss_forward
     stage_loss_forward_all = stage_activation + stage_loss_forward
     stage_layer_backward = stage_recomputed_layer_layer_backward
     stage_layer_backward_all = stage_inner_activations + stage_layer_backward
-    stage_moment = max(stage_after_forward_all, stage_layer_backward_all, stage_loss_forward_all)
+    stage_optimizer_step = stage_gradient_copies_optimizer_step
+    stage_optimizer_step_all = stage_optimizer_step
+    stage_moment = max(stage_after_forward_all, stage_layer_backward_all, stage_loss_forward_all, stage_optimizer_step_all)
     stage_static = stage_buffer + stage_gradient + stage_input + stage_optimizer + stage_weight
     stage_total = stage_moment + stage_static
     process_allocated = unexplained_bytes + stage_total
@@ -449,7 +467,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
     first_weight = 2*first_buffer_elements
     first_gradient = first_buffer_elements*gradient_bytes
-    first_optimizer = first_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    first_optimizer = 12*first_buffer_elements/optimizer_shards
     first_embedding_activation = embedding_saved*first_in_flight_first
     first_layer_input_activation = first_held_layer_inputs*layer_input_saved
     first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
@@ -462,12 +480,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_input = first_embedding_input
     first_loss_after_forward = loss_after_forward*(1 if (pipeline_parallel == 1) else 0)
     first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
+    first_gradient_copies_optimizer_step = 4*first_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
     first_after_forward = first_loss_after_forward
     first_after_forward_all = first_activation + first_after_forward
     first_loss_forward = first_loss_loss_forward
     first_loss_forward_all = first_activation + first_loss_forward
     first_layer_backward_all = first_inner_activations + stage_layer_backward
-    first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_forward_all)
+    first_optimizer_step = first_gradient_copies_optimizer_step
+    first_optimizer_step_all = first_optimizer_step
+    first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_forward_all, first_optimizer_step_all)
     first_static = first_gradient + first_input + first_optimizer + first_weight + stage_buffer
     first_total = first_moment + first_static
     second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
@@ -479,7 +500,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_buffer_elements = second_parameters + distributed_optimizer*(-second_parameters + ceil_div(second_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
     second_weight = 2*second_buffer_elements
     second_gradient = second_buffer_elements*gradient_bytes
-    second_optimizer = second_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    second_optimizer = 12*second_buffer_elements/optimizer_shards
     second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_layer_input_activation = layer_input_saved*second_held_layer_inputs
     second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
@@ -492,12 +513,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_input = second_embedding_input
     second_loss_after_forward = loss_after_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_gradient_copies_optimizer_step = 4*second_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
     second_after_forward = second_loss_after_forward
     second_after_forward_all = second_activation + second_after_forward
     second_loss_forward = second_loss_loss_forward
     second_loss_forward_all = second_activation + second_loss_forward
     second_layer_backward_all = second_inner_activations + stage_layer_backward
-    second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_forward_all)
+    second_optimizer_step = second_gradient_copies_optimizer_step
+    second_optimizer_step_all = second_optimizer_step
+    second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_forward_all, second_optimizer_step_all)
     second_static = second_gradient + second_input + second_optimizer + second_weight + stage_buffer
     second_total = second_moment + second_static
     penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
@@ -509,7 +533,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + ceil_div(penultimate_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
     penultimate_weight = 2*penultimate_buffer_elements
     penultimate_gradient = penultimate_buffer_elements*gradient_bytes
-    penultimate_optimizer = penultimate_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    penultimate_optimizer = 12*penultimate_buffer_elements/optimizer_shards
     penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
     penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
@@ -522,12 +546,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_input = penultimate_embedding_input
     penultimate_loss_after_forward = loss_after_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_gradient_copies_optimizer_step = 4*penultimate_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
     penultimate_after_forward = penultimate_loss_after_forward
     penultimate_after_forward_all = penultimate_activation + penultimate_after_forward
     penultimate_loss_forward = penultimate_loss_loss_forward
     penultimate_loss_forward_all = penultimate_activation + penultimate_loss_forward
     penultimate_layer_backward_all = penultimate_inner_activations + stage_layer_backward
-    penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_forward_all)
+    penultimate_optimizer_step = penultimate_gradient_copies_optimizer_step
+    penultimate_optimizer_step_all = penultimate_optimizer_step
+    penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_forward_all, penultimate_optimizer_step_all)
     penultimate_static = penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight + stage_buffer
     penultimate_total = penultimate_moment + penultimate_static
     last_in_flight = 1
@@ -539,7 +566,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
     last_weight = 2*last_buffer_elements
     last_gradient = last_buffer_elements*gradient_bytes
-    last_optimizer = last_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    last_optimizer = 12*last_buffer_elements/optimizer_shards
     last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
     last_layer_input_activation = last_held_layer_inputs*layer_input_saved
     last_final_norm_activation = final_norm_saved*in_flight_last
@@ -552,12 +579,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_input = last_embedding_input
     last_loss_after_forward = loss_after_forward
     last_loss_loss_forward = loss_loss_forward
+    last_gradient_copies_optimizer_step = 4*last_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
     last_after_forward = last_loss_after_forward
     last_after_forward_all = last_activation + last_after_forward
     last_loss_forward = last_loss_loss_forward
     last_loss_forward_all = last_activation + last_loss_forward
     last_layer_backward_all = last_inner_activations + stage_layer_backward
-    last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_forward_all)
+    last_optimizer_step = last_gradient_copies_optimizer_step
+    last_optimizer_step_all = last_optimizer_step
+    last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_forward_all, last_optimizer_step_all)
     last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
@@ -665,12 +695,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.loss.after_forward": stage_loss_after_forward,
         "stage.loss.loss_forward": stage_loss_loss_forward,
         "stage.recomputed_layer.layer_backward": stage_recomputed_layer_layer_backward,
+        "stage.gradient_copies.optimizer_step": stage_gradient_copies_optimizer_step,
         "stage.after_forward": stage_after_forward,
         "stage.after_forward.all": stage_after_forward_all,
         "stage.loss_forward": stage_loss_forward,
         "stage.loss_forward.all": stage_loss_forward_all,
         "stage.layer_backward": stage_layer_backward,
         "stage.layer_backward.all": stage_layer_backward_all,
+        "stage.optimizer_step": stage_optimizer_step,
+        "stage.optimizer_step.all": stage_optimizer_step_all,
         "stage.moment": stage_moment,
         "stage.static": stage_static,
         "stage.total": stage_total,
@@ -700,11 +733,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.input": first_input,
         "first.loss.after_forward": first_loss_after_forward,
         "first.loss.loss_forward": first_loss_loss_forward,
+        "first.gradient_copies.optimizer_step": first_gradient_copies_optimizer_step,
         "first.after_forward": first_after_forward,
         "first.after_forward.all": first_after_forward_all,
         "first.loss_forward": first_loss_forward,
         "first.loss_forward.all": first_loss_forward_all,
         "first.layer_backward.all": first_layer_backward_all,
+        "first.optimizer_step": first_optimizer_step,
+        "first.optimizer_step.all": first_optimizer_step_all,
         "first.moment": first_moment,
         "first.static": first_static,
         "first.total": first_total,
@@ -730,11 +766,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.input": second_input,
         "second.loss.after_forward": second_loss_after_forward,
         "second.loss.loss_forward": second_loss_loss_forward,
+        "second.gradient_copies.optimizer_step": second_gradient_copies_optimizer_step,
         "second.after_forward": second_after_forward,
         "second.after_forward.all": second_after_forward_all,
         "second.loss_forward": second_loss_forward,
         "second.loss_forward.all": second_loss_forward_all,
         "second.layer_backward.all": second_layer_backward_all,
+        "second.optimizer_step": second_optimizer_step,
+        "second.optimizer_step.all": second_optimizer_step_all,
         "second.moment": second_moment,
         "second.static": second_static,
         "second.total": second_total,
@@ -760,11 +799,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.input": penultimate_input,
         "penultimate.loss.after_forward": penultimate_loss_after_forward,
         "penultimate.loss.loss_forward": penultimate_loss_loss_forward,
+        "penultimate.gradient_copies.optimizer_step": penultimate_gradient_copies_optimizer_step,
         "penultimate.after_forward": penultimate_after_forward,
         "penultimate.after_forward.all": penultimate_after_forward_all,
         "penultimate.loss_forward": penultimate_loss_forward,
         "penultimate.loss_forward.all": penultimate_loss_forward_all,
         "penultimate.layer_backward.all": penultimate_layer_backward_all,
+        "penultimate.optimizer_step": penultimate_optimizer_step,
+        "penultimate.optimizer_step.all": penultimate_optimizer_step_all,
         "penultimate.moment": penultimate_moment,
         "penultimate.static": penultimate_static,
         "penultimate.total": penultimate_total,
@@ -790,11 +832,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.input": last_input,
         "last.loss.after_forward": last_loss_after_forward,
         "last.loss.loss_forward": last_loss_loss_forward,
+        "last.gradient_copies.optimizer_step": last_gradient_copies_optimizer_step,
         "last.after_forward": last_after_forward,
         "last.after_forward.all": last_after_forward_all,
         "last.loss_forward": last_loss_forward,
         "last.loss_forward.all": last_loss_forward_all,
         "last.layer_backward.all": last_layer_backward_all,
+        "last.optimizer_step": last_optimizer_step,
+        "last.optimizer_step.all": last_optimizer_step_all,
         "last.moment": last_moment,
         "last.static": last_static,
         "last.total": last_total,

@@ -207,7 +207,7 @@ def evaluate(
         first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         first_weight = 2*first_buffer_elements
         first_gradient = first_buffer_elements*gradient_bytes
-        first_optimizer = first_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+        first_optimizer = 12*first_buffer_elements/optimizer_shards
         first_embedding_activation = embedding_saved*first_in_flight_first
         first_layer_input_activation = first_held_layer_inputs*layer_input_saved
         first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
@@ -220,12 +220,15 @@ def evaluate(
         first_input = first_embedding_input
         first_loss_after_forward = loss_after_forward*(1 if (pipeline_parallel == 1) else 0)
         first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
+        first_gradient_copies_optimizer_step = 4*first_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
         first_after_forward = first_loss_after_forward
         first_after_forward_all = first_activation + first_after_forward
         first_loss_forward = first_loss_loss_forward
         first_loss_forward_all = first_activation + first_loss_forward
         first_layer_backward_all = first_inner_activations + stage_layer_backward
-        first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_forward_all)
+        first_optimizer_step = first_gradient_copies_optimizer_step
+        first_optimizer_step_all = first_optimizer_step
+        first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_forward_all, first_optimizer_step_all)
         first_static = first_gradient + first_input + first_optimizer + first_weight + stage_buffer
         first_total = first_moment + first_static
         second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
@@ -237,7 +240,7 @@ def evaluate(
         second_buffer_elements = second_parameters + distributed_optimizer*(-second_parameters + ceil_div(second_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         second_weight = 2*second_buffer_elements
         second_gradient = second_buffer_elements*gradient_bytes
-        second_optimizer = second_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+        second_optimizer = 12*second_buffer_elements/optimizer_shards
         second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
         second_layer_input_activation = layer_input_saved*second_held_layer_inputs
         second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
@@ -250,12 +253,15 @@ def evaluate(
         second_input = second_embedding_input
         second_loss_after_forward = loss_after_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_gradient_copies_optimizer_step = 4*second_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
         second_after_forward = second_loss_after_forward
         second_after_forward_all = second_activation + second_after_forward
         second_loss_forward = second_loss_loss_forward
         second_loss_forward_all = second_activation + second_loss_forward
         second_layer_backward_all = second_inner_activations + stage_layer_backward
-        second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_forward_all)
+        second_optimizer_step = second_gradient_copies_optimizer_step
+        second_optimizer_step_all = second_optimizer_step
+        second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_forward_all, second_optimizer_step_all)
         second_static = second_gradient + second_input + second_optimizer + second_weight + stage_buffer
         second_total = second_moment + second_static
         penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
@@ -267,7 +273,7 @@ def evaluate(
         penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + ceil_div(penultimate_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         penultimate_weight = 2*penultimate_buffer_elements
         penultimate_gradient = penultimate_buffer_elements*gradient_bytes
-        penultimate_optimizer = penultimate_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+        penultimate_optimizer = 12*penultimate_buffer_elements/optimizer_shards
         penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
         penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
         penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
@@ -280,12 +286,15 @@ def evaluate(
         penultimate_input = penultimate_embedding_input
         penultimate_loss_after_forward = loss_after_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_gradient_copies_optimizer_step = 4*penultimate_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
         penultimate_after_forward = penultimate_loss_after_forward
         penultimate_after_forward_all = penultimate_activation + penultimate_after_forward
         penultimate_loss_forward = penultimate_loss_loss_forward
         penultimate_loss_forward_all = penultimate_activation + penultimate_loss_forward
         penultimate_layer_backward_all = penultimate_inner_activations + stage_layer_backward
-        penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_forward_all)
+        penultimate_optimizer_step = penultimate_gradient_copies_optimizer_step
+        penultimate_optimizer_step_all = penultimate_optimizer_step
+        penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_forward_all, penultimate_optimizer_step_all)
         penultimate_static = penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight + stage_buffer
         penultimate_total = penultimate_moment + penultimate_static
         last_in_flight = 1
@@ -297,7 +306,7 @@ def evaluate(
         last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         last_weight = 2*last_buffer_elements
         last_gradient = last_buffer_elements*gradient_bytes
-        last_optimizer = last_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+        last_optimizer = 12*last_buffer_elements/optimizer_shards
         last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
         last_layer_input_activation = last_held_layer_inputs*layer_input_saved
         last_final_norm_activation = final_norm_saved*in_flight_last
@@ -310,12 +319,15 @@ def evaluate(
         last_input = last_embedding_input
         last_loss_after_forward = loss_after_forward
         last_loss_loss_forward = loss_loss_forward
+        last_gradient_copies_optimizer_step = 4*last_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
         last_after_forward = last_loss_after_forward
         last_after_forward_all = last_activation + last_after_forward
         last_loss_forward = last_loss_loss_forward
         last_loss_forward_all = last_activation + last_loss_forward
         last_layer_backward_all = last_inner_activations + stage_layer_backward
-        last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_forward_all)
+        last_optimizer_step = last_gradient_copies_optimizer_step
+        last_optimizer_step_all = last_optimizer_step
+        last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_forward_all, last_optimizer_step_all)
         last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
         last_total = last_moment + last_static
         peak = max(first_total, last_total, penultimate_total, second_total)

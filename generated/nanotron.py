@@ -120,15 +120,15 @@ TERMS = {
     "stage.head.gradient": ("bytes", "LM head, rank r: gradient, fp32 or bf16; bucket in which gradients are reduced"),
     "stage.padding.gradient": ("bytes", "Padding, rank r: gradient, fp32 or bf16; bucket in which gradients are reduced"),
     "stage.gradient": ("bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced"),
-    "stage.embedding.optimizer": ("bytes", "Word embedding, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.attention_norm.optimizer": ("bytes", "Norm before attention, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.attention.optimizer": ("bytes", "Attention with grouped queries, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.ffn_norm.optimizer": ("bytes", "Norm before the MLP, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.swiglu.optimizer": ("bytes", "SwiGLU, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.final_norm.optimizer": ("bytes", "Final norm, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.head.optimizer": ("bytes", "LM head, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.padding.optimizer": ("bytes", "Padding, rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
-    "stage.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment"),
+    "stage.embedding.optimizer": ("bytes", "Word embedding, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.attention_norm.optimizer": ("bytes", "Norm before attention, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.attention.optimizer": ("bytes", "Attention with grouped queries, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.ffn_norm.optimizer": ("bytes", "Norm before the MLP, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.swiglu.optimizer": ("bytes", "SwiGLU, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.final_norm.optimizer": ("bytes", "Final norm, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.head.optimizer": ("bytes", "LM head, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.padding.optimizer": ("bytes", "Padding, rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
+    "stage.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
     "stage.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass"),
     "stage.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass"),
     "stage.attention_norm.activation": ("bytes", "Norm before attention, rank r: tensors saved for the backward pass"),
@@ -165,7 +165,7 @@ TERMS = {
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
     "first.weight": ("bytes", "rank r: bf16 weight, first stage"),
     "first.gradient": ("bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, first stage"),
-    "first.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, first stage"),
+    "first.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, first stage"),
     "first.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, first stage"),
     "first.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, first stage"),
     "first.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, first stage"),
@@ -191,7 +191,7 @@ TERMS = {
     "second.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, second stage"),
     "second.weight": ("bytes", "rank r: bf16 weight, second stage"),
     "second.gradient": ("bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, second stage"),
-    "second.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, second stage"),
+    "second.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, second stage"),
     "second.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, second stage"),
     "second.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, second stage"),
     "second.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, second stage"),
@@ -217,7 +217,7 @@ TERMS = {
     "penultimate.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"),
     "penultimate.weight": ("bytes", "rank r: bf16 weight, penultimate stage"),
     "penultimate.gradient": ("bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, penultimate stage"),
-    "penultimate.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, penultimate stage"),
+    "penultimate.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, penultimate stage"),
     "penultimate.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, penultimate stage"),
@@ -243,7 +243,7 @@ TERMS = {
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
     "last.weight": ("bytes", "rank r: bf16 weight, last stage"),
     "last.gradient": ("bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, last stage"),
-    "last.optimizer": ("bytes", "rank r: fp32 master weight; fp32 copy of bf16 gradients, kept after the first step; fp32 first moment; fp32 second moment, last stage"),
+    "last.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, last stage"),
     "last.embedding.activation": ("bytes", "Word embedding, rank r: tensors saved for the backward pass, last stage"),
     "last.layer_input.activation": ("bytes", "Layer input kept by full recompute, rank r: tensors saved for the backward pass, last stage"),
     "last.final_norm.activation": ("bytes", "Final norm, rank r: tensors saved for the backward pass, last stage"),
@@ -377,15 +377,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_head_gradient = head_parameters*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_padding_gradient = (stage_buffer_elements - stage_parameters)*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
     stage_gradient = stage_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    stage_embedding_optimizer = embedding_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)*(1 if (pipeline_rank == 0) else 0)/optimizer_shards
-    stage_attention_norm_optimizer = dense_layers*attention_norm_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_attention_optimizer = dense_layers*attention_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_ffn_norm_optimizer = dense_layers*ffn_norm_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_swiglu_optimizer = dense_layers*swiglu_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_final_norm_optimizer = final_norm_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
-    stage_head_optimizer = head_parameters*(4*(1 if (gradient_bytes == 2) else 0) + 12)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
-    stage_padding_optimizer = (stage_buffer_elements - stage_parameters)*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
-    stage_optimizer = stage_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    stage_embedding_optimizer = 12*embedding_parameters*(1 if (pipeline_rank == 0) else 0)/optimizer_shards
+    stage_attention_norm_optimizer = 12*dense_layers*attention_norm_parameters/optimizer_shards
+    stage_attention_optimizer = 12*dense_layers*attention_parameters/optimizer_shards
+    stage_ffn_norm_optimizer = 12*dense_layers*ffn_norm_parameters/optimizer_shards
+    stage_swiglu_optimizer = 12*dense_layers*swiglu_parameters/optimizer_shards
+    stage_final_norm_optimizer = 12*final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
+    stage_head_optimizer = 12*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
+    stage_padding_optimizer = 12*(stage_buffer_elements - stage_parameters)/optimizer_shards
+    stage_optimizer = 12*stage_buffer_elements/optimizer_shards
     stage_embedding_activation = embedding_saved*in_flight_first*(1 if (pipeline_rank == 0) else 0)
     stage_layer_input_activation = held_layer_inputs*layer_input_saved
     stage_attention_norm_activation = held_dense_layers*attention_norm_saved
@@ -422,7 +422,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_buffer_elements = first_aligned
     first_weight = 2*first_buffer_elements
     first_gradient = first_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    first_optimizer = first_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    first_optimizer = 12*first_buffer_elements/optimizer_shards
     first_embedding_activation = embedding_saved*first_in_flight_first
     first_layer_input_activation = first_held_layer_inputs*layer_input_saved
     first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
@@ -448,7 +448,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_buffer_elements = second_aligned
     second_weight = 2*second_buffer_elements
     second_gradient = second_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    second_optimizer = second_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    second_optimizer = 12*second_buffer_elements/optimizer_shards
     second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_layer_input_activation = layer_input_saved*second_held_layer_inputs
     second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
@@ -474,7 +474,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_buffer_elements = penultimate_aligned
     penultimate_weight = 2*penultimate_buffer_elements
     penultimate_gradient = penultimate_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    penultimate_optimizer = penultimate_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    penultimate_optimizer = 12*penultimate_buffer_elements/optimizer_shards
     penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
     penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
@@ -500,7 +500,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_buffer_elements = last_aligned
     last_weight = 2*last_buffer_elements
     last_gradient = last_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    last_optimizer = last_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+    last_optimizer = 12*last_buffer_elements/optimizer_shards
     last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
     last_layer_input_activation = last_held_layer_inputs*layer_input_saved
     last_final_norm_activation = final_norm_saved*in_flight_last

@@ -197,7 +197,7 @@ def evaluate(
         first_buffer_elements = first_aligned
         first_weight = 2*first_buffer_elements
         first_gradient = first_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-        first_optimizer = first_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+        first_optimizer = 12*first_buffer_elements/optimizer_shards
         first_embedding_activation = embedding_saved*first_in_flight_first
         first_layer_input_activation = first_held_layer_inputs*layer_input_saved
         first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
@@ -223,7 +223,7 @@ def evaluate(
         second_buffer_elements = second_aligned
         second_weight = 2*second_buffer_elements
         second_gradient = second_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-        second_optimizer = second_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+        second_optimizer = 12*second_buffer_elements/optimizer_shards
         second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
         second_layer_input_activation = layer_input_saved*second_held_layer_inputs
         second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
@@ -249,7 +249,7 @@ def evaluate(
         penultimate_buffer_elements = penultimate_aligned
         penultimate_weight = 2*penultimate_buffer_elements
         penultimate_gradient = penultimate_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-        penultimate_optimizer = penultimate_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+        penultimate_optimizer = 12*penultimate_buffer_elements/optimizer_shards
         penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
         penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
         penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
@@ -275,7 +275,7 @@ def evaluate(
         last_buffer_elements = last_aligned
         last_weight = 2*last_buffer_elements
         last_gradient = last_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-        last_optimizer = last_buffer_elements*(4*(1 if (gradient_bytes == 2) else 0) + 12)/optimizer_shards
+        last_optimizer = 12*last_buffer_elements/optimizer_shards
         last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
         last_layer_input_activation = last_held_layer_inputs*layer_input_saved
         last_final_norm_activation = final_norm_saved*in_flight_last

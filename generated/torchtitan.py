@@ -160,16 +160,19 @@ TERMS = {
     "stage.last_steps.embedding_backward": ("bytes", "Step counters and scalars of the last stage, rank r, when inside the backward pass of the embedding"),
     "stage.last_steps.last_reduce": ("bytes", "Step counters and scalars of the last stage, rank r, when the last gradients are reduced"),
     "stage.recomputed_layer.layer_backward": ("bytes", "Layer recomputed from its input, rank r, when inside the backward pass of a layer"),
+    "stage.accumulated_gradients": ("bytes", "Gradients of earlier micro-batches, rank r"),
     "stage.accumulated_gradients.after_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when the forward pass of the last stage has returned"),
     "stage.accumulated_gradients.loss_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the forward pass of the loss"),
     "stage.accumulated_gradients.loss_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the loss"),
     "stage.accumulated_gradients.head_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the LM head"),
     "stage.accumulated_gradients.layer_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of a layer"),
     "stage.accumulated_gradients.head_reduce": ("bytes", "Gradients of earlier micro-batches, rank r, when gradients of the LM head are reduced, and its parameters are gathered again"),
+    "stage.reduced_gradients": ("bytes", "Reduced gradients, rank r"),
     "stage.reduced_gradients.embedding_backward": ("bytes", "Reduced gradients, rank r, when inside the backward pass of the embedding"),
     "stage.reduced_gradients.last_reduce": ("bytes", "Reduced gradients, rank r, when the last gradients are reduced"),
     "stage.embedding_gradients.embedding_backward": ("bytes", "Gradients outside of the layers, rank r, when inside the backward pass of the embedding"),
     "stage.kept_gradients.optimizer_step": ("bytes", "Gradients, rank r, when inside the optimizer step"),
+    "stage.gathered": ("bytes", "Gathered parameters, rank r"),
     "stage.gathered.after_forward": ("bytes", "Gathered parameters, rank r, when the forward pass of the last stage has returned"),
     "stage.gathered.loss_forward": ("bytes", "Gathered parameters, rank r, when inside the forward pass of the loss"),
     "stage.gathered.loss_backward": ("bytes", "Gathered parameters, rank r, when inside the backward pass of the loss"),
@@ -235,16 +238,19 @@ TERMS = {
     "first.last_steps.layer_backward": ("bytes", "Step counters and scalars of the last stage, rank r, when inside the backward pass of a layer, first stage"),
     "first.last_steps.embedding_backward": ("bytes", "Step counters and scalars of the last stage, rank r, when inside the backward pass of the embedding, first stage"),
     "first.last_steps.last_reduce": ("bytes", "Step counters and scalars of the last stage, rank r, when the last gradients are reduced, first stage"),
+    "first.accumulated_gradients": ("bytes", "Gradients of earlier micro-batches, rank r, first stage"),
     "first.accumulated_gradients.after_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when the forward pass of the last stage has returned, first stage"),
     "first.accumulated_gradients.loss_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the forward pass of the loss, first stage"),
     "first.accumulated_gradients.loss_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the loss, first stage"),
     "first.accumulated_gradients.head_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the LM head, first stage"),
     "first.accumulated_gradients.layer_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of a layer, first stage"),
     "first.accumulated_gradients.head_reduce": ("bytes", "Gradients of earlier micro-batches, rank r, when gradients of the LM head are reduced, and its parameters are gathered again, first stage"),
+    "first.reduced_gradients": ("bytes", "Reduced gradients, rank r, first stage"),
     "first.reduced_gradients.embedding_backward": ("bytes", "Reduced gradients, rank r, when inside the backward pass of the embedding, first stage"),
     "first.reduced_gradients.last_reduce": ("bytes", "Reduced gradients, rank r, when the last gradients are reduced, first stage"),
     "first.embedding_gradients.embedding_backward": ("bytes", "Gradients outside of the layers, rank r, when inside the backward pass of the embedding, first stage"),
     "first.kept_gradients.optimizer_step": ("bytes", "Gradients, rank r, when inside the optimizer step, first stage"),
+    "first.gathered": ("bytes", "Gathered parameters, rank r, first stage"),
     "first.gathered.after_forward": ("bytes", "Gathered parameters, rank r, when the forward pass of the last stage has returned, first stage"),
     "first.gathered.loss_forward": ("bytes", "Gathered parameters, rank r, when inside the forward pass of the loss, first stage"),
     "first.gathered.loss_backward": ("bytes", "Gathered parameters, rank r, when inside the backward pass of the loss, first stage"),
@@ -305,16 +311,19 @@ TERMS = {
     "second.last_steps.layer_backward": ("bytes", "Step counters and scalars of the last stage, rank r, when inside the backward pass of a layer, second stage"),
     "second.last_steps.embedding_backward": ("bytes", "Step counters and scalars of the last stage, rank r, when inside the backward pass of the embedding, second stage"),
     "second.last_steps.last_reduce": ("bytes", "Step counters and scalars of the last stage, rank r, when the last gradients are reduced, second stage"),
+    "second.accumulated_gradients": ("bytes", "Gradients of earlier micro-batches, rank r, second stage"),
     "second.accumulated_gradients.after_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when the forward pass of the last stage has returned, second stage"),
     "second.accumulated_gradients.loss_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the forward pass of the loss, second stage"),
     "second.accumulated_gradients.loss_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the loss, second stage"),
     "second.accumulated_gradients.head_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the LM head, second stage"),
     "second.accumulated_gradients.layer_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of a layer, second stage"),
     "second.accumulated_gradients.head_reduce": ("bytes", "Gradients of earlier micro-batches, rank r, when gradients of the LM head are reduced, and its parameters are gathered again, second stage"),
+    "second.reduced_gradients": ("bytes", "Reduced gradients, rank r, second stage"),
     "second.reduced_gradients.embedding_backward": ("bytes", "Reduced gradients, rank r, when inside the backward pass of the embedding, second stage"),
     "second.reduced_gradients.last_reduce": ("bytes", "Reduced gradients, rank r, when the last gradients are reduced, second stage"),
     "second.embedding_gradients.embedding_backward": ("bytes", "Gradients outside of the layers, rank r, when inside the backward pass of the embedding, second stage"),
     "second.kept_gradients.optimizer_step": ("bytes", "Gradients, rank r, when inside the optimizer step, second stage"),
+    "second.gathered": ("bytes", "Gathered parameters, rank r, second stage"),
     "second.gathered.after_forward": ("bytes", "Gathered parameters, rank r, when the forward pass of the last stage has returned, second stage"),
     "second.gathered.loss_forward": ("bytes", "Gathered parameters, rank r, when inside the forward pass of the loss, second stage"),
     "second.gathered.loss_backward": ("bytes", "Gathered parameters, rank r, when inside the backward pass of the loss, second stage"),
@@ -375,16 +384,19 @@ TERMS = {
     "penultimate.last_steps.layer_backward": ("bytes", "Step counters and scalars of the last stage, rank r, when inside the backward pass of a layer, penultimate stage"),
     "penultimate.last_steps.embedding_backward": ("bytes", "Step counters and scalars of the last stage, rank r, when inside the backward pass of the embedding, penultimate stage"),
     "penultimate.last_steps.last_reduce": ("bytes", "Step counters and scalars of the last stage, rank r, when the last gradients are reduced, penultimate stage"),
+    "penultimate.accumulated_gradients": ("bytes", "Gradients of earlier micro-batches, rank r, penultimate stage"),
     "penultimate.accumulated_gradients.after_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when the forward pass of the last stage has returned, penultimate stage"),
     "penultimate.accumulated_gradients.loss_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the forward pass of the loss, penultimate stage"),
     "penultimate.accumulated_gradients.loss_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the loss, penultimate stage"),
     "penultimate.accumulated_gradients.head_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the LM head, penultimate stage"),
     "penultimate.accumulated_gradients.layer_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of a layer, penultimate stage"),
     "penultimate.accumulated_gradients.head_reduce": ("bytes", "Gradients of earlier micro-batches, rank r, when gradients of the LM head are reduced, and its parameters are gathered again, penultimate stage"),
+    "penultimate.reduced_gradients": ("bytes", "Reduced gradients, rank r, penultimate stage"),
     "penultimate.reduced_gradients.embedding_backward": ("bytes", "Reduced gradients, rank r, when inside the backward pass of the embedding, penultimate stage"),
     "penultimate.reduced_gradients.last_reduce": ("bytes", "Reduced gradients, rank r, when the last gradients are reduced, penultimate stage"),
     "penultimate.embedding_gradients.embedding_backward": ("bytes", "Gradients outside of the layers, rank r, when inside the backward pass of the embedding, penultimate stage"),
     "penultimate.kept_gradients.optimizer_step": ("bytes", "Gradients, rank r, when inside the optimizer step, penultimate stage"),
+    "penultimate.gathered": ("bytes", "Gathered parameters, rank r, penultimate stage"),
     "penultimate.gathered.after_forward": ("bytes", "Gathered parameters, rank r, when the forward pass of the last stage has returned, penultimate stage"),
     "penultimate.gathered.loss_forward": ("bytes", "Gathered parameters, rank r, when inside the forward pass of the loss, penultimate stage"),
     "penultimate.gathered.loss_backward": ("bytes", "Gathered parameters, rank r, when inside the backward pass of the loss, penultimate stage"),
@@ -445,16 +457,19 @@ TERMS = {
     "last.last_steps.layer_backward": ("bytes", "Step counters and scalars of the last stage, rank r, when inside the backward pass of a layer, last stage"),
     "last.last_steps.embedding_backward": ("bytes", "Step counters and scalars of the last stage, rank r, when inside the backward pass of the embedding, last stage"),
     "last.last_steps.last_reduce": ("bytes", "Step counters and scalars of the last stage, rank r, when the last gradients are reduced, last stage"),
+    "last.accumulated_gradients": ("bytes", "Gradients of earlier micro-batches, rank r, last stage"),
     "last.accumulated_gradients.after_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when the forward pass of the last stage has returned, last stage"),
     "last.accumulated_gradients.loss_forward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the forward pass of the loss, last stage"),
     "last.accumulated_gradients.loss_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the loss, last stage"),
     "last.accumulated_gradients.head_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of the LM head, last stage"),
     "last.accumulated_gradients.layer_backward": ("bytes", "Gradients of earlier micro-batches, rank r, when inside the backward pass of a layer, last stage"),
     "last.accumulated_gradients.head_reduce": ("bytes", "Gradients of earlier micro-batches, rank r, when gradients of the LM head are reduced, and its parameters are gathered again, last stage"),
+    "last.reduced_gradients": ("bytes", "Reduced gradients, rank r, last stage"),
     "last.reduced_gradients.embedding_backward": ("bytes", "Reduced gradients, rank r, when inside the backward pass of the embedding, last stage"),
     "last.reduced_gradients.last_reduce": ("bytes", "Reduced gradients, rank r, when the last gradients are reduced, last stage"),
     "last.embedding_gradients.embedding_backward": ("bytes", "Gradients outside of the layers, rank r, when inside the backward pass of the embedding, last stage"),
     "last.kept_gradients.optimizer_step": ("bytes", "Gradients, rank r, when inside the optimizer step, last stage"),
+    "last.gathered": ("bytes", "Gathered parameters, rank r, last stage"),
     "last.gathered.after_forward": ("bytes", "Gathered parameters, rank r, when the forward pass of the last stage has returned, last stage"),
     "last.gathered.loss_forward": ("bytes", "Gathered parameters, rank r, when inside the forward pass of the loss, last stage"),
     "last.gathered.loss_backward": ("bytes", "Gathered parameters, rank r, when inside the backward pass of the loss, last stage"),
@@ -642,19 +657,22 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_last_steps_last_reduce = last_steps_last_reduce*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_recomputed_layer_layer_backward = layer_saved*recompute_full
-    stage_accumulated_gradients_after_forward = stage_gradient*(1 if (num_microbatches > 1) else 0)
-    stage_accumulated_gradients_loss_forward = stage_gradient*(1 if (num_microbatches > 1) else 0)
-    stage_accumulated_gradients_loss_backward = stage_gradient*(1 if (num_microbatches > 1) else 0)
-    stage_accumulated_gradients_head_backward = stage_gradient*(1 if (num_microbatches > 1) else 0)
-    stage_accumulated_gradients_layer_backward = stage_gradient*(1 if (num_microbatches > 1) else 0)
-    stage_accumulated_gradients_head_reduce = stage_gradient*(1 if (num_microbatches > 1) else 0)
-    stage_reduced_gradients_embedding_backward = stage_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
-    stage_reduced_gradients_last_reduce = stage_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+    stage_accumulated_gradients = stage_gradient*(1 if (num_microbatches > 1) else 0)
+    stage_accumulated_gradients_after_forward = stage_accumulated_gradients
+    stage_accumulated_gradients_loss_forward = stage_accumulated_gradients
+    stage_accumulated_gradients_loss_backward = stage_accumulated_gradients
+    stage_accumulated_gradients_head_backward = stage_accumulated_gradients
+    stage_accumulated_gradients_layer_backward = stage_accumulated_gradients
+    stage_accumulated_gradients_head_reduce = stage_accumulated_gradients
+    stage_reduced_gradients = stage_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+    stage_reduced_gradients_embedding_backward = stage_reduced_gradients
+    stage_reduced_gradients_last_reduce = stage_reduced_gradients
     stage_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (pipeline_rank == 0) else 0)
     stage_kept_gradients_optimizer_step = stage_gradient
-    stage_gathered_after_forward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_gathered_loss_forward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_gathered_loss_backward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_gathered_after_forward = stage_gathered
+    stage_gathered_loss_forward = stage_gathered
+    stage_gathered_loss_backward = stage_gathered
     stage_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + 4*head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)) + data_parallel_replicas*(4 - 4*(1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
     stage_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (pipeline_rank == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (pipeline_rank == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))
@@ -717,19 +735,22 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_last_steps_layer_backward = last_steps_layer_backward*(1 if (pipeline_parallel == 1) else 0)
     first_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (pipeline_parallel == 1) else 0)
     first_last_steps_last_reduce = last_steps_last_reduce*(1 if (pipeline_parallel == 1) else 0)
-    first_accumulated_gradients_after_forward = first_gradient*(1 if (num_microbatches > 1) else 0)
-    first_accumulated_gradients_loss_forward = first_gradient*(1 if (num_microbatches > 1) else 0)
-    first_accumulated_gradients_loss_backward = first_gradient*(1 if (num_microbatches > 1) else 0)
-    first_accumulated_gradients_head_backward = first_gradient*(1 if (num_microbatches > 1) else 0)
-    first_accumulated_gradients_layer_backward = first_gradient*(1 if (num_microbatches > 1) else 0)
-    first_accumulated_gradients_head_reduce = first_gradient*(1 if (num_microbatches > 1) else 0)
-    first_reduced_gradients_embedding_backward = first_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0))/(data_parallel*context_parallel)
-    first_reduced_gradients_last_reduce = first_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0))/(data_parallel*context_parallel)
+    first_accumulated_gradients = first_gradient*(1 if (num_microbatches > 1) else 0)
+    first_accumulated_gradients_after_forward = first_accumulated_gradients
+    first_accumulated_gradients_loss_forward = first_accumulated_gradients
+    first_accumulated_gradients_loss_backward = first_accumulated_gradients
+    first_accumulated_gradients_head_backward = first_accumulated_gradients
+    first_accumulated_gradients_layer_backward = first_accumulated_gradients
+    first_accumulated_gradients_head_reduce = first_accumulated_gradients
+    first_reduced_gradients = first_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0))/(data_parallel*context_parallel)
+    first_reduced_gradients_embedding_backward = first_reduced_gradients
+    first_reduced_gradients_last_reduce = first_reduced_gradients
     first_embedding_gradients_embedding_backward = 2*embedding_parameters
     first_kept_gradients_optimizer_step = first_gradient
-    first_gathered_after_forward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
-    first_gathered_loss_forward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
-    first_gathered_loss_backward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
+    first_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
+    first_gathered_after_forward = first_gathered
+    first_gathered_loss_forward = first_gathered
+    first_gathered_loss_backward = first_gathered
     first_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
     first_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + 4*head_aligned*(1 if (pipeline_parallel == 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0)) + data_parallel_replicas*(4 - 4*(1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0))/(data_parallel*context_parallel)
     first_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0)) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0)) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/(data_parallel*context_parallel))
@@ -787,19 +808,22 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_last_steps_layer_backward = last_steps_layer_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_last_steps_last_reduce = last_steps_last_reduce*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-    second_accumulated_gradients_after_forward = second_gradient*(1 if (num_microbatches > 1) else 0)
-    second_accumulated_gradients_loss_forward = second_gradient*(1 if (num_microbatches > 1) else 0)
-    second_accumulated_gradients_loss_backward = second_gradient*(1 if (num_microbatches > 1) else 0)
-    second_accumulated_gradients_head_backward = second_gradient*(1 if (num_microbatches > 1) else 0)
-    second_accumulated_gradients_layer_backward = second_gradient*(1 if (num_microbatches > 1) else 0)
-    second_accumulated_gradients_head_reduce = second_gradient*(1 if (num_microbatches > 1) else 0)
-    second_reduced_gradients_embedding_backward = second_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
-    second_reduced_gradients_last_reduce = second_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+    second_accumulated_gradients = second_gradient*(1 if (num_microbatches > 1) else 0)
+    second_accumulated_gradients_after_forward = second_accumulated_gradients
+    second_accumulated_gradients_loss_forward = second_accumulated_gradients
+    second_accumulated_gradients_loss_backward = second_accumulated_gradients
+    second_accumulated_gradients_head_backward = second_accumulated_gradients
+    second_accumulated_gradients_layer_backward = second_accumulated_gradients
+    second_accumulated_gradients_head_reduce = second_accumulated_gradients
+    second_reduced_gradients = second_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+    second_reduced_gradients_embedding_backward = second_reduced_gradients
+    second_reduced_gradients_last_reduce = second_reduced_gradients
     second_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_kept_gradients_optimizer_step = second_gradient
-    second_gathered_after_forward = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-    second_gathered_loss_forward = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-    second_gathered_loss_backward = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_gathered_after_forward = second_gathered
+    second_gathered_loss_forward = second_gathered
+    second_gathered_loss_backward = second_gathered
     second_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + 4*head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)) + data_parallel_replicas*(4 - 4*(1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
     second_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))
@@ -857,19 +881,22 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_last_steps_layer_backward = last_steps_layer_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_last_steps_last_reduce = last_steps_last_reduce*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-    penultimate_accumulated_gradients_after_forward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-    penultimate_accumulated_gradients_loss_forward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-    penultimate_accumulated_gradients_loss_backward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-    penultimate_accumulated_gradients_head_backward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-    penultimate_accumulated_gradients_layer_backward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-    penultimate_accumulated_gradients_head_reduce = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-    penultimate_reduced_gradients_embedding_backward = penultimate_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
-    penultimate_reduced_gradients_last_reduce = penultimate_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+    penultimate_accumulated_gradients = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
+    penultimate_accumulated_gradients_after_forward = penultimate_accumulated_gradients
+    penultimate_accumulated_gradients_loss_forward = penultimate_accumulated_gradients
+    penultimate_accumulated_gradients_loss_backward = penultimate_accumulated_gradients
+    penultimate_accumulated_gradients_head_backward = penultimate_accumulated_gradients
+    penultimate_accumulated_gradients_layer_backward = penultimate_accumulated_gradients
+    penultimate_accumulated_gradients_head_reduce = penultimate_accumulated_gradients
+    penultimate_reduced_gradients = penultimate_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+    penultimate_reduced_gradients_embedding_backward = penultimate_reduced_gradients
+    penultimate_reduced_gradients_last_reduce = penultimate_reduced_gradients
     penultimate_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_kept_gradients_optimizer_step = penultimate_gradient
-    penultimate_gathered_after_forward = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-    penultimate_gathered_loss_forward = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-    penultimate_gathered_loss_backward = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_gathered_after_forward = penultimate_gathered
+    penultimate_gathered_loss_forward = penultimate_gathered
+    penultimate_gathered_loss_backward = penultimate_gathered
     penultimate_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + 4*head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)) + data_parallel_replicas*(4 - 4*(1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
     penultimate_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))
@@ -927,19 +954,22 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_last_steps_layer_backward = last_steps_layer_backward
     last_last_steps_embedding_backward = last_steps_embedding_backward
     last_last_steps_last_reduce = last_steps_last_reduce
-    last_accumulated_gradients_after_forward = last_gradient*(1 if (num_microbatches > 1) else 0)
-    last_accumulated_gradients_loss_forward = last_gradient*(1 if (num_microbatches > 1) else 0)
-    last_accumulated_gradients_loss_backward = last_gradient*(1 if (num_microbatches > 1) else 0)
-    last_accumulated_gradients_head_backward = last_gradient*(1 if (num_microbatches > 1) else 0)
-    last_accumulated_gradients_layer_backward = last_gradient*(1 if (num_microbatches > 1) else 0)
-    last_accumulated_gradients_head_reduce = last_gradient*(1 if (num_microbatches > 1) else 0)
-    last_reduced_gradients_embedding_backward = last_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned + head_aligned)/(data_parallel*context_parallel)
-    last_reduced_gradients_last_reduce = last_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned + head_aligned)/(data_parallel*context_parallel)
+    last_accumulated_gradients = last_gradient*(1 if (num_microbatches > 1) else 0)
+    last_accumulated_gradients_after_forward = last_accumulated_gradients
+    last_accumulated_gradients_loss_forward = last_accumulated_gradients
+    last_accumulated_gradients_loss_backward = last_accumulated_gradients
+    last_accumulated_gradients_head_backward = last_accumulated_gradients
+    last_accumulated_gradients_layer_backward = last_accumulated_gradients
+    last_accumulated_gradients_head_reduce = last_accumulated_gradients
+    last_reduced_gradients = last_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned + head_aligned)/(data_parallel*context_parallel)
+    last_reduced_gradients_embedding_backward = last_reduced_gradients
+    last_reduced_gradients_last_reduce = last_reduced_gradients
     last_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (pipeline_parallel == 1) else 0)
     last_kept_gradients_optimizer_step = last_gradient
-    last_gathered_after_forward = 2*(final_norm_aligned + head_aligned)
-    last_gathered_loss_forward = 2*(final_norm_aligned + head_aligned)
-    last_gathered_loss_backward = 2*(final_norm_aligned + head_aligned)
+    last_gathered = 2*(final_norm_aligned + head_aligned)
+    last_gathered_after_forward = last_gathered
+    last_gathered_loss_forward = last_gathered
+    last_gathered_loss_backward = last_gathered
     last_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)
     last_gathered_norm_head_reduce = 4*final_norm_aligned + head_aligned*gradient_bytes + 4*head_aligned + 4*data_parallel_replicas*head_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)
     last_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (pipeline_parallel == 1) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)/(data_parallel*context_parallel))
@@ -1082,16 +1112,19 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.last_steps.embedding_backward": stage_last_steps_embedding_backward,
         "stage.last_steps.last_reduce": stage_last_steps_last_reduce,
         "stage.recomputed_layer.layer_backward": stage_recomputed_layer_layer_backward,
+        "stage.accumulated_gradients": stage_accumulated_gradients,
         "stage.accumulated_gradients.after_forward": stage_accumulated_gradients_after_forward,
         "stage.accumulated_gradients.loss_forward": stage_accumulated_gradients_loss_forward,
         "stage.accumulated_gradients.loss_backward": stage_accumulated_gradients_loss_backward,
         "stage.accumulated_gradients.head_backward": stage_accumulated_gradients_head_backward,
         "stage.accumulated_gradients.layer_backward": stage_accumulated_gradients_layer_backward,
         "stage.accumulated_gradients.head_reduce": stage_accumulated_gradients_head_reduce,
+        "stage.reduced_gradients": stage_reduced_gradients,
         "stage.reduced_gradients.embedding_backward": stage_reduced_gradients_embedding_backward,
         "stage.reduced_gradients.last_reduce": stage_reduced_gradients_last_reduce,
         "stage.embedding_gradients.embedding_backward": stage_embedding_gradients_embedding_backward,
         "stage.kept_gradients.optimizer_step": stage_kept_gradients_optimizer_step,
+        "stage.gathered": stage_gathered,
         "stage.gathered.after_forward": stage_gathered_after_forward,
         "stage.gathered.loss_forward": stage_gathered_loss_forward,
         "stage.gathered.loss_backward": stage_gathered_loss_backward,
@@ -1157,16 +1190,19 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.last_steps.layer_backward": first_last_steps_layer_backward,
         "first.last_steps.embedding_backward": first_last_steps_embedding_backward,
         "first.last_steps.last_reduce": first_last_steps_last_reduce,
+        "first.accumulated_gradients": first_accumulated_gradients,
         "first.accumulated_gradients.after_forward": first_accumulated_gradients_after_forward,
         "first.accumulated_gradients.loss_forward": first_accumulated_gradients_loss_forward,
         "first.accumulated_gradients.loss_backward": first_accumulated_gradients_loss_backward,
         "first.accumulated_gradients.head_backward": first_accumulated_gradients_head_backward,
         "first.accumulated_gradients.layer_backward": first_accumulated_gradients_layer_backward,
         "first.accumulated_gradients.head_reduce": first_accumulated_gradients_head_reduce,
+        "first.reduced_gradients": first_reduced_gradients,
         "first.reduced_gradients.embedding_backward": first_reduced_gradients_embedding_backward,
         "first.reduced_gradients.last_reduce": first_reduced_gradients_last_reduce,
         "first.embedding_gradients.embedding_backward": first_embedding_gradients_embedding_backward,
         "first.kept_gradients.optimizer_step": first_kept_gradients_optimizer_step,
+        "first.gathered": first_gathered,
         "first.gathered.after_forward": first_gathered_after_forward,
         "first.gathered.loss_forward": first_gathered_loss_forward,
         "first.gathered.loss_backward": first_gathered_loss_backward,
@@ -1227,16 +1263,19 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.last_steps.layer_backward": second_last_steps_layer_backward,
         "second.last_steps.embedding_backward": second_last_steps_embedding_backward,
         "second.last_steps.last_reduce": second_last_steps_last_reduce,
+        "second.accumulated_gradients": second_accumulated_gradients,
         "second.accumulated_gradients.after_forward": second_accumulated_gradients_after_forward,
         "second.accumulated_gradients.loss_forward": second_accumulated_gradients_loss_forward,
         "second.accumulated_gradients.loss_backward": second_accumulated_gradients_loss_backward,
         "second.accumulated_gradients.head_backward": second_accumulated_gradients_head_backward,
         "second.accumulated_gradients.layer_backward": second_accumulated_gradients_layer_backward,
         "second.accumulated_gradients.head_reduce": second_accumulated_gradients_head_reduce,
+        "second.reduced_gradients": second_reduced_gradients,
         "second.reduced_gradients.embedding_backward": second_reduced_gradients_embedding_backward,
         "second.reduced_gradients.last_reduce": second_reduced_gradients_last_reduce,
         "second.embedding_gradients.embedding_backward": second_embedding_gradients_embedding_backward,
         "second.kept_gradients.optimizer_step": second_kept_gradients_optimizer_step,
+        "second.gathered": second_gathered,
         "second.gathered.after_forward": second_gathered_after_forward,
         "second.gathered.loss_forward": second_gathered_loss_forward,
         "second.gathered.loss_backward": second_gathered_loss_backward,
@@ -1297,16 +1336,19 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.last_steps.layer_backward": penultimate_last_steps_layer_backward,
         "penultimate.last_steps.embedding_backward": penultimate_last_steps_embedding_backward,
         "penultimate.last_steps.last_reduce": penultimate_last_steps_last_reduce,
+        "penultimate.accumulated_gradients": penultimate_accumulated_gradients,
         "penultimate.accumulated_gradients.after_forward": penultimate_accumulated_gradients_after_forward,
         "penultimate.accumulated_gradients.loss_forward": penultimate_accumulated_gradients_loss_forward,
         "penultimate.accumulated_gradients.loss_backward": penultimate_accumulated_gradients_loss_backward,
         "penultimate.accumulated_gradients.head_backward": penultimate_accumulated_gradients_head_backward,
         "penultimate.accumulated_gradients.layer_backward": penultimate_accumulated_gradients_layer_backward,
         "penultimate.accumulated_gradients.head_reduce": penultimate_accumulated_gradients_head_reduce,
+        "penultimate.reduced_gradients": penultimate_reduced_gradients,
         "penultimate.reduced_gradients.embedding_backward": penultimate_reduced_gradients_embedding_backward,
         "penultimate.reduced_gradients.last_reduce": penultimate_reduced_gradients_last_reduce,
         "penultimate.embedding_gradients.embedding_backward": penultimate_embedding_gradients_embedding_backward,
         "penultimate.kept_gradients.optimizer_step": penultimate_kept_gradients_optimizer_step,
+        "penultimate.gathered": penultimate_gathered,
         "penultimate.gathered.after_forward": penultimate_gathered_after_forward,
         "penultimate.gathered.loss_forward": penultimate_gathered_loss_forward,
         "penultimate.gathered.loss_backward": penultimate_gathered_loss_backward,
@@ -1367,16 +1409,19 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.last_steps.layer_backward": last_last_steps_layer_backward,
         "last.last_steps.embedding_backward": last_last_steps_embedding_backward,
         "last.last_steps.last_reduce": last_last_steps_last_reduce,
+        "last.accumulated_gradients": last_accumulated_gradients,
         "last.accumulated_gradients.after_forward": last_accumulated_gradients_after_forward,
         "last.accumulated_gradients.loss_forward": last_accumulated_gradients_loss_forward,
         "last.accumulated_gradients.loss_backward": last_accumulated_gradients_loss_backward,
         "last.accumulated_gradients.head_backward": last_accumulated_gradients_head_backward,
         "last.accumulated_gradients.layer_backward": last_accumulated_gradients_layer_backward,
         "last.accumulated_gradients.head_reduce": last_accumulated_gradients_head_reduce,
+        "last.reduced_gradients": last_reduced_gradients,
         "last.reduced_gradients.embedding_backward": last_reduced_gradients_embedding_backward,
         "last.reduced_gradients.last_reduce": last_reduced_gradients_last_reduce,
         "last.embedding_gradients.embedding_backward": last_embedding_gradients_embedding_backward,
         "last.kept_gradients.optimizer_step": last_kept_gradients_optimizer_step,
+        "last.gathered": last_gathered,
         "last.gathered.after_forward": last_gathered_after_forward,
         "last.gathered.loss_forward": last_gathered_loss_forward,
         "last.gathered.loss_backward": last_gathered_loss_backward,

@@ -238,19 +238,22 @@ def evaluate(
         first_last_steps_layer_backward = last_steps_layer_backward*(1 if (pipeline_parallel == 1) else 0)
         first_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (pipeline_parallel == 1) else 0)
         first_last_steps_last_reduce = last_steps_last_reduce*(1 if (pipeline_parallel == 1) else 0)
-        first_accumulated_gradients_after_forward = first_gradient*(1 if (num_microbatches > 1) else 0)
-        first_accumulated_gradients_loss_forward = first_gradient*(1 if (num_microbatches > 1) else 0)
-        first_accumulated_gradients_loss_backward = first_gradient*(1 if (num_microbatches > 1) else 0)
-        first_accumulated_gradients_head_backward = first_gradient*(1 if (num_microbatches > 1) else 0)
-        first_accumulated_gradients_layer_backward = first_gradient*(1 if (num_microbatches > 1) else 0)
-        first_accumulated_gradients_head_reduce = first_gradient*(1 if (num_microbatches > 1) else 0)
-        first_reduced_gradients_embedding_backward = first_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0))/(data_parallel*context_parallel)
-        first_reduced_gradients_last_reduce = first_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0))/(data_parallel*context_parallel)
+        first_accumulated_gradients = first_gradient*(1 if (num_microbatches > 1) else 0)
+        first_accumulated_gradients_after_forward = first_accumulated_gradients
+        first_accumulated_gradients_loss_forward = first_accumulated_gradients
+        first_accumulated_gradients_loss_backward = first_accumulated_gradients
+        first_accumulated_gradients_head_backward = first_accumulated_gradients
+        first_accumulated_gradients_layer_backward = first_accumulated_gradients
+        first_accumulated_gradients_head_reduce = first_accumulated_gradients
+        first_reduced_gradients = first_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0))/(data_parallel*context_parallel)
+        first_reduced_gradients_embedding_backward = first_reduced_gradients
+        first_reduced_gradients_last_reduce = first_reduced_gradients
         first_embedding_gradients_embedding_backward = 2*embedding_parameters
         first_kept_gradients_optimizer_step = first_gradient
-        first_gathered_after_forward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
-        first_gathered_loss_forward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
-        first_gathered_loss_backward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
+        first_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
+        first_gathered_after_forward = first_gathered
+        first_gathered_loss_forward = first_gathered
+        first_gathered_loss_backward = first_gathered
         first_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
         first_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + 4*head_aligned*(1 if (pipeline_parallel == 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0)) + data_parallel_replicas*(4 - 4*(1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0))/(data_parallel*context_parallel)
         first_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0)) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0)) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/(data_parallel*context_parallel))
@@ -308,19 +311,22 @@ def evaluate(
         second_last_steps_layer_backward = last_steps_layer_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_last_steps_last_reduce = last_steps_last_reduce*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_accumulated_gradients_after_forward = second_gradient*(1 if (num_microbatches > 1) else 0)
-        second_accumulated_gradients_loss_forward = second_gradient*(1 if (num_microbatches > 1) else 0)
-        second_accumulated_gradients_loss_backward = second_gradient*(1 if (num_microbatches > 1) else 0)
-        second_accumulated_gradients_head_backward = second_gradient*(1 if (num_microbatches > 1) else 0)
-        second_accumulated_gradients_layer_backward = second_gradient*(1 if (num_microbatches > 1) else 0)
-        second_accumulated_gradients_head_reduce = second_gradient*(1 if (num_microbatches > 1) else 0)
-        second_reduced_gradients_embedding_backward = second_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
-        second_reduced_gradients_last_reduce = second_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+        second_accumulated_gradients = second_gradient*(1 if (num_microbatches > 1) else 0)
+        second_accumulated_gradients_after_forward = second_accumulated_gradients
+        second_accumulated_gradients_loss_forward = second_accumulated_gradients
+        second_accumulated_gradients_loss_backward = second_accumulated_gradients
+        second_accumulated_gradients_head_backward = second_accumulated_gradients
+        second_accumulated_gradients_layer_backward = second_accumulated_gradients
+        second_accumulated_gradients_head_reduce = second_accumulated_gradients
+        second_reduced_gradients = second_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+        second_reduced_gradients_embedding_backward = second_reduced_gradients
+        second_reduced_gradients_last_reduce = second_reduced_gradients
         second_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
         second_kept_gradients_optimizer_step = second_gradient
-        second_gathered_after_forward = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_gathered_loss_forward = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_gathered_loss_backward = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_gathered_after_forward = second_gathered
+        second_gathered_loss_forward = second_gathered
+        second_gathered_loss_backward = second_gathered
         second_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + 4*head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)) + data_parallel_replicas*(4 - 4*(1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
         second_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))
@@ -378,19 +384,22 @@ def evaluate(
         penultimate_last_steps_layer_backward = last_steps_layer_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_last_steps_last_reduce = last_steps_last_reduce*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_accumulated_gradients_after_forward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-        penultimate_accumulated_gradients_loss_forward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-        penultimate_accumulated_gradients_loss_backward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-        penultimate_accumulated_gradients_head_backward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-        penultimate_accumulated_gradients_layer_backward = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-        penultimate_accumulated_gradients_head_reduce = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
-        penultimate_reduced_gradients_embedding_backward = penultimate_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
-        penultimate_reduced_gradients_last_reduce = penultimate_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+        penultimate_accumulated_gradients = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
+        penultimate_accumulated_gradients_after_forward = penultimate_accumulated_gradients
+        penultimate_accumulated_gradients_loss_forward = penultimate_accumulated_gradients
+        penultimate_accumulated_gradients_loss_backward = penultimate_accumulated_gradients
+        penultimate_accumulated_gradients_head_backward = penultimate_accumulated_gradients
+        penultimate_accumulated_gradients_layer_backward = penultimate_accumulated_gradients
+        penultimate_accumulated_gradients_head_reduce = penultimate_accumulated_gradients
+        penultimate_reduced_gradients = penultimate_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
+        penultimate_reduced_gradients_embedding_backward = penultimate_reduced_gradients
+        penultimate_reduced_gradients_last_reduce = penultimate_reduced_gradients
         penultimate_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
         penultimate_kept_gradients_optimizer_step = penultimate_gradient
-        penultimate_gathered_after_forward = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_gathered_loss_forward = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_gathered_loss_backward = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_gathered_after_forward = penultimate_gathered
+        penultimate_gathered_loss_forward = penultimate_gathered
+        penultimate_gathered_loss_backward = penultimate_gathered
         penultimate_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + 4*head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)) + data_parallel_replicas*(4 - 4*(1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
         penultimate_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)/(data_parallel*context_parallel))
@@ -448,19 +457,22 @@ def evaluate(
         last_last_steps_layer_backward = last_steps_layer_backward
         last_last_steps_embedding_backward = last_steps_embedding_backward
         last_last_steps_last_reduce = last_steps_last_reduce
-        last_accumulated_gradients_after_forward = last_gradient*(1 if (num_microbatches > 1) else 0)
-        last_accumulated_gradients_loss_forward = last_gradient*(1 if (num_microbatches > 1) else 0)
-        last_accumulated_gradients_loss_backward = last_gradient*(1 if (num_microbatches > 1) else 0)
-        last_accumulated_gradients_head_backward = last_gradient*(1 if (num_microbatches > 1) else 0)
-        last_accumulated_gradients_layer_backward = last_gradient*(1 if (num_microbatches > 1) else 0)
-        last_accumulated_gradients_head_reduce = last_gradient*(1 if (num_microbatches > 1) else 0)
-        last_reduced_gradients_embedding_backward = last_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned + head_aligned)/(data_parallel*context_parallel)
-        last_reduced_gradients_last_reduce = last_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned + head_aligned)/(data_parallel*context_parallel)
+        last_accumulated_gradients = last_gradient*(1 if (num_microbatches > 1) else 0)
+        last_accumulated_gradients_after_forward = last_accumulated_gradients
+        last_accumulated_gradients_loss_forward = last_accumulated_gradients
+        last_accumulated_gradients_loss_backward = last_accumulated_gradients
+        last_accumulated_gradients_head_backward = last_accumulated_gradients
+        last_accumulated_gradients_layer_backward = last_accumulated_gradients
+        last_accumulated_gradients_head_reduce = last_accumulated_gradients
+        last_reduced_gradients = last_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(stage_layers*layer_aligned + final_norm_aligned + head_aligned)/(data_parallel*context_parallel)
+        last_reduced_gradients_embedding_backward = last_reduced_gradients
+        last_reduced_gradients_last_reduce = last_reduced_gradients
         last_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (pipeline_parallel == 1) else 0)
         last_kept_gradients_optimizer_step = last_gradient
-        last_gathered_after_forward = 2*(final_norm_aligned + head_aligned)
-        last_gathered_loss_forward = 2*(final_norm_aligned + head_aligned)
-        last_gathered_loss_backward = 2*(final_norm_aligned + head_aligned)
+        last_gathered = 2*(final_norm_aligned + head_aligned)
+        last_gathered_after_forward = last_gathered
+        last_gathered_loss_forward = last_gathered
+        last_gathered_loss_backward = last_gathered
         last_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)
         last_gathered_norm_head_reduce = 4*final_norm_aligned + head_aligned*gradient_bytes + 4*head_aligned + 4*data_parallel_replicas*head_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)
         last_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (pipeline_parallel == 1) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(1 - (1 if (num_microbatches > 1) else 0))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned + head_aligned)/(data_parallel*context_parallel))

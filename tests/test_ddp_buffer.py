@@ -78,8 +78,9 @@ def test_counted_bytes_of_a_rank(row: dict[str, str]) -> None:
 @pytest.mark.parametrize("row", ROWS)
 def test_terms_are_the_padded_bytes(row: dict[str, str]) -> None:
     layout = {"D": int(row["dp"]), "t": int(row["tp"]), "zero1": int(row["distributed_optimizer"])}
-    gradient_bytes, bytes_per_element = (4, 12) if row["grads_fp32"] == "1" else (2, 16)
-    names = ("stage.parameters", "stage.buffer_elements", "stage.weight", "stage.gradient", "stage.optimizer")
+    gradient_bytes, copy = (4, 0) if row["grads_fp32"] == "1" else (2, 4)
+    names = ("stage.parameters", "stage.buffer_elements", "stage.weight", "stage.gradient", "stage.optimizer",
+             "stage.gradient_copies.optimizer_step")
     known = values({}, "", w=gradient_bytes, **layout, **MODEL)
     found = evaluate(build(MEGATRON).closure(names), known)
     assert found["stage.parameters"] == int(row["n_params_rank"])
@@ -89,7 +90,9 @@ def test_terms_are_the_padded_bytes(row: dict[str, str]) -> None:
     own = found["stage.buffer_elements"] / (layout["D"] if layout["zero1"] else 1)
     padding = own - int(row["master_bytes"]) // 4
     states = int(row["master_bytes"]) + int(row["opt_step_net"]) - int(row["step_bytes"])
-    assert found["stage.optimizer"] == bytes_per_element * own == states + bytes_per_element * padding
+    assert found["stage.optimizer"] == 12 * own
+    assert found["stage.gradient_copies.optimizer_step"] == copy * own
+    assert (12 + copy) * own == states + (12 + copy) * padding
     assert 0 <= padding < 512
 
 

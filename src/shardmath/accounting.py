@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib import import_module
@@ -31,7 +31,8 @@ class Line:
 class RankAccount:
     """All that one pipeline rank keeps at its peak, in bytes.
 
-    ``in_flight`` counts chunks of layers; ``site`` is the moment of a step at which the rank peaks.
+    ``in_flight`` counts chunks of layers; ``site`` is the moment of a step at which the rank peaks. ``moments``
+    has the activations and transients of every moment that has transients, by name.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class RankAccount:
     total: int
     share: float
     verdict: str
+    moments: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,9 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
         role = "transient" if kind == site else kind.removeprefix("expert_")
         if group != "stage" or not component or role not in ROLES or not size:
             continue
-        if role == "activation" and (held == "NOTHING" or (held == "LAYERS" and component in END_COMPONENTS)):
+        if role == "activation" and component in _FREED.get(held, ()):
+            continue
+        if role == "activation" and held == "NOTHING":
             continue
         lines.append(Line(name, component, role, _whole(size)))
     by_role = {role: sum((Fraction(line.bytes) for line in lines if line.role == role), Fraction(0)) for role in ROLES}
@@ -233,7 +237,12 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
         values["pipeline_rank"], int(numbers["in_flight"] if "in_flight" in numbers else values["in_flight"]), site,
         tuple(lines),
         {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
+        {name: int(numbers[f"stage.{name}.all"]) for name in SITES if f"stage.{name}.all" in numbers},
     )
+
+
+#: Components whose saved tensors are freed by the moments at which only some others exist.
+_FREED: Mapping[str, Collection[str]] = {"LAYERS": END_COMPONENTS, "HEAD": ("loss",)}
 
 
 def _site(numbers: Mapping[str, Fraction]) -> str:

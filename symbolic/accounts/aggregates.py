@@ -8,15 +8,18 @@ from functools import cache
 
 from sympy import Expr, Integer, Max, Rational
 
-from ..choices import MEGATRON_PEAKS
+from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..implementations import Implementation
-from ..ledger import SITES
+from ..ledger import SITES, Role
+from ..parallel.data import bytes_per_element, sharing_ranks, states
+from ..parallel.groups import GROUPS
+from ..parallel.legality import fixed_values
 from ..parallel.nf4 import BLOCK as NF4_BLOCK
 from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..sources import BY_KEY
-from ..terms import TermSet, product
+from ..terms import TermSet, product, total
 from . import megatron_moments, torch_gathered, torch_gradients, torch_temporaries
 
 h, rfull, rn, Lr = symbols("h rfull rn Lr")
@@ -76,6 +79,17 @@ def _dequantised_weight(terms: TermSet, implementation: Implementation) -> Expr:
     return product(h, features, Integer(2) + Rational(4, NF4_BLOCK))
 
 
+def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
+    """Copies of gradients that the optimizer step makes for the states that the rank updates."""
+    fixed = fixed_values(implementation)
+    return total(*(
+        product(bytes_per_element(states(implementation.choices, group), Role.TRANSIENT),
+                terms[f"stage.{group.prefix}buffer_elements"].symbol
+                / sharing_ranks(Role.OPTIMIZER, fixed, group.expert))
+        for group in GROUPS if not group.frozen and f"stage.{group.prefix}buffer_elements" in terms
+    ))
+
+
 #: Schedules that split the backward pass into halves, for inputs and for weights.
 SPLIT_BACKWARD = tuple(name for name, item in SCHEDULES.items() if item.awaiting_weight != 0)
 
@@ -84,6 +98,9 @@ _DURING = ("after_forward", "loss_forward", "loss_backward", "head_backward", "s
            "embedding_backward")
 _OF_FSDP = ("backward_start", "head_reduce", "last_reduce")
 _OF_EXPERTS = tuple(name for name in SITES if name not in {*_DURING, *_OF_FSDP, "optimizer_step"})
+
+#: Transformer Engine's optimizer reads gradients of any width; the others copy 16-bit ones.
+_WITH_COPIES = tuple(name for name in BY_NAME["optimizer"].options if name != "precision_aware")
 
 _OF_TORCH = (*torch_gradients.SIZES, *torch_gathered.SIZES, *torch_temporaries.SIZES)
 
@@ -100,9 +117,16 @@ AGGREGATES: tuple[Aggregate, ...] = (
         Aggregate(name, title, sites, size, "pytorch", {"peak": ("torch",), **options})
         for name, title, sites, size, options in _OF_TORCH
     ),
+    Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
+              "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES, "data_parallel": ("ddp",)}),
     *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,
                 "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,)})
       for layers, sites in (("dense", _DURING), ("experts", (*_DURING, *_OF_EXPERTS)))),
+    Aggregate("received_gradient", "Gradient that the rank has received", ("experts_forward",),
+              megatron_moments.received_gradient, "megatron_training",
+              {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
+    Aggregate("last_input", "Input of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
+              "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("exchanged", "Output sent, gradients received", ("stage_exchange",), megatron_moments.exchanged,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("mlp_gradients", "Gradients in the MLP", ("layer_backward",), megatron_moments.mlp_gradients,

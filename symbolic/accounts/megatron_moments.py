@@ -49,6 +49,18 @@ def sent_gradient(terms: TermSet, implementation: Implementation) -> Expr:
     return product(_bf16(_SHARE), 1 - _at_end(first, implementation), _steady(implementation))
 
 
+def received_gradient(terms: TermSet, implementation: Implementation) -> Expr:
+    """The gradient received for the micro-batch before, which the loop binds through the next forward pass."""
+    _, last = ends(implementation.choices)
+    return product(_bf16(_SHARE), 1 - _at_end(last, implementation), _steady(implementation))
+
+
+def last_input(terms: TermSet, implementation: Implementation) -> Expr:
+    """What the rank received for its last micro-batch, and its gradient: the block of layers holds both."""
+    first, _ = ends(implementation.choices)
+    return product(2 * _bf16(_SHARE), 1 - _at_end(first, implementation))
+
+
 def exchanged(terms: TermSet, implementation: Implementation) -> Expr:
     """Output, gradient to be received, and the one before it, which is bound until the new one has arrived."""
     _, last = ends(implementation.choices)

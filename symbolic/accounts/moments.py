@@ -24,8 +24,11 @@ CANDIDATES: dict[str, Expr] = {
 def add_moments(terms: TermSet, implementation: Implementation) -> None:
     """Bytes of rank r at every moment, the largest of them, and all that the rank keeps at its peak."""
     for aggregate in aggregates_of(implementation):
+        size = aggregate.size(terms, implementation)
+        if len(aggregate.sites) > 1:  # one term for all moments keeps what is generated short
+            size = terms.add(f"stage.{aggregate.name}", size, "bytes", f"{aggregate.title}, rank r")
         for name in aggregate.sites:
-            terms.add(f"stage.{aggregate.name}.{name}", aggregate.size(terms, implementation), "bytes",
+            terms.add(f"stage.{aggregate.name}.{name}", size, "bytes",
                       f"{aggregate.title}, rank r, when {SITES[name].meaning}")
     names = [component.name for component in components_of(implementation)]
     names += [aggregate.name for aggregate in aggregates_of(implementation)]

@@ -37,7 +37,21 @@ _OF_TORCH = tuple(
     for thread in _THREADS
 )
 
+#: Products of several experts run in streams of their own, each with a workspace.
+_STREAMS = 4
+_OF_EXPERTS = tuple(
+    _buffer(f"stream_{stream}_{'_'.join(names)}", size, "transformer_engine",
+            "workspace of the experts' products in one stream", names)
+    for size, names in _sizes(_ENGINE).items()
+    for stream in range(_STREAMS)
+)
+
 COMPONENTS = (
+    Component(
+        "expert_workspace", "Workspaces of Transformer Engine for experts", 99, Place.EXPERTS, _OF_EXPERTS,
+        note="Made with the first grouped product, beside the workspace that the other layers have.",
+        options={"peak": ("megatron_te",), "layers": ("experts",)},
+    ),
     Component(
         "engine_workspace", "Workspace of Transformer Engine", 100, Place.STAGE, _OF_ENGINE,
         options={"peak": ("megatron_te",)},

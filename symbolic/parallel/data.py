@@ -30,8 +30,9 @@ PRECISIONS: dict[str, tuple[State, ...]] = {
         State("weight", Role.WEIGHT, Integer(2), "bf16 weight", "megatron_core"),
         State("main_gradient", Role.GRADIENT, w, "gradient, fp32 or bf16", "megatron_core"),
         State("master_weight", Role.OPTIMIZER, Integer(4), "fp32 master weight", "megatron_core"),
-        State("gradient_fp32", Role.OPTIMIZER, 4 * Iverson(Eq(w, 2)),
-              "fp32 copy of bf16 gradients, kept after the first step", "megatron_core"),
+        # Made by the optimizer step and freed when the next one sets gradients to zero, before its forward pass.
+        State("gradient_fp32", Role.TRANSIENT, 4 * Iverson(Eq(w, 2)),
+              "fp32 copy of bf16 gradients, at the optimizer step", "megatron_core"),
     ),
     "bf16": (
         State("weight", Role.WEIGHT, Integer(2), "bf16 weight", "pytorch"),
@@ -45,8 +46,8 @@ PRECISIONS: dict[str, tuple[State, ...]] = {
         State("weight", Role.WEIGHT, Integer(2), "fp16 weight", "megatron_core"),
         State("main_gradient", Role.GRADIENT, w, "gradient, fp32 or fp16", "megatron_core"),
         State("master_weight", Role.OPTIMIZER, Integer(4), "fp32 master weight", "megatron_core"),
-        State("gradient_fp32", Role.OPTIMIZER, 4 * Iverson(Eq(w, 2)),
-              "fp32 copy of fp16 gradients, kept after the first step", "megatron_core"),
+        State("gradient_fp32", Role.TRANSIENT, 4 * Iverson(Eq(w, 2)),
+              "fp32 copy of fp16 gradients, at the optimizer step", "megatron_core"),
     ),
 }
 
@@ -70,7 +71,7 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
         kept = tuple(state for state in precision if state.role is Role.WEIGHT)
         return kept if choices["base_weights"] == "full" else nf4_states(kept)
     if choices["optimizer"] == "precision_aware":
-        precision = (*(state for state in precision if state.role is not Role.OPTIMIZER), _REMAINDER)
+        precision = (*(state for state in precision if state.role in (Role.WEIGHT, Role.GRADIENT)), _REMAINDER)
     if group.fp8:
         precision = (*fp8_weight(choices), *(state for state in precision if state.role is not Role.WEIGHT))
     if choices["data_parallel"] == "torch_ddp":

@@ -84,7 +84,7 @@ def _static_counterparts(name: str, divide_norms: bool) -> tuple[Counterpart, ..
             f"{name}.static", ("first.weight", "first.gradient", "first.optimizer"),
             "weights, gradients and optimizer states of one GPU",
             (norms if divide_norms else "") + "the ledger adds the padding of the distributed optimizer's"
-            " buffer and, with bf16 gradients, their fp32 copy, which stays after the step",
+            " buffer; with bf16 gradients it has their fp32 copies too, but in the optimizer step only",
             assume({**PLAIN, "d": h / a}, p=1, zero1=0, w=4),
             -36 * L * h * (1 - 1 / t) if divide_norms else Integer(0),
         ),

@@ -56,16 +56,16 @@ def test_buffers_and_states(draw: Random) -> None:
     assert after_making - after_wrapping == 4 * own + 4
     assert after_step - after_making == (8 + 4 * (shape["w"] == 2)) * own + 4 * tensors
 
-    parameters, padded, weights, gradients, states = ledger(
+    parameters, padded, weights, gradients, states, copies = ledger(
         MEGATRON, "stage.parameters", "stage.buffer_elements", "stage.weight", "stage.gradient", "stage.optimizer",
-        **shape,
+        "stage.gradient_copies.optimizer_step", **shape,
     )
     assert parameters == sum(map(sum, buckets))
     if len(buckets) == 1:
         assert (padded, weights, gradients) == (buffer, 2 * buffer, shape["w"] * buffer)
         # The term gives the padding states too; the rank that holds the end of the buffer has none for it.
-        bytes_per_element = 12 + 4 * (shape["w"] == 2)
-        assert states * (shards if distributed else 1) == bytes_per_element * buffer
+        assert states * (shards if distributed else 1) == 12 * buffer
+        assert copies * (shards if distributed else 1) == 4 * (shape["w"] == 2) * buffer
 
 
 @pytest.mark.cases(6, 60)

@@ -15,8 +15,9 @@ from shardmath.generated.definitions import VERDICTS
 from validation.measured.case import PEAK, RESERVED, STEADY, Case, Measured
 
 FITS, UNCERTAIN, OUT = (name for name, _ in VERDICTS)
-#: Roles that are there between two steps.
+#: Roles that are there between two steps, with what the optimizer step leaves until the next one begins.
 PERSISTENT = ("weight", "gradient", "optimizer", "buffer")
+LEFT = "optimizer_step"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,9 @@ def _estimate(case: Case, arguments: Mapping[str, Any]) -> Estimate | str:
 def _read(account: Explanation) -> Estimate:
     return Estimate(
         peaks=tuple(rank.total for rank in account.ranks),
-        steady=tuple(sum(rank.by_role[role] for role in PERSISTENT) for rank in account.ranks),
+        steady=tuple(
+            sum(rank.by_role[role] for role in PERSISTENT) + rank.moments.get(LEFT, 0) for rank in account.ranks
+        ),
         sites=tuple(rank.site for rank in account.ranks),
         share=account.peak.share, verdict=account.peak.verdict,
         published=_published(account),

@@ -9,11 +9,15 @@ from shardmath.gpus import Gpu
 from shardmath.models import Model
 from validation.measured.case import PEAK, STEADY, Case, Measured, model_or_reason
 from validation.measured.kernels import (
+    AMPERE,
     COMPILED_LOSS,
+    CONFIGURED,
     FLASH,
-    FP16,
     FUSED_SOFTMAX,
+    MASK_OF_BATCH,
+    MEGATRON_LOCAL,
     MEGATRON_TE,
+    SEPARATE_GRADIENTS,
     TE_UNFUSED,
 )
 from validation.measured.reading import rows, whole, yes
@@ -83,14 +87,7 @@ def _model(row: Mapping[str, str], flags: Mapping[str, str]) -> tuple[Model | No
 
 
 def _arguments(row: Mapping[str, str], flags: Mapping[str, str], kernels: Mapping[str, str]) -> dict[str, Any]:
-    attention = TE_UNFUSED if flags["attention_backend"] == "unfused" else FLASH
-    if flags["transformer_impl"] == "local":
-        attention = FUSED_SOFTMAX
-    chosen = {**MEGATRON_TE, **attention, **kernels}
-    if yes(flags["cross_entropy_fusion"]):
-        chosen |= COMPILED_LOSS
-    if row["precision"] == "fp16":
-        chosen |= FP16
+    chosen = {**_kernels(flags), **kernels}
     arguments: dict[str, Any] = {
         "implementation": "megatron", "kernels": chosen, "seq_length": whole(row["seq_len"]),
         "micro_batch_size": whole(row["mbs"]), "global_batch_size": whole(row["gbs"]),
@@ -99,6 +96,8 @@ def _arguments(row: Mapping[str, str], flags: Mapping[str, str], kernels: Mappin
         "sequence_parallel": yes(row["sp"]), "distributed_optimizer": row["zero"] != "0",
         "recompute": row["recompute"],
     }
+    if row["precision"] == "fp16":  # as many bytes as bf16 with gradients of 2 bytes
+        arguments["gradients"] = "bf16"
     if float(flags["hidden_dropout"]):
         arguments["hidden_dropout"] = 1
     if float(flags["attention_dropout"]):
@@ -111,6 +110,20 @@ def _arguments(row: Mapping[str, str], flags: Mapping[str, str], kernels: Mappin
     if whole(row["ep"]) > 1:
         arguments["expert_parallel"] = whole(row["ep"])
     return arguments
+
+
+def _kernels(flags: Mapping[str, str]) -> dict[str, str]:
+    local = flags["transformer_impl"] == "local"
+    attention = TE_UNFUSED if flags["attention_backend"] == "unfused" else FLASH
+    chosen = {**MEGATRON_LOCAL, **FUSED_SOFTMAX} if local else {**MEGATRON_TE, **attention}
+    chosen |= CONFIGURED if flags["cublas_workspace_config"] == ":4096:8" else AMPERE
+    if not yes(flags["gradient_accumulation_fusion"]):
+        chosen |= SEPARATE_GRADIENTS
+    if yes(flags["attention_mask_in_dataloader"]):
+        chosen |= MASK_OF_BATCH
+    if yes(flags["cross_entropy_fusion"]):
+        chosen |= COMPILED_LOSS
+    return chosen
 
 
 def _left_to_the_container(flags: Mapping[str, str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from validation.measured.case import PEAK, Case, Measured, varied
-from validation.measured.kernels import ALL_TO_ALL, MEGATRON_TE, TE_LOSS
+from validation.measured.kernels import ALL_TO_ALL, BLACKWELL, MEGATRON_TE, TE_LOSS
 from validation.measured.reading import rows, whole
 
 TABLE = "simumax_b200_stages.csv"
@@ -13,6 +13,12 @@ GPU = Gpu.named("b200")
 DENSE, EXPERTS = "dense", "experts and latent attention"
 #: The launchers take Megatron's NullTokenizer, which adds one token to the vocabulary that it is given.
 EXTRA_TOKENS = 1
+#: They give Llama 3.1 405B 16 groups of queries; the model was first published so, and later with 8.
+QUERY_GROUPS = {"llama-3.1-405b": 16}
+#: They route both DeepSeek models as the second one: softmax of all scores, an auxiliary loss, experts padded to
+#: the average of their tokens. They also use some groups of experts alone, which no model here says.
+ROUTER = {"scores": "softmax_all", "balance": "loss", "router_precision": "bf16"}
+CAPACITY_PERCENT = 100
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
@@ -32,7 +38,7 @@ def _case(name: str, stages: list[dict[str, str]]) -> Case:
     if [whole(row["pipeline_rank"]) for row in stages] != list(range(pipeline)):
         raise ValueError(f"{name}: not every stage is there, once and in order")
     model = _model(first["model"], whole(first["layers"]))
-    kernels = {**MEGATRON_TE, **TE_LOSS}
+    kernels = {**MEGATRON_TE, **TE_LOSS, **BLACKWELL}
     context = whole(first["context_parallel"])
     if context > 1:
         kernels |= ALL_TO_ALL
@@ -44,7 +50,8 @@ def _case(name: str, stages: list[dict[str, str]]) -> Case:
         "pipeline_parallel": pipeline, "data_parallel": data,
     }
     if model.num_experts:
-        arguments["expert_parallel"] = whole(first["expert_parallel"])
+        kernels |= ROUTER
+        arguments |= {"expert_parallel": whole(first["expert_parallel"]), "expert_capacity_percent": CAPACITY_PERCENT}
     return Case(
         id=name, group=EXPERTS if model.num_experts else DENSE, source=first["source"], model=model, gpu=GPU,
         arguments=arguments,
@@ -56,6 +63,8 @@ def _model(name: str, layers: int) -> Model:
     base = Model.named(name)
     changes = {"name": f"{name} with {layers} layers", "num_layers": layers,
                "vocab_size": base.vocab_size + EXTRA_TOKENS, "num_mtp_layers": 0}
+    if name in QUERY_GROUPS:
+        changes["num_kv_heads"] = QUERY_GROUPS[name]
     if base.num_experts:
         changes["first_dense_layers"] = 1
     return varied(name, **changes)
