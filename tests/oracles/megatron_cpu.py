@@ -72,7 +72,7 @@ def one_rank(shape: Shape, draw: Random) -> Iterator[int]:
         megatron_random.initialize_rng_tracker(inference_rng_tracker=True, force_reset=True)
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=t, context_parallel_size=c, pipeline_model_parallel_size=p,
-            create_gloo_process_groups=False,
+            virtual_pipeline_model_parallel_size=_chunks(shape), create_gloo_process_groups=False,
         )
         with CpuForCuda():
             yield replica
@@ -82,6 +82,11 @@ def one_rank(shape: Shape, draw: Random) -> Iterator[int]:
         dist.destroy_process_group()
         for module, name, original in originals:
             setattr(module, name, original)
+
+
+def _chunks(shape: Shape) -> int | None:
+    """Megatron-Core calls one chunk per rank no virtual pipeline."""
+    return shape["V"] if shape.get("V", 1) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -146,22 +151,23 @@ def config(shape: Shape, method: str = "each", **others: Any) -> Any:
         "hidden_dropout": 0.0, "attention_dropout": 0.0, "masked_softmax_fusion": False,
         "gradient_accumulation_fusion": False, "use_cpu_initialization": True, "perform_initialization": False,
         "qk_layernorm": bool(shape.get("qkn", 0)), **recompute_settings(shape, method),
-        **stage_settings(shape), **others,
+        **stage_settings(shape), "virtual_pipeline_model_parallel_size": _chunks(shape), **others,
     })
 
 
-def gpt_model(shape: Shape, settings: Any, kernels: Kernels = FUSED) -> Any:
-    """Make the part of the model that the rank holds; ``u`` must be the padded vocabulary already."""
+def gpt_model(shape: Shape, settings: Any, kernels: Kernels = FUSED, chunk: int | None = None) -> Any:
+    """Make the part of the model that the rank holds, or one of its chunks; ``u`` is the padded vocabulary."""
     spec = layer_spec(kernels, qk_norm=settings.qk_layernorm)
-    first, last = parallel_state.is_pipeline_first_stage(), parallel_state.is_pipeline_last_stage()
+    first = parallel_state.is_pipeline_first_stage(ignore_virtual=chunk is None, vp_stage=chunk)
+    last = parallel_state.is_pipeline_last_stage(ignore_virtual=chunk is None, vp_stage=chunk)
     if kernels.norm is not None:
-        layers = get_num_layers_to_build(settings, None, parallel_state.get_pipeline_model_parallel_rank())
+        layers = get_num_layers_to_build(settings, chunk, parallel_state.get_pipeline_model_parallel_rank())
         spec = TransformerBlockSubmodules(layer_specs=[spec] * layers, layer_norm=kernels.norm)
     before = torch.get_default_dtype()
     torch.set_default_dtype(BF16)  # torch.nn.RMSNorm asks for no type
     try:
         return GPTModel(
-            settings, spec, shape["u"], shape["s"], pre_process=first, post_process=last,
+            settings, spec, shape["u"], shape["s"], pre_process=first, post_process=last, vp_stage=chunk,
             position_embedding_type="rope", share_embeddings_and_output_weights=bool(shape.get("tied", 0)),
         )
     finally:
