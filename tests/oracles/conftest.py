@@ -8,7 +8,9 @@ same seed and name give the same case again.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from random import Random
@@ -27,6 +29,12 @@ QUIET = pytest.mark.filterwarnings("ignore")
 os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
 # One test process per core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if not MISSING:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Megatron-Core warns of missing kernels when it is imported
+        for module in ("models.gpt.gpt_layer_specs", "models.gpt.gpt_model", "pipeline_parallel", "optimizer"):
+            import_module(f"megatron.core.{module}")
 
 
 class Skipped(pytest.Module):

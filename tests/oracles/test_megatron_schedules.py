@@ -10,23 +10,19 @@ have these 2 s b h / t bytes (with sequence parallelism); the test counts them o
 
 from __future__ import annotations
 
-import warnings
 from itertools import repeat
 from random import Random
 from typing import Any
 
 import pytest
 from counted import MEGATRON_CPU, values
+from megatron.core.pipeline_parallel import get_forward_backward_func
 from oracles.ledger import ledger
 from oracles.megatron_cpu import Batch, config, gpt_model, one_rank
 from oracles.saved import Saved
 from torch import Tensor
 
 from shardmath.symbolic.parallel.walk import Action, actions
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of missing fused kernels
-    from megatron.core.pipeline_parallel import get_forward_backward_func
 
 
 def forward_step(batches: Any, chunk: Any) -> tuple[Tensor, Any]:
