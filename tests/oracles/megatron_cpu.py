@@ -39,10 +39,17 @@ class CpuForCuda(TorchFunctionMode):
             kwargs["device"] = "cpu"
         if func is Tensor.cuda:
             return args[0]
+        if func is torch.dropout:
+            return gpu_dropout(*args, **kwargs)
         result = func(*args, **kwargs)
         if func is Tensor.type and isinstance(result, str):
             return result.replace("torch.", "torch.cuda.", 1)
         return result
+
+
+def gpu_dropout(hidden: Tensor, p: float, train: bool) -> Tensor:
+    """Keep a mask of one byte for each element, as on a GPU; the CPU's own dropout keeps one of the input's type."""
+    return torch.native_dropout(hidden, p, train)[0] if train and p else hidden
 
 
 @contextmanager
@@ -94,13 +101,14 @@ class Kernels:
 
 
 FUSED = Kernels()
+GPT = Kernels(norm=fused.FusedLayerNorm, attention=fused.FlashAttentionOfView)
 FUSED_VIEW = Kernels(attention=fused.FlashAttentionOfView)
 LOCAL = Kernels(norm=None, attention=None)
 
 
-def layer_spec(kernels: Kernels, *, qk_norm: bool) -> Any:
+def layer_spec(kernels: Kernels, *, normalization: str, qk_norm: bool) -> Any:
     """Megatron-Core's own specification of a layer with some modules replaced."""
-    spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=qk_norm)
+    spec = get_gpt_layer_local_spec(normalization=normalization, qk_layernorm=qk_norm)
     parts, attention = spec.submodules, spec.submodules.self_attention.submodules
     if kernels.norm is not None:
         parts.input_layernorm = parts.pre_mlp_layernorm = kernels.norm
@@ -151,9 +159,11 @@ def config(shape: Shape, method: str = "each", **others: Any) -> Any:
     })
 
 
-def gpt_model(shape: Shape, settings: Any, kernels: Kernels = FUSED, chunk: int | None = None) -> Any:
+def gpt_model(
+    shape: Shape, settings: Any, kernels: Kernels = FUSED, chunk: int | None = None, positions: str = "rope"
+) -> Any:
     """Make the part of the model that the rank holds, or one of its chunks; ``u`` is the padded vocabulary."""
-    spec = layer_spec(kernels, qk_norm=settings.qk_layernorm)
+    spec = layer_spec(kernels, normalization=settings.normalization, qk_norm=settings.qk_layernorm)
     first = parallel_state.is_pipeline_first_stage(ignore_virtual=chunk is None, vp_stage=chunk)
     last = parallel_state.is_pipeline_last_stage(ignore_virtual=chunk is None, vp_stage=chunk)
     if kernels.norm is not None:
@@ -164,7 +174,7 @@ def gpt_model(shape: Shape, settings: Any, kernels: Kernels = FUSED, chunk: int 
     try:
         return GPTModel(
             settings, spec, shape["u"], shape["s"], pre_process=first, post_process=last, vp_stage=chunk,
-            position_embedding_type="rope", share_embeddings_and_output_weights=bool(shape.get("tied", 0)),
+            position_embedding_type=positions, share_embeddings_and_output_weights=bool(shape.get("tied", 0)),
         )
     finally:
         torch.set_default_dtype(before)
