@@ -42,7 +42,9 @@ class FusedRMSNorm(nn.Module):
         return _Norm.apply(hidden, self.weight)
 
 
-class _LayerNorm(torch.autograd.Function):
+class LayerNorm(torch.autograd.Function):
+    """LayerNorm of a GPU, in PyTorch or fused."""
+
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         hidden = hidden.contiguous()
@@ -65,7 +67,7 @@ class FusedLayerNorm(FusedRMSNorm):
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Keep the input and two fp32 numbers for each token."""
-        return _LayerNorm.apply(hidden, self.weight, self.bias)
+        return LayerNorm.apply(hidden, self.weight, self.bias)
 
 
 class _Flash(torch.autograd.Function):

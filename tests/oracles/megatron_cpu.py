@@ -29,6 +29,20 @@ Shape = dict[str, int]
 BF16 = torch.bfloat16
 
 
+def dropout(hidden: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Keep a mask of one byte for each element; the CPU's own dropout keeps one of the input's type."""
+    return torch.native_dropout(hidden, p, training)[0] if training and p else hidden
+
+
+def layer_norm(hidden: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """Keep mean and inverse deviation in fp32; the CPU's own LayerNorm keeps them in the input's type."""
+    return fused.LayerNorm.apply(hidden, weight, bias)
+
+
+#: Functions of PyTorch that save other tensors on a CPU than on a GPU, and what saves the same as on a GPU.
+OF_A_GPU: dict[Any, Any] = {nn.functional.dropout: dropout, nn.functional.layer_norm: layer_norm}
+
+
 class CpuForCuda(TorchFunctionMode):
     """Make on the CPU what Megatron-Core asks to make on a GPU, and let it call CPU tensors by their GPU name."""
 
@@ -39,17 +53,10 @@ class CpuForCuda(TorchFunctionMode):
             kwargs["device"] = "cpu"
         if func is Tensor.cuda:
             return args[0]
-        if func is torch.dropout:
-            return gpu_dropout(*args, **kwargs)
-        result = func(*args, **kwargs)
+        result = OF_A_GPU.get(func, func)(*args, **kwargs)
         if func is Tensor.type and isinstance(result, str):
             return result.replace("torch.", "torch.cuda.", 1)
         return result
-
-
-def gpu_dropout(hidden: Tensor, p: float, train: bool) -> Tensor:
-    """Keep a mask of one byte for each element, as on a GPU; the CPU's own dropout keeps one of the input's type."""
-    return torch.native_dropout(hidden, p, train)[0] if train and p else hidden
 
 
 @contextmanager
