@@ -17,12 +17,14 @@ from typing import Any
 import pytest
 from counted import MEGATRON_CPU, values
 from megatron.core.pipeline_parallel import get_forward_backward_func
-from oracles.ledger import ledger
+from oracles.ledger import evaluator, ledger
 from oracles.megatron_cpu import Batch, config, gpt_model, one_rank
 from oracles.saved import Saved
 from torch import Tensor
 
+from shardmath.stages import listed
 from shardmath.symbolic.parallel.walk import Action, actions
+from shardmath.symbolic.parameters import BY_LETTER, BY_NAME
 
 
 def forward_step(batches: Any, chunk: Any) -> tuple[Tensor, Any]:
@@ -61,40 +63,80 @@ def random_layers(draw: Random, p: int, V: int) -> dict[str, int]:
     return {"L": (first or each) + (last or each) * (p > 1) + max(0, p - 2) * each, "Lf": first, "Ll": last}
 
 
-@pytest.mark.cases(15, 300)
-def test_saved_bytes_at_the_peak(draw: Random) -> None:
-    shape = random_job(draw)
-    p, V, m, r = shape["p"], shape["V"], shape.pop("m"), shape["r"]
+def run_step(draw: Random, shape: dict[str, int], **settings: Any) -> tuple[int, int]:
+    """Run a step on one rank: elements of its parameters, and its saved bytes at their peak."""
     with one_rank(shape, draw):
-        settings = config(
+        configured = config(
             shape, deallocate_pipeline_outputs=True, batch_p2p_sync=False,
-            microbatch_group_size_per_vp_stage=shape["G"] or None,
+            microbatch_group_size_per_vp_stage=shape["G"] or None, **settings,
         )
-        chunks = [gpt_model(shape, settings, chunk=chunk if V > 1 else None) for chunk in range(V)]
+        several = shape["V"] > 1
+        chunks = [gpt_model(shape, configured, chunk=chunk if several else None) for chunk in range(shape["V"])]
         batch = Batch.of(shape).with_mask(None)
         run = get_forward_backward_func()
         with Saved(chunks, batch.ids, batch.labels) as saved:
             run(
                 forward_step_func=forward_step, data_iterator=[repeat(batch) for _ in chunks], model=chunks,
-                num_microbatches=m, seq_length=shape["s"], micro_batch_size=shape["b"], forward_only=False,
+                num_microbatches=shape["m"], seq_length=shape["s"], micro_batch_size=shape["b"], forward_only=False,
             )
+    return sum(one.numel() for chunk in chunks for one in chunk.parameters()), saved.peak
+
+
+def peaks(shape: dict[str, int], layers: list[int], layer: int, embedding: int, head: int) -> tuple[int, int]:
+    """Most bytes of chunks in flight by a walk through the schedule; the second with inputs that are held on.
+
+    ``layers`` are those of every chunk, the others bytes of one layer, of the embedding and of head and loss.
+    """
+    p, V, r = shape["p"], shape["V"], shape["r"]
+    sizes = [count * layer for count in layers]
+    sizes[0] += embedding * (r == 0)
+    sizes[-1] += head * (r == p - 1)
+    message = 2 * shape["h"] * shape["s"] * shape["b"] // (shape["t"] if shape["sp"] else 1)
+    # Without a norm, in a chunk without layers, nothing saves what it receives.
+    received = [message * ((r > 0 or chunk > 0) and sizes[chunk] > 0) for chunk in range(V)]
+    order = actions("interleaved" if V > 1 else "1f1b", p, shape["m"], V, shape["G"] or p, r)
+    return most(order, sizes, [0] * V), most(order, sizes, received)
+
+
+@pytest.mark.cases(15, 300)
+def test_saved_bytes_at_the_peak(draw: Random) -> None:
+    shape = random_job(draw)
+    elements, saved = run_step(draw, shape)
+    V = shape["V"]
     chosen = MEGATRON_CPU.with_choices(
         schedule="interleaved" if V > 1 else "1f1b", stages="uneven" if shape["Lf"] or shape["Ll"] else "even",
     )
-    known = values({}, "", **shape) | {"B": m * shape["b"]}
+    known = values({}, "", **shape) | {"B": shape["m"] * shape["b"]}
     parameters, activation, layers, layer, embedding, *ends = ledger(
         chosen, "stage.parameters", "stage.activation", "stage_layers", "layer.saved", "embedding.saved",
         "final_norm.saved", "head.saved", "loss.saved", **known,
     )
-    assert sum(one.numel() for chunk in chunks for one in chunk.parameters()) == parameters
-    sizes = [layers // V * layer] * V
-    sizes[0] += embedding * (r == 0)
-    sizes[-1] += sum(ends) * (r == p - 1)
-    message = 2 * shape["h"] * shape["s"] * shape["b"] // (shape["t"] if shape["sp"] else 1)
-    received = [message * (r > 0 or chunk > 0) for chunk in range(V)]
-    order = actions("interleaved" if V > 1 else "1f1b", p, m, V, shape["G"] or p, r)
-    assert most(order, sizes, [0] * V) == activation
-    assert saved.peak == most(order, sizes, received)
+    assert elements == parameters
+    assert (activation, saved) == peaks(shape, [layers // V] * V, layer, embedding, sum(ends))
+
+
+@pytest.mark.cases(5, 100)
+def test_listed_layers(draw: Random) -> None:
+    """An explicit list of layers for every stage, some of which may have none."""
+    shape = random_job(draw)
+    p, V, r = shape["p"], shape["V"], shape["r"]
+    stages = [draw.randint(0, 3) for _ in range(p * V)]
+    stages[draw.randrange(p * V)] += 1
+    shape |= {"L": sum(stages), "Lf": 0, "Ll": 0}
+    layout = [["decoder"] * count for count in stages]
+    layout[0].insert(0, "embedding")
+    layout[-1].append("loss")
+    elements, saved = run_step(draw, shape, pipeline_model_parallel_layout=layout)
+    chosen = MEGATRON_CPU.with_choices(schedule="interleaved" if V > 1 else "1f1b", stages="listed")
+    known = values({}, "", **shape) | {"B": shape["m"] * shape["b"]}
+    by_rank = listed(evaluator(chosen), {BY_LETTER[letter].name: known.get(letter, 1) for letter in BY_LETTER}, stages)
+    known |= {BY_NAME[name].letter: number for name, number in by_rank[r].items()}
+    parameters, activation, layer, embedding, *ends = ledger(
+        chosen, "stage.parameters", "stage.activation", "layer.saved", "embedding.saved", "final_norm.saved",
+        "head.saved", "loss.saved", **known,
+    )
+    assert elements == parameters
+    assert (activation, saved) == peaks(shape, stages[r::p], layer, embedding, sum(ends))
 
 
 def most(order: list[Action], sizes: list[int], received: list[int]) -> int:
