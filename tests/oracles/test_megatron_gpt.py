@@ -37,8 +37,8 @@ def random_layout(draw: Random, variant: str) -> dict[str, int]:
     return {
         "t": t, "p": p, "r": draw.randrange(p), "sp": draw.randint(0, 1) if t > 1 and variant == "flash" else 0,
         "k": k, "a": k * draw.randint(1, 3), "d": 2 * draw.randint(1, 12), "h": t * draw.randint(1, 40),
-        "f": t * draw.randint(1, 40), "s": s, "b": draw.randint(1 + (k == t and variant == "local"), 3), "u": t * draw.randint(4, 60),
-        "L": p * draw.randint(1, 2), "tied": draw.randint(0, 1),
+        "f": t * draw.randint(1, 40), "s": s, "b": draw.randint(1 + (k == t and variant == "local"), 3),
+        "u": t * draw.randint(4, 60), "L": p * draw.randint(1, 2), "tied": draw.randint(0, 1),
         "lbias": draw.randint(0, 1), "drop": draw.randint(0, 1), "adrop": draw.randint(0, 1),
     }
 
