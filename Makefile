@@ -8,6 +8,8 @@ RUNTIME := $(VENV)/.runtime
 DEVELOPMENT := $(VENV)/.development
 ORACLE := $(VENV)/.oracle
 EXTRAS := .[dev,parquet,bench]
+# The build without GPU libraries, where the package index has it; the bytes are the same.
+TORCH := torch==2.13.0+cpu
 # Installed alone: what it asks for is for GPUs, and importing it needs no more than the extra `oracle`.
 MEGATRON := megatron-core==0.16.1
 RUN := $(VENV)/bin/python
@@ -84,6 +86,8 @@ $(DEVELOPMENT): pyproject.toml
 	@touch $(RUNTIME) $@
 
 $(ORACLE): $(DEVELOPMENT)
+	@$(PIP) install '$(TORCH)' 2>/dev/null || \
+	echo "no $(TORCH) in the package index: the build with GPU libraries follows, some GiB more" >&2
 	$(call install,.[oracle])
 	@$(PIP) install --no-deps '$(MEGATRON)'
 	@touch $(RUNTIME) $(DEVELOPMENT) $@

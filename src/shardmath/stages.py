@@ -48,15 +48,19 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
         stages = [stage(schedule, p, rank, chunk) for chunk in range(V)]
         expert = [_experts(values, starts[i], starts[i + 1]) for i in stages]
         dense = [layers[i] - of_experts for i, of_experts in zip(stages, expert, strict=True)]
-        counts = {"dense": dense, "expert": expert, "first": [1, *[0] * (V - 1)]}
-        peak = held_at_peak(schedule, p, m, V, group, rank, counts, cost).in_flight
-        kept = not values["recompute_full"]
         on_last = p * V - 1 in stages
+        counts = {
+            "dense": dense, "expert": expert, "first": [int(0 in stages), *[0] * (V - 1)],
+            "last": [*[0] * (V - 1), int(on_last)],
+        }
+        moment = held_at_peak(schedule, p, m, V, group, rank, counts, cost)
+        peak = moment.in_flight
+        kept = not values["recompute_full"]
         extra = values["num_mtp_layers"] if on_last else 0
         found.append({
             "stage_layers": sum(dense) + sum(expert), "dense_layers": sum(dense), "expert_layers": sum(expert) + extra,
-            "in_flight": peak["first"] if V == 1 else _in_flight(schedule, p, m, V, group, rank),
-            "in_flight_first": max(1, peak["first"]), "in_flight_last": 1, "in_flight_loss": 1,
+            "in_flight": _in_flight(schedule, p, m, V, group, rank), "in_flight_first": peak["first"],
+            "in_flight_last": peak["last"], "in_flight_loss": peak["last"] - moment.awaiting["last"],
             "held_dense_layers": kept * peak["dense"], "held_expert_layers": kept * (peak["expert"] + extra),
             "held_layer_inputs": (not kept) * (peak["dense"] + peak["expert"] + extra),
         })
@@ -70,7 +74,7 @@ def _in_flight(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> 
 
 
 def _costs(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int]:
-    """Bytes that one layer of each kind holds for a micro-batch, and one micro-batch of the first stage."""
+    """Bytes that one layer of each kind holds for a micro-batch, and the embedding, and head and loss."""
     module = evaluator.terms
     numbers = module.terms(**{name: Fraction({**ANY, **values, "pipeline_rank": 0}[name]) for name in module.INPUTS})
     whole = numbers["layer_input.saved"] if values["recompute_full"] else None
@@ -78,6 +82,7 @@ def _costs(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int]:
         "dense": int(numbers["layer.saved"] if whole is None else whole),
         "expert": int(numbers.get("expert_layer.saved", 0) if whole is None else whole),
         "first": int(sum(numbers.get(f"embedding.{kind}", 0) for kind in ("saved", "input"))),
+        "last": int(sum(numbers.get(f"{part}.saved", 0) for part in ("final_norm", "head", "loss"))),
     }
 
 

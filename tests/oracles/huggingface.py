@@ -52,6 +52,15 @@ def with_two_kv_heads(shape: Shape) -> Shape:
     return shape | {"k": 2, "a": 2 * shape["a"], "h": 2 * shape["h"]}
 
 
+def with_large_vocabulary(draw: Random, shape: Shape) -> Shape:
+    """The shape with a vocabulary so large that both passes peak in the loss.
+
+    With fewer tokens than hidden_size the gradient of the head's weight would make the head the peak.
+    """
+    vocabulary = 4 * shape["h"] + 20 * shape["f"] + 20 * shape["a"] * shape["d"] + draw.randint(0, 99)
+    return shape | {"u": vocabulary, "s": max(shape["s"], -(-shape["h"] // shape["b"]))}
+
+
 def causal_lm(family: str, shape: Shape, attention: str, *, dtype: torch.dtype = torch.bfloat16) -> PreTrainedModel:
     """Make the model with weights of ``dtype``; the values do not matter."""
     config_class, model_class, _ = FAMILIES[family]

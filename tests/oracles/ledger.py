@@ -1,21 +1,25 @@
-"""The ledger's side of a comparison: integers of terms for parameters by letter."""
+"""The ledger's side of a comparison: integers from the evaluator that a user of these choices gets."""
 
 from __future__ import annotations
 
+from fractions import Fraction
 from functools import cache
 
 from counted import values
 
-from shardmath.symbolic.accounts import build
-from shardmath.symbolic.exact import evaluate
+from shardmath.evaluators import Evaluator, find
 from shardmath.symbolic.implementations import Implementation
-from shardmath.symbolic.terms import Term
+from shardmath.symbolic.parameters import BY_NAME
+
+
+def evaluator(implementation: Implementation) -> Evaluator:
+    """The generated evaluator of an implementation, derived if the package does not bring it."""
+    return _evaluator(implementation.framework, tuple(implementation.choices.items()))
 
 
 @cache
-def _needed(implementation: Implementation, names: tuple[str, ...]) -> tuple[Term, ...]:
-    terms = build(implementation)
-    return tuple(terms.closure(name for name in names if name in terms))
+def _evaluator(framework: str, choices: tuple[tuple[str, str], ...]) -> Evaluator:
+    return find(framework, dict(choices))
 
 
 def ledger(implementation: Implementation, *names: str, **letters: int) -> tuple[int, ...]:
@@ -24,7 +28,10 @@ def ledger(implementation: Implementation, *names: str, **letters: int) -> tuple
     Letters that are not given have the defaults of the counted tables: one rank, nothing recomputed.
     Raises ValueError for a value that is not an integer.
     """
-    found = evaluate(_needed(implementation, names), {**values({}, "", **letters), **letters})
+    module = evaluator(implementation).terms
+    # Of GPU, node and job nothing here depends.
+    known = {**dict.fromkeys("MNn", 1), **values({}, "", **letters), **letters}
+    found = module.terms(**{name: Fraction(known[BY_NAME[name].letter]) for name in module.INPUTS})
     numbers = [found.get(name, 0) for name in names]
     if any(number != int(number) for number in numbers):
         raise ValueError(f"not integers: {dict(zip(names, numbers, strict=True))}")

@@ -6,7 +6,6 @@ those of the real thing, values are not, so nothing here looks at a value.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,22 +14,33 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from megatron.core import parallel_state
+from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
+from megatron.core.models.gpt.gpt_model import GPTModel
+from megatron.core.tensor_parallel import random as megatron_random
+from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
+from megatron.core.transformer.transformer_config import TransformerConfig
 from oracles import fused
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of missing fused kernels
-    from megatron.core import parallel_state
-    from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
-    from megatron.core.models.gpt.gpt_model import GPTModel
-    from megatron.core.tensor_parallel import random as megatron_random
-    from megatron.core.transformer.transformer_block import TransformerBlockSubmodules, get_num_layers_to_build
-    from megatron.core.transformer.transformer_config import TransformerConfig
-
 Shape = dict[str, int]
 BF16 = torch.bfloat16
+
+
+def dropout(hidden: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    """Keep a mask of one byte for each element; the CPU's own dropout keeps one of the input's type."""
+    return torch.native_dropout(hidden, p, training)[0] if training and p else hidden
+
+
+def layer_norm(hidden: Tensor, shape: Any, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+    """Keep mean and inverse deviation in fp32; the CPU's own LayerNorm keeps them in the input's type."""
+    return fused.LayerNorm.apply(hidden, weight, bias)
+
+
+#: Functions of PyTorch that save other tensors on a CPU than on a GPU, and what saves the same as on a GPU.
+OF_A_GPU: dict[Any, Any] = {nn.functional.dropout: dropout, nn.functional.layer_norm: layer_norm}
 
 
 class CpuForCuda(TorchFunctionMode):
@@ -43,7 +53,7 @@ class CpuForCuda(TorchFunctionMode):
             kwargs["device"] = "cpu"
         if func is Tensor.cuda:
             return args[0]
-        result = func(*args, **kwargs)
+        result = OF_A_GPU.get(func, func)(*args, **kwargs)
         if func is Tensor.type and isinstance(result, str):
             return result.replace("torch.", "torch.cuda.", 1)
         return result
@@ -72,7 +82,7 @@ def one_rank(shape: Shape, draw: Random) -> Iterator[int]:
         megatron_random.initialize_rng_tracker(inference_rng_tracker=True, force_reset=True)
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=t, context_parallel_size=c, pipeline_model_parallel_size=p,
-            create_gloo_process_groups=False,
+            virtual_pipeline_model_parallel_size=_chunks(shape), create_gloo_process_groups=False,
         )
         with CpuForCuda():
             yield replica
@@ -84,6 +94,11 @@ def one_rank(shape: Shape, draw: Random) -> Iterator[int]:
             setattr(module, name, original)
 
 
+def _chunks(shape: Shape) -> int | None:
+    """Megatron-Core calls one chunk per rank no virtual pipeline."""
+    return shape["V"] if shape.get("V", 1) > 1 else None
+
+
 @dataclass(frozen=True)
 class Kernels:
     """Which modules a layer is made of; ``None`` is Megatron-Core's own."""
@@ -93,13 +108,14 @@ class Kernels:
 
 
 FUSED = Kernels()
+GPT = Kernels(norm=fused.FusedLayerNorm, attention=fused.FlashAttentionOfView)
 FUSED_VIEW = Kernels(attention=fused.FlashAttentionOfView)
 LOCAL = Kernels(norm=None, attention=None)
 
 
-def layer_spec(kernels: Kernels, *, qk_norm: bool) -> Any:
+def layer_spec(kernels: Kernels, *, normalization: str, qk_norm: bool) -> Any:
     """Megatron-Core's own specification of a layer with some modules replaced."""
-    spec = get_gpt_layer_local_spec(normalization="RMSNorm", qk_layernorm=qk_norm)
+    spec = get_gpt_layer_local_spec(normalization=normalization, qk_layernorm=qk_norm)
     parts, attention = spec.submodules, spec.submodules.self_attention.submodules
     if kernels.norm is not None:
         parts.input_layernorm = parts.pre_mlp_layernorm = kernels.norm
@@ -146,23 +162,26 @@ def config(shape: Shape, method: str = "each", **others: Any) -> Any:
         "hidden_dropout": 0.0, "attention_dropout": 0.0, "masked_softmax_fusion": False,
         "gradient_accumulation_fusion": False, "use_cpu_initialization": True, "perform_initialization": False,
         "qk_layernorm": bool(shape.get("qkn", 0)), **recompute_settings(shape, method),
-        **stage_settings(shape), **others,
+        **stage_settings(shape), "virtual_pipeline_model_parallel_size": _chunks(shape), **others,
     })
 
 
-def gpt_model(shape: Shape, settings: Any, kernels: Kernels = FUSED) -> Any:
-    """Make the part of the model that the rank holds; ``u`` must be the padded vocabulary already."""
-    spec = layer_spec(kernels, qk_norm=settings.qk_layernorm)
-    first, last = parallel_state.is_pipeline_first_stage(), parallel_state.is_pipeline_last_stage()
+def gpt_model(
+    shape: Shape, settings: Any, kernels: Kernels = FUSED, chunk: int | None = None, positions: str = "rope"
+) -> Any:
+    """Make the part of the model that the rank holds, or one of its chunks; ``u`` is the padded vocabulary."""
+    spec = layer_spec(kernels, normalization=settings.normalization, qk_norm=settings.qk_layernorm)
+    first = parallel_state.is_pipeline_first_stage(ignore_virtual=chunk is None, vp_stage=chunk)
+    last = parallel_state.is_pipeline_last_stage(ignore_virtual=chunk is None, vp_stage=chunk)
     if kernels.norm is not None:
-        layers = get_num_layers_to_build(settings, None, parallel_state.get_pipeline_model_parallel_rank())
+        layers = get_num_layers_to_build(settings, chunk, parallel_state.get_pipeline_model_parallel_rank())
         spec = TransformerBlockSubmodules(layer_specs=[spec] * layers, layer_norm=kernels.norm)
     before = torch.get_default_dtype()
     torch.set_default_dtype(BF16)  # torch.nn.RMSNorm asks for no type
     try:
         return GPTModel(
-            settings, spec, shape["u"], shape["s"], pre_process=first, post_process=last,
-            position_embedding_type="rope", share_embeddings_and_output_weights=bool(shape.get("tied", 0)),
+            settings, spec, shape["u"], shape["s"], pre_process=first, post_process=last, vp_stage=chunk,
+            position_embedding_type=positions, share_embeddings_and_output_weights=bool(shape.get("tied", 0)),
         )
     finally:
         torch.set_default_dtype(before)

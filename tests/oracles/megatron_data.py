@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # of missing fused kernels
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
+from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
 
 def data_parallel(settings: Any, model: Any, *, distributed: bool, gradient_bytes: int) -> Any:

@@ -23,10 +23,10 @@ from shardmath.symbolic.parallel.legality import fixed_values
 FSDP = HUGGINGFACE.with_choices(data_parallel="fsdp", precision="autocast")
 
 
-@pytest.mark.cases(1, 1)
+@pytest.mark.cases(3, 20)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if FULL else [2])
-def test_sharded_bytes_of_every_rank(draw: Random, ranks: int, tmp_path: Path) -> None:
-    shapes = [shape_for(draw, ranks) for _ in range(20 if FULL else 3)]
+def test_sharded_bytes_of_every_rank(draws: list[Random], ranks: int, tmp_path: Path) -> None:
+    shapes = [shape_for(draw, ranks) for draw in draws]
     for rank, results in enumerate(on_ranks(run_all, ranks, tmp_path, shapes)):
         for shape, found in zip(shapes, results, strict=True):
             elements, weights, gradients, states = ledger(

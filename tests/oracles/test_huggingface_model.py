@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 import torch
-from oracles.huggingface import FAMILIES, causal_lm, random_shape, token_ids, with_two_kv_heads
+from oracles.huggingface import FAMILIES, causal_lm, random_shape, token_ids, with_large_vocabulary, with_two_kv_heads
 from oracles.ledger import ledger
 from oracles.live import Live
 
@@ -48,14 +48,8 @@ def test_parameters(draw: Random) -> None:
 
 @pytest.mark.cases(15, 150)
 def test_peaks_of_the_loss(draw: Random) -> None:
-    """The vocabulary is so large that both passes peak in the loss.
-
-    With fewer tokens than hidden_size the gradient of the head's weight would make the head the peak.
-    """
     family = draw.choice(list(FAMILIES))
-    shape = random_shape(draw) | FAMILIES[family][2]
-    shape["u"] = 4 * shape["h"] + 20 * shape["f"] + 20 * shape["a"] * shape["d"] + draw.randint(0, 99)
-    shape["s"] = max(shape["s"], -(-shape["h"] // shape["b"]))
+    shape = with_large_vocabulary(draw, random_shape(draw)) | FAMILIES[family][2]
     model = causal_lm(family, shape, "sdpa")
     ids, labels = token_ids(shape), token_ids(shape)
     with Live(model, ids, labels) as live:

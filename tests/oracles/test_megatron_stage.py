@@ -28,11 +28,10 @@ VARIANTS: dict[str, tuple[Kernels, Implementation]] = {
 def random_layout(draw: Random, variant: str, switches: dict[str, int]) -> dict[str, int]:
     """Draw sizes and degrees by letter, as legal as Megatron-Core wants them.
 
-    Two corners are left out, because the ledger is wrong there. (1) With more ranks than key and value heads
+    One corner is left out, because the ledger is wrong there. With more ranks than key and value heads
     Megatron-Core gathers the fused projection of all ranks, and whatever keeps v as a view of it (``value="view"``,
     the recompute of core attention, unfused attention with one query head per rank) keeps 2 s b (A + 2 K) bytes,
-    not divided by t. (2) Unfused attention without GQA repeats nothing, so v stays a view there too and keeps the
-    fused projection of the rank, 4 s b A / t more than the ledger says.
+    not divided by t.
     """
     t, p = draw.choice((1, 1, 2, 3, 4, 8)), draw.choice((1, 1, 2, 3))
     c = draw.choice((1, 1, 2, 3)) if variant != "local" else 1
@@ -40,7 +39,7 @@ def random_layout(draw: Random, variant: str, switches: dict[str, int]) -> dict[
     k = t * draw.randint(1, 2) if keeps_view else draw.choice((1, 2, 3, t, 2 * t))
     if k % t and t % k:
         k = t
-    a = k * draw.randint(2 if variant == "local" else 1, 3)
+    a = k * draw.randint(1, 3)
     a *= 1 if a % t == 0 else t
     sp = draw.randint(0, 1) if t > 1 and variant != "local" else 0
     d = 2 * draw.randint(1, 12)

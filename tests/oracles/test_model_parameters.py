@@ -7,11 +7,9 @@ import re
 from typing import Any
 
 import pytest
+import torch
+import transformers
 from families import CONFIGS, COUNTED
-
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-pytestmark = pytest.mark.oracle
 
 #: Part of the table by name of the parameter; the first that is found in the name.
 PARTS = {

@@ -5,6 +5,7 @@ The bytes of one chunk are counted by the same process on the side; the ledger s
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -30,20 +31,19 @@ def in_flight(schedule: str, p: int, r: int, m: int, V: int) -> int | None:
     return int(number(found.in_flight, known))
 
 
-def random_cases(draw: Random, ranks: int) -> list[tuple[str, int, int, int]]:
-    """Schedule, micro-batches, chunks and layers per chunk; as many cases of every schedule."""
-    cases = []
-    for schedule, found in list(SCHEDULES.items()) * (8 if FULL else 1):
-        chunks = found.chunks or (1 if schedule == "gpipe" else draw.choice((2, 3)))
-        legal = [m for m in range(1, 4 * ranks + 1) if in_flight(schedule, ranks, 0, m, chunks) is not None]
-        cases.append((schedule, draw.choice(legal), chunks, draw.randint(1, 3)))
-    return cases
+def random_case(draw: Random, ranks: int, schedule: str) -> tuple[str, int, int, int]:
+    """Schedule, micro-batches, chunks and layers per chunk."""
+    chunks = SCHEDULES[schedule].chunks or (1 if schedule == "gpipe" else draw.choice((2, 3)))
+    legal = [m for m in range(1, 4 * ranks + 1) if in_flight(schedule, ranks, 0, m, chunks) is not None]
+    return schedule, draw.choice(legal), chunks, draw.randint(1, 3)
 
 
-@pytest.mark.cases(1, 1)
-@pytest.mark.parametrize("ranks", [2, 4] if FULL else [2])
-def test_saved_bytes_of_every_rank(draw: Random, ranks: int, tmp_path: Path) -> None:
-    cases = random_cases(draw, ranks)
+@pytest.mark.cases(6, 48)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if FULL else [2])
+def test_saved_bytes_of_every_rank(draws: list[Random], ranks: int, tmp_path: Path) -> None:
+    """As many cases of every schedule."""
+    cases = [random_case(draw, ranks, schedule) for draw, schedule in zip(draws, cycle(SCHEDULES), strict=False)]
+    assert {schedule for schedule, *_ in cases} == set(SCHEDULES)
     for rank, found in enumerate(on_ranks(run_all, ranks, tmp_path, cases)):
         for (schedule, m, chunks, layers), (chunk, peak) in zip(cases, found, strict=True):
             expected = in_flight(schedule, ranks, rank, m, chunks)
