@@ -32,8 +32,6 @@ with open(DATA / "parameter_counts_families.csv", newline="") as table:
 NOT_HELD = {
     "small llama, attention_bias": "attention_bias",
     "small llama, mlp_bias": "mlp_bias",
-    "small qwen2_moe": "shared_expert_gate",
-    "qwen2-57b-a14b": "shared_expert_gate",
 }
 
 
@@ -58,7 +56,8 @@ def missing_rows(model: Model) -> list[str]:
 
 def parameters_in_the_ledger(model: Model) -> int:
     """Parameters of the model on one rank, by the ledger's own terms; the vocabulary is not padded."""
-    terms = build(MEGATRON.with_choices(**model.architecture))
+    biases = "linear" if model.linear_bias else "qkv"
+    terms = build(MEGATRON.with_choices(**model.architecture, biases=biases))
     names = [name for name in ("stage.parameters", "stage.expert_parameters") if name in terms]
     known = {**DEFAULTS, **{BY_NAME[name].letter: value for name, value in model_values(model).items()}}
     numbers = evaluate(tuple(terms.closure(names)), known)

@@ -12,7 +12,7 @@ from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
 CHOOSE_ROWS = {"normalisation", "mlp"}
-NOT_IN_THE_LEDGER = {"attention_output_bias", "mlp_bias", "shared_expert_gate"}
+NOT_IN_THE_LEDGER = {"attention_output_bias", "mlp_bias"}
 
 
 @pytest.mark.parametrize("name", read("models"))
@@ -119,6 +119,23 @@ LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_k
         (
             {**EXPERTS, "moe_ffn_hidden_size": 0},
             "moe_ffn_hidden_size = 0: must be at least 1 with num_experts = 8; nearest legal: 1",
+        ),
+        ({**EXPERTS, "expert_groups": 3}, "expert_groups = 3: must divide num_experts = 8; nearest legal: 2 or 4"),
+        (
+            {**EXPERTS, "expert_groups": 4},
+            "expert_group_topk = 0: must be at least 1 with expert_groups = 4; nearest legal: 1",
+        ),
+        (
+            {**EXPERTS, "expert_groups": 4, "expert_group_topk": 5},
+            "expert_group_topk = 5: must be at most expert_groups = 4; nearest legal: 4",
+        ),
+        (
+            {**EXPERTS, "moe_topk": 4, "expert_groups": 4, "expert_group_topk": 1},
+            "expert_group_topk = 1: must be at least 2, whose experts suffice for moe_topk = 4; nearest legal: 2",
+        ),
+        (
+            {**EXPERTS, "expert_group_topk": 1},
+            "expert_group_topk = 1: must be 0 where expert_groups is 0; nearest legal: 0",
         ),
         ({"moe_topk": 2}, "moe_topk = 2: must be 0 where num_experts is 0; nearest legal: 0"),
         ({"first_dense_layers": 1}, "first_dense_layers = 1: must be 0 where num_experts is 0; nearest legal: 0"),

@@ -116,6 +116,7 @@ class DeepseekV2(SwigluFamily):
     has_experts = True
     derived_from: ClassVar[Mapping[str, str]] = {
         "head_dim": "qk_nope_head_dim", "shared_expert_ffn_hidden_size": "n_shared_experts",
+        "expert_groups": "n_group", "expert_group_topk": "topk_group",
     }
 
     attention_bias: Annotated[bool, only(False, why=": the ledger has no bias of latent attention")] = False
@@ -124,6 +125,8 @@ class DeepseekV2(SwigluFamily):
     moe_topk: Size = Field(validation_alias=keys("num_experts_per_tok"))
     moe_ffn_hidden_size: Size = Field(validation_alias=keys("moe_intermediate_size"))
     n_shared_experts: Count | None = 2
+    n_group: Count | None = None
+    topk_group: Count | None = None
     first_dense_layers: Count = Field(0, validation_alias=keys("first_k_dense_replace"))
     moe_layer_freq: Annotated[int, only(1, why=": the ledger has experts in all layers after the first dense ones")] = 1
     q_lora_rank: Size | None = 1536
@@ -137,11 +140,14 @@ class DeepseekV2(SwigluFamily):
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
     def fields(self) -> dict[str, Any]:
-        """As the base class says."""
+        """As the base class says; one group of experts is as good as none."""
+        groups = self.n_group if self.n_group and self.n_group > 1 else 0
         return {
             **super().fields(),
             "q_lora_rank": self.q_lora_rank or 0,
             "shared_expert_ffn_hidden_size": (self.n_shared_experts or 0) * self.moe_ffn_hidden_size,
+            "expert_groups": groups,
+            "expert_group_topk": (self.topk_group or 0) if groups else 0,
         }
 
 
@@ -150,6 +156,8 @@ class DeepseekV3(DeepseekV2):
 
     num_kv_heads: Size | None = Field(128, validation_alias=keys("num_key_value_heads"))
     n_shared_experts: Count | None = 1
+    n_group: Count | None = 8
+    topk_group: Count | None = 4
     first_dense_layers: Count = Field(3, validation_alias=keys("first_k_dense_replace"))
     num_mtp_layers: Count = Field(validation_alias=keys("num_nextn_predict_layers", "num_mtp_layers"))
 

@@ -40,6 +40,7 @@ def _positions(model: Model) -> None:
 
 _OF_EXPERTS = (
     "moe_topk", "moe_ffn_hidden_size", "shared_expert_ffn_hidden_size", "shared_expert_gate", "first_dense_layers",
+    "expert_groups", "expert_group_topk",
 )
 
 
@@ -55,8 +56,27 @@ def _experts(model: Model) -> None:
         raise InputError("moe_topk", model.moe_topk, rule, str(model.num_experts))
     if model.shared_expert_gate and not model.shared_expert_ffn_hidden_size:
         raise InputError("shared_expert_gate", True, "must be false without shared experts", "false")
+    _groups_of_experts(model)
     if model.mlp != "swiglu":
         raise InputError("mlp", model.mlp, "must be swiglu with experts", "swiglu")
+
+
+def _groups_of_experts(model: Model) -> None:
+    """Groups share out the experts evenly, and a token may use some of them, with enough experts for its choice."""
+    groups, chosen = model.expert_groups, model.expert_group_topk
+    if not groups:
+        _refuse_any(model, ("expert_group_topk",), "expert_groups")
+        return
+    if model.num_experts % groups:
+        rule = f"must divide num_experts = {model.num_experts}"
+        raise InputError("expert_groups", groups, rule, nearest_divisors(groups, model.num_experts))
+    _need(model, ("expert_group_topk",), f"with expert_groups = {groups}")
+    if chosen > groups:
+        raise InputError("expert_group_topk", chosen, f"must be at most expert_groups = {groups}", str(groups))
+    least = -(-model.moe_topk * groups // model.num_experts)
+    if chosen < least:
+        rule = f"must be at least {least}, whose experts suffice for moe_topk = {model.moe_topk}"
+        raise InputError("expert_group_topk", chosen, rule, str(least))
 
 
 def _expert_layers(model: Model) -> None:
@@ -92,7 +112,6 @@ def _latent_attention(model: Model) -> None:
 _NOT_HELD = {
     "attention_output_bias": "the ledger has this bias where all projections have one (linear_bias)",
     "mlp_bias": "the ledger has this bias where all projections have one (linear_bias)",
-    "shared_expert_gate": "it is not in the ledger",
 }
 """Fields that are not a parameter of the ledger, and why they must be false; each is legal once it is one."""
 

@@ -36,7 +36,9 @@ class Model(BaseModel):
     ``first_dense_layers``; the others have a dense MLP. A token is sent to ``moe_topk`` of ``num_experts``
     experts of inner width ``moe_ffn_hidden_size``, and to all shared experts, which are
     ``shared_expert_ffn_hidden_size`` wide together. ``shared_expert_gate``: a linear map to one number scales
-    what the shared experts return (Qwen2-MoE). ``num_mtp_layers``: modules that predict further tokens.
+    what the shared experts return (Qwen2-MoE). A token may use experts of ``expert_group_topk`` out of
+    ``expert_groups`` groups only (DeepSeek); 0 where it may use all. ``num_mtp_layers``: modules that predict
+    further tokens.
 
     Latent attention (MLA) if ``kv_lora_rank`` is above 0: keys and values are compressed to that width,
     queries to ``q_lora_rank`` (0: not). ``head_dim`` is then the width of a query or key head,
@@ -73,6 +75,8 @@ class Model(BaseModel):
     moe_ffn_hidden_size: Count = 0
     shared_expert_ffn_hidden_size: Count = 0
     shared_expert_gate: bool = False
+    expert_groups: Count = 0
+    expert_group_topk: Count = 0
     first_dense_layers: Count = 0
     moe_layer_step: Size = 1
     q_lora_rank: Count = 0
