@@ -36,7 +36,8 @@ class Model(BaseModel):
     ``first_dense_layers``; the others have a dense MLP. A token is sent to ``moe_topk`` of ``num_experts``
     experts of inner width ``moe_ffn_hidden_size``, and to all shared experts, which are
     ``shared_expert_ffn_hidden_size`` wide together. ``shared_expert_gate``: a linear map to one number scales
-    what the shared experts return (Qwen2-MoE). A token may use experts of ``expert_group_topk`` out of
+    what the shared experts return (Qwen2-MoE). ``expert_scores``: softmax of the chosen logits (or of all, divided
+    by the sum of the chosen ones, which is the same), ``softmax_all`` if they are not divided, or sigmoid. A token may use experts of ``expert_group_topk`` out of
     ``expert_groups`` groups only (DeepSeek); 0 where it may use all. ``num_mtp_layers``: modules that predict
     further tokens.
 
@@ -75,6 +76,7 @@ class Model(BaseModel):
     moe_ffn_hidden_size: Count = 0
     shared_expert_ffn_hidden_size: Count = 0
     shared_expert_gate: bool = False
+    expert_scores: Literal["softmax", "softmax_all", "sigmoid"] = "softmax"
     expert_groups: Count = 0
     expert_group_topk: Count = 0
     first_dense_layers: Count = 0
@@ -105,6 +107,7 @@ class Model(BaseModel):
             "heads": "latent" if self.kv_lora_rank else "grouped",
             "layers": "experts" if self.num_experts else "dense",
             "positions": "learned" if self.learned_positions else "rotary",
+            "scores": self.expert_scores,
         }
 
     @classmethod
