@@ -36,10 +36,10 @@ class Model(BaseModel):
     ``first_dense_layers``; the others have a dense MLP. A token is sent to ``moe_topk`` of ``num_experts``
     experts of inner width ``moe_ffn_hidden_size``, and to all shared experts, which are
     ``shared_expert_ffn_hidden_size`` wide together. ``shared_expert_gate``: a linear map to one number scales
-    what the shared experts return (Qwen2-MoE). ``expert_scores``: softmax of the chosen logits (or of all, divided
-    by the sum of the chosen ones, which is the same), ``softmax_all`` if they are not divided, or sigmoid. A token may use experts of ``expert_group_topk`` out of
+    what the shared experts return (Qwen2-MoE). A token may use experts of ``expert_group_topk`` out of
     ``expert_groups`` groups only (DeepSeek); 0 where it may use all. ``num_mtp_layers``: modules that predict
-    further tokens.
+    further tokens. ``expert_scores``: ``softmax`` of the chosen logits, which is that of all divided by the sum of
+    the chosen ones, ``softmax_all`` if they are not divided, or ``sigmoid``.
 
     Latent attention (MLA) if ``kv_lora_rank`` is above 0: keys and values are compressed to that width,
     queries to ``q_lora_rank`` (0: not). ``head_dim`` is then the width of a query or key head,
