@@ -9,9 +9,10 @@ import pytest
 from counted import DEFAULTS, inline, table, value
 from sympy import Expr, Integer
 
-from shardmath.symbolic.accounts import kept_rows
+from shardmath.symbolic.accounts import build, kept_rows
 from shardmath.symbolic.accounts.rows import is_expert
 from shardmath.symbolic.accounts.units import is_layer_input
+from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.functions import Iverson
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON, Implementation
 from shardmath.symbolic.ledger import Place, Role
@@ -289,6 +290,35 @@ def test_what_lives_while_experts_are_at_work(row: dict[str, str]) -> None:
     # Maps of the sorted tokens are freed on the way back to the activation.
     maps = 4 * int(row["n"]) if row["permute"] == "fused" and int(row["E"]) > int(row["e"]) else 0
     assert max(found["combine_backward"], found["experts_backward"] - maps) == int(row["backward_above"])
+
+
+BUFFERS = ("stage.parameters", "stage.expert_parameters", "stage.buffer_elements", "stage.expert_buffer_elements")
+SHARDS = ("optimizer_shards", "expert_optimizer_shards")
+
+
+@pytest.mark.parametrize("row", table("expert_buffers"), ids=lambda row: "-".join(row.values()))
+def test_buffers_of_data_parallelism(row: dict[str, str]) -> None:
+    """One layer's parameters in buffers: experts have their own, shared by other ranks, unless EP is 1."""
+    terms = build(EXPERTS.with_choices(heads="latent" if int(row["lk"]) else "grouped"))
+    sizes = {letter: int(row[letter]) for letter in "t e et h a k d fe fs E lq lk dr dv".split()}
+    known = {
+        **DEFAULTS, **sizes, "q": 1, "L": 3, "p": 3, "r": 1, "u": 1, "f": sizes["t"], "sp": int(sizes["t"] > 1),
+        "s": sizes["t"], "D": int(row["world"]) // sizes["t"], "zero1": int(row["distributed_optimizer"]),
+        "B": int(row["world"]),
+    }
+    found = evaluate(terms.closure((*BUFFERS, *SHARDS)), known)
+    dense, expert, buffer, expert_buffer = (int(found[name]) for name in BUFFERS)
+    if sizes["e"] > 1:
+        assert (expert, expert_buffer) == (int(row["expert"]), int(row["expert_buffer"]))
+        assert (dense, buffer) == (int(row["dense"]), int(row["dense_buffer"]))
+        if known["zero1"]:
+            assert found["expert_optimizer_shards"] == int(row["expert_shards"])
+    else:
+        assert int(row["expert"]) == 0
+        assert (dense + expert, buffer + expert_buffer) == (int(row["dense"]), int(row["dense_buffer"]))
+        assert found["expert_optimizer_shards"] == found["optimizer_shards"]
+    if known["zero1"]:
+        assert found["optimizer_shards"] == int(row["dense_shards"])
 
 
 def test_every_counted_variant_is_compared() -> None:

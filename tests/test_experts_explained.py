@@ -129,5 +129,5 @@ def test_what_is_refused(layout: dict[str, Any], message: str) -> None:
     [("expert_parallel", 2), ("expert_tensor_parallel", 2), ("expert_load_percent", 110), ("recompute", "moe_act")],
 )
 def test_dense_models_have_no_experts_to_share_out(option: str, value: Any) -> None:
-    with pytest.raises(InputError, match="llama-3.1-8b lacks layers = experts"):
+    with pytest.raises(InputError, match=r"llama-3\.1-8b lacks layers = experts"):
         account("llama-3.1-8b", {"tensor_parallel": 2, "data_parallel": 2, option: value})

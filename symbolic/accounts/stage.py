@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from sympy import Expr, Integer
+from sympy import Eq, Expr, Integer
 
+from ..functions import Iverson
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, SITES, Lifetime, Place, Role
 from ..parallel.data import buffer_elements, bytes_per_element, sharing_ranks, states
 from ..parallel.legality import fixed_values
 from ..parallel.pipeline import Hc, held, instances
+from ..parameters import symbols
 from ..terms import TermSet, one_lifetime, product, total
 from .rows import components_of
 from .units import COUNTED_ROLES, GROUPS, KIND, is_layer_input
+
+(e,) = symbols("e")
 
 #: Roles that follow from the trained parameters.
 STATE_ROLES = (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER)
@@ -39,8 +43,20 @@ def add_parameters(terms: TermSet, implementation: Implementation) -> None:
             ranks = sharing_ranks(Role.OPTIMIZER, fixed, bool(prefix))
             padded = buffer_elements(terms[f"stage.{prefix}parameters"].symbol, terms[f"stage.{prefix}aligned"].symbol,
                                      choices, ranks)
+            if prefix and choices["data_parallel"] == "ddp":
+                padded = _beside_the_others(terms, padded, ranks)
             terms.add(f"stage.{prefix}buffer_elements", padded, "elements",
                       f"{words} of rank r with the padding that data parallelism needs")
+
+
+def _beside_the_others(terms: TermSet, padded: Expr, ranks: Expr) -> Expr:
+    """Elements of experts with padding: in a buffer of their own, or what they add to that of all others."""
+    everything = buffer_elements(
+        total(terms["stage.parameters"].symbol, terms["stage.expert_parameters"].symbol),
+        total(terms["stage.aligned"].symbol, terms["stage.expert_aligned"].symbol), {"data_parallel": "ddp"}, ranks,
+    )
+    added = everything - terms["stage.buffer_elements"].symbol
+    return Iverson(e > 1) * padded + Iverson(Eq(e, 1)) * added
 
 
 def add_states(terms: TermSet, implementation: Implementation) -> None:

@@ -65,7 +65,11 @@ def _parameters(
 def _aligned(row: Contribution, implementation: Implementation) -> Expr:
     ranks = sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), is_expert(row.tensor))
     absent = {symbol(letter): Integer(0) for letter in absent_letters(implementation.choices)}
-    return product(row.tensor.when.xreplace(absent), aligned(local_shape(row.tensor.shape), implementation.choices, ranks))
+    shape, copies = local_shape(row.tensor.shape), Integer(1)
+    if is_expert(row.tensor) and implementation.choices["data_parallel"] == "ddp":
+        copies, *rest = shape  # every expert's weight is a parameter by itself
+        shape = tuple(rest)
+    return product(row.tensor.when.xreplace(absent), copies, aligned(shape, implementation.choices, ranks))
 
 
 def _unit(component: Component) -> str:
