@@ -68,7 +68,9 @@ VARIANTS: dict[str, tuple[Implementation, dict[str, int]]] = {
     "recompute shared_experts, gate": (EXPERTS, {"rshared": 1, "sgate": 1}),
     "recompute moe": (EXPERTS, {"rmoe": 1}),
     "hugging face mixtral": (HUGGING, {}),
-    "hugging face qwen3_moe": (HUGGING.with_choices(scores="softmax_all", **BF16), {}),
+    "hugging face qwen3_moe": (HUGGING.with_choices(**BF16), {}),
+    "hugging face deepseek_v2": (HUGGING.with_choices(heads="latent", scores="softmax_all"), {}),
+    "hugging face qwen2_moe": (HUGGING.with_choices(scores="softmax_all", **BF16), {"sgate": 1}),
 }
 BLOCK = ("router", "experts", "shared_experts")
 # What the counting program calls a part: the component, and its modules.
@@ -300,7 +302,8 @@ SHARDS = ("optimizer_shards", "expert_optimizer_shards")
 def test_buffers_of_data_parallelism(row: dict[str, str]) -> None:
     """One layer's parameters in buffers: experts have their own, shared by other ranks, unless EP is 1."""
     terms = build(EXPERTS.with_choices(heads="latent" if int(row["lk"]) else "grouped"))
-    sizes = {letter: int(row[letter]) for letter in "t e et h a k d fe fs E lq lk dr dv".split()}
+    ranks, widths = ("t", "e", "et"), ("h", "a", "k", "d", "fe", "fs", "E", "lq", "lk", "dr", "dv")
+    sizes = {letter: int(row[letter]) for letter in (*ranks, *widths)}
     known = {
         **DEFAULTS, **sizes, "q": 1, "L": 3, "p": 3, "r": 1, "u": 1, "f": sizes["t"], "sp": int(sizes["t"] > 1),
         "s": sizes["t"], "D": int(row["world"]) // sizes["t"], "zero1": int(row["distributed_optimizer"]),
@@ -323,7 +326,7 @@ def test_buffers_of_data_parallelism(row: dict[str, str]) -> None:
 
 def test_every_counted_variant_is_compared() -> None:
     for name in ("experts_saved", "experts_coefficients"):
-        grouped = {variant for variant in VARIANTS if variant.endswith(", groups")}
-        assert {row["variant"] for row in table(name)} | grouped == set(VARIANTS)
+        only_saved = {variant for variant in VARIANTS if variant.endswith((", groups", "qwen2_moe", "deepseek_v2"))}
+        assert {row["variant"] for row in table(name)} | only_saved == set(VARIANTS)
     assert {mode for *_, mode in COUNTED_LAYERS} == set(MODES)
     assert {(attention, scores) for attention, scores, _ in COUNTED_LAYERS} == set(LAYERS)
