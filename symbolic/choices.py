@@ -185,9 +185,9 @@ AXES: tuple[Axis, ...] = (
         "learned": "a learned table added to the embedding",
     }),
     Axis("scores", "how the router scores experts", {
-        "softmax": "softmax of the chosen logits (Mixtral)",
-        "softmax_all": "softmax of all logits, of which some are chosen (Qwen3-MoE, DeepSeek-V2)",
-        "sigmoid": "sigmoid of all logits; the chosen ones are divided by their sum (DeepSeek-V3)",
+        "softmax": "softmax of the chosen logits (Mixtral), which is that of all, divided by its sum (Qwen3-MoE)",
+        "softmax_all": "softmax of all logits, of which some are chosen (Qwen2-MoE, DeepSeek-V2)",
+        "sigmoid": "sigmoid of all logits; several chosen ones are divided by their sum (DeepSeek-V3, Llama 4)",
     }),
     Axis("balance", "what keeps the experts equally loaded", {
         "none": "nothing",
@@ -248,7 +248,7 @@ AXES: tuple[Axis, ...] = (
 )
 
 #: Axes that the model decides, not the framework.
-ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "positions")
+ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "positions", "scores")
 
 #: Options of ``peak`` that are moments of Megatron-LM.
 MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")

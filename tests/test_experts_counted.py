@@ -9,9 +9,10 @@ import pytest
 from counted import DEFAULTS, inline, table, value
 from sympy import Expr, Integer
 
-from shardmath.symbolic.accounts import kept_rows
+from shardmath.symbolic.accounts import build, kept_rows
 from shardmath.symbolic.accounts.rows import is_expert
 from shardmath.symbolic.accounts.units import is_layer_input
+from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.functions import Iverson
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON, Implementation
 from shardmath.symbolic.ledger import Place, Role
@@ -67,7 +68,9 @@ VARIANTS: dict[str, tuple[Implementation, dict[str, int]]] = {
     "recompute shared_experts, gate": (EXPERTS, {"rshared": 1, "sgate": 1}),
     "recompute moe": (EXPERTS, {"rmoe": 1}),
     "hugging face mixtral": (HUGGING, {}),
-    "hugging face qwen3_moe": (HUGGING.with_choices(scores="softmax_all", **BF16), {}),
+    "hugging face qwen3_moe": (HUGGING.with_choices(**BF16), {}),
+    "hugging face deepseek_v2": (HUGGING.with_choices(heads="latent", scores="softmax_all"), {}),
+    "hugging face qwen2_moe": (HUGGING.with_choices(scores="softmax_all", **BF16), {"sgate": 1}),
 }
 BLOCK = ("router", "experts", "shared_experts")
 # What the counting program calls a part: the component, and its modules.
@@ -291,9 +294,39 @@ def test_what_lives_while_experts_are_at_work(row: dict[str, str]) -> None:
     assert max(found["combine_backward"], found["experts_backward"] - maps) == int(row["backward_above"])
 
 
+BUFFERS = ("stage.parameters", "stage.expert_parameters", "stage.buffer_elements", "stage.expert_buffer_elements")
+SHARDS = ("optimizer_shards", "expert_optimizer_shards")
+
+
+@pytest.mark.parametrize("row", table("expert_buffers"), ids=lambda row: "-".join(row.values()))
+def test_buffers_of_data_parallelism(row: dict[str, str]) -> None:
+    """One layer's parameters in buffers: experts have their own, shared by other ranks, unless EP is 1."""
+    terms = build(EXPERTS.with_choices(heads="latent" if int(row["lk"]) else "grouped"))
+    ranks, widths = ("t", "e", "et"), ("h", "a", "k", "d", "fe", "fs", "E", "lq", "lk", "dr", "dv")
+    sizes = {letter: int(row[letter]) for letter in (*ranks, *widths)}
+    known = {
+        **DEFAULTS, **sizes, "q": 1, "L": 3, "p": 3, "r": 1, "u": 1, "f": sizes["t"], "sp": int(sizes["t"] > 1),
+        "s": sizes["t"], "D": int(row["world"]) // sizes["t"], "zero1": int(row["distributed_optimizer"]),
+        "B": int(row["world"]),
+    }
+    found = evaluate(terms.closure((*BUFFERS, *SHARDS)), known)
+    dense, expert, buffer, expert_buffer = (int(found[name]) for name in BUFFERS)
+    if sizes["e"] > 1:
+        assert (expert, expert_buffer) == (int(row["expert"]), int(row["expert_buffer"]))
+        assert (dense, buffer) == (int(row["dense"]), int(row["dense_buffer"]))
+        if known["zero1"]:
+            assert found["expert_optimizer_shards"] == int(row["expert_shards"])
+    else:
+        assert int(row["expert"]) == 0
+        assert (dense + expert, buffer + expert_buffer) == (int(row["dense"]), int(row["dense_buffer"]))
+        assert found["expert_optimizer_shards"] == found["optimizer_shards"]
+    if known["zero1"]:
+        assert found["optimizer_shards"] == int(row["dense_shards"])
+
+
 def test_every_counted_variant_is_compared() -> None:
     for name in ("experts_saved", "experts_coefficients"):
-        grouped = {variant for variant in VARIANTS if variant.endswith(", groups")}
-        assert {row["variant"] for row in table(name)} | grouped == set(VARIANTS)
+        only_saved = {variant for variant in VARIANTS if variant.endswith((", groups", "qwen2_moe", "deepseek_v2"))}
+        assert {row["variant"] for row in table(name)} | only_saved == set(VARIANTS)
     assert {mode for *_, mode in COUNTED_LAYERS} == set(MODES)
     assert {(attention, scores) for attention, scores, _ in COUNTED_LAYERS} == set(LAYERS)

@@ -11,7 +11,7 @@ from shardmath.models import Model, load_model
 from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
-CHOOSE_ROWS = {"normalisation", "mlp"}
+CHOOSE_ROWS = {"normalisation", "mlp", "expert_scores"}
 NOT_IN_THE_LEDGER = {"attention_output_bias", "mlp_bias"}
 
 
@@ -40,14 +40,17 @@ def test_the_architecture_is_one_option_of_every_axis(name: str) -> None:
     [
         ("llama-3.1-8b", {}),
         ("mixtral-8x7b", {"layers": "experts"}),
-        ("llama-4-maverick", {"layers": "experts"}),
-        ("deepseek-v3", {"heads": "latent", "layers": "experts"}),
+        ("llama-4-maverick", {"layers": "experts", "scores": "sigmoid"}),
+        ("qwen3-30b-a3b", {"layers": "experts"}),
+        ("deepseek-v2", {"heads": "latent", "layers": "experts", "scores": "softmax_all"}),
+        ("deepseek-v3", {"heads": "latent", "layers": "experts", "scores": "sigmoid"}),
         ("gpt2", {"normalisation": "layer", "mlp": "gelu", "positions": "learned"}),
     ],
 )
 def test_architectures(name: str, different_from_llama: dict[str, str]) -> None:
     llama = {
         "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
+        "scores": "softmax",
     }
     assert Model.named(name).architecture == llama | different_from_llama
 

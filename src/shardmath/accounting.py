@@ -181,7 +181,7 @@ def explain(
     )
     published = _published(found.evaluator, found.values)
     return Explanation(
-        found.model, found.gpu, found.evaluator.name, recompute, found.values, ranks, published,
+        found.model, found.gpu, found.evaluator.name, found.recompute, found.values, ranks, published,
         _process(found, max(ranks, key=lambda account: account.total).rank, fixed_by is not None), fixed_by,
     )
 

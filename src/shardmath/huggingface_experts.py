@@ -44,11 +44,13 @@ class _QwenMoe(SwigluFamily):
     moe_ffn_hidden_size: Size = Field(validation_alias=keys("moe_intermediate_size"))
     moe_layer_step: Size = Field(1, validation_alias=keys("decoder_sparse_step"))
     mlp_only_layers: list[Count] | None = None
+    norm_topk_prob: bool = False
 
     def fields(self) -> dict[str, Any]:
         """As the base class says."""
         first = first_layers_without(self.mlp_only_layers or [], self.num_layers, self.moe_layer_step)
-        return {**super().fields(), "first_dense_layers": first}
+        scores = "softmax" if self.norm_topk_prob else "softmax_all"
+        return {**super().fields(), "first_dense_layers": first, "expert_scores": scores}
 
 
 class Qwen2Moe(_QwenMoe):
@@ -106,6 +108,7 @@ class Llama4Text(SwigluFamily):
             "shared_expert_ffn_hidden_size": self.moe_ffn_hidden_size,
             "first_dense_layers": first,
             "moe_layer_step": step,
+            "expert_scores": "sigmoid",
             "note": _L2_NORM if self.use_qk_norm else "",
         }
 
@@ -125,6 +128,7 @@ class DeepseekV2(SwigluFamily):
     moe_topk: Size = Field(validation_alias=keys("num_experts_per_tok"))
     moe_ffn_hidden_size: Size = Field(validation_alias=keys("moe_intermediate_size"))
     n_shared_experts: Count | None = 2
+    norm_topk_prob: bool = False
     n_group: Count | None = None
     topk_group: Count | None = None
     first_dense_layers: Count = Field(0, validation_alias=keys("first_k_dense_replace"))
@@ -139,6 +143,10 @@ class DeepseekV2(SwigluFamily):
         """The width of a query or key head; the file's own ``head_dim`` is that of the rotary part."""
         return self.qk_nope_head_dim + self.qk_rope_head_dim
 
+    def scores(self) -> str:
+        """How experts are scored; a softmax of all that is divided by the sum of the chosen is that of the chosen."""
+        return "softmax" if self.norm_topk_prob else "softmax_all"
+
     def fields(self) -> dict[str, Any]:
         """As the base class says; one group of experts is as good as none."""
         groups = self.n_group if self.n_group and self.n_group > 1 else 0
@@ -146,6 +154,7 @@ class DeepseekV2(SwigluFamily):
             **super().fields(),
             "q_lora_rank": self.q_lora_rank or 0,
             "shared_expert_ffn_hidden_size": (self.n_shared_experts or 0) * self.moe_ffn_hidden_size,
+            "expert_scores": self.scores(),
             "expert_groups": groups,
             "expert_group_topk": (self.topk_group or 0) if groups else 0,
         }
@@ -156,10 +165,15 @@ class DeepseekV3(DeepseekV2):
 
     num_kv_heads: Size | None = Field(128, validation_alias=keys("num_key_value_heads"))
     n_shared_experts: Count | None = 1
+    norm_topk_prob: bool = True
     n_group: Count | None = 8
     topk_group: Count | None = 4
     first_dense_layers: Count = Field(3, validation_alias=keys("first_k_dense_replace"))
     num_mtp_layers: Count = Field(validation_alias=keys("num_nextn_predict_layers", "num_mtp_layers"))
+
+    def scores(self) -> str:
+        """Sigmoids, whatever the file says: transformers has nothing else."""
+        return "sigmoid"
 
 
 def first_layers_without(dense: list[int], num_layers: int, step: int) -> int:

@@ -9,11 +9,21 @@ from os import PathLike
 from shardmath.choosing import evaluator_for
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
+from shardmath.generated.definitions import DEFAULTS
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from shardmath.parameters import checked, other_values, refuse_illegal
-from shardmath.settings import as_gpu, as_model, recompute_switches, settings
+from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
 from shardmath.stages import ANY, listed, parsed
+
+#: Parameters that change nothing unless the model has one of these options of its architecture.
+_OF_EXPERTS, _OF_LATENT = ("layers", "experts"), ("heads", "latent")
+_ONLY_WITH: Mapping[str, tuple[tuple[str, str], ...]] = {
+    **dict.fromkeys(("expert_parallel", "expert_tensor_parallel", "expert_load_percent", "expert_capacity_percent",
+                     "recompute_moe", "recompute_moe_act", "recompute_shared_experts"), (_OF_EXPERTS,)),
+    "recompute_mla_up_proj": (_OF_LATENT,),
+    "recompute_layernorm": (_OF_EXPERTS, _OF_LATENT),
+}
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ def job(
     """Check a configuration as ``explain`` takes it. Raises InputError for every value that is not legal."""
     chosen, device = as_model(model), as_gpu(gpu)
     asked = other_values(others)
+    recompute = recompute_mode(recompute, asked)
     layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
     evaluator = evaluator_for(implementation, kernels, chosen, asked, layout)
     values = settings(
@@ -75,6 +86,7 @@ def job(
         "micro_batch_size": checked("micro_batch_size", micro_batch_size),
         **recompute_switches(recompute),
     }
+    _refuse_what_changes_nothing(evaluator, chosen, values)
     values |= _gpus(values, data_parallel, num_gpus)
     values["global_batch_size"] = _batch(values, global_batch_size)
     if sequence_parallel is None:
@@ -88,6 +100,15 @@ def job(
         first |= by_rank[0]
     refuse_illegal(evaluator.terms, first)
     return Job(chosen, device, evaluator, recompute, values, tuple(by_rank))
+
+
+def _refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapping[str, int]) -> None:
+    """Refuse expert parallelism of a dense model and the like."""
+    for name, parts in _ONLY_WITH.items():
+        least = DEFAULTS[name]
+        if values[name] != least and all(evaluator.choices[axis] != option for axis, option in parts):
+            what = " or ".join(f"{axis} = {option}" for axis, option in parts)
+            raise InputError(name, values[name], f"must be {least}: {model.name} lacks {what}", str(least))
 
 
 def _gpus(values: Mapping[str, int], data_parallel: int | None, num_gpus: int | None) -> dict[str, int]:

@@ -47,6 +47,8 @@ _OF_EXPERTS = (
 def _experts(model: Model) -> None:
     if not model.num_experts:
         _refuse_any(model, _OF_EXPERTS, "num_experts")
+        if model.expert_scores != "softmax":
+            raise InputError("expert_scores", model.expert_scores, "must be softmax where num_experts is 0", "softmax")
         if model.moe_layer_step != 1:
             raise InputError("moe_layer_step", model.moe_layer_step, "must be 1 where num_experts is 0", "1")
         return

@@ -38,7 +38,8 @@ class Model(BaseModel):
     ``shared_expert_ffn_hidden_size`` wide together. ``shared_expert_gate``: a linear map to one number scales
     what the shared experts return (Qwen2-MoE). A token may use experts of ``expert_group_topk`` out of
     ``expert_groups`` groups only (DeepSeek); 0 where it may use all. ``num_mtp_layers``: modules that predict
-    further tokens.
+    further tokens. ``expert_scores``: ``softmax`` of the chosen logits, which is that of all divided by the sum of
+    the chosen ones, ``softmax_all`` if they are not divided, or ``sigmoid``.
 
     Latent attention (MLA) if ``kv_lora_rank`` is above 0: keys and values are compressed to that width,
     queries to ``q_lora_rank`` (0: not). ``head_dim`` is then the width of a query or key head,
@@ -75,6 +76,7 @@ class Model(BaseModel):
     moe_ffn_hidden_size: Count = 0
     shared_expert_ffn_hidden_size: Count = 0
     shared_expert_gate: bool = False
+    expert_scores: Literal["softmax", "softmax_all", "sigmoid"] = "softmax"
     expert_groups: Count = 0
     expert_group_topk: Count = 0
     first_dense_layers: Count = 0
@@ -105,6 +107,7 @@ class Model(BaseModel):
             "heads": "latent" if self.kv_lora_rank else "grouped",
             "layers": "experts" if self.num_experts else "dense",
             "positions": "learned" if self.learned_positions else "rotary",
+            "scores": self.expert_scores,
         }
 
     @classmethod

@@ -78,3 +78,10 @@ def recompute_switches(mode: str) -> dict[str, int]:
             raise InputError("recompute", mode, rule, nearest_names(region, [*RECOMPUTE_MODES, *RECOMPUTE_REGIONS]))
         switches[RECOMPUTE_REGIONS[region]] = 1
     return switches
+
+
+def recompute_mode(mode: str, asked: Mapping[str, int]) -> str:
+    """The name of a recompute mode with the regions whose own switches were asked for by name."""
+    regions = [region for region in mode.split("+") if region != "none"]
+    regions += [region for region, switch in RECOMPUTE_REGIONS.items() if asked.get(switch) and region not in regions]
+    return "+".join(regions) or mode

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Expr, Integer
+from sympy import Eq, Expr, Integer
 
+from ..functions import Iverson
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, SITES, Component, Lifetime, Place, Role
 from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, sharing_ranks, states
@@ -13,9 +14,12 @@ from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
 from ..parallel.offload import HOST_BYTES, moved_layers, oo, share_on_gpu
 from ..parallel.pipeline import Hc, held, instances
+from ..parameters import symbols
 from ..terms import TermSet, one_lifetime, product, total
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input
+
+(e,) = symbols("e")
 
 #: Roles that follow from the trained parameters.
 STATE_ROLES = (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER)
@@ -46,8 +50,20 @@ def add_parameters(terms: TermSet, implementation: Implementation) -> None:
                                      choices, ranks)
             if group.frozen and choices["data_parallel"] == "ddp":  # no gradients, so there is no buffer for them
                 padded = terms[f"stage.{prefix}parameters"].symbol
+            elif group.expert and choices["data_parallel"] == "ddp":
+                padded = _beside_the_others(terms, padded, ranks)
             terms.add(f"stage.{prefix}buffer_elements", padded, "elements",
                       f"{words} of rank r with the padding that data parallelism needs")
+
+
+def _beside_the_others(terms: TermSet, padded: Expr, ranks: Expr) -> Expr:
+    """Elements of experts with padding: in a buffer of their own, or what they add to that of all others."""
+    everything = buffer_elements(
+        total(terms["stage.parameters"].symbol, terms["stage.expert_parameters"].symbol),
+        total(terms["stage.aligned"].symbol, terms["stage.expert_aligned"].symbol), {"data_parallel": "ddp"}, ranks,
+    )
+    added = everything - terms["stage.buffer_elements"].symbol
+    return Iverson(e > 1) * padded + Iverson(Eq(e, 1)) * added
 
 
 def add_states(terms: TermSet, implementation: Implementation) -> None:

@@ -92,8 +92,12 @@ def _units(row: Contribution, state: State, implementation: Implementation) -> I
 
 
 def _aligned(row: Contribution, implementation: Implementation) -> Expr:
-    ranks = _optimizer_ranks(row, implementation)
-    return product(_when(row, implementation), aligned(local_shape(row.tensor.shape), implementation.choices, ranks))
+    shape, copies = local_shape(row.tensor.shape), Integer(1)
+    if is_expert(row.tensor) and implementation.choices["data_parallel"] == "ddp":
+        copies, *rest = shape  # every expert's weight is a parameter by itself
+        shape = tuple(rest)
+    elements = aligned(shape, implementation.choices, _optimizer_ranks(row, implementation))
+    return product(_when(row, implementation), copies, elements)
 
 
 def _optimizer_ranks(row: Contribution, implementation: Implementation) -> Expr:

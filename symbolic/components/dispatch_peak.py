@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr
+from sympy import Expr, Gt
 
 from ..dimensions import BATCH, EXPERT_GATE_UP, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
 from ..functions import Iverson
@@ -14,7 +14,7 @@ from ..parameters import symbols
 E, e, et, fs = symbols("E e et fs")
 
 _SENT, _RECEIVED, _SHARE = (SENT, HIDDEN), (RECEIVED, HIDDEN), (RECEIVED_SHARE, HIDDEN)
-_SEVERAL = Iverson(e < E)  # several experts on a rank: received tokens are sorted
+_SEVERAL = Iverson(Gt(E, e))  # several experts on a rank: received tokens are sorted
 _ONE = 1 - _SEVERAL
 _GATHERED = Iverson(et > 1)  # tokens are gathered from the ranks that share an expert's width
 _ALONE = 1 - _GATHERED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Eq
+from sympy import Eq, Gt
 
 from ..dimensions import (
     BATCH,
@@ -31,7 +31,7 @@ _GATHERED = (*_TOKENS, EXPERT_RANKS)
 _MEGATRON = ("alltoall", "allgather")
 _DROPLESS = Iverson(Eq(cf, 0))
 #: Ranks with a single expert need not sort the tokens that they receive.
-_SEVERAL = Iverson(e < E)
+_SEVERAL = Iverson(Gt(E, e))
 
 
 def _by_precision(

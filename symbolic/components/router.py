@@ -106,10 +106,14 @@ def _huggingface() -> tuple[Tensor, ...]:
     on: Any = {"router": ("huggingface",)}
     hf = "transformers"
     return (
+        # DeepSeek's class computes its logits in fp32; no other family with experts has latent attention.
+        saved("hf.input_fp32", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", heads=("latent",), **on),
+        saved("hf.weight_fp32", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight", heads=("latent",), **on),
         saved("hf.probabilities", _AT, _ALL, 4, hf, "fp32 softmax of all logits", **on),
         saved("hf.chosen", _AT, _CHOSEN, 8, hf, "int64 numbers of the chosen experts", **on),
-        saved("hf.chosen_probabilities", _AT, _CHOSEN, 4, hf, "fp32 probabilities of the chosen experts", **on),
-        saved("hf.sums", _AT, _TOKENS, 4, hf, "fp32 sums that they are divided by", **on),
+        saved("hf.chosen_probabilities", _AT, _CHOSEN, 4, hf, "fp32 probabilities of the chosen experts",
+              scores=("softmax",), **on),
+        saved("hf.sums", _AT, _TOKENS, 4, hf, "fp32 sums that they are divided by", scores=("softmax",), **on),
     )
 
 

@@ -101,7 +101,9 @@ def definitions(choices: Mapping[str, str]) -> dict[str, Expr]:
     """
     found = {"shards": _over(zero1, D * c / R)}
     if choices["layers"] == "experts":
-        found |= {"De": EXPERT_DATA_PARALLEL, "eshards": _over(zero1, De / R)}
+        # Without expert parallelism Megatron-Core lays experts into the buffer of all other parameters.
+        ranks = De if choices["data_parallel"] == "fsdp" else Iverson(e > 1) * De + Iverson(Eq(e, 1)) * D * c
+        found |= {"De": EXPERT_DATA_PARALLEL, "eshards": _over(zero1, ranks / R)}
     return found
 
 

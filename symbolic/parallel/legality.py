@@ -25,7 +25,7 @@ from .schedules import SCHEDULES
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
 E, e, et, fe, fs, ld, step = symbols("E e et fe fs ld step")
-h, lk, mtp, load, cf, rn = symbols("h lk mtp load cf rn")
+h, lk, mtp, load, cf, rn, q, gq = symbols("h lk mtp load cf rn q gq")
 rnorm, rup, ract, rshared, rmoe = symbols("rnorm rup ract rshared rmoe")
 Lf, Ll, eemb, eloss = symbols("Lf Ll eemb eloss")
 
@@ -79,6 +79,8 @@ _EXPERTS: tuple[Rule, ...] = (
     Rule("expert_recompute", "rfull",
          Or(Eq(rfull, 0), And(*(Eq(switch, 0) for switch in (rnorm, ract, rshared, rmoe)))),
          "full recompute excludes the recompute of parts of expert layers"),
+    Rule("expert_groups", "gq", Divides(Max(gq, Integer(1)), q),
+         "must divide moe_topk: so many of its best experts stand for a group"),
     Rule("mtp_projection", "t", Or(Eq(mtp, 0), Divides(t, h)), "must divide hidden_size for multi-token prediction"),
 )
 
@@ -86,6 +88,9 @@ _EXPERTS: tuple[Rule, ...] = (
 def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     """What expert layers need, and what of them nobody has counted."""
     found = list(_EXPERTS)
+    if choices["scores"] == "softmax" or choices["router"] == "huggingface":
+        found.append(Rule("counted_groups", "gq", Eq(gq, 0),
+                          "must be 0: groups are counted with Megatron-Core's router and scores of all experts"))
     if choices["precision"] == "autocast":
         found.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted"))
     if choices["dispatch"] == "allgather":

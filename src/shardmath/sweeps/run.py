@@ -15,7 +15,7 @@ from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, VERDICTS
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from shardmath.parameters import checked, other_values
-from shardmath.settings import as_gpu, as_model, recompute_switches, settings
+from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
 from shardmath.sweeps.engine import Evaluated, evaluated
 from shardmath.sweeps.ranking import Layout, layout, ranked
 from shardmath.sweeps.result import BrokenRule, SweepResult
@@ -86,7 +86,11 @@ def sweep(
     )
     if chosen.num_experts and expert_parallel is None:
         given["expert_parallel"] = divisors(chosen.num_experts)
-    modes = tuple(dict.fromkeys(recompute)) if recompute is not None else tuple(RECOMPUTE_MODES)
+    # Regions asked for one by one go with every mode but full recompute, unless that is named too.
+    modes = tuple(dict.fromkeys(
+        mode if recompute is None and mode == "full" else recompute_mode(mode, asked)
+        for mode in (RECOMPUTE_MODES if recompute is None else recompute)
+    ))
     if not modes:
         raise InputError("recompute", (), "must name at least one mode")
     for mode in modes:
