@@ -106,7 +106,7 @@ AXES: tuple[Axis, ...] = (
     }),
     Axis("activation_offload", "where saved tensors wait for the backward pass", {
         "none": "on the GPU",
-        "layers": "those of the first layers on the host (Transformer Engine)",
+        "layers": "large ones of the first layers on the host (Transformer Engine)",
     }),
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",

@@ -101,6 +101,10 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["optimizer_offload"] != "none" and (optimizer != "adamw" or precision != "mixed" or fsdp)),
         ("activation offload of layers with experts",
          choices["activation_offload"] != "none" and choices["layers"] != "dense"),
+        ("activation offload of a tensor that v is a view of",
+         choices["activation_offload"] != "none" and choices["value"] == "view"),
+        ("the transients of training on the GPU with activation offload",
+         choices["activation_offload"] != "none" and choices["peak"] != "saved"),
     )
 
 

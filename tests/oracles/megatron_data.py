@@ -11,6 +11,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of missing fused kernels
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+    from megatron.core.optimizer.cpu_offloading.hybrid_optimizer import HybridDeviceOptimizer as HybridDeviceOptimizer
 
 
 def data_parallel(settings: Any, model: Any, *, distributed: bool, gradient_bytes: int) -> Any:
