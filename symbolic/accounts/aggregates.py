@@ -6,12 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from sympy import Expr, Integer, Max, Rational
+from sympy import Expr, Max
 
 from ..choices import MEGATRON_PEAKS
 from ..implementations import Implementation
 from ..ledger import SITES
-from ..parallel.nf4 import BLOCK as NF4_BLOCK
 from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
@@ -19,7 +18,7 @@ from ..sources import BY_KEY
 from ..terms import TermSet, product
 from . import megatron_moments
 
-h, rfull, rn, Lr = symbols("h rfull rn Lr")
+rfull, rn, Lr = symbols("rfull rn Lr")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +69,6 @@ def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
     ))
 
 
-def _dequantised_weight(terms: TermSet, implementation: Implementation) -> Expr:
-    """The largest 4-bit weight of a layer in 16 bits, and its scales in fp32."""
-    features = Max(*(terms[name].symbol for name in ("local.query_features", "local.ffn")))
-    return product(h, features, Integer(2) + Rational(4, NF4_BLOCK))
-
-
 #: Schedules that split the backward pass into halves, for inputs and for weights.
 SPLIT_BACKWARD = tuple(name for name, item in SCHEDULES.items() if item.awaiting_weight != 0)
 
@@ -85,8 +78,6 @@ _DURING = ("after_forward", "loss_forward", "loss_backward", "head_backward", "s
 _OF_EXPERTS = tuple(name for name in SITES if name not in {*_DURING, "optimizer_step"})
 
 AGGREGATES: tuple[Aggregate, ...] = (
-    Aggregate("dequantised_weight", "Dequantised 4-bit weight", ("layer_backward",), _dequantised_weight,
-              "bitsandbytes", {"base_weights": ("nf4",)}),
     Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), _recomputed_layer,
               "korthikanti2022", {"recompute_method": ("each", "block", "every")}),
     Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), _recomputed_group,

@@ -48,7 +48,7 @@ COMPONENTS = (
                 Integer(1) - tied * Iverson(Eq(p, 1)),
             ),
             saved("input", "head", _SHARE, 2, "megatron_core", "input of the head",
-                  storage="head.normed", lifetime=Lifetime.ONCE),
+                  storage="head.normed", lifetime=Lifetime.ONCE, adapters=("none",)),
             *_backward(),
         ),
     ),

@@ -59,7 +59,7 @@ def _adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     if choices["adapters"] == "none":
         return ()
     return (
-        Rule("adapter_rank", "rl", And(Ge(rl, 1), Divides(t, rl)), "must be a multiple of tensor_parallel"),
+        Rule("adapter_rank", "rl", Ge(rl, 1), "must be 1 or more with adapters"),
         Rule("adapter_recompute", "rmlp", Eq(rmlp, 0), "must be 0 with adapters"),
     )
 
@@ -127,9 +127,10 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     return (
         ("4-bit weights without adapters", nf4 and not frozen),
         ("4-bit weights with FSDP2", nf4 and choices["data_parallel"] == "fsdp"),
-        (f"adapters with precision {precision}", frozen and precision not in ("mixed", "bf16")),
+        (f"adapters with precision {precision}", frozen and precision != "bf16"),
         ("the transients of full training with adapters", frozen and choices["peak"] != "saved"),
         ("adapters with FP8", frozen and choices["fp8"] != "none"),
-        ("adapters for experts or latent attention",
-         frozen and (choices["layers"], choices["heads"]) != ("dense", "grouped")),
+        ("adapters for experts, latent attention or GELU",
+         frozen and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
+        ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
     )
