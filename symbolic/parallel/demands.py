@@ -44,12 +44,14 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     elements, tokens = _FP8_SIZES[choices["fp8"]]
     sizes: tuple[tuple[str, Expr, str], ...] = (
         ("h", h, "must be a multiple of {} for FP8"),
-        ("a", A / t, "times head_dim of one rank must be a multiple of {} for FP8"),
-        ("f", f / t, "of one rank must be a multiple of {} for FP8"),
+        ("a", A / t, "times head_dim must give every rank a multiple of {} for FP8"),
+        ("f", f / t, "must give every rank a multiple of {} for FP8"),
     )
     return (
         *(Rule(f"fp8_{letter}", letter, Divides(Integer(elements), size), text.format(elements))
           for letter, size, text in sizes),
+        Rule("fp8_recompute", "rmlp", And(Eq(rcore, 0), Eq(rmlp, 0)),
+             "and recompute_core_attention must be 0 with FP8: nobody has counted them"),
         Rule("fp8_tokens", "s", Divides(tokens * c * ts, s * b),
              f"times micro_batch_size must give every rank a multiple of {tokens} tokens for FP8"),
     )
@@ -114,6 +116,14 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     return (
         ("FP8 weights without FP8", not fp8 and choices["fp8_weights"] != "copy"),
         (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
+        ("FP8 with experts, latent attention or GELU",
+         fp8 and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
+        ("FP8 with other norms and attention than Transformer Engine's",
+         fp8 and (choices["norm"], choices["attention"]) != ("fused", "flash")),
+        ("FP8 and the transients of 16-bit training", fp8 and choices["peak"] != "saved"),
+        ("FP8 weights without a transposed copy, as Blackwell has them",
+         recipe in ("delayed", "current") and choices["workspace"] == "blackwell"),
+        ("FP8 with activation offload", fp8 and choices["activation_offload"] != "none"),
         ("FP8 with FSDP2", fp8 and choices["data_parallel"] == "fsdp"),
         ("FP8 with whole-tensor optimizers", fp8 and choices["optimizer"] in WHOLE_TENSORS),
         (f"optimizer precision_aware with FP8 recipe {recipe}",
