@@ -85,7 +85,8 @@ def test_regions_drop_modules_that_exist() -> None:
 def test_states_of_a_parameter_cite_a_source() -> None:
     assert set(PRECISIONS) == set(BY_NAME["precision"].options)
     kept = [
-        states({**MEGATRON.choices, "precision": name, "optimizer": other}) for name in PRECISIONS for other in OPTIMIZERS
+        states({**MEGATRON.choices, "precision": name, "optimizer": other})
+        for name in PRECISIONS for other in OPTIMIZERS
     ]
     assert {state.source for all_of_one in kept for state in all_of_one} <= set(BY_KEY)
 

@@ -75,7 +75,7 @@ def test_small_tensors_stay() -> None:
     """A token's statistics are few; its hidden state is not."""
     known = {**shape(Random(3)), "s": 4096, "b": 1, "h": 256, "a": 4, "k": 2, "d": 64, "f": 512, "t": 1}
     large, saved = numbers(LAYERS, known, "attention_norm.moved", "attention_norm.saved")
-    assert 4096 * 256 == SMALLEST_MOVED
+    assert SMALLEST_MOVED == 4096 * 256
     assert (large, saved - large) == (2 * 4096 * 256, 4 * 4096)
     assert numbers(LAYERS, {**known, "h": 255}, "attention_norm.moved") == [0]
 

@@ -16,7 +16,9 @@ m1, m2, wm, oo, ol, rl = symbols("m1 m2 wm oo ol rl")
 L, p, t, c, ts, s, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s b h A f rfull rcore rmlp")
 
 #: Elements of a token, and tokens of a rank, that FP8 comes in: as scales and matrix products need them.
-_FP8_SIZES: Mapping[str, tuple[int, int]] = {"delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128)}
+_FP8_SIZES: Mapping[str, tuple[int, int]] = {
+    "delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128),
+}
 
 
 def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
