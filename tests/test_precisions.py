@@ -118,7 +118,6 @@ def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("changed", "text"), [
-    ({"fp8_weights": "primary"}, "FP8 weights without FP8"),
     ({"fp8": "delayed", "precision": "fp16"}, "FP8 with precision fp16"),
     ({"fp8": "delayed", "layers": "experts"}, "FP8 with experts"),
     ({"fp8": "current", "workspace": "blackwell"}, "as Blackwell has them"),

@@ -116,7 +116,6 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     recipe, precision = choices["fp8"], choices["precision"]
     fp8 = recipe != "none"
     return (
-        ("FP8 weights without FP8", not fp8 and choices["fp8_weights"] != "copy"),
         (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
         ("FP8 with experts, latent attention or GELU",
          fp8 and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
