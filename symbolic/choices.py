@@ -89,7 +89,7 @@ AXES: tuple[Axis, ...] = (
         "block": "scales for 128 x 128 weights and for 128 activations; otherwise as current",
         "mx": "MXFP8: 8-bit scales for 32 elements; otherwise as current",
     }),
-    Axis("fp8_weights", "where the FP8 weights come from", {
+    Axis("fp8_weights", "where the FP8 weights come from, if there are any", {
         "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
         "primary": "linear weights are FP8 themselves, in a buffer of their own (--fp8-param-gather)",
     }),
@@ -112,7 +112,7 @@ AXES: tuple[Axis, ...] = (
     }),
     Axis("activation_offload", "where saved tensors wait for the backward pass", {
         "none": "on the GPU",
-        "layers": "those of the first layers on the host (Transformer Engine)",
+        "layers": "large ones of the first layers on the host (Transformer Engine)",
     }),
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",

@@ -68,7 +68,6 @@ HIDDEN_TWICE = Dimension("hidden_twice", 2 * h, "hidden state and embedding side
 HIDDEN_FEATURES = Dimension("hidden_features", h, "rows of a projection to the residual stream that is shared out")
 SEQUENCE_OF_OTHERS = Dimension("sequence_of_others", s * (ts - 1), "tokens of the other sequence-parallel ranks")
 RANK = Dimension("rank", rl, "rank of an adapter")
-SHARED_RANK = Dimension("shared_rank", rl, "rank of an adapter, where it is shared out")
 HIDDEN_SCALES = Dimension("hidden_scales", h / 32, "bytes of FP8 scales of a token's hidden state")
 FFN_SCALES = Dimension("ffn_scales", f / 32, "bytes of FP8 scales of a token's inner MLP state")
 
@@ -79,5 +78,5 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ROUTED, TOPK, EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
     RECEIVED_SHARE, EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
-    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, SHARED_RANK, HIDDEN_SCALES, FFN_SCALES,
+    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, HIDDEN_SCALES, FFN_SCALES,
 )

@@ -81,7 +81,7 @@ MEGATRON = Implementation(
     defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1},
     allowed={"schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
              "optimizer": ("adamw", "precision_aware", "muon", "sgd_momentum", "sgd"), "projections": ("fused",),
-             "base_weights": ("full",)},
+             "base_weights": ("full",), "adapters": ("none",)},
 )
 HUGGINGFACE = Implementation(
     "huggingface", "transformers 5, PyTorch 2.13", "Hugging Face Transformers, eager kernels and sdpa",

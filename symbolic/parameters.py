@@ -127,7 +127,8 @@ PARAMETERS: tuple[Parameter, ...] = (
               "bytes of a master weight of the precision-aware optimizer: 4, or 2 for fp16 or the lower half of an"
               " fp32 one whose upper half is the weight", Kind.TRAINING, maximum=4, latex="w_{m}", default=2),
     Parameter("ah", "fp8_amax_history_len", "steps", 1,
-              "steps whose largest magnitudes are kept for delayed FP8 scaling", Kind.TRAINING, latex="a_{h}", default=1),
+              "steps whose largest magnitudes are kept for delayed FP8 scaling", Kind.TRAINING, latex="a_{h}",
+              default=1),
     Parameter("rl", "lora_rank", "elements", 0, "rank of low-rank adapters; 0 without them", Kind.TRAINING,
               latex=r"\rho_{l}", default=0),
     Parameter("oo", "optimizer_offload_percent", "percent", 0, "parameters that are updated on the host",

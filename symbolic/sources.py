@@ -125,10 +125,6 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/huggingface/peft",
     ),
     Source(
-        "megatron_bridge", "NVIDIA", "Megatron-Bridge, LoRA for fused projections, revision 067f987d",
-        2026, "program", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
-    ),
-    Source(
         "dao2023", "T. Dao", "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning",
         2023, "arXiv:2307.08691", "https://arxiv.org/abs/2307.08691",
     ),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from sympy import Expr, Integer, Max, Rational
+from sympy import Expr, Max
 
 from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..implementations import Implementation
@@ -14,7 +14,6 @@ from ..ledger import SITES, Role
 from ..parallel.data import bytes_per_element, sharing_ranks, states
 from ..parallel.groups import GROUPS
 from ..parallel.legality import fixed_values
-from ..parallel.nf4 import BLOCK as NF4_BLOCK
 from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
@@ -22,7 +21,7 @@ from ..sources import BY_KEY
 from ..terms import TermSet, product, total
 from . import megatron_moments, torch_gathered, torch_gradients, torch_temporaries
 
-h, rfull, rn, Lr = symbols("h rfull rn Lr")
+rfull, rn, Lr = symbols("rfull rn Lr")
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +72,6 @@ def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
     ))
 
 
-def _dequantised_weight(terms: TermSet, implementation: Implementation) -> Expr:
-    """The largest 4-bit weight of a layer in 16 bits, and its scales in fp32."""
-    features = Max(*(terms[name].symbol for name in ("local.query_features", "local.ffn")))
-    return product(h, features, Integer(2) + Rational(4, NF4_BLOCK))
-
-
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     """Copies of gradients that the optimizer step makes for the states that the rank updates."""
     fixed = fixed_values(implementation)
@@ -105,8 +98,6 @@ _WITH_COPIES = tuple(name for name in BY_NAME["optimizer"].options if name != "p
 _OF_TORCH = (*torch_gradients.SIZES, *torch_gathered.SIZES, *torch_temporaries.SIZES)
 
 AGGREGATES: tuple[Aggregate, ...] = (
-    Aggregate("dequantised_weight", "Dequantised 4-bit weight", ("layer_backward",), _dequantised_weight,
-              "bitsandbytes", {"base_weights": ("nf4",)}),
     Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), _recomputed_layer,
               "korthikanti2022", {"recompute_method": ("each", "block", "every")}),
     Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), _recomputed_group,

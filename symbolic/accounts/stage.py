@@ -12,7 +12,7 @@ from ..ledger import IN_LAYER, SITES, Component, Lifetime, Place, Role
 from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
-from ..parallel.offload import HOST_BYTES, moved_layers, oo, share_on_gpu
+from ..parallel.offload import HOST_BYTES, ol, oo, share_on_gpu
 from ..parallel.pipeline import Hc, held, instances
 from ..parameters import symbols
 from ..terms import TermSet, one_lifetime, product, total
@@ -127,9 +127,8 @@ def add_host(terms: TermSet, implementation: Implementation) -> None:
         ]
         found.append(terms.add("stage.host_optimizer", product(HOST_BYTES * oo / 100, total(*elements)), "bytes",
                                "rank r, on the host: fp32 weights, gradients and moments that are offloaded"))
-    moved = moved_layers(Place.DENSE, choices)
-    if moved != 0:
-        found.append(terms.add("stage.host_activations", product(moved, terms["layer.saved"].symbol), "bytes",
+    if "layer.moved" in terms:
+        found.append(terms.add("stage.host_activations", product(ol, terms["layer.moved"].symbol), "bytes",
                                "rank r, on the host: saved tensors of the first layers"))
     if found:
         terms.add("stage.host", total(*found), "bytes", "rank r: all that is offloaded to the host")
@@ -146,15 +145,18 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
                 lifetime = one_lifetime(row.tensor for row in terms[name].rows)
                 of_loss = component.name == "loss"
                 copies = Hc if is_layer_input(component) else held(component.place, lifetime, choices, of_loss)
-                if role is Role.ACTIVATION:
-                    copies -= moved_layers(component.place, choices)
-                terms.add(f"stage.{component.name}.{role.value}", product(copies, terms[name].symbol), "bytes",
+                kept = product(copies, terms[name].symbol)
+                if role is Role.ACTIVATION and f"{component.name}.moved" in terms:
+                    kept = total(kept, product(-ol, terms[f"{component.name}.moved"].symbol))
+                terms.add(f"stage.{component.name}.{role.value}", kept, "bytes",
                           f"{component.title}, rank r: {KIND[role]}")
     # The layers share their factors, so their activations are written over the sums of a layer.
     layers = [
-        product(held(place, Lifetime.IN_FLIGHT, choices) - moved_layers(place, choices), terms[f"{layer}.saved"].symbol)
+        product(held(place, Lifetime.IN_FLIGHT, choices), terms[f"{layer}.saved"].symbol)
         for layer, place in (("layer", Place.DENSE), ("expert_layer", Place.EXPERTS)) if f"{layer}.saved" in terms
     ]
+    if "layer.moved" in terms:
+        layers.append(product(-ol, terms["layer.moved"].symbol))
     outside = [
         component for component in components
         if f"stage.{component.name}.activation" in terms

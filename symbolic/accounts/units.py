@@ -13,6 +13,7 @@ from ..ledger import SITES, Component, Lifetime, Place, Role
 from ..parallel.data import aligned, shard_shape, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
+from ..parallel.offload import moved
 from ..parallel.weights import State, Weight, shapes, without_experts
 from ..parameters import symbol
 from ..recompute import WHOLE_LAYER
@@ -42,11 +43,27 @@ def add_units(terms: TermSet, implementation: Implementation) -> None:
             if found:
                 terms.add(f"{component.name}.{kind}", total(*(row.expression for row in found)), "bytes",
                           f"{component.title}: {KIND[role]} of one {_unit(component)}", found)
+        _moved(terms, component, own, implementation)
         for name, site in SITES.items():
             found = tuple(row for row in own if name in row.tensor.sites)
             if found:
                 terms.add(f"{component.name}.{name}", total(*(row.expression for row in found)), "bytes",
                           f"{component.title}: what lives besides when {site.meaning}", found)
+
+
+def _moved(
+    terms: TermSet, component: Component, own: tuple[Contribution, ...], implementation: Implementation
+) -> None:
+    """What of a component's saved tensors waits on the host, in layers that are offloaded."""
+    if is_layer_input(component):
+        return
+    sizes = [
+        product(moved(product(*local_shape(row.tensor.shape)), component.place, implementation.choices), row.expression)
+        for row in own if row.tensor.role is Role.ACTIVATION and row.tensor.lifetime is Lifetime.IN_FLIGHT
+    ]
+    if total(*sizes) != 0:
+        terms.add(f"{component.name}.moved", total(*sizes), "bytes",
+                  f"{component.title}: saved tensors that wait on the host, of one offloaded {_unit(component)}")
 
 
 def _parameters(
@@ -132,6 +149,7 @@ def add_layers(terms: TermSet, implementation: Implementation) -> None:
           for group in GROUPS if group.fp8 or group.frozen
           for kind, padded in (("parameters", ""), ("aligned", ", padded as data parallelism does"))),
         ("saved", "bytes", "tensors saved for the backward pass by one {} and micro-batch"),
+        ("moved", "bytes", "saved tensors that wait on the host, of one offloaded {} and micro-batch"),
     ]
     for name, (words, places) in kinds.items():
         for kind, unit, meaning in sums:

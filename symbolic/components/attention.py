@@ -35,8 +35,6 @@ _CAST = ("autocast",)
 _TRAINED = ("none",)
 #: Recipes with one scale for a tensor, and with scales of blocks.
 _SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
-#: Only delayed scaling needs FP8 values of what attention keeps in 16 bits.
-_NOT_DELAYED = ("none", "current", *_BLOCKS)
 _FLASH = ("flash", "flash_bshd", "sdpa")
 _SOFTMAX_16 = ("fused_softmax", "te_unfused")
 _MEGATRON_SCORED = ("unfused", *_SOFTMAX_16)
@@ -172,7 +170,12 @@ def _output() -> tuple[Tensor, ...]:
         weight("o_proj.weight", at, (HIDDEN, QUERY_FEATURES), "megatron_core", "output projection"),
         weight("o_proj.bias", at, (HIDDEN,), "megatron_core", "bias of the output projection, on every rank", lbias),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
-              storage="attention.context", attention=("flash", "sdpa")),
+              storage="attention.context", attention=("flash", "sdpa"), fp8=("none", "current", *_BLOCKS)),
+        saved("o_proj.input_fp8", at, QUERY, 1, "transformer_engine",
+              "FP8 input of the output projection; other recipes keep the 16-bit one, which attention keeps anyway",
+              fp8=("delayed",)),
+        saved("o_proj.input_scale", at, (), 4, "transformer_engine", "fp32 inverse scale of the input",
+              fp8=("delayed",)),
         saved("o_proj.input_copy", at, QUERY, 2, "pytorch",
               "contiguous copy of the batch-first output; for b = 1 it is the output itself",
               when=Iverson(b > 1), attention=("flash_bshd",)),

@@ -16,7 +16,9 @@ m1, m2, wm, oo, ol, rl = symbols("m1 m2 wm oo ol rl")
 L, p, t, c, ts, s, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s b h A f rfull rcore rmlp")
 
 #: Elements of a token, and tokens of a rank, that FP8 comes in: as scales and matrix products need them.
-_FP8_SIZES: Mapping[str, tuple[int, int]] = {"delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128)}
+_FP8_SIZES: Mapping[str, tuple[int, int]] = {
+    "delayed": (16, 8), "current": (16, 8), "block": (128, 128), "mx": (128, 128),
+}
 
 
 def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -44,12 +46,14 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     elements, tokens = _FP8_SIZES[choices["fp8"]]
     sizes: tuple[tuple[str, Expr, str], ...] = (
         ("h", h, "must be a multiple of {} for FP8"),
-        ("a", A / t, "times head_dim of one rank must be a multiple of {} for FP8"),
-        ("f", f / t, "of one rank must be a multiple of {} for FP8"),
+        ("a", A / t, "times head_dim must give every rank a multiple of {} for FP8"),
+        ("f", f / t, "must give every rank a multiple of {} for FP8"),
     )
     return (
         *(Rule(f"fp8_{letter}", letter, Divides(Integer(elements), size), text.format(elements))
           for letter, size, text in sizes),
+        Rule("fp8_recompute", "rmlp", And(Eq(rcore, 0), Eq(rmlp, 0)),
+             "and recompute_core_attention must be 0 with FP8: nobody has counted them"),
         Rule("fp8_tokens", "s", Divides(tokens * c * ts, s * b),
              f"times micro_batch_size must give every rank a multiple of {tokens} tokens for FP8"),
     )
@@ -59,7 +63,7 @@ def _adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     if choices["adapters"] == "none":
         return ()
     return (
-        Rule("adapter_rank", "rl", And(Ge(rl, 1), Divides(t, rl)), "must be a multiple of tensor_parallel"),
+        Rule("adapter_rank", "rl", Ge(rl, 1), "must be 1 or more with adapters"),
         Rule("adapter_recompute", "rmlp", Eq(rmlp, 0), "must be 0 with adapters"),
     )
 
@@ -101,6 +105,10 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["optimizer_offload"] != "none" and (optimizer != "adamw" or precision != "mixed" or fsdp)),
         ("activation offload of layers with experts",
          choices["activation_offload"] != "none" and choices["layers"] != "dense"),
+        ("activation offload of a tensor that v is a view of",
+         choices["activation_offload"] != "none" and choices["value"] == "view"),
+        ("the transients of training on the GPU with activation offload",
+         choices["activation_offload"] != "none" and choices["peak"] != "saved"),
     )
 
 
@@ -108,8 +116,15 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     recipe, precision = choices["fp8"], choices["precision"]
     fp8 = recipe != "none"
     return (
-        ("FP8 weights without FP8", not fp8 and choices["fp8_weights"] != "copy"),
         (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
+        ("FP8 with experts, latent attention or GELU",
+         fp8 and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
+        ("FP8 with other norms and attention than Transformer Engine's",
+         fp8 and (choices["norm"], choices["attention"]) != ("fused", "flash")),
+        ("FP8 and the transients of 16-bit training", fp8 and choices["peak"] != "saved"),
+        ("FP8 weights without a transposed copy, as Blackwell has them",
+         recipe in ("delayed", "current") and choices["workspace"] == "blackwell"),
+        ("FP8 with activation offload", fp8 and choices["activation_offload"] != "none"),
         ("FP8 with FSDP2", fp8 and choices["data_parallel"] == "fsdp"),
         ("FP8 with whole-tensor optimizers", fp8 and choices["optimizer"] in WHOLE_TENSORS),
         (f"optimizer precision_aware with FP8 recipe {recipe}",
@@ -123,9 +138,10 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     return (
         ("4-bit weights without adapters", nf4 and not frozen),
         ("4-bit weights with FSDP2", nf4 and choices["data_parallel"] == "fsdp"),
-        (f"adapters with precision {precision}", frozen and precision not in ("mixed", "bf16")),
+        (f"adapters with precision {precision}", frozen and precision != "bf16"),
         ("the transients of full training with adapters", frozen and choices["peak"] != "saved"),
         ("adapters with FP8", frozen and choices["fp8"] != "none"),
-        ("adapters for experts or latent attention",
-         frozen and (choices["layers"], choices["heads"]) != ("dense", "grouped")),
+        ("adapters for experts, latent attention or GELU",
+         frozen and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
+        ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
     )

@@ -22,7 +22,6 @@ from ..dimensions import (
     SEQUENCE_SP,
     SHARED_FFN,
     SHARED_GATE_UP,
-    SHARED_RANK,
     VALUE_FEATURES,
     VOCAB,
 )
@@ -47,7 +46,6 @@ TENSOR = ParallelRule(
         KEY_VALUE_FEATURES: Split.EVEN,
         VALUE_FEATURES: Split.EVEN,
         HIDDEN_FEATURES: Split.EVEN,
-        SHARED_RANK: Split.EVEN,
         FFN_SCALES: Split.EVEN,
     },
     "Heads, MLP width and vocabulary are shared out. With more ranks than key and value heads every rank"

@@ -53,12 +53,12 @@ def _precision_aware(name: str, size: int, source: str) -> tuple[State, ...]:
 
 
 def _quantised(weight: Weight) -> Expr:
-    """bitsandbytes quantises every tensor that is not small."""
+    """With bitsandbytes: it quantises every tensor that is not small."""
     return Iverson(weight.elements > SMALLEST_QUANTISED - 1)
 
 
 def _quantised_by_torchao(weight: Weight) -> Expr:
-    """torchao quantises tensors that are not small and consist of whole blocks."""
+    """With torchao: it quantises tensors that are not small and consist of whole blocks."""
     return _quantised(weight) * Iverson(Divides(BLOCK, weight.elements))
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
 from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+from megatron.core.optimizer.cpu_offloading.hybrid_optimizer import HybridDeviceOptimizer
+from torch import Tensor, nn
+from torch.optim import AdamW
 
 
 def data_parallel(settings: Any, model: Any, *, distributed: bool, gradient_bytes: int) -> Any:
@@ -28,4 +32,13 @@ def adamw(wrapped: Any, *, distributed: bool, **others: Any) -> Any:
             use_distributed_optimizer=distributed, **{"optimizer": "adam", **others},
         ),
         [wrapped], use_gloo_process_groups=False,
+    )
+
+
+def hybrid(parameters: Sequence[Tensor], offloaded: float) -> Any:
+    """Make the optimizer that updates a share of the parameters on the host, with PyTorch's AdamW on both sides."""
+    return HybridDeviceOptimizer(
+        [{"params": [nn.Parameter(one) for one in parameters]}], offload_fraction=offloaded,
+        cpu_optimizer_cls=AdamW, gpu_optimizer_cls=AdamW, param_update_in_fp32=True,
+        overlap_cpu_optimizer_d2h_h2d=False,
     )

@@ -1,0 +1,128 @@
+"""Precisions: fp16 with its scaler, and FP8 as Transformer Engine does it, against rules read in its source."""
+
+from __future__ import annotations
+
+from math import ceil
+from random import Random
+
+import pytest
+from counted import values
+
+from shardmath import explain
+from shardmath.errors import InputError
+from shardmath.symbolic.accounts import build
+from shardmath.symbolic.exact import evaluate
+from shardmath.symbolic.implementations import MEGATRON, Implementation
+from shardmath.symbolic.parallel.demands import refuse_impossible
+from shardmath.symbolic.parallel.legality import rules_for
+
+RECIPES = ("delayed", "current", "block", "mx")
+QUANTISED = 5  # input, weight, output, and gradients of output and input
+
+
+def numbers(implementation: Implementation, known: dict[str, int], *names: str) -> list[int]:
+    found = evaluate(build(implementation).closure(names), known)
+    assert all(found[name] == int(found[name]) for name in names)
+    return [int(found[name]) for name in names]
+
+
+def shape(draw: Random) -> dict[str, int]:
+    t = draw.choice((1, 2))
+    return values({}, "", t=t, sp=t - 1, k=t, a=2 * t * draw.randint(1, 3), d=128, h=128 * draw.randint(1, 9),
+                  f=128 * t * draw.randint(1, 9), u=256, L=draw.randint(1, 4), s=256 * draw.randint(1, 4),
+                  D=draw.choice((1, 2, 4)), zero1=draw.randint(0, 1), w=draw.choice((2, 4)), ah=draw.choice((1, 16)))
+
+
+def matrices(known: dict[str, int]) -> list[tuple[int, int]]:
+    """The linear layers of one layer on one rank: rows and columns."""
+    t, h, f = known["t"], known["h"], known["f"] // known["t"]
+    query, pair = known["a"] * known["d"] // t, 2 * known["k"] * known["d"] // t
+    return [(query + pair, h), (h, query), (2 * f, h), (h, f)]
+
+
+def to(size: int, step: int) -> int:
+    return ceil(size / step) * step
+
+
+def scales(recipe: str, rows: int, columns: int, known: dict[str, int]) -> int:
+    """Bytes of a weight's scales, both ways, and of its layer's quantisers."""
+    if recipe == "delayed":
+        return 4 + 4 * QUANTISED * (1 + known["ah"])
+    if recipe == "current":
+        return 4 + 8 * QUANTISED
+    if recipe == "block":
+        high, wide = ceil(rows / 128), ceil(columns / 128)
+        return 4 * (high * to(wide, 4) + wide * to(high, 4))
+    return to(rows, 128) * to(columns // 32, 4) + to(rows // 32, 4) * to(columns, 128)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_copies_of_weights(recipe: str) -> None:
+    draw = Random(recipe)
+    for _ in range(10):
+        known = shape(draw)
+        (whole,) = numbers(MEGATRON, known, "stage.weight")
+        (copied,) = numbers(MEGATRON.with_choices(fp8=recipe), known, "stage.weight")
+        extra = sum(2 * rows * columns + scales(recipe, rows, columns, known) for rows, columns in matrices(known))
+        assert copied - whole == known["L"] * extra
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_saved_inputs_of_linear_layers(recipe: str) -> None:
+    draw = Random(recipe)
+    for _ in range(10):
+        known = shape(draw)
+        t, tokens, shared = known["t"], known["s"] * known["b"], known["s"] * known["b"] // known["t"]
+        (whole,) = numbers(MEGATRON, known, "layer.saved")
+        (quantised,) = numbers(MEGATRON.with_choices(fp8=recipe), known, "layer.saved")
+        replaced = 2 * shared * known["h"] + tokens * known["f"] // t  # two inputs from a norm, one of the MLP
+        query = tokens * known["a"] * known["d"] // t
+        more = {
+            "delayed": query + 4 * 4, "current": 3 * 4, "block": replaced * 4 // 128, "mx": replaced // 32,
+        }[recipe]
+        assert quantised == whole - 2 * replaced + replaced + more
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_weights_that_are_fp8_themselves(recipe: str) -> None:
+    """Linear weights of one byte in a buffer of their own, transposed copies, scales; all else as it was."""
+    draw = Random(recipe)
+    for _ in range(10):
+        known = {**shape(draw), "zero1": 0}
+        (whole, states) = numbers(MEGATRON, known, "stage.weight", "stage.optimizer")
+        primary = MEGATRON.with_choices(fp8=recipe, fp8_weights="primary")
+        (own, same) = numbers(primary, known, "stage.weight", "stage.optimizer")
+        extra = sum(scales(recipe, rows, columns, known) for rows, columns in matrices(known))
+        assert (own - whole, same) == (known["L"] * extra, states)
+
+
+def test_fp16_keeps_what_bf16_does_and_a_scaler() -> None:
+    known = shape(Random(1))
+    names = ("stage.weight", "stage.gradient", "stage.optimizer", "stage.activation", "stage.buffer")
+    mixed, fp16 = (numbers(MEGATRON.with_choices(precision=name), known, *names) for name in ("mixed", "fp16"))
+    assert fp16[:-1] == mixed[:-1]
+    assert fp16[-1] - mixed[-1] == 20
+
+
+def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
+    for recipe in RECIPES:
+        names = {rule.name for rule in rules_for(MEGATRON.with_choices(fp8=recipe))}
+        assert {"fp8_h", "fp8_a", "fp8_f", "fp8_tokens"} <= names
+    kernels = {"fp8": "block"}
+    with pytest.raises(InputError, match="must give every rank a multiple of 128 tokens"):
+        explain("llama-3.1-8b", "h100-80gb", seq_length=8184, kernels=kernels)
+    found = explain("llama-3.1-8b", "h100-80gb", seq_length=8192, kernels=kernels, num_gpus=8)
+    plain = explain("llama-3.1-8b", "h100-80gb", seq_length=8192, num_gpus=8)
+    assert found.peak.by_role["activation"] < plain.peak.by_role["activation"]
+    assert found.peak.by_role["weight"] > plain.peak.by_role["weight"]
+
+
+@pytest.mark.parametrize(("changed", "text"), [
+    ({"fp8": "delayed", "precision": "fp16"}, "FP8 with precision fp16"),
+    ({"fp8": "delayed", "layers": "experts"}, "FP8 with experts"),
+    ({"fp8": "current", "workspace": "blackwell"}, "as Blackwell has them"),
+    ({"fp8": "mx", "optimizer": "precision_aware"}, "precision_aware with FP8 recipe mx"),
+])
+def test_combinations_that_were_not_counted_are_refused(changed: dict[str, str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        refuse_impossible({**MEGATRON.choices, **changed})
