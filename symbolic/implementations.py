@@ -75,7 +75,7 @@ MEGATRON = Implementation(
     "megatron", "megatron-core 0.16.1", "Megatron-Core with fused kernels",
     {
         **LLAMA, "norm": "fused", "swiglu": "fused", "attention": "flash", "value": "copy", "rope": "fused",
-        "loss": "vocab_parallel", "precision": "mixed", "data_parallel": "ddp", "peak": "saved",
+        "loss": "vocab_parallel", "precision": "mixed", "data_parallel": "ddp", "peak": "megatron_te",
     },
     fixed={"zero2": 0, "zero3": 0},
     defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1},

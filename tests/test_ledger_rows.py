@@ -146,7 +146,8 @@ def configurations(draw: st.DrawFn, implementation: Implementation) -> dict[str,
 
 
 CASES = st.sampled_from([
-    MEGATRON, MEGATRON.with_choices(norm="torch", attention="unfused", rope="unfused", loss="float"),
+    MEGATRON, MEGATRON.with_choices(peak="saved"),
+    MEGATRON.with_choices(norm="torch", attention="unfused", rope="unfused", loss="float"),
     HUGGINGFACE, HUGGINGFACE.with_choices(precision="autocast"),
 ]).flatmap(lambda implementation: st.tuples(st.just(implementation), configurations(implementation)))
 Case = tuple[Implementation, dict[str, int]]
@@ -179,7 +180,10 @@ def moments(implementation: Implementation, found: dict[str, Any]) -> Iterator[A
     ends = sum(found.get(f"stage.{name}.activation", 0) for name in at_end)
     for name, site in SITES.items():
         transient = sum(found.get(f"stage.{part}.{name}", 0) for part in parts)
-        held = {Held.ALL: found["stage.activation"], Held.LAYERS: found["stage.activation"] - ends, Held.NOTHING: 0}
+        held = {
+            Held.ALL: found["stage.activation"], Held.LAYERS: found["stage.activation"] - ends, Held.NOTHING: 0,
+            Held.HEAD: found["stage.activation"] - found.get("stage.loss.activation", 0),
+        }
         yield held[site.held] + transient if any(f"stage.{part}.{name}" in found for part in parts) else 0
 
 

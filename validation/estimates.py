@@ -18,6 +18,8 @@ ESTIMATORS = {
     "fujii2024_norms": "published, norms whole",
     "ledger": "ledger",
 }
+#: The published rule is about what training keeps, without what lives only at moments of a step.
+KERNELS = {"peak": "saved"}
 RULE = tuple(name for name, _ in VERDICTS)
 FITS, OUT = RULE[0], RULE[-1]
 
@@ -64,7 +66,7 @@ def estimates(run: Run, distributed_optimizer: bool = True) -> Mapping[str, Esti
         micro_batch_size=run.micro_batch_size, tensor_parallel=run.tensor_parallel,
         context_parallel=run.context_parallel, pipeline_parallel=run.pipeline_parallel, num_gpus=run.num_gpus,
         recompute="none", implementation="megatron", gradients="fp32",
-        distributed_optimizer=distributed_optimizer, vocab_multiple=1,
+        distributed_optimizer=distributed_optimizer, vocab_multiple=1, kernels=KERNELS,
     )
     return {name: _estimate(total) for name, total in _totals(account).items()}
 
