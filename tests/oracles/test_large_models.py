@@ -66,7 +66,6 @@ def test_huggingface_head_and_loss(name: str, fake: None) -> None:
     kept, at_rest, loss_forward, loss_backward = ledger(
         HUGGINGFACE, "stage.activation", "stage.after_forward", "stage.loss_forward", "stage.loss_backward", **shape
     )
-    print(after-kept-at_rest, in_forward-kept-loss_forward, live.peak-kept-loss_backward)
     assert after == kept + at_rest
     assert in_forward == kept + loss_forward
     assert live.peak == kept + loss_backward

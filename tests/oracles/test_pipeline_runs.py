@@ -38,7 +38,7 @@ def random_case(draw: Random, ranks: int, schedule: str) -> tuple[str, int, int,
     return schedule, draw.choice(legal), chunks, draw.randint(1, 3)
 
 
-@pytest.mark.cases(6, 48)
+@pytest.mark.cases(6, 36)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if FULL else [2])
 def test_saved_bytes_of_every_rank(draws: list[Random], ranks: int, tmp_path: Path) -> None:
     """As many cases of every schedule."""
