@@ -62,7 +62,7 @@ def job(
     chosen, device = as_model(model), as_gpu(gpu)
     asked = other_values(others)
     layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
-    evaluator = evaluator_for(implementation, kernels, chosen, asked, layout)
+    evaluator = evaluator_for(implementation, kernels, chosen, asked, layout, (recompute,))
     values = settings(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
         distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,

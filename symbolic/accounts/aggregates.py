@@ -15,7 +15,7 @@ from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..sources import BY_KEY
-from ..terms import TermSet, product
+from ..terms import TermSet, product, total
 from . import megatron_moments, torch_gathered, torch_gradients, torch_temporaries
 
 rfull, rn, Lr = symbols("rfull rn Lr")
@@ -45,6 +45,8 @@ class Aggregate:
 def _recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """The saved tensors of the layer at work; those of both kinds of layers are never there together."""
     kinds = [terms[f"{layer}.saved"].symbol for layer in ("layer", "expert_layer") if f"{layer}.saved" in terms]
+    if implementation.choices["peak"] == "torch":
+        return product(rfull, total(Max(*kinds), -torch_gathered.kept_of_a_layer(terms, implementation)))
     return product(rfull, Max(*kinds))
 
 

@@ -95,7 +95,7 @@ def sharding() -> dict[str, Any]:
 
 def _states() -> dict[str, tuple[State, ...]]:
     """What a rank keeps for a parameter, by precision, and with AdamW's moments."""
-    return {name: states({"precision": name, "optimizer": "adamw"}) for name in PRECISIONS}
+    return {name: states({"precision": name, "optimizer": "adamw", "data_parallel": "ddp"}) for name in PRECISIONS}
 
 
 def _parameter(item: Parameter) -> dict[str, str]:
