@@ -1,4 +1,4 @@
-"""nanotron against the Ultra-Scale Playbook's runs: close on one stage without ZeRO, and low by a stated part elsewhere."""
+"""nanotron against the Ultra-Scale Playbook's runs: close on one stage without ZeRO, low elsewhere."""
 
 from __future__ import annotations
 

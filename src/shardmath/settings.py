@@ -13,7 +13,7 @@ from shardmath.models import Model, load_model
 from shardmath.parameters import checked, model_values
 
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
-#: torchtitan's recompute of every layer but for outputs of some operations: a choice of kernels, with the switch of full.
+#: torchtitan's recompute that keeps outputs of some operations: a choice of kernels, with the switch of full.
 SELECTIVE = "selective"
 
 
@@ -67,8 +67,8 @@ def settings(
 def recompute_switches(mode: str) -> dict[str, int]:
     """The switches of a recompute mode, by parameter name.
 
-    A mode is one of ``RECOMPUTE_MODES``, ``SELECTIVE`` or some regions with a plus sign between them. Raises InputError for
-    any other.
+    A mode is one of ``RECOMPUTE_MODES``, ``SELECTIVE`` or some regions with a plus sign between them. Raises
+    InputError for any other.
     """
     if mode == SELECTIVE:
         return RECOMPUTE_MODES["full"]

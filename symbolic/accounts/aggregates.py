@@ -89,7 +89,8 @@ AGGREGATES: tuple[Aggregate, ...] = (
               _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
     *(
         Aggregate(name, title, sites, size, "pytorch", {"peak": ("torch",), **options})
-        for name, title, sites, size, options in (*torch_gradients.SIZES, *torch_gathered.SIZES, *torch_temporaries.SIZES)
+        for moments in (torch_gradients, torch_gathered, torch_temporaries)
+        for name, title, sites, size, options in moments.SIZES
     ),
     *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,
                 "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,)})
