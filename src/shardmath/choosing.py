@@ -24,8 +24,8 @@ def evaluator_for(
 ) -> Evaluator:
     """The evaluator of ``implementation`` for ``model`` and the values that were asked for, by name.
 
-    ``recompute`` are the modes that will be asked of it. What ``kernels`` chooses stays. Raises InputError for an unknown implementation, axis or option, and for
-    one that the implementation does not have.
+    ``recompute`` are the modes that will be asked of it. What ``kernels`` chooses stays. Raises
+    InputError for an unknown implementation, axis or option, and for one that the implementation does not have.
     """
     values = {**DEFAULTS, **asked}
     chosen = {axis: model.architecture[axis] for axis in ARCHITECTURE}
