@@ -71,6 +71,11 @@ LLAMA: dict[str, str] = {
     "units": "root", "reshard": "always", "optimizer_kernel": "fused",
 }
 
+_MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
+    "data_parallel": ("ddp",), "projections": ("fused",), "gathered_input": ("dropped",), "token_ids": ("masked",),
+    "recompute_saves": ("input",),
+}
+
 MEGATRON = Implementation(
     "megatron", "megatron-core 0.16.1", "Megatron-Core with fused kernels",
     {
@@ -79,9 +84,11 @@ MEGATRON = Implementation(
     },
     fixed={"zero2": 0, "zero3": 0},
     defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1},
-    allowed={"schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
-             "optimizer": ("adamw", "precision_aware", "muon", "sgd_momentum", "sgd"), "projections": ("fused",),
-             "base_weights": ("full",), "adapters": ("none",)},
+    allowed={
+        **_MEGATRON_ONLY, "schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
+        "optimizer": ("adamw", "precision_aware", "muon", "sgd_momentum", "sgd"), "base_weights": ("full",),
+        "adapters": ("none",),
+    },
 )
 HUGGINGFACE = Implementation(
     "huggingface", "transformers 5, PyTorch 2.13", "Hugging Face Transformers, eager kernels and sdpa",
@@ -94,14 +101,24 @@ HUGGINGFACE = Implementation(
            "zero1": 0, "zero2": 0, "zero3": 0,
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
     defaults={"g": 1},
-    allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",),
+    allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
+             "gathered_input": ("dropped",), "token_ids": ("masked",), "projections": ("separate",),
              "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
-             "precision": ("bf16", "autocast", "mixed"), "projections": ("separate",),
+             "precision": ("bf16", "autocast", "mixed"),
              "optimizer": ("adamw", "adamw_8bit", "adamw_8bit_torchao", "adafactor", "adafactor_torch", "muon",
                            "sgd_momentum", "sgd"),
              "fp8": ("none",), "fp8_weights": ("copy",), "optimizer_offload": ("none",),
              "activation_offload": ("none",)},
 )
+
+#: Switches that are 0 where a framework recomputes whole layers or nothing.
+_NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared", "rmoe"), 0)
+#: What plain Llamas on other frameworks are counted with.
+_LLAMA_ONLY: dict[str, tuple[str, ...]] = {
+    axis: (LLAMA[axis],)
+    for axis in ("normalisation", "mlp", "heads", "layers", "positions", "dropout", "biases", "mask", "context", "fp8",
+                 "fp8_weights", "adapters", "base_weights", "optimizer_offload", "activation_offload", "optimizer")
+}
 
 TORCHTITAN = Implementation(
     "torchtitan", "torchtitan 0.2.2, PyTorch 2.13", "torchtitan: FSDP2 and DTensor, eager",
@@ -111,12 +128,14 @@ TORCHTITAN = Implementation(
         "projections": "separate", "gathered_input": "kept", "token_ids": "whole", "units": "ends",
         "reshard": "default",
     },
-    fixed={"zero1": 1, "zero2": 1, "zero3": 1, "rcore": 0, "rmlp": 0},
+    fixed={"e": 1, "et": 1, "cf": 0, **_NO_REGIONS},
     defaults={"w": 4, "g": 1, "sp": 1},
     allowed={
-        "recompute_method": ("each", "every"), "layers": ("dense",), "heads": ("grouped",),
-        "normalisation": ("rms",), "mlp": ("swiglu",), "positions": ("rotary",), "units": ("ends",),
-        "data_parallel": ("fsdp",), "precision": ("mixed",), "gathered_input": ("kept",), "token_ids": ("whole",),
+        **_LLAMA_ONLY, "schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each", "every"),
+        "recompute_saves": ("input", "ops"), "precision": ("mixed",), "data_parallel": ("fsdp",),
+        "projections": ("separate",), "gathered_input": ("kept",), "token_ids": ("whole",), "units": ("ends",),
+        "peak": ("saved", "torch"), "loss": ("dtensor",), "rope": ("complex",), "swiglu": ("eager",),
+        "value": ("copy",), "norm": ("fused", "torch"), "attention": ("sdpa",),
     },
 )
 NANOTRON = Implementation(
@@ -125,12 +144,14 @@ NANOTRON = Implementation(
         **LLAMA, "norm": "fused", "swiglu": "eager", "attention": "flash_bshd", "value": "repacked",
         "rope": "cached", "loss": "nanotron", "precision": "mixed", "data_parallel": "torch_ddp", "peak": "saved",
     },
-    fixed={"w": 4, "zero2": 0, "zero3": 0, "rcore": 0, "rmlp": 0},
+    fixed={"w": 4, "c": 1, "e": 1, "et": 1, "cf": 0, "zero2": 0, "zero3": 0, **_NO_REGIONS},
     defaults={"zero1": 0, "g": 1, "sp": 1},
     allowed={
-        "schedule": ("1f1b", "gpipe"), "stages": ("even", "listed"), "recompute_method": ("each",),
-        "layers": ("dense",), "heads": ("grouped",), "normalisation": ("rms",), "mlp": ("swiglu",),
-        "positions": ("rotary",), "precision": ("mixed",), "data_parallel": ("torch_ddp",),
+        **_LLAMA_ONLY, "schedule": ("1f1b", "gpipe"), "stages": ("even", "listed"), "recompute_method": ("each",),
+        "precision": ("mixed",), "data_parallel": ("torch_ddp",), "loss": ("nanotron",), "value": ("repacked",),
+        "rope": ("cached",), "swiglu": ("eager",), "attention": ("flash_bshd",), "peak": ("saved",),
+        "projections": ("fused",), "gathered_input": ("dropped",), "token_ids": ("masked",),
+        "recompute_saves": ("input",),
     },
 )
 

@@ -1,4 +1,4 @@
-"""PyTorch's training step against bytes that memory trackers counted: FSDP2, plain, autocast, master weights; exactly."""
+"""PyTorch's training step against bytes that memory trackers counted: FSDP2, plain, autocast, master weights."""
 
 from functools import cache
 from typing import Any
@@ -109,7 +109,7 @@ def test_what_fsdp_shards_and_gathers() -> None:
         site = {"peak in forward": "loss_forward", "peak in backward": "loss_backward"}.get(when)
         assert int(row["Sharded Param"]) == found["stage.weight"]
         assert int(row["Sharded Grad"]) == found["stage.gradient"] * (when in ("peak in step", *WITH_GRADIENT))
-        if when == "after step" or row["iteration"] == "1" and when != "peak in step":
+        if when == "after step" or (row["iteration"] == "1" and when != "peak in step"):
             assert int(row["OptState"]) == found["stage.optimizer"] + found["steps"]
         if site:
             assert int(row["Unsharded Param"]) == found[f"stage.gathered.{site}"]

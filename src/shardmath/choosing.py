@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator, find
 from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS
 from shardmath.models import Model
+from shardmath.settings import SELECTIVE
 
 #: Parameters that only formulas for uneven stages have.
 _UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
@@ -27,11 +29,12 @@ def evaluator_for(
     model: Model,
     asked: Mapping[str, int],
     layout: Sequence[int] | None = None,
+    recompute: Sequence[str] = (),
 ) -> Evaluator:
     """The evaluator of ``implementation`` for ``model`` and the values that were asked for, by name.
 
-    What ``kernels`` chooses stays. Raises InputError for an unknown implementation, axis or option, and for
-    one that the implementation does not have.
+    ``recompute`` are the modes that will be asked of it. What ``kernels`` chooses stays. Raises
+    InputError for an unknown implementation, axis or option, and for one that the implementation does not have.
     """
     values = {**DEFAULTS, **asked}
     chosen = {axis: model.architecture[axis] for axis in ARCHITECTURE}
@@ -46,8 +49,13 @@ def evaluator_for(
     if model.linear_bias:
         chosen["biases"] = "linear"
     if values["recompute_num_layers"] > 1:
-        chosen["recompute_method"] = "uniform"
+        chosen["recompute_method"] = "every" if implementation == "torchtitan" else "uniform"
     chosen |= {axis: option for name, axis, option in _CHOSEN if values[name]}
     if any(name in asked for name in _MOMENTS):
         chosen["optimizer"] = "precision_aware"
+    if SELECTIVE in recompute:
+        if "full" in recompute:
+            raise InputError("recompute", ",".join(recompute), f"must not have both full and {SELECTIVE}: they differ"
+                             " in what a recomputed layer keeps", SELECTIVE)
+        chosen["recompute_saves"] = "ops"
     return find(implementation, {**chosen, **(kernels or {})})

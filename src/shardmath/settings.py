@@ -13,6 +13,8 @@ from shardmath.models import Model, load_model
 from shardmath.parameters import checked, model_values
 
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
+#: torchtitan's recompute that keeps outputs of some operations: a choice of kernels, with the switch of full.
+SELECTIVE = "selective"
 
 
 def as_model(model: Model | str | PathLike[str]) -> Model:
@@ -66,9 +68,11 @@ def settings(
 def recompute_switches(mode: str) -> dict[str, int]:
     """The switches of a recompute mode, by parameter name.
 
-    A mode is one of ``RECOMPUTE_MODES`` or some regions with a plus sign between them. Raises InputError for
-    any other.
+    A mode is one of ``RECOMPUTE_MODES``, ``SELECTIVE`` or some regions with a plus sign between them. Raises
+    InputError for any other.
     """
+    if mode == SELECTIVE:
+        return RECOMPUTE_MODES["full"]
     if mode in RECOMPUTE_MODES:
         return RECOMPUTE_MODES[mode]
     switches = dict(RECOMPUTE_MODES["none"])

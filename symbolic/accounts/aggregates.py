@@ -48,6 +48,8 @@ class Aggregate:
 def _recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
     """The saved tensors of the layer at work; those of both kinds of layers are never there together."""
     kinds = [terms[f"{layer}.saved"].symbol for layer in ("layer", "expert_layer") if f"{layer}.saved" in terms]
+    if implementation.choices["peak"] == "torch":
+        return product(rfull, total(Max(*kinds), -torch_gathered.kept_of_a_layer(terms, implementation)))
     return product(rfull, Max(*kinds))
 
 
@@ -95,8 +97,6 @@ _OF_EXPERTS = tuple(name for name in SITES if name not in {*_DURING, *_OF_FSDP, 
 #: Transformer Engine's optimizer reads gradients of any width; the others copy 16-bit ones.
 _WITH_COPIES = tuple(name for name in BY_NAME["optimizer"].options if name != "precision_aware")
 
-_OF_TORCH = (*torch_gradients.SIZES, *torch_gathered.SIZES, *torch_temporaries.SIZES)
-
 AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), _recomputed_layer,
               "korthikanti2022", {"recompute_method": ("each", "block", "every")}),
@@ -106,7 +106,8 @@ AGGREGATES: tuple[Aggregate, ...] = (
               ("after_forward", "layer_backward"), _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
     *(
         Aggregate(name, title, sites, size, "pytorch", {"peak": ("torch",), **options})
-        for name, title, sites, size, options in _OF_TORCH
+        for moments in (torch_gradients, torch_gathered, torch_temporaries)
+        for name, title, sites, size, options in moments.SIZES
     ),
     Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
               "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES, "data_parallel": ("ddp",)}),

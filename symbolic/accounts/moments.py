@@ -48,7 +48,8 @@ def add_moments(terms: TermSet, implementation: Implementation) -> None:
         elif site.held is Held.ALL and name == "after_forward":
             moments.append(held[Held.ALL])
     terms.add("stage.moment", Max(*moments), "bytes", "rank r: activations and transients at its largest moment")
-    lasting = [role for role in STATE_ROLES if role is not Role.GRADIENT or not gradients_are_made(implementation.choices)]
+    made = gradients_are_made(implementation.choices)
+    lasting = [role for role in STATE_ROLES if role is not Role.GRADIENT or not made]
     static = [terms[f"stage.{role.value}"].symbol for role in (*lasting, Role.INPUT, Role.BUFFER)]
     terms.add("stage.static", total(*static), "bytes", "rank r: what it keeps at every moment")
     terms.add("stage.total", total(terms["stage.static"].symbol, terms["stage.moment"].symbol), "bytes",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sympy import Expr, Ge, Integer, Max
+from sympy import Eq, Expr, Ge, Integer, Max
 
 from ..functions import Iverson
 from ..implementations import Implementation
@@ -28,6 +28,9 @@ D, c, R, w, m, Lr, rfull, rn = symbols("D c R w m Lr rfull rn")
 COMPUTE = Integer(2)
 #: 1 if earlier micro-batches of the step have left gradients.
 ACCUMULATED = Iverson(m > 1)
+#: 1 if a reduced gradient is memory of its own: not if it is added to that of earlier micro-batches and freed; with
+#: replicas, the all-reduce over them holds it until the end of the backward pass all the same.
+OWN_MEMORY = 1 - ACCUMULATED * Iverson(Eq(R, 1))
 #: Ranks that share the parameters.
 SHARDS = D * c / R
 
@@ -60,6 +63,16 @@ def freed_with_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
     ), Integer(0))
     share = Integer(1) / rn if implementation.choices["recompute_method"] == "every" else Integer(1)
     return whole - rfull * share * (whole - inputs)
+
+
+def kept_of_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    """Of what full recompute keeps of a layer, what the layer's saved tensors are when it is recomputed.
+
+    Outputs of operations are taken for those that recompute would make; the input is what the first norm saves,
+    if it saves that.
+    """
+    names = ["saved_ops"] if implementation.choices["norm"] != "fused" else ["layer_input", "saved_ops"]
+    return sum((terms[f"{name}.saved"].symbol for name in names if f"{name}.saved" in terms), Integer(0))
 
 
 def gradient_bytes(choices: Mapping[str, str]) -> Expr:
@@ -105,7 +118,17 @@ def _for_the_norm(terms: TermSet, implementation: Implementation) -> Expr:
     gathered = 2 * _last(terms, implementation)
     if implementation.choices["reshard"] == "never":
         gathered += _all(terms) - _last(terms, implementation)
-    return w * head + gathered + (1 - ACCUMULATED) * gradient_bytes(implementation.choices) * head / SHARDS
+    return w * head + gathered + OWN_MEMORY * gradient_bytes(implementation.choices) * head / SHARDS
+
+
+def reduced_ends(terms: TermSet, implementation: Implementation) -> Expr:
+    """Elements of reduced gradients of final norm and head with memory of their own, if they are a unit."""
+    if implementation.choices["units"] != "ends":
+        return Integer(0)
+    # The norm is reduced after the head, as the same unit: the all-reduce over replicas holds the last one's only.
+    norm = terms["final_norm.aligned"].symbol
+    head = outside(terms, implementation, "aligned", Place.LAST, Place.MTP) - norm
+    return OWN_MEMORY * norm + (1 - ACCUMULATED) * head
 
 
 def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
@@ -117,9 +140,9 @@ def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
     ends = choices["units"] == "ends"
     held_root = Integer(0) if ends else _root(terms, implementation)
     before_layers = _first(terms, implementation) if ends else Integer(0)
-    reduced = (1 - ACCUMULATED) * gradient_bytes(choices) / SHARDS
+    reduced = OWN_MEMORY * gradient_bytes(choices) / SHARDS
     reduced_layer = reduced * per_layer(terms, "aligned")
-    reduced_end = reduced * _last(terms, implementation) / COMPUTE if ends else Integer(0)
+    reduced_end = gradient_bytes(choices) * reduced_ends(terms, implementation) / SHARDS
     reducing_layer = w * per_layer(terms, "aligned")
     reducing_end = w * terms["final_norm.aligned"].symbol if ends else Integer(0)
     freed = freed_with_a_layer(terms, implementation)

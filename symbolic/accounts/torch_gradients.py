@@ -19,11 +19,13 @@ from .rows import local_shape
 from .torch_gathered import (
     ACCUMULATED,
     COMPUTE,
+    OWN_MEMORY,
     SHARDS,
     freed_with_a_layer,
     gradient_bytes,
     outside,
     per_layer,
+    reduced_ends,
 )
 
 Lr, tied, p = symbols("Lr tied p")
@@ -53,11 +55,9 @@ def _unreduced_head(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _reduced_layers(terms: TermSet, implementation: Implementation) -> Expr:
     """Gradients of all that has been reduced before the embedding's are made."""
-    elements = Lr * per_layer(terms, "aligned")
-    if implementation.choices["units"] == "ends":
-        elements += outside(terms, implementation, "aligned", Place.LAST, Place.MTP)
+    elements = OWN_MEMORY * Lr * per_layer(terms, "aligned") + reduced_ends(terms, implementation)
     made = gradient_bytes(implementation.choices) * elements / SHARDS
-    return ACCUMULATED * terms["stage.gradient"].symbol + (1 - ACCUMULATED) * made
+    return ACCUMULATED * terms["stage.gradient"].symbol + made
 
 
 def _of_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:

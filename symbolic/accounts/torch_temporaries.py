@@ -13,7 +13,7 @@ from sympy import Expr, Integer, Max
 from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson
 from ..implementations import Implementation
-from ..ledger import Dimension, Place, Role
+from ..ledger import Dimension, Place
 from ..parallel.data import states
 from ..parameters import symbols
 from ..terms import TermSet, product
@@ -100,7 +100,8 @@ _STEP = ("optimizer_step",)
 SIZES: tuple[Any, ...] = (
     ("layer_temporaries", "Temporaries of a layer's backward pass", ("layer_backward",), _in_a_layer,
      {"mlp": ("swiglu",), "heads": ("grouped",)}),
-    ("norm_input", "Input of the final norm", ("head_reduce",), _input_of_the_norm, {"units": ("ends",), "data_parallel": ("fsdp",)}),
+    ("norm_input", "Input of the final norm", ("head_reduce",), _input_of_the_norm,
+     {"units": ("ends",), "data_parallel": ("fsdp",)}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_the_largest, {"optimizer_kernel": ("loop",)}),
 )

@@ -143,7 +143,7 @@ def _torch_bf16() -> tuple[Tensor, ...]:
 
 
 def _dtensor() -> tuple[Tensor, ...]:
-    """torch cross entropy on fp32 logits; with TP every rank has its part of the vocabulary (loss_parallel)."""
+    """PyTorch's cross entropy on fp32 logits; with TP every rank has its part of the vocabulary (loss_parallel)."""
     on: Any = {"loss": ("dtensor",)}
     src = "torchtitan"
     whole, sharded = Iverson(t <= 1), Iverson(t > 1)
@@ -173,6 +173,7 @@ def _dtensor() -> tuple[Tensor, ...]:
 
 
 def _nanotron() -> tuple[Tensor, ...]:
+    """Nanotron's cross entropy on the rank's vocabulary: the softmax becomes the gradient."""
     on: Any = {"loss": ("nanotron",)}
     src = "nanotron"
     return (

@@ -22,6 +22,14 @@ def _shared(words: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor,
 
 COMPONENTS = (
     Component(
+        "layer_tables", "Rotary tables of a layer", 59, Place.LAYER,
+        (
+            Tensor("rope.cached", "rope", Role.BUFFER, _TABLE, 2, Lifetime.ONCE, "nanotron",
+                   "bf16 cosines and sines, each for half of the dimensions, that the layer's own module keeps"),
+        ),
+        options={"rope": ("cached",)},
+    ),
+    Component(
         "tables", "Tables of a stage", 60, Place.STAGE,
         (
             Tensor("rope.frequencies", "rope", Role.BUFFER, _TABLE, 4, Lifetime.ONCE, "megatron_core",

@@ -21,7 +21,9 @@ _GRADIENT = ("head_backward",)
 
 
 def _steps(name: str, shape: tuple[Dimension, ...], meaning: str, when: Any = ONE) -> Tensor:
-    return Tensor(name, "optimizer", Role.BUFFER, shape, 4, Lifetime.ONCE, "pytorch", meaning, when=when, options=_TORCH)
+    return Tensor(
+        name, "optimizer", Role.BUFFER, shape, 4, Lifetime.ONCE, "pytorch", meaning, when=when, options=_TORCH,
+    )
 
 
 COMPONENTS = (
@@ -47,7 +49,8 @@ COMPONENTS = (
                       ("head_reduce",), data_parallel=("fsdp",), units=("ends",)),
             transient("loss_at_start", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _START,
                       data_parallel=("fsdp",), units=("root",)),
-            transient("labels_at_start", "loss", (SEQUENCE, BATCH), 8, "transformers", "int64 labels shifted by one token",
+            transient("labels_at_start", "loss", (SEQUENCE, BATCH), 8, "transformers",
+                      "int64 labels shifted by one token",
                       _START, when=Iverson(b > 1), loss=_HUGGINGFACE, data_parallel=("fsdp",)),
             transient("padded_labels_at_start", "loss", (SHIFTED_SEQUENCE, BATCH), 8, "transformers",
                       "int64 labels with one more, of which the shifted ones are a view",

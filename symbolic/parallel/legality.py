@@ -149,6 +149,22 @@ def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """What FSDP2, DTensor and the moments of PyTorch's own step need, and what of them nobody has counted."""
+    found: list[Rule] = []
+    if choices["data_parallel"] == "fsdp":
+        found.append(Rule("fsdp_pipeline", "p", Eq(p, 1),
+                          "must be 1: what FSDP keeps between the micro-batches of a pipeline is not counted"))
+    if choices["gathered_input"] == "kept":
+        found.append(Rule("dtensor_sequence", "sp", Or(Eq(t, 1), Eq(sp, 1)),
+                          "must be 1 with tensor parallelism: DTensor's plan shards the sequence of norms"))
+    counted = {"layers": "dense", "mlp": "swiglu", "heads": "grouped"}
+    if choices["peak"] == "torch" and any(choices[axis] != option for axis, option in counted.items()):
+        found.append(Rule("counted_moments", "L", Eq(L, 0),
+                          "of such layers have no counted moments: choose peak = saved"))
+    return tuple(found)
+
+
 def _named(count: Expr) -> str:
     return str(count) if count.is_Integer else "virtual_pipeline"
 
@@ -168,6 +184,7 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
     if choices["heads"] == "latent":
         needed += _of_latent_attention(choices)
     needed += state_rules(choices)
+    needed += _of_torch(choices)
     values = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     own = tuple(
         Rule(BY_LETTER[letter].name, letter, Eq(symbol(letter), value),

@@ -69,7 +69,9 @@ def sweep(
     chosen, device = as_model(model), as_gpu(gpu)
     asked = other_values(others)
     chunks = max(virtual_pipeline or (1,))
-    evaluator = evaluator_for(implementation, kernels, chosen, {**asked, "virtual_pipeline": chunks})
+    evaluator = evaluator_for(
+        implementation, kernels, chosen, {**asked, "virtual_pipeline": chunks}, recompute=tuple(recompute or ()),
+    )
     values = settings(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
         distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,

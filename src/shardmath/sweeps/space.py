@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.generated.definitions import RECOMPUTE_MODES
+from shardmath.settings import recompute_switches
 
 Column = NDArray[np.float64]
 
@@ -53,7 +54,7 @@ class Space:
 def _switches(modes: list[str], index: NDArray[np.intp]) -> dict[str, Column]:
     names = next(iter(RECOMPUTE_MODES.values()))
     return {
-        name: np.asarray([RECOMPUTE_MODES[mode][name] for mode in modes], dtype=np.float64)[index]
+        name: np.asarray([recompute_switches(mode)[name] for mode in modes], dtype=np.float64)[index]
         for name in names
     }
 
