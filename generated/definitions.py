@@ -115,8 +115,8 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "megatron": {
         "version": "megatron-core 0.16.1",
         "title": "Megatron-Core with fused kernels",
-        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'saved'},
-        "allowed": {'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'projections': ('fused',), 'base_weights': ('full',)},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'megatron_te'},
+        "allowed": {'data_parallel': ('ddp',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'recompute_saves': ('input',), 'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'base_weights': ('full',), 'adapters': ('none',)},
         "fixed": {'sharded_gradients': 0, 'sharded_weights': 0},
         "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1, 'sharded_gradients': 0, 'sharded_weights': 0},
     },
@@ -124,7 +124,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "version": "transformers 5, PyTorch 2.13",
         "title": "Hugging Face Transformers, eager kernels and sdpa",
         "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'huggingface', 'router_precision': 'fp32', 'dispatch': 'huggingface', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
-        "allowed": {'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'peak': ('saved', 'torch'), 'context': ('ring',), 'mask': ('kernel',), 'precision': ('bf16', 'autocast', 'mixed'), 'projections': ('separate',), 'optimizer': ('adamw', 'adamw_8bit', 'adamw_8bit_torchao', 'adafactor', 'adafactor_torch', 'muon', 'sgd_momentum', 'sgd'), 'fp8': ('none',), 'fp8_weights': ('copy',), 'optimizer_offload': ('none',), 'activation_offload': ('none',)},
+        "allowed": {'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'recompute_saves': ('input',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'projections': ('separate',), 'peak': ('saved', 'torch'), 'context': ('ring',), 'mask': ('kernel',), 'precision': ('bf16', 'autocast', 'mixed'), 'optimizer': ('adamw', 'adamw_8bit', 'adamw_8bit_torchao', 'adafactor', 'adafactor_torch', 'muon', 'sgd_momentum', 'sgd'), 'fp8': ('none',), 'fp8_weights': ('copy',), 'optimizer_offload': ('none',), 'activation_offload': ('none',)},
         "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
         "defaults": {'vocab_multiple': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
     },
@@ -132,17 +132,17 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "version": "torchtitan 0.2.2, PyTorch 2.13",
         "title": "torchtitan: FSDP2 and DTensor, eager",
         "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'kept', 'token_ids': 'whole', 'recompute_saves': 'input', 'units': 'ends', 'reshard': 'default', 'optimizer_kernel': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'complex', 'loss': 'dtensor', 'precision': 'mixed', 'data_parallel': 'fsdp', 'peak': 'torch'},
-        "allowed": {'recompute_method': ('each', 'every'), 'layers': ('dense',), 'heads': ('grouped',), 'normalisation': ('rms',), 'mlp': ('swiglu',), 'positions': ('rotary',), 'units': ('ends',), 'data_parallel': ('fsdp',), 'precision': ('mixed',), 'gathered_input': ('kept',), 'token_ids': ('whole',)},
-        "fixed": {'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1, 'recompute_core_attention': 0, 'recompute_mlp': 0},
-        "defaults": {'gradient_bytes': 4, 'vocab_multiple': 1, 'sequence_parallel': 1, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1, 'recompute_core_attention': 0, 'recompute_mlp': 0},
+        "allowed": {'normalisation': ('rms',), 'mlp': ('swiglu',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'base_weights': ('full',), 'optimizer_offload': ('none',), 'activation_offload': ('none',), 'optimizer': ('adamw',), 'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each', 'every'), 'recompute_saves': ('input', 'ops'), 'precision': ('mixed',), 'data_parallel': ('fsdp',), 'projections': ('separate',), 'gathered_input': ('kept',), 'token_ids': ('whole',), 'units': ('ends',), 'peak': ('saved', 'torch'), 'loss': ('dtensor',), 'rope': ('complex',), 'swiglu': ('eager',), 'value': ('copy',), 'norm': ('fused', 'torch'), 'attention': ('sdpa',)},
+        "fixed": {'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
+        "defaults": {'gradient_bytes': 4, 'vocab_multiple': 1, 'sequence_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
     },
     "nanotron": {
         "version": "nanotron 2411b022",
         "title": "nanotron with flash-attn kernels",
         "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'workspace': 'hopper', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'flash_bshd', 'value': 'repacked', 'rope': 'cached', 'loss': 'nanotron', 'precision': 'mixed', 'data_parallel': 'torch_ddp', 'peak': 'saved'},
-        "allowed": {'schedule': ('1f1b', 'gpipe'), 'stages': ('even', 'listed'), 'recompute_method': ('each',), 'layers': ('dense',), 'heads': ('grouped',), 'normalisation': ('rms',), 'mlp': ('swiglu',), 'positions': ('rotary',), 'precision': ('mixed',), 'data_parallel': ('torch_ddp',)},
-        "fixed": {'gradient_bytes': 4, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0},
-        "defaults": {'distributed_optimizer': 0, 'vocab_multiple': 1, 'sequence_parallel': 1, 'gradient_bytes': 4, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0},
+        "allowed": {'normalisation': ('rms',), 'mlp': ('swiglu',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'base_weights': ('full',), 'optimizer_offload': ('none',), 'activation_offload': ('none',), 'optimizer': ('adamw',), 'schedule': ('1f1b', 'gpipe'), 'stages': ('even', 'listed'), 'recompute_method': ('each',), 'precision': ('mixed',), 'data_parallel': ('torch_ddp',), 'loss': ('nanotron',), 'value': ('repacked',), 'rope': ('cached',), 'swiglu': ('eager',), 'attention': ('flash_bshd',), 'peak': ('saved',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'recompute_saves': ('input',)},
+        "fixed": {'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
+        "defaults": {'distributed_optimizer': 0, 'vocab_multiple': 1, 'sequence_parallel': 1, 'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
     },
 }
 
@@ -217,7 +217,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "block": "scales for 128 x 128 weights and for 128 activations; otherwise as current",
         "mx": "MXFP8: 8-bit scales for 32 elements; otherwise as current",
     }),
-    "fp8_weights": ("where the FP8 weights come from", {
+    "fp8_weights": ("where the FP8 weights come from, if there are any", {
         "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
         "primary": "linear weights are FP8 themselves, in a buffer of their own (--fp8-param-gather)",
     }),
@@ -240,7 +240,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     }),
     "activation_offload": ("where saved tensors wait for the backward pass", {
         "none": "on the GPU",
-        "layers": "those of the first layers on the host (Transformer Engine)",
+        "layers": "large ones of the first layers on the host (Transformer Engine)",
     }),
     "data_parallel": ("how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
@@ -313,9 +313,9 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "learned": "a learned table added to the embedding",
     }),
     "scores": ("how the router scores experts", {
-        "softmax": "softmax of the chosen logits (Mixtral)",
-        "softmax_all": "softmax of all logits, of which some are chosen (Qwen3-MoE, DeepSeek-V2)",
-        "sigmoid": "sigmoid of all logits; the chosen ones are divided by their sum (DeepSeek-V3)",
+        "softmax": "softmax of the chosen logits (Mixtral), which is that of all, divided by its sum (Qwen3-MoE)",
+        "softmax_all": "softmax of all logits, of which some are chosen (Qwen2-MoE, DeepSeek-V2)",
+        "sigmoid": "sigmoid of all logits; several chosen ones are divided by their sum (DeepSeek-V3, Llama 4)",
     }),
     "balance": ("what keeps the experts equally loaded", {
         "none": "nothing",
@@ -451,7 +451,7 @@ DEFAULTS: dict[str, int] = {
 }
 
 #: Choices that the model decides, not the framework.
-ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'positions')
+ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'positions', 'scores')
 
 #: Meaning of every moment of a step at which a rank may peak, and the activations held then, by name.
 SITES: dict[str, tuple[str, str]] = {

@@ -62,8 +62,8 @@ TERMS = {
     "held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak"),
     "held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak"),
     "optimizer_shards": ("ranks", "ranks that share the optimizer states"),
-    "local.vocab": ("elements", "padded vocabulary, of one rank"),
     "local.sequence": ("elements", "tokens, where tensor-parallel ranks see all of them, of one rank"),
+    "local.vocab": ("elements", "padded vocabulary, of one rank"),
     "local.sequence_sp": ("elements", "tokens of norms, residuals and column-parallel inputs (sequence-parallel region), of one rank"),
     "local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank"),
     "local.heads": ("elements", "query heads, of one rank"),
@@ -71,10 +71,12 @@ TERMS = {
     "local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank"),
     "local.gate_up_features": ("elements", "rows of the fused gate and up projection, of one rank"),
     "local.ffn": ("elements", "inner width of the MLP, of one rank"),
+    "batch.loss_forward": ("bytes", "Batch: what lives besides when inside the forward pass of the loss"),
     "embedding.parameters": ("elements", "Word embedding: parameters of one rank"),
     "embedding.aligned": ("elements", "Word embedding: parameters of one rank, each padded as its data parallelism does"),
     "embedding.saved": ("bytes", "Word embedding: tensors saved for the backward pass of one micro-batch"),
     "embedding.input": ("bytes", "Word embedding: inputs kept for the backward pass of one micro-batch"),
+    "embedding.embedding_backward": ("bytes", "Word embedding: what lives besides when inside the backward pass of the embedding"),
     "layer_input.saved": ("bytes", "Layer input kept by full recompute: tensors saved for the backward pass of one layer and micro-batch"),
     "attention_norm.parameters": ("elements", "Norm before attention: parameters of one rank"),
     "attention_norm.aligned": ("elements", "Norm before attention: parameters of one rank, each padded as its data parallelism does"),
@@ -95,9 +97,18 @@ TERMS = {
     "head.parameters": ("elements", "LM head: parameters of one rank"),
     "head.aligned": ("elements", "LM head: parameters of one rank, each padded as its data parallelism does"),
     "head.saved": ("bytes", "LM head: tensors saved for the backward pass of one micro-batch"),
+    "head.buffer": ("bytes", "LM head: buffers of one micro-batch"),
+    "head.head_backward": ("bytes", "LM head: what lives besides when inside the backward pass of the LM head"),
     "loss.saved": ("bytes", "Cross entropy loss: tensors saved for the backward pass of one micro-batch"),
     "loss.after_forward": ("bytes", "Cross entropy loss: what lives besides when the forward pass of the last stage has returned"),
     "loss.loss_forward": ("bytes", "Cross entropy loss: what lives besides when inside the forward pass of the loss"),
+    "loss.loss_backward": ("bytes", "Cross entropy loss: what lives besides when inside the backward pass of the loss"),
+    "loss.head_backward": ("bytes", "Cross entropy loss: what lives besides when inside the backward pass of the LM head"),
+    "residual_gradient.layer_backward": ("bytes", "Gradient of the residual stream: what lives besides when inside the backward pass of a layer"),
+    "attention_dummies.buffer": ("bytes", "Dummy weight gradients of attention: buffers of one layer and micro-batch"),
+    "mlp_dummies.buffer": ("bytes", "Dummy weight gradients of the MLP: buffers of one layer and micro-batch"),
+    "engine_workspace.buffer": ("bytes", "Workspace of Transformer Engine: buffers of one stage"),
+    "head_workspace.buffer": ("bytes", "Workspaces of PyTorch for the LM head: buffers of one micro-batch"),
     "layer.parameters": ("elements", "parameters of one layer on one rank"),
     "layer.aligned": ("elements", "parameters of one layer on one rank, padded as data parallelism does"),
     "layer.saved": ("bytes", "tensors saved for the backward pass by one layer and micro-batch"),
@@ -142,21 +153,54 @@ TERMS = {
     "stage.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass"),
     "stage.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass"),
     "stage.tables.buffer": ("bytes", "Tables of a stage, rank r: buffers"),
+    "stage.head.buffer": ("bytes", "LM head, rank r: buffers"),
+    "stage.attention_dummies.buffer": ("bytes", "Dummy weight gradients of attention, rank r: buffers"),
+    "stage.mlp_dummies.buffer": ("bytes", "Dummy weight gradients of the MLP, rank r: buffers"),
+    "stage.engine_workspace.buffer": ("bytes", "Workspace of Transformer Engine, rank r: buffers"),
+    "stage.head_workspace.buffer": ("bytes", "Workspaces of PyTorch for the LM head, rank r: buffers"),
     "stage.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass"),
     "stage.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass"),
     "stage.activation": ("bytes", "rank r: tensors saved for the backward pass"),
     "stage.input": ("bytes", "rank r: inputs kept for the backward pass"),
     "stage.buffer": ("bytes", "rank r: buffers"),
     "stage.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned"),
+    "stage.batch.loss_forward": ("bytes", "Batch, rank r, when inside the forward pass of the loss"),
     "stage.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss"),
+    "stage.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss"),
+    "stage.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head"),
+    "stage.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head"),
+    "stage.residual_gradient.layer_backward": ("bytes", "Gradient of the residual stream, rank r, when inside the backward pass of a layer"),
+    "stage.embedding.embedding_backward": ("bytes", "Word embedding, rank r, when inside the backward pass of the embedding"),
     "stage.recomputed_layer.layer_backward": ("bytes", "Layer recomputed from its input, rank r, when inside the backward pass of a layer"),
     "stage.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step"),
+    "stage.sent_gradient": ("bytes", "Gradient that the rank has sent, rank r"),
+    "stage.sent_gradient.after_forward": ("bytes", "Gradient that the rank has sent, rank r, when the forward pass of the last stage has returned"),
+    "stage.sent_gradient.loss_forward": ("bytes", "Gradient that the rank has sent, rank r, when inside the forward pass of the loss"),
+    "stage.sent_gradient.loss_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the loss"),
+    "stage.sent_gradient.head_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the LM head"),
+    "stage.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it"),
+    "stage.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer"),
+    "stage.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding"),
+    "stage.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step"),
+    "stage.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it"),
+    "stage.mlp_gradients.layer_backward": ("bytes", "Gradients in the MLP, rank r, when inside the backward pass of a layer"),
+    "stage.recomputed_mlp.layer_backward": ("bytes", "Recomputed MLP, rank r, when inside the backward pass of a layer"),
+    "stage.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head"),
+    "stage.waiting_activations.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding"),
     "stage.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned"),
     "stage.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned"),
     "stage.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss"),
     "stage.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss"),
+    "stage.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss"),
+    "stage.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss"),
+    "stage.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head"),
+    "stage.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head"),
+    "stage.stage_exchange": ("bytes", "rank r, only when an output is sent to the next stage and a gradient received from it"),
+    "stage.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it"),
     "stage.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer"),
     "stage.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer"),
+    "stage.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding"),
+    "stage.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding"),
     "stage.optimizer_step": ("bytes", "rank r, only when inside the optimizer step"),
     "stage.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step"),
     "stage.moment": ("bytes", "rank r: activations and transients at its largest moment"),
@@ -182,18 +226,47 @@ TERMS = {
     "first.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, first stage"),
     "first.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, first stage"),
     "first.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, first stage"),
+    "first.head.buffer": ("bytes", "LM head, rank r: buffers, first stage"),
+    "first.head_workspace.buffer": ("bytes", "Workspaces of PyTorch for the LM head, rank r: buffers, first stage"),
     "first.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, first stage"),
     "first.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, first stage"),
     "first.activation": ("bytes", "rank r: tensors saved for the backward pass, first stage"),
     "first.input": ("bytes", "rank r: inputs kept for the backward pass, first stage"),
+    "first.buffer": ("bytes", "rank r: buffers, first stage"),
     "first.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, first stage"),
+    "first.batch.loss_forward": ("bytes", "Batch, rank r, when inside the forward pass of the loss, first stage"),
     "first.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, first stage"),
+    "first.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, first stage"),
+    "first.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head, first stage"),
+    "first.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head, first stage"),
+    "first.embedding.embedding_backward": ("bytes", "Word embedding, rank r, when inside the backward pass of the embedding, first stage"),
     "first.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step, first stage"),
+    "first.sent_gradient": ("bytes", "Gradient that the rank has sent, rank r, first stage"),
+    "first.sent_gradient.after_forward": ("bytes", "Gradient that the rank has sent, rank r, when the forward pass of the last stage has returned, first stage"),
+    "first.sent_gradient.loss_forward": ("bytes", "Gradient that the rank has sent, rank r, when inside the forward pass of the loss, first stage"),
+    "first.sent_gradient.loss_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the loss, first stage"),
+    "first.sent_gradient.head_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the LM head, first stage"),
+    "first.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, first stage"),
+    "first.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, first stage"),
+    "first.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, first stage"),
+    "first.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step, first stage"),
+    "first.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, first stage"),
+    "first.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, first stage"),
+    "first.waiting_activations.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, first stage"),
     "first.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, first stage"),
     "first.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, first stage"),
     "first.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, first stage"),
     "first.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, first stage"),
+    "first.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss, first stage"),
+    "first.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss, first stage"),
+    "first.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head, first stage"),
+    "first.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head, first stage"),
+    "first.stage_exchange": ("bytes", "rank r, only when an output is sent to the next stage and a gradient received from it, first stage"),
+    "first.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it, first stage"),
+    "first.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer, first stage"),
     "first.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, first stage"),
+    "first.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding, first stage"),
+    "first.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding, first stage"),
     "first.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, first stage"),
     "first.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, first stage"),
     "first.moment": ("bytes", "rank r: activations and transients at its largest moment, first stage"),
@@ -215,18 +288,47 @@ TERMS = {
     "second.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, second stage"),
     "second.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, second stage"),
     "second.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, second stage"),
+    "second.head.buffer": ("bytes", "LM head, rank r: buffers, second stage"),
+    "second.head_workspace.buffer": ("bytes", "Workspaces of PyTorch for the LM head, rank r: buffers, second stage"),
     "second.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, second stage"),
     "second.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, second stage"),
     "second.activation": ("bytes", "rank r: tensors saved for the backward pass, second stage"),
     "second.input": ("bytes", "rank r: inputs kept for the backward pass, second stage"),
+    "second.buffer": ("bytes", "rank r: buffers, second stage"),
     "second.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, second stage"),
+    "second.batch.loss_forward": ("bytes", "Batch, rank r, when inside the forward pass of the loss, second stage"),
     "second.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, second stage"),
+    "second.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, second stage"),
+    "second.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head, second stage"),
+    "second.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head, second stage"),
+    "second.embedding.embedding_backward": ("bytes", "Word embedding, rank r, when inside the backward pass of the embedding, second stage"),
     "second.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step, second stage"),
+    "second.sent_gradient": ("bytes", "Gradient that the rank has sent, rank r, second stage"),
+    "second.sent_gradient.after_forward": ("bytes", "Gradient that the rank has sent, rank r, when the forward pass of the last stage has returned, second stage"),
+    "second.sent_gradient.loss_forward": ("bytes", "Gradient that the rank has sent, rank r, when inside the forward pass of the loss, second stage"),
+    "second.sent_gradient.loss_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the loss, second stage"),
+    "second.sent_gradient.head_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the LM head, second stage"),
+    "second.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, second stage"),
+    "second.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, second stage"),
+    "second.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, second stage"),
+    "second.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step, second stage"),
+    "second.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, second stage"),
+    "second.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, second stage"),
+    "second.waiting_activations.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, second stage"),
     "second.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, second stage"),
     "second.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, second stage"),
     "second.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, second stage"),
     "second.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, second stage"),
+    "second.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss, second stage"),
+    "second.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss, second stage"),
+    "second.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head, second stage"),
+    "second.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head, second stage"),
+    "second.stage_exchange": ("bytes", "rank r, only when an output is sent to the next stage and a gradient received from it, second stage"),
+    "second.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it, second stage"),
+    "second.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer, second stage"),
     "second.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, second stage"),
+    "second.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding, second stage"),
+    "second.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding, second stage"),
     "second.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, second stage"),
     "second.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, second stage"),
     "second.moment": ("bytes", "rank r: activations and transients at its largest moment, second stage"),
@@ -248,18 +350,47 @@ TERMS = {
     "penultimate.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, penultimate stage"),
+    "penultimate.head.buffer": ("bytes", "LM head, rank r: buffers, penultimate stage"),
+    "penultimate.head_workspace.buffer": ("bytes", "Workspaces of PyTorch for the LM head, rank r: buffers, penultimate stage"),
     "penultimate.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, penultimate stage"),
     "penultimate.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, penultimate stage"),
     "penultimate.activation": ("bytes", "rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.input": ("bytes", "rank r: inputs kept for the backward pass, penultimate stage"),
+    "penultimate.buffer": ("bytes", "rank r: buffers, penultimate stage"),
     "penultimate.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, penultimate stage"),
+    "penultimate.batch.loss_forward": ("bytes", "Batch, rank r, when inside the forward pass of the loss, penultimate stage"),
     "penultimate.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, penultimate stage"),
+    "penultimate.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, penultimate stage"),
+    "penultimate.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.embedding.embedding_backward": ("bytes", "Word embedding, rank r, when inside the backward pass of the embedding, penultimate stage"),
     "penultimate.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step, penultimate stage"),
+    "penultimate.sent_gradient": ("bytes", "Gradient that the rank has sent, rank r, penultimate stage"),
+    "penultimate.sent_gradient.after_forward": ("bytes", "Gradient that the rank has sent, rank r, when the forward pass of the last stage has returned, penultimate stage"),
+    "penultimate.sent_gradient.loss_forward": ("bytes", "Gradient that the rank has sent, rank r, when inside the forward pass of the loss, penultimate stage"),
+    "penultimate.sent_gradient.loss_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the loss, penultimate stage"),
+    "penultimate.sent_gradient.head_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, penultimate stage"),
+    "penultimate.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, penultimate stage"),
+    "penultimate.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, penultimate stage"),
+    "penultimate.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step, penultimate stage"),
+    "penultimate.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, penultimate stage"),
+    "penultimate.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.waiting_activations.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, penultimate stage"),
     "penultimate.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, penultimate stage"),
     "penultimate.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, penultimate stage"),
     "penultimate.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, penultimate stage"),
     "penultimate.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, penultimate stage"),
+    "penultimate.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss, penultimate stage"),
+    "penultimate.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss, penultimate stage"),
+    "penultimate.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.stage_exchange": ("bytes", "rank r, only when an output is sent to the next stage and a gradient received from it, penultimate stage"),
+    "penultimate.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it, penultimate stage"),
+    "penultimate.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer, penultimate stage"),
     "penultimate.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, penultimate stage"),
+    "penultimate.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding, penultimate stage"),
+    "penultimate.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding, penultimate stage"),
     "penultimate.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, penultimate stage"),
     "penultimate.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, penultimate stage"),
     "penultimate.moment": ("bytes", "rank r: activations and transients at its largest moment, penultimate stage"),
@@ -281,18 +412,47 @@ TERMS = {
     "last.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass, last stage"),
     "last.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass, last stage"),
     "last.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass, last stage"),
+    "last.head.buffer": ("bytes", "LM head, rank r: buffers, last stage"),
+    "last.head_workspace.buffer": ("bytes", "Workspaces of PyTorch for the LM head, rank r: buffers, last stage"),
     "last.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass, last stage"),
     "last.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass, last stage"),
     "last.activation": ("bytes", "rank r: tensors saved for the backward pass, last stage"),
     "last.input": ("bytes", "rank r: inputs kept for the backward pass, last stage"),
+    "last.buffer": ("bytes", "rank r: buffers, last stage"),
     "last.loss.after_forward": ("bytes", "Cross entropy loss, rank r, when the forward pass of the last stage has returned, last stage"),
+    "last.batch.loss_forward": ("bytes", "Batch, rank r, when inside the forward pass of the loss, last stage"),
     "last.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, last stage"),
+    "last.loss.loss_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the loss, last stage"),
+    "last.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head, last stage"),
+    "last.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head, last stage"),
+    "last.embedding.embedding_backward": ("bytes", "Word embedding, rank r, when inside the backward pass of the embedding, last stage"),
     "last.gradient_copies.optimizer_step": ("bytes", "fp32 copies of bf16 gradients, rank r, when inside the optimizer step, last stage"),
+    "last.sent_gradient": ("bytes", "Gradient that the rank has sent, rank r, last stage"),
+    "last.sent_gradient.after_forward": ("bytes", "Gradient that the rank has sent, rank r, when the forward pass of the last stage has returned, last stage"),
+    "last.sent_gradient.loss_forward": ("bytes", "Gradient that the rank has sent, rank r, when inside the forward pass of the loss, last stage"),
+    "last.sent_gradient.loss_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the loss, last stage"),
+    "last.sent_gradient.head_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the LM head, last stage"),
+    "last.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, last stage"),
+    "last.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, last stage"),
+    "last.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, last stage"),
+    "last.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step, last stage"),
+    "last.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, last stage"),
+    "last.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, last stage"),
+    "last.waiting_activations.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, last stage"),
     "last.after_forward": ("bytes", "rank r, only when the forward pass of the last stage has returned, last stage"),
     "last.after_forward.all": ("bytes", "rank r, activations and transients when the forward pass of the last stage has returned, last stage"),
     "last.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, last stage"),
     "last.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, last stage"),
+    "last.loss_backward": ("bytes", "rank r, only when inside the backward pass of the loss, last stage"),
+    "last.loss_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the loss, last stage"),
+    "last.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head, last stage"),
+    "last.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head, last stage"),
+    "last.stage_exchange": ("bytes", "rank r, only when an output is sent to the next stage and a gradient received from it, last stage"),
+    "last.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it, last stage"),
+    "last.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer, last stage"),
     "last.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, last stage"),
+    "last.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding, last stage"),
+    "last.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding, last stage"),
     "last.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, last stage"),
     "last.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, last stage"),
     "last.moment": ("bytes", "rank r: activations and transients at its largest moment, last stage"),
@@ -354,8 +514,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     held_dense_layers = in_flight*(-stage_layers*recompute_full + stage_layers)
     held_layer_inputs = stage_layers*in_flight*recompute_full
     optimizer_shards = distributed_optimizer*(data_parallel*context_parallel/data_parallel_replicas - 1) + 1
-    local_vocab = padded_vocab_size/tensor_parallel
     local_sequence = seq_length/context_parallel
+    local_vocab = padded_vocab_size/tensor_parallel
     local_sequence_sp = seq_length/(context_parallel*sequence_shards)
     local_qkv_features = (query_size + 2*kv_size)/tensor_parallel
     local_heads = num_attention_heads/tensor_parallel
@@ -363,10 +523,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     local_query_features = query_size/tensor_parallel
     local_gate_up_features = 2*ffn_hidden_size/tensor_parallel
     local_ffn = ffn_hidden_size/tensor_parallel
+    batch_loss_forward = 4*micro_batch_size*local_sequence*(-2*(1 if (pipeline_parallel == 1) else 0)*(1 if (tensor_parallel == 1) else 0) + 2*(1 if (micro_batch_size > 1) else 0) + 7)
     embedding_parameters = hidden_size*local_vocab
     embedding_aligned = 64*ceil_div(hidden_size*local_vocab, 64)
     embedding_saved = 9*micro_batch_size*local_sequence*(1 if (tensor_parallel > 1) else 0)
     embedding_input = 8*micro_batch_size*local_sequence*(1 if (tensor_parallel == 1) else 0)
+    embedding_embedding_backward = 2*hidden_size*(micro_batch_size*local_sequence + micro_batch_size*local_sequence_sp*(1 if (pipeline_parallel > 1) else 0) + local_vocab)
     layer_input_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
     attention_norm_parameters = hidden_size
     attention_norm_aligned = 64*ceil_div(hidden_size, 64)
@@ -387,9 +549,18 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     head_parameters = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
     head_aligned = 64*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(hidden_size*local_vocab, 64)
     head_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
+    head_buffer = 2*hidden_size*(micro_batch_size*local_sequence*(1 if (sequence_shards > 1) else 0) + local_vocab*(1 - (1 if (query_size == hidden_size*tensor_parallel) and (hidden_size*tensor_parallel == padded_vocab_size) else 0))*(1 - (1 if (ffn_hidden_size == hidden_size*tensor_parallel) and (hidden_size*tensor_parallel == padded_vocab_size) else 0))*(1 - (1 if (2*ffn_hidden_size == padded_vocab_size) else 0))*(1 - (1 if (query_size + 2*kv_size == padded_vocab_size) else 0)))
+    head_head_backward = 2*micro_batch_size*hidden_size*(local_sequence + local_sequence_sp*(1 if (sequence_shards > 1) else 0))
     loss_saved = micro_batch_size*local_sequence*(4*local_vocab + 9)
     loss_after_forward = 4
     loss_loss_forward = 2*micro_batch_size*local_sequence*(local_vocab + 10)
+    loss_loss_backward = 2*micro_batch_size*local_sequence*local_vocab
+    loss_head_backward = 2*micro_batch_size*local_sequence*local_vocab
+    residual_gradient_layer_backward = 2*micro_batch_size*hidden_size*local_sequence_sp
+    attention_dummies_buffer = 2*hidden_size*(local_qkv_features + local_query_features)
+    mlp_dummies_buffer = 2*hidden_size*(local_ffn*(1 - (1 if (ffn_hidden_size == hidden_size*tensor_parallel) and (query_size + 2*kv_size == hidden_size*tensor_parallel) else 0))*(1 - (1 if (query_size == ffn_hidden_size) else 0)) + local_gate_up_features*(1 - (1 if (query_size == hidden_size*tensor_parallel) and (2*ffn_hidden_size == hidden_size*tensor_parallel) else 0))*(1 - (1 if (2*ffn_hidden_size == query_size + 2*kv_size) else 0)))
+    engine_workspace_buffer = 33555456
+    head_workspace_buffer = 67108864
     layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
     layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
@@ -434,24 +605,57 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_embedding_input = embedding_input*in_flight_first*(1 if (pipeline_rank == 0) else 0)
     stage_tables_buffer = tables_buffer
+    stage_head_buffer = head_buffer*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_attention_dummies_buffer = attention_dummies_buffer
+    stage_mlp_dummies_buffer = mlp_dummies_buffer
+    stage_engine_workspace_buffer = engine_workspace_buffer
+    stage_head_workspace_buffer = head_workspace_buffer*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_inner_activations = held_dense_layers*layer_saved + stage_embedding_activation + stage_layer_input_activation
     stage_end_activations = stage_final_norm_activation + stage_head_activation + stage_loss_activation
     stage_activation = stage_end_activations + stage_inner_activations
     stage_input = stage_embedding_input
-    stage_buffer = stage_tables_buffer
+    stage_buffer = stage_attention_dummies_buffer + stage_engine_workspace_buffer + stage_head_buffer + stage_head_workspace_buffer + stage_mlp_dummies_buffer + stage_tables_buffer
     stage_loss_after_forward = loss_after_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_batch_loss_forward = batch_loss_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_loss_forward = loss_loss_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_loss_loss_backward = loss_loss_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_head_head_backward = head_head_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_loss_head_backward = loss_head_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_residual_gradient_layer_backward = residual_gradient_layer_backward
+    stage_embedding_embedding_backward = embedding_embedding_backward*(1 if (pipeline_rank == 0) else 0)
     stage_recomputed_layer_layer_backward = layer_saved*recompute_full
     stage_gradient_copies_optimizer_step = 4*stage_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
-    stage_after_forward = stage_loss_after_forward
+    stage_sent_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == 0) else 0))*(1 if (num_microbatches > in_flight) else 0)
+    stage_sent_gradient_after_forward = stage_sent_gradient
+    stage_sent_gradient_loss_forward = stage_sent_gradient
+    stage_sent_gradient_loss_backward = stage_sent_gradient
+    stage_sent_gradient_head_backward = stage_sent_gradient
+    stage_sent_gradient_stage_exchange = stage_sent_gradient
+    stage_sent_gradient_layer_backward = stage_sent_gradient
+    stage_sent_gradient_embedding_backward = stage_sent_gradient
+    stage_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == 0) else 0))
+    stage_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > in_flight) else 0) + 2)
+    stage_mlp_gradients_layer_backward = max(2*micro_batch_size*(hidden_size*local_sequence*((1 if (sequence_shards > 1) else 0) + 1) + hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0) - 3*local_ffn*local_sequence + local_gate_up_features*local_sequence), 2*micro_batch_size*local_gate_up_features*local_sequence, 2*micro_batch_size*local_sequence*(hidden_size*(1 if (sequence_shards > 1) else 0) + local_ffn))
+    stage_recomputed_mlp_layer_backward = 6*micro_batch_size*local_ffn*local_sequence*recompute_mlp
+    stage_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_waiting_activations_embedding_backward = (stage_inner_activations - (held_layer_inputs*layer_input_saved + held_dense_layers*layer_saved)/in_flight)*(1 if (pipeline_rank == 0) else 0)
+    stage_after_forward = stage_loss_after_forward + stage_sent_gradient_after_forward
     stage_after_forward_all = stage_activation + stage_after_forward
-    stage_loss_forward = stage_loss_loss_forward
+    stage_loss_forward = stage_batch_loss_forward + stage_loss_loss_forward + stage_sent_gradient_loss_forward
     stage_loss_forward_all = stage_activation + stage_loss_forward
-    stage_layer_backward = stage_recomputed_layer_layer_backward
+    stage_loss_backward = stage_loss_loss_backward + stage_sent_gradient_loss_backward
+    stage_loss_backward_all = stage_activation + stage_loss_backward
+    stage_head_backward = stage_head_head_backward + stage_loss_head_backward + stage_sent_gradient_head_backward + stage_waiting_losses_head_backward
+    stage_head_backward_all = stage_final_norm_activation + stage_head_activation + stage_head_backward + stage_inner_activations
+    stage_stage_exchange = stage_exchanged_stage_exchange + stage_sent_gradient_stage_exchange
+    stage_stage_exchange_all = stage_inner_activations + stage_stage_exchange
+    stage_layer_backward = stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + stage_recomputed_mlp_layer_backward + stage_residual_gradient_layer_backward + stage_sent_gradient_layer_backward
     stage_layer_backward_all = stage_inner_activations + stage_layer_backward
-    stage_optimizer_step = stage_gradient_copies_optimizer_step
+    stage_embedding_backward = stage_embedding_embedding_backward + stage_sent_gradient_embedding_backward + stage_waiting_activations_embedding_backward
+    stage_embedding_backward_all = stage_embedding_backward
+    stage_optimizer_step = stage_gradient_copies_optimizer_step + stage_last_input_optimizer_step
     stage_optimizer_step_all = stage_optimizer_step
-    stage_moment = max(stage_after_forward_all, stage_layer_backward_all, stage_loss_forward_all, stage_optimizer_step_all)
+    stage_moment = max(stage_after_forward_all, stage_embedding_backward_all, stage_head_backward_all, stage_layer_backward_all, stage_loss_backward_all, stage_loss_forward_all, stage_optimizer_step_all, stage_stage_exchange_all)
     stage_static = stage_buffer + stage_gradient + stage_input + stage_optimizer + stage_weight
     stage_total = stage_moment + stage_static
     process_allocated = unexplained_bytes + stage_total
@@ -474,22 +678,51 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
     first_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
     first_embedding_input = embedding_input*first_in_flight_first
+    first_head_buffer = head_buffer*(1 if (pipeline_parallel == 1) else 0)
+    first_head_workspace_buffer = head_workspace_buffer*(1 if (pipeline_parallel == 1) else 0)
     first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation
     first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
     first_activation = first_end_activations + first_inner_activations
     first_input = first_embedding_input
+    first_buffer = first_head_buffer + first_head_workspace_buffer + stage_attention_dummies_buffer + stage_engine_workspace_buffer + stage_mlp_dummies_buffer + stage_tables_buffer
     first_loss_after_forward = loss_after_forward*(1 if (pipeline_parallel == 1) else 0)
+    first_batch_loss_forward = batch_loss_forward*(1 if (pipeline_parallel == 1) else 0)
     first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
+    first_loss_loss_backward = loss_loss_backward*(1 if (pipeline_parallel == 1) else 0)
+    first_head_head_backward = head_head_backward*(1 if (pipeline_parallel == 1) else 0)
+    first_loss_head_backward = loss_head_backward*(1 if (pipeline_parallel == 1) else 0)
+    first_embedding_embedding_backward = embedding_embedding_backward
     first_gradient_copies_optimizer_step = 4*first_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
-    first_after_forward = first_loss_after_forward
+    first_sent_gradient = 0
+    first_sent_gradient_after_forward = first_sent_gradient
+    first_sent_gradient_loss_forward = first_sent_gradient
+    first_sent_gradient_loss_backward = first_sent_gradient
+    first_sent_gradient_head_backward = first_sent_gradient
+    first_sent_gradient_stage_exchange = first_sent_gradient
+    first_sent_gradient_layer_backward = first_sent_gradient
+    first_sent_gradient_embedding_backward = first_sent_gradient
+    first_last_input_optimizer_step = 0
+    first_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_parallel == 1) else 0))*((1 if (num_microbatches > first_in_flight) else 0) + 2)
+    first_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (pipeline_parallel == 1) else 0)
+    first_waiting_activations_embedding_backward = first_inner_activations - (first_held_dense_layers*layer_saved + first_held_layer_inputs*layer_input_saved)/first_in_flight
+    first_after_forward = first_loss_after_forward + first_sent_gradient_after_forward
     first_after_forward_all = first_activation + first_after_forward
-    first_loss_forward = first_loss_loss_forward
+    first_loss_forward = first_batch_loss_forward + first_loss_loss_forward + first_sent_gradient_loss_forward
     first_loss_forward_all = first_activation + first_loss_forward
-    first_layer_backward_all = first_inner_activations + stage_layer_backward
-    first_optimizer_step = first_gradient_copies_optimizer_step
+    first_loss_backward = first_loss_loss_backward + first_sent_gradient_loss_backward
+    first_loss_backward_all = first_activation + first_loss_backward
+    first_head_backward = first_head_head_backward + first_loss_head_backward + first_sent_gradient_head_backward + first_waiting_losses_head_backward
+    first_head_backward_all = first_final_norm_activation + first_head_activation + first_head_backward + first_inner_activations
+    first_stage_exchange = first_exchanged_stage_exchange + first_sent_gradient_stage_exchange
+    first_stage_exchange_all = first_inner_activations + first_stage_exchange
+    first_layer_backward = first_sent_gradient_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + stage_recomputed_mlp_layer_backward + stage_residual_gradient_layer_backward
+    first_layer_backward_all = first_inner_activations + first_layer_backward
+    first_embedding_backward = first_embedding_embedding_backward + first_sent_gradient_embedding_backward + first_waiting_activations_embedding_backward
+    first_embedding_backward_all = first_embedding_backward
+    first_optimizer_step = first_gradient_copies_optimizer_step + first_last_input_optimizer_step
     first_optimizer_step_all = first_optimizer_step
-    first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_forward_all, first_optimizer_step_all)
-    first_static = first_gradient + first_input + first_optimizer + first_weight + stage_buffer
+    first_moment = max(first_after_forward_all, first_embedding_backward_all, first_head_backward_all, first_layer_backward_all, first_loss_backward_all, first_loss_forward_all, first_optimizer_step_all, first_stage_exchange_all)
+    first_static = first_buffer + first_gradient + first_input + first_optimizer + first_weight
     first_total = first_moment + first_static
     second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
     second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
@@ -507,22 +740,51 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_loss_activation = loss_saved*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+    second_head_buffer = head_buffer*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_head_workspace_buffer = head_workspace_buffer*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation
     second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
     second_activation = second_end_activations + second_inner_activations
     second_input = second_embedding_input
+    second_buffer = second_head_buffer + second_head_workspace_buffer + stage_attention_dummies_buffer + stage_engine_workspace_buffer + stage_mlp_dummies_buffer + stage_tables_buffer
     second_loss_after_forward = loss_after_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_batch_loss_forward = batch_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_loss_loss_backward = loss_loss_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_head_head_backward = head_head_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_loss_head_backward = loss_head_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_embedding_embedding_backward = embedding_embedding_backward*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_gradient_copies_optimizer_step = 4*second_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
-    second_after_forward = second_loss_after_forward
+    second_sent_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (min(1, pipeline_parallel - 1) == 0) else 0))*(1 if (num_microbatches > second_in_flight) else 0)
+    second_sent_gradient_after_forward = second_sent_gradient
+    second_sent_gradient_loss_forward = second_sent_gradient
+    second_sent_gradient_loss_backward = second_sent_gradient
+    second_sent_gradient_head_backward = second_sent_gradient
+    second_sent_gradient_stage_exchange = second_sent_gradient
+    second_sent_gradient_layer_backward = second_sent_gradient
+    second_sent_gradient_embedding_backward = second_sent_gradient
+    second_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (min(1, pipeline_parallel - 1) == 0) else 0))
+    second_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > second_in_flight) else 0) + 2)
+    second_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_waiting_activations_embedding_backward = (second_inner_activations - (layer_saved*second_held_dense_layers + layer_input_saved*second_held_layer_inputs)/second_in_flight)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+    second_after_forward = second_loss_after_forward + second_sent_gradient_after_forward
     second_after_forward_all = second_activation + second_after_forward
-    second_loss_forward = second_loss_loss_forward
+    second_loss_forward = second_batch_loss_forward + second_loss_loss_forward + second_sent_gradient_loss_forward
     second_loss_forward_all = second_activation + second_loss_forward
-    second_layer_backward_all = second_inner_activations + stage_layer_backward
-    second_optimizer_step = second_gradient_copies_optimizer_step
+    second_loss_backward = second_loss_loss_backward + second_sent_gradient_loss_backward
+    second_loss_backward_all = second_activation + second_loss_backward
+    second_head_backward = second_head_head_backward + second_loss_head_backward + second_sent_gradient_head_backward + second_waiting_losses_head_backward
+    second_head_backward_all = second_final_norm_activation + second_head_activation + second_head_backward + second_inner_activations
+    second_stage_exchange = second_exchanged_stage_exchange + second_sent_gradient_stage_exchange
+    second_stage_exchange_all = second_inner_activations + second_stage_exchange
+    second_layer_backward = second_sent_gradient_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + stage_recomputed_mlp_layer_backward + stage_residual_gradient_layer_backward
+    second_layer_backward_all = second_inner_activations + second_layer_backward
+    second_embedding_backward = second_embedding_embedding_backward + second_sent_gradient_embedding_backward + second_waiting_activations_embedding_backward
+    second_embedding_backward_all = second_embedding_backward
+    second_optimizer_step = second_gradient_copies_optimizer_step + second_last_input_optimizer_step
     second_optimizer_step_all = second_optimizer_step
-    second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_forward_all, second_optimizer_step_all)
-    second_static = second_gradient + second_input + second_optimizer + second_weight + stage_buffer
+    second_moment = max(second_after_forward_all, second_embedding_backward_all, second_head_backward_all, second_layer_backward_all, second_loss_backward_all, second_loss_forward_all, second_optimizer_step_all, second_stage_exchange_all)
+    second_static = second_buffer + second_gradient + second_input + second_optimizer + second_weight
     second_total = second_moment + second_static
     penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
     penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
@@ -540,22 +802,51 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_loss_activation = loss_saved*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+    penultimate_head_buffer = head_buffer*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_head_workspace_buffer = head_workspace_buffer*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation
     penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
     penultimate_activation = penultimate_end_activations + penultimate_inner_activations
     penultimate_input = penultimate_embedding_input
+    penultimate_buffer = penultimate_head_buffer + penultimate_head_workspace_buffer + stage_attention_dummies_buffer + stage_engine_workspace_buffer + stage_mlp_dummies_buffer + stage_tables_buffer
     penultimate_loss_after_forward = loss_after_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_batch_loss_forward = batch_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_loss_loss_backward = loss_loss_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_head_head_backward = head_head_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_loss_head_backward = loss_head_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_embedding_embedding_backward = embedding_embedding_backward*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_gradient_copies_optimizer_step = 4*penultimate_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
-    penultimate_after_forward = penultimate_loss_after_forward
+    penultimate_sent_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (max(0, pipeline_parallel - 2) == 0) else 0))*(1 if (num_microbatches > penultimate_in_flight) else 0)
+    penultimate_sent_gradient_after_forward = penultimate_sent_gradient
+    penultimate_sent_gradient_loss_forward = penultimate_sent_gradient
+    penultimate_sent_gradient_loss_backward = penultimate_sent_gradient
+    penultimate_sent_gradient_head_backward = penultimate_sent_gradient
+    penultimate_sent_gradient_stage_exchange = penultimate_sent_gradient
+    penultimate_sent_gradient_layer_backward = penultimate_sent_gradient
+    penultimate_sent_gradient_embedding_backward = penultimate_sent_gradient
+    penultimate_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (max(0, pipeline_parallel - 2) == 0) else 0))
+    penultimate_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > penultimate_in_flight) else 0) + 2)
+    penultimate_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_waiting_activations_embedding_backward = (penultimate_inner_activations - (layer_saved*penultimate_held_dense_layers + layer_input_saved*penultimate_held_layer_inputs)/penultimate_in_flight)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+    penultimate_after_forward = penultimate_loss_after_forward + penultimate_sent_gradient_after_forward
     penultimate_after_forward_all = penultimate_activation + penultimate_after_forward
-    penultimate_loss_forward = penultimate_loss_loss_forward
+    penultimate_loss_forward = penultimate_batch_loss_forward + penultimate_loss_loss_forward + penultimate_sent_gradient_loss_forward
     penultimate_loss_forward_all = penultimate_activation + penultimate_loss_forward
-    penultimate_layer_backward_all = penultimate_inner_activations + stage_layer_backward
-    penultimate_optimizer_step = penultimate_gradient_copies_optimizer_step
+    penultimate_loss_backward = penultimate_loss_loss_backward + penultimate_sent_gradient_loss_backward
+    penultimate_loss_backward_all = penultimate_activation + penultimate_loss_backward
+    penultimate_head_backward = penultimate_head_head_backward + penultimate_loss_head_backward + penultimate_sent_gradient_head_backward + penultimate_waiting_losses_head_backward
+    penultimate_head_backward_all = penultimate_final_norm_activation + penultimate_head_activation + penultimate_head_backward + penultimate_inner_activations
+    penultimate_stage_exchange = penultimate_exchanged_stage_exchange + penultimate_sent_gradient_stage_exchange
+    penultimate_stage_exchange_all = penultimate_inner_activations + penultimate_stage_exchange
+    penultimate_layer_backward = penultimate_sent_gradient_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + stage_recomputed_mlp_layer_backward + stage_residual_gradient_layer_backward
+    penultimate_layer_backward_all = penultimate_inner_activations + penultimate_layer_backward
+    penultimate_embedding_backward = penultimate_embedding_embedding_backward + penultimate_sent_gradient_embedding_backward + penultimate_waiting_activations_embedding_backward
+    penultimate_embedding_backward_all = penultimate_embedding_backward
+    penultimate_optimizer_step = penultimate_gradient_copies_optimizer_step + penultimate_last_input_optimizer_step
     penultimate_optimizer_step_all = penultimate_optimizer_step
-    penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_forward_all, penultimate_optimizer_step_all)
-    penultimate_static = penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight + stage_buffer
+    penultimate_moment = max(penultimate_after_forward_all, penultimate_embedding_backward_all, penultimate_head_backward_all, penultimate_layer_backward_all, penultimate_loss_backward_all, penultimate_loss_forward_all, penultimate_optimizer_step_all, penultimate_stage_exchange_all)
+    penultimate_static = penultimate_buffer + penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight
     penultimate_total = penultimate_moment + penultimate_static
     last_in_flight = 1
     last_in_flight_first = 1
@@ -573,22 +864,51 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_head_activation = head_saved*in_flight_last
     last_loss_activation = loss_saved*in_flight_loss
     last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
+    last_head_buffer = head_buffer
+    last_head_workspace_buffer = head_workspace_buffer
     last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation
     last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
     last_activation = last_end_activations + last_inner_activations
     last_input = last_embedding_input
+    last_buffer = last_head_buffer + last_head_workspace_buffer + stage_attention_dummies_buffer + stage_engine_workspace_buffer + stage_mlp_dummies_buffer + stage_tables_buffer
     last_loss_after_forward = loss_after_forward
+    last_batch_loss_forward = batch_loss_forward
     last_loss_loss_forward = loss_loss_forward
+    last_loss_loss_backward = loss_loss_backward
+    last_head_head_backward = head_head_backward
+    last_loss_head_backward = loss_head_backward
+    last_embedding_embedding_backward = embedding_embedding_backward*(1 if (pipeline_parallel == 1) else 0)
     last_gradient_copies_optimizer_step = 4*last_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
-    last_after_forward = last_loss_after_forward
+    last_sent_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_parallel == 1) else 0))*(1 if (num_microbatches > last_in_flight) else 0)
+    last_sent_gradient_after_forward = last_sent_gradient
+    last_sent_gradient_loss_forward = last_sent_gradient
+    last_sent_gradient_loss_backward = last_sent_gradient
+    last_sent_gradient_head_backward = last_sent_gradient
+    last_sent_gradient_stage_exchange = last_sent_gradient
+    last_sent_gradient_layer_backward = last_sent_gradient
+    last_sent_gradient_embedding_backward = last_sent_gradient
+    last_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_parallel == 1) else 0))
+    last_exchanged_stage_exchange = 0
+    last_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)
+    last_waiting_activations_embedding_backward = (last_inner_activations - (last_held_dense_layers*layer_saved + last_held_layer_inputs*layer_input_saved)/last_in_flight)*(1 if (pipeline_parallel == 1) else 0)
+    last_after_forward = last_loss_after_forward + last_sent_gradient_after_forward
     last_after_forward_all = last_activation + last_after_forward
-    last_loss_forward = last_loss_loss_forward
+    last_loss_forward = last_batch_loss_forward + last_loss_loss_forward + last_sent_gradient_loss_forward
     last_loss_forward_all = last_activation + last_loss_forward
-    last_layer_backward_all = last_inner_activations + stage_layer_backward
-    last_optimizer_step = last_gradient_copies_optimizer_step
+    last_loss_backward = last_loss_loss_backward + last_sent_gradient_loss_backward
+    last_loss_backward_all = last_activation + last_loss_backward
+    last_head_backward = last_head_head_backward + last_loss_head_backward + last_sent_gradient_head_backward + last_waiting_losses_head_backward
+    last_head_backward_all = last_final_norm_activation + last_head_activation + last_head_backward + last_inner_activations
+    last_stage_exchange = last_exchanged_stage_exchange + last_sent_gradient_stage_exchange
+    last_stage_exchange_all = last_inner_activations + last_stage_exchange
+    last_layer_backward = last_sent_gradient_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + stage_recomputed_mlp_layer_backward + stage_residual_gradient_layer_backward
+    last_layer_backward_all = last_inner_activations + last_layer_backward
+    last_embedding_backward = last_embedding_embedding_backward + last_sent_gradient_embedding_backward + last_waiting_activations_embedding_backward
+    last_embedding_backward_all = last_embedding_backward
+    last_optimizer_step = last_gradient_copies_optimizer_step + last_last_input_optimizer_step
     last_optimizer_step_all = last_optimizer_step
-    last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_forward_all, last_optimizer_step_all)
-    last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
+    last_moment = max(last_after_forward_all, last_embedding_backward_all, last_head_backward_all, last_layer_backward_all, last_loss_backward_all, last_loss_forward_all, last_optimizer_step_all, last_stage_exchange_all)
+    last_static = last_buffer + last_gradient + last_input + last_optimizer + last_weight
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
     return {
@@ -607,8 +927,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "held_dense_layers": held_dense_layers,
         "held_layer_inputs": held_layer_inputs,
         "optimizer_shards": optimizer_shards,
-        "local.vocab": local_vocab,
         "local.sequence": local_sequence,
+        "local.vocab": local_vocab,
         "local.sequence_sp": local_sequence_sp,
         "local.qkv_features": local_qkv_features,
         "local.heads": local_heads,
@@ -616,10 +936,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "local.query_features": local_query_features,
         "local.gate_up_features": local_gate_up_features,
         "local.ffn": local_ffn,
+        "batch.loss_forward": batch_loss_forward,
         "embedding.parameters": embedding_parameters,
         "embedding.aligned": embedding_aligned,
         "embedding.saved": embedding_saved,
         "embedding.input": embedding_input,
+        "embedding.embedding_backward": embedding_embedding_backward,
         "layer_input.saved": layer_input_saved,
         "attention_norm.parameters": attention_norm_parameters,
         "attention_norm.aligned": attention_norm_aligned,
@@ -640,9 +962,18 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "head.parameters": head_parameters,
         "head.aligned": head_aligned,
         "head.saved": head_saved,
+        "head.buffer": head_buffer,
+        "head.head_backward": head_head_backward,
         "loss.saved": loss_saved,
         "loss.after_forward": loss_after_forward,
         "loss.loss_forward": loss_loss_forward,
+        "loss.loss_backward": loss_loss_backward,
+        "loss.head_backward": loss_head_backward,
+        "residual_gradient.layer_backward": residual_gradient_layer_backward,
+        "attention_dummies.buffer": attention_dummies_buffer,
+        "mlp_dummies.buffer": mlp_dummies_buffer,
+        "engine_workspace.buffer": engine_workspace_buffer,
+        "head_workspace.buffer": head_workspace_buffer,
         "layer.parameters": layer_parameters,
         "layer.aligned": layer_aligned,
         "layer.saved": layer_saved,
@@ -687,21 +1018,54 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.loss.activation": stage_loss_activation,
         "stage.embedding.input": stage_embedding_input,
         "stage.tables.buffer": stage_tables_buffer,
+        "stage.head.buffer": stage_head_buffer,
+        "stage.attention_dummies.buffer": stage_attention_dummies_buffer,
+        "stage.mlp_dummies.buffer": stage_mlp_dummies_buffer,
+        "stage.engine_workspace.buffer": stage_engine_workspace_buffer,
+        "stage.head_workspace.buffer": stage_head_workspace_buffer,
         "stage.inner_activations": stage_inner_activations,
         "stage.end_activations": stage_end_activations,
         "stage.activation": stage_activation,
         "stage.input": stage_input,
         "stage.buffer": stage_buffer,
         "stage.loss.after_forward": stage_loss_after_forward,
+        "stage.batch.loss_forward": stage_batch_loss_forward,
         "stage.loss.loss_forward": stage_loss_loss_forward,
+        "stage.loss.loss_backward": stage_loss_loss_backward,
+        "stage.head.head_backward": stage_head_head_backward,
+        "stage.loss.head_backward": stage_loss_head_backward,
+        "stage.residual_gradient.layer_backward": stage_residual_gradient_layer_backward,
+        "stage.embedding.embedding_backward": stage_embedding_embedding_backward,
         "stage.recomputed_layer.layer_backward": stage_recomputed_layer_layer_backward,
         "stage.gradient_copies.optimizer_step": stage_gradient_copies_optimizer_step,
+        "stage.sent_gradient": stage_sent_gradient,
+        "stage.sent_gradient.after_forward": stage_sent_gradient_after_forward,
+        "stage.sent_gradient.loss_forward": stage_sent_gradient_loss_forward,
+        "stage.sent_gradient.loss_backward": stage_sent_gradient_loss_backward,
+        "stage.sent_gradient.head_backward": stage_sent_gradient_head_backward,
+        "stage.sent_gradient.stage_exchange": stage_sent_gradient_stage_exchange,
+        "stage.sent_gradient.layer_backward": stage_sent_gradient_layer_backward,
+        "stage.sent_gradient.embedding_backward": stage_sent_gradient_embedding_backward,
+        "stage.last_input.optimizer_step": stage_last_input_optimizer_step,
+        "stage.exchanged.stage_exchange": stage_exchanged_stage_exchange,
+        "stage.mlp_gradients.layer_backward": stage_mlp_gradients_layer_backward,
+        "stage.recomputed_mlp.layer_backward": stage_recomputed_mlp_layer_backward,
+        "stage.waiting_losses.head_backward": stage_waiting_losses_head_backward,
+        "stage.waiting_activations.embedding_backward": stage_waiting_activations_embedding_backward,
         "stage.after_forward": stage_after_forward,
         "stage.after_forward.all": stage_after_forward_all,
         "stage.loss_forward": stage_loss_forward,
         "stage.loss_forward.all": stage_loss_forward_all,
+        "stage.loss_backward": stage_loss_backward,
+        "stage.loss_backward.all": stage_loss_backward_all,
+        "stage.head_backward": stage_head_backward,
+        "stage.head_backward.all": stage_head_backward_all,
+        "stage.stage_exchange": stage_stage_exchange,
+        "stage.stage_exchange.all": stage_stage_exchange_all,
         "stage.layer_backward": stage_layer_backward,
         "stage.layer_backward.all": stage_layer_backward_all,
+        "stage.embedding_backward": stage_embedding_backward,
+        "stage.embedding_backward.all": stage_embedding_backward_all,
         "stage.optimizer_step": stage_optimizer_step,
         "stage.optimizer_step.all": stage_optimizer_step_all,
         "stage.moment": stage_moment,
@@ -727,18 +1091,47 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.head.activation": first_head_activation,
         "first.loss.activation": first_loss_activation,
         "first.embedding.input": first_embedding_input,
+        "first.head.buffer": first_head_buffer,
+        "first.head_workspace.buffer": first_head_workspace_buffer,
         "first.inner_activations": first_inner_activations,
         "first.end_activations": first_end_activations,
         "first.activation": first_activation,
         "first.input": first_input,
+        "first.buffer": first_buffer,
         "first.loss.after_forward": first_loss_after_forward,
+        "first.batch.loss_forward": first_batch_loss_forward,
         "first.loss.loss_forward": first_loss_loss_forward,
+        "first.loss.loss_backward": first_loss_loss_backward,
+        "first.head.head_backward": first_head_head_backward,
+        "first.loss.head_backward": first_loss_head_backward,
+        "first.embedding.embedding_backward": first_embedding_embedding_backward,
         "first.gradient_copies.optimizer_step": first_gradient_copies_optimizer_step,
+        "first.sent_gradient": first_sent_gradient,
+        "first.sent_gradient.after_forward": first_sent_gradient_after_forward,
+        "first.sent_gradient.loss_forward": first_sent_gradient_loss_forward,
+        "first.sent_gradient.loss_backward": first_sent_gradient_loss_backward,
+        "first.sent_gradient.head_backward": first_sent_gradient_head_backward,
+        "first.sent_gradient.stage_exchange": first_sent_gradient_stage_exchange,
+        "first.sent_gradient.layer_backward": first_sent_gradient_layer_backward,
+        "first.sent_gradient.embedding_backward": first_sent_gradient_embedding_backward,
+        "first.last_input.optimizer_step": first_last_input_optimizer_step,
+        "first.exchanged.stage_exchange": first_exchanged_stage_exchange,
+        "first.waiting_losses.head_backward": first_waiting_losses_head_backward,
+        "first.waiting_activations.embedding_backward": first_waiting_activations_embedding_backward,
         "first.after_forward": first_after_forward,
         "first.after_forward.all": first_after_forward_all,
         "first.loss_forward": first_loss_forward,
         "first.loss_forward.all": first_loss_forward_all,
+        "first.loss_backward": first_loss_backward,
+        "first.loss_backward.all": first_loss_backward_all,
+        "first.head_backward": first_head_backward,
+        "first.head_backward.all": first_head_backward_all,
+        "first.stage_exchange": first_stage_exchange,
+        "first.stage_exchange.all": first_stage_exchange_all,
+        "first.layer_backward": first_layer_backward,
         "first.layer_backward.all": first_layer_backward_all,
+        "first.embedding_backward": first_embedding_backward,
+        "first.embedding_backward.all": first_embedding_backward_all,
         "first.optimizer_step": first_optimizer_step,
         "first.optimizer_step.all": first_optimizer_step_all,
         "first.moment": first_moment,
@@ -760,18 +1153,47 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.head.activation": second_head_activation,
         "second.loss.activation": second_loss_activation,
         "second.embedding.input": second_embedding_input,
+        "second.head.buffer": second_head_buffer,
+        "second.head_workspace.buffer": second_head_workspace_buffer,
         "second.inner_activations": second_inner_activations,
         "second.end_activations": second_end_activations,
         "second.activation": second_activation,
         "second.input": second_input,
+        "second.buffer": second_buffer,
         "second.loss.after_forward": second_loss_after_forward,
+        "second.batch.loss_forward": second_batch_loss_forward,
         "second.loss.loss_forward": second_loss_loss_forward,
+        "second.loss.loss_backward": second_loss_loss_backward,
+        "second.head.head_backward": second_head_head_backward,
+        "second.loss.head_backward": second_loss_head_backward,
+        "second.embedding.embedding_backward": second_embedding_embedding_backward,
         "second.gradient_copies.optimizer_step": second_gradient_copies_optimizer_step,
+        "second.sent_gradient": second_sent_gradient,
+        "second.sent_gradient.after_forward": second_sent_gradient_after_forward,
+        "second.sent_gradient.loss_forward": second_sent_gradient_loss_forward,
+        "second.sent_gradient.loss_backward": second_sent_gradient_loss_backward,
+        "second.sent_gradient.head_backward": second_sent_gradient_head_backward,
+        "second.sent_gradient.stage_exchange": second_sent_gradient_stage_exchange,
+        "second.sent_gradient.layer_backward": second_sent_gradient_layer_backward,
+        "second.sent_gradient.embedding_backward": second_sent_gradient_embedding_backward,
+        "second.last_input.optimizer_step": second_last_input_optimizer_step,
+        "second.exchanged.stage_exchange": second_exchanged_stage_exchange,
+        "second.waiting_losses.head_backward": second_waiting_losses_head_backward,
+        "second.waiting_activations.embedding_backward": second_waiting_activations_embedding_backward,
         "second.after_forward": second_after_forward,
         "second.after_forward.all": second_after_forward_all,
         "second.loss_forward": second_loss_forward,
         "second.loss_forward.all": second_loss_forward_all,
+        "second.loss_backward": second_loss_backward,
+        "second.loss_backward.all": second_loss_backward_all,
+        "second.head_backward": second_head_backward,
+        "second.head_backward.all": second_head_backward_all,
+        "second.stage_exchange": second_stage_exchange,
+        "second.stage_exchange.all": second_stage_exchange_all,
+        "second.layer_backward": second_layer_backward,
         "second.layer_backward.all": second_layer_backward_all,
+        "second.embedding_backward": second_embedding_backward,
+        "second.embedding_backward.all": second_embedding_backward_all,
         "second.optimizer_step": second_optimizer_step,
         "second.optimizer_step.all": second_optimizer_step_all,
         "second.moment": second_moment,
@@ -793,18 +1215,47 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.head.activation": penultimate_head_activation,
         "penultimate.loss.activation": penultimate_loss_activation,
         "penultimate.embedding.input": penultimate_embedding_input,
+        "penultimate.head.buffer": penultimate_head_buffer,
+        "penultimate.head_workspace.buffer": penultimate_head_workspace_buffer,
         "penultimate.inner_activations": penultimate_inner_activations,
         "penultimate.end_activations": penultimate_end_activations,
         "penultimate.activation": penultimate_activation,
         "penultimate.input": penultimate_input,
+        "penultimate.buffer": penultimate_buffer,
         "penultimate.loss.after_forward": penultimate_loss_after_forward,
+        "penultimate.batch.loss_forward": penultimate_batch_loss_forward,
         "penultimate.loss.loss_forward": penultimate_loss_loss_forward,
+        "penultimate.loss.loss_backward": penultimate_loss_loss_backward,
+        "penultimate.head.head_backward": penultimate_head_head_backward,
+        "penultimate.loss.head_backward": penultimate_loss_head_backward,
+        "penultimate.embedding.embedding_backward": penultimate_embedding_embedding_backward,
         "penultimate.gradient_copies.optimizer_step": penultimate_gradient_copies_optimizer_step,
+        "penultimate.sent_gradient": penultimate_sent_gradient,
+        "penultimate.sent_gradient.after_forward": penultimate_sent_gradient_after_forward,
+        "penultimate.sent_gradient.loss_forward": penultimate_sent_gradient_loss_forward,
+        "penultimate.sent_gradient.loss_backward": penultimate_sent_gradient_loss_backward,
+        "penultimate.sent_gradient.head_backward": penultimate_sent_gradient_head_backward,
+        "penultimate.sent_gradient.stage_exchange": penultimate_sent_gradient_stage_exchange,
+        "penultimate.sent_gradient.layer_backward": penultimate_sent_gradient_layer_backward,
+        "penultimate.sent_gradient.embedding_backward": penultimate_sent_gradient_embedding_backward,
+        "penultimate.last_input.optimizer_step": penultimate_last_input_optimizer_step,
+        "penultimate.exchanged.stage_exchange": penultimate_exchanged_stage_exchange,
+        "penultimate.waiting_losses.head_backward": penultimate_waiting_losses_head_backward,
+        "penultimate.waiting_activations.embedding_backward": penultimate_waiting_activations_embedding_backward,
         "penultimate.after_forward": penultimate_after_forward,
         "penultimate.after_forward.all": penultimate_after_forward_all,
         "penultimate.loss_forward": penultimate_loss_forward,
         "penultimate.loss_forward.all": penultimate_loss_forward_all,
+        "penultimate.loss_backward": penultimate_loss_backward,
+        "penultimate.loss_backward.all": penultimate_loss_backward_all,
+        "penultimate.head_backward": penultimate_head_backward,
+        "penultimate.head_backward.all": penultimate_head_backward_all,
+        "penultimate.stage_exchange": penultimate_stage_exchange,
+        "penultimate.stage_exchange.all": penultimate_stage_exchange_all,
+        "penultimate.layer_backward": penultimate_layer_backward,
         "penultimate.layer_backward.all": penultimate_layer_backward_all,
+        "penultimate.embedding_backward": penultimate_embedding_backward,
+        "penultimate.embedding_backward.all": penultimate_embedding_backward_all,
         "penultimate.optimizer_step": penultimate_optimizer_step,
         "penultimate.optimizer_step.all": penultimate_optimizer_step_all,
         "penultimate.moment": penultimate_moment,
@@ -826,18 +1277,47 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.head.activation": last_head_activation,
         "last.loss.activation": last_loss_activation,
         "last.embedding.input": last_embedding_input,
+        "last.head.buffer": last_head_buffer,
+        "last.head_workspace.buffer": last_head_workspace_buffer,
         "last.inner_activations": last_inner_activations,
         "last.end_activations": last_end_activations,
         "last.activation": last_activation,
         "last.input": last_input,
+        "last.buffer": last_buffer,
         "last.loss.after_forward": last_loss_after_forward,
+        "last.batch.loss_forward": last_batch_loss_forward,
         "last.loss.loss_forward": last_loss_loss_forward,
+        "last.loss.loss_backward": last_loss_loss_backward,
+        "last.head.head_backward": last_head_head_backward,
+        "last.loss.head_backward": last_loss_head_backward,
+        "last.embedding.embedding_backward": last_embedding_embedding_backward,
         "last.gradient_copies.optimizer_step": last_gradient_copies_optimizer_step,
+        "last.sent_gradient": last_sent_gradient,
+        "last.sent_gradient.after_forward": last_sent_gradient_after_forward,
+        "last.sent_gradient.loss_forward": last_sent_gradient_loss_forward,
+        "last.sent_gradient.loss_backward": last_sent_gradient_loss_backward,
+        "last.sent_gradient.head_backward": last_sent_gradient_head_backward,
+        "last.sent_gradient.stage_exchange": last_sent_gradient_stage_exchange,
+        "last.sent_gradient.layer_backward": last_sent_gradient_layer_backward,
+        "last.sent_gradient.embedding_backward": last_sent_gradient_embedding_backward,
+        "last.last_input.optimizer_step": last_last_input_optimizer_step,
+        "last.exchanged.stage_exchange": last_exchanged_stage_exchange,
+        "last.waiting_losses.head_backward": last_waiting_losses_head_backward,
+        "last.waiting_activations.embedding_backward": last_waiting_activations_embedding_backward,
         "last.after_forward": last_after_forward,
         "last.after_forward.all": last_after_forward_all,
         "last.loss_forward": last_loss_forward,
         "last.loss_forward.all": last_loss_forward_all,
+        "last.loss_backward": last_loss_backward,
+        "last.loss_backward.all": last_loss_backward_all,
+        "last.head_backward": last_head_backward,
+        "last.head_backward.all": last_head_backward_all,
+        "last.stage_exchange": last_stage_exchange,
+        "last.stage_exchange.all": last_stage_exchange_all,
+        "last.layer_backward": last_layer_backward,
         "last.layer_backward.all": last_layer_backward_all,
+        "last.embedding_backward": last_embedding_backward,
+        "last.embedding_backward.all": last_embedding_backward_all,
         "last.optimizer_step": last_optimizer_step,
         "last.optimizer_step.all": last_optimizer_step_all,
         "last.moment": last_moment,

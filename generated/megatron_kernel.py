@@ -155,8 +155,8 @@ def evaluate(
         in_flight_loss = 1
         dense_layers = stage_layers
         optimizer_shards = distributed_optimizer*(data_parallel*context_parallel/data_parallel_replicas - 1) + 1
-        local_vocab = padded_vocab_size/tensor_parallel
         local_sequence = seq_length/context_parallel
+        local_vocab = padded_vocab_size/tensor_parallel
         local_sequence_sp = seq_length/(context_parallel*sequence_shards)
         local_qkv_features = (query_size + 2*kv_size)/tensor_parallel
         local_heads = num_attention_heads/tensor_parallel
@@ -164,10 +164,12 @@ def evaluate(
         local_query_features = query_size/tensor_parallel
         local_gate_up_features = 2*ffn_hidden_size/tensor_parallel
         local_ffn = ffn_hidden_size/tensor_parallel
+        batch_loss_forward = 4*micro_batch_size*local_sequence*(-2*(1 if (pipeline_parallel == 1) else 0)*(1 if (tensor_parallel == 1) else 0) + 2*(1 if (micro_batch_size > 1) else 0) + 7)
         embedding_parameters = hidden_size*local_vocab
         embedding_aligned = 64*ceil_div(hidden_size*local_vocab, 64)
         embedding_saved = 9*micro_batch_size*local_sequence*(1 if (tensor_parallel > 1) else 0)
         embedding_input = 8*micro_batch_size*local_sequence*(1 if (tensor_parallel == 1) else 0)
+        embedding_embedding_backward = 2*hidden_size*(micro_batch_size*local_sequence + micro_batch_size*local_sequence_sp*(1 if (pipeline_parallel > 1) else 0) + local_vocab)
         layer_input_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
         attention_norm_parameters = hidden_size
         attention_norm_aligned = 64*ceil_div(hidden_size, 64)
@@ -188,16 +190,29 @@ def evaluate(
         head_parameters = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
         head_aligned = 64*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(hidden_size*local_vocab, 64)
         head_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
+        head_buffer = 2*hidden_size*(micro_batch_size*local_sequence*(1 if (sequence_shards > 1) else 0) + local_vocab*(1 - (1 if (query_size == hidden_size*tensor_parallel) and (hidden_size*tensor_parallel == padded_vocab_size) else 0))*(1 - (1 if (ffn_hidden_size == hidden_size*tensor_parallel) and (hidden_size*tensor_parallel == padded_vocab_size) else 0))*(1 - (1 if (2*ffn_hidden_size == padded_vocab_size) else 0))*(1 - (1 if (query_size + 2*kv_size == padded_vocab_size) else 0)))
+        head_head_backward = 2*micro_batch_size*hidden_size*(local_sequence + local_sequence_sp*(1 if (sequence_shards > 1) else 0))
         loss_saved = micro_batch_size*local_sequence*(4*local_vocab + 9)
         loss_after_forward = 4
         loss_loss_forward = 2*micro_batch_size*local_sequence*(local_vocab + 10)
+        loss_loss_backward = 2*micro_batch_size*local_sequence*local_vocab
+        loss_head_backward = 2*micro_batch_size*local_sequence*local_vocab
+        residual_gradient_layer_backward = 2*micro_batch_size*hidden_size*local_sequence_sp
+        attention_dummies_buffer = 2*hidden_size*(local_qkv_features + local_query_features)
+        mlp_dummies_buffer = 2*hidden_size*(local_ffn*(1 - (1 if (ffn_hidden_size == hidden_size*tensor_parallel) and (query_size + 2*kv_size == hidden_size*tensor_parallel) else 0))*(1 - (1 if (query_size == ffn_hidden_size) else 0)) + local_gate_up_features*(1 - (1 if (query_size == hidden_size*tensor_parallel) and (2*ffn_hidden_size == hidden_size*tensor_parallel) else 0))*(1 - (1 if (2*ffn_hidden_size == query_size + 2*kv_size) else 0)))
+        engine_workspace_buffer = 33555456
+        head_workspace_buffer = 67108864
         layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
         layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
         layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
         stage_tables_buffer = tables_buffer
-        stage_buffer = stage_tables_buffer
+        stage_attention_dummies_buffer = attention_dummies_buffer
+        stage_mlp_dummies_buffer = mlp_dummies_buffer
+        stage_engine_workspace_buffer = engine_workspace_buffer
+        stage_residual_gradient_layer_backward = residual_gradient_layer_backward
         stage_recomputed_layer_layer_backward = layer_saved*recompute_full
-        stage_layer_backward = stage_recomputed_layer_layer_backward
+        stage_mlp_gradients_layer_backward = max(2*micro_batch_size*(hidden_size*local_sequence*((1 if (sequence_shards > 1) else 0) + 1) + hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0) - 3*local_ffn*local_sequence + local_gate_up_features*local_sequence), 2*micro_batch_size*local_gate_up_features*local_sequence, 2*micro_batch_size*local_sequence*(hidden_size*(1 if (sequence_shards > 1) else 0) + local_ffn))
+        stage_recomputed_mlp_layer_backward = 6*micro_batch_size*local_ffn*local_sequence*recompute_mlp
         first_in_flight = min(num_microbatches, pipeline_parallel)
         first_in_flight_first = min(num_microbatches, pipeline_parallel)
         first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
@@ -214,22 +229,51 @@ def evaluate(
         first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
         first_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
         first_embedding_input = embedding_input*first_in_flight_first
+        first_head_buffer = head_buffer*(1 if (pipeline_parallel == 1) else 0)
+        first_head_workspace_buffer = head_workspace_buffer*(1 if (pipeline_parallel == 1) else 0)
         first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation
         first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
         first_activation = first_end_activations + first_inner_activations
         first_input = first_embedding_input
+        first_buffer = first_head_buffer + first_head_workspace_buffer + stage_attention_dummies_buffer + stage_engine_workspace_buffer + stage_mlp_dummies_buffer + stage_tables_buffer
         first_loss_after_forward = loss_after_forward*(1 if (pipeline_parallel == 1) else 0)
+        first_batch_loss_forward = batch_loss_forward*(1 if (pipeline_parallel == 1) else 0)
         first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
+        first_loss_loss_backward = loss_loss_backward*(1 if (pipeline_parallel == 1) else 0)
+        first_head_head_backward = head_head_backward*(1 if (pipeline_parallel == 1) else 0)
+        first_loss_head_backward = loss_head_backward*(1 if (pipeline_parallel == 1) else 0)
+        first_embedding_embedding_backward = embedding_embedding_backward
         first_gradient_copies_optimizer_step = 4*first_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
-        first_after_forward = first_loss_after_forward
+        first_sent_gradient = 0
+        first_sent_gradient_after_forward = first_sent_gradient
+        first_sent_gradient_loss_forward = first_sent_gradient
+        first_sent_gradient_loss_backward = first_sent_gradient
+        first_sent_gradient_head_backward = first_sent_gradient
+        first_sent_gradient_stage_exchange = first_sent_gradient
+        first_sent_gradient_layer_backward = first_sent_gradient
+        first_sent_gradient_embedding_backward = first_sent_gradient
+        first_last_input_optimizer_step = 0
+        first_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_parallel == 1) else 0))*((1 if (num_microbatches > first_in_flight) else 0) + 2)
+        first_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (pipeline_parallel == 1) else 0)
+        first_waiting_activations_embedding_backward = first_inner_activations - (first_held_dense_layers*layer_saved + first_held_layer_inputs*layer_input_saved)/first_in_flight
+        first_after_forward = first_loss_after_forward + first_sent_gradient_after_forward
         first_after_forward_all = first_activation + first_after_forward
-        first_loss_forward = first_loss_loss_forward
+        first_loss_forward = first_batch_loss_forward + first_loss_loss_forward + first_sent_gradient_loss_forward
         first_loss_forward_all = first_activation + first_loss_forward
-        first_layer_backward_all = first_inner_activations + stage_layer_backward
-        first_optimizer_step = first_gradient_copies_optimizer_step
+        first_loss_backward = first_loss_loss_backward + first_sent_gradient_loss_backward
+        first_loss_backward_all = first_activation + first_loss_backward
+        first_head_backward = first_head_head_backward + first_loss_head_backward + first_sent_gradient_head_backward + first_waiting_losses_head_backward
+        first_head_backward_all = first_final_norm_activation + first_head_activation + first_head_backward + first_inner_activations
+        first_stage_exchange = first_exchanged_stage_exchange + first_sent_gradient_stage_exchange
+        first_stage_exchange_all = first_inner_activations + first_stage_exchange
+        first_layer_backward = first_sent_gradient_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + stage_recomputed_mlp_layer_backward + stage_residual_gradient_layer_backward
+        first_layer_backward_all = first_inner_activations + first_layer_backward
+        first_embedding_backward = first_embedding_embedding_backward + first_sent_gradient_embedding_backward + first_waiting_activations_embedding_backward
+        first_embedding_backward_all = first_embedding_backward
+        first_optimizer_step = first_gradient_copies_optimizer_step + first_last_input_optimizer_step
         first_optimizer_step_all = first_optimizer_step
-        first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_forward_all, first_optimizer_step_all)
-        first_static = first_gradient + first_input + first_optimizer + first_weight + stage_buffer
+        first_moment = max(first_after_forward_all, first_embedding_backward_all, first_head_backward_all, first_layer_backward_all, first_loss_backward_all, first_loss_forward_all, first_optimizer_step_all, first_stage_exchange_all)
+        first_static = first_buffer + first_gradient + first_input + first_optimizer + first_weight
         first_total = first_moment + first_static
         second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
         second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
@@ -247,22 +291,51 @@ def evaluate(
         second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_loss_activation = loss_saved*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+        second_head_buffer = head_buffer*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_head_workspace_buffer = head_workspace_buffer*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation
         second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
         second_activation = second_end_activations + second_inner_activations
         second_input = second_embedding_input
+        second_buffer = second_head_buffer + second_head_workspace_buffer + stage_attention_dummies_buffer + stage_engine_workspace_buffer + stage_mlp_dummies_buffer + stage_tables_buffer
         second_loss_after_forward = loss_after_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_batch_loss_forward = batch_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_loss_loss_backward = loss_loss_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_head_head_backward = head_head_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_loss_head_backward = loss_head_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_embedding_embedding_backward = embedding_embedding_backward*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
         second_gradient_copies_optimizer_step = 4*second_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
-        second_after_forward = second_loss_after_forward
+        second_sent_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (min(1, pipeline_parallel - 1) == 0) else 0))*(1 if (num_microbatches > second_in_flight) else 0)
+        second_sent_gradient_after_forward = second_sent_gradient
+        second_sent_gradient_loss_forward = second_sent_gradient
+        second_sent_gradient_loss_backward = second_sent_gradient
+        second_sent_gradient_head_backward = second_sent_gradient
+        second_sent_gradient_stage_exchange = second_sent_gradient
+        second_sent_gradient_layer_backward = second_sent_gradient
+        second_sent_gradient_embedding_backward = second_sent_gradient
+        second_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (min(1, pipeline_parallel - 1) == 0) else 0))
+        second_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > second_in_flight) else 0) + 2)
+        second_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_waiting_activations_embedding_backward = (second_inner_activations - (layer_saved*second_held_dense_layers + layer_input_saved*second_held_layer_inputs)/second_in_flight)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+        second_after_forward = second_loss_after_forward + second_sent_gradient_after_forward
         second_after_forward_all = second_activation + second_after_forward
-        second_loss_forward = second_loss_loss_forward
+        second_loss_forward = second_batch_loss_forward + second_loss_loss_forward + second_sent_gradient_loss_forward
         second_loss_forward_all = second_activation + second_loss_forward
-        second_layer_backward_all = second_inner_activations + stage_layer_backward
-        second_optimizer_step = second_gradient_copies_optimizer_step
+        second_loss_backward = second_loss_loss_backward + second_sent_gradient_loss_backward
+        second_loss_backward_all = second_activation + second_loss_backward
+        second_head_backward = second_head_head_backward + second_loss_head_backward + second_sent_gradient_head_backward + second_waiting_losses_head_backward
+        second_head_backward_all = second_final_norm_activation + second_head_activation + second_head_backward + second_inner_activations
+        second_stage_exchange = second_exchanged_stage_exchange + second_sent_gradient_stage_exchange
+        second_stage_exchange_all = second_inner_activations + second_stage_exchange
+        second_layer_backward = second_sent_gradient_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + stage_recomputed_mlp_layer_backward + stage_residual_gradient_layer_backward
+        second_layer_backward_all = second_inner_activations + second_layer_backward
+        second_embedding_backward = second_embedding_embedding_backward + second_sent_gradient_embedding_backward + second_waiting_activations_embedding_backward
+        second_embedding_backward_all = second_embedding_backward
+        second_optimizer_step = second_gradient_copies_optimizer_step + second_last_input_optimizer_step
         second_optimizer_step_all = second_optimizer_step
-        second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_forward_all, second_optimizer_step_all)
-        second_static = second_gradient + second_input + second_optimizer + second_weight + stage_buffer
+        second_moment = max(second_after_forward_all, second_embedding_backward_all, second_head_backward_all, second_layer_backward_all, second_loss_backward_all, second_loss_forward_all, second_optimizer_step_all, second_stage_exchange_all)
+        second_static = second_buffer + second_gradient + second_input + second_optimizer + second_weight
         second_total = second_moment + second_static
         penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
         penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
@@ -280,22 +353,51 @@ def evaluate(
         penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_loss_activation = loss_saved*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+        penultimate_head_buffer = head_buffer*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_head_workspace_buffer = head_workspace_buffer*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation
         penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
         penultimate_activation = penultimate_end_activations + penultimate_inner_activations
         penultimate_input = penultimate_embedding_input
+        penultimate_buffer = penultimate_head_buffer + penultimate_head_workspace_buffer + stage_attention_dummies_buffer + stage_engine_workspace_buffer + stage_mlp_dummies_buffer + stage_tables_buffer
         penultimate_loss_after_forward = loss_after_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_batch_loss_forward = batch_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_loss_loss_backward = loss_loss_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_head_head_backward = head_head_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_loss_head_backward = loss_head_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_embedding_embedding_backward = embedding_embedding_backward*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
         penultimate_gradient_copies_optimizer_step = 4*penultimate_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
-        penultimate_after_forward = penultimate_loss_after_forward
+        penultimate_sent_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (max(0, pipeline_parallel - 2) == 0) else 0))*(1 if (num_microbatches > penultimate_in_flight) else 0)
+        penultimate_sent_gradient_after_forward = penultimate_sent_gradient
+        penultimate_sent_gradient_loss_forward = penultimate_sent_gradient
+        penultimate_sent_gradient_loss_backward = penultimate_sent_gradient
+        penultimate_sent_gradient_head_backward = penultimate_sent_gradient
+        penultimate_sent_gradient_stage_exchange = penultimate_sent_gradient
+        penultimate_sent_gradient_layer_backward = penultimate_sent_gradient
+        penultimate_sent_gradient_embedding_backward = penultimate_sent_gradient
+        penultimate_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (max(0, pipeline_parallel - 2) == 0) else 0))
+        penultimate_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > penultimate_in_flight) else 0) + 2)
+        penultimate_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_waiting_activations_embedding_backward = (penultimate_inner_activations - (layer_saved*penultimate_held_dense_layers + layer_input_saved*penultimate_held_layer_inputs)/penultimate_in_flight)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+        penultimate_after_forward = penultimate_loss_after_forward + penultimate_sent_gradient_after_forward
         penultimate_after_forward_all = penultimate_activation + penultimate_after_forward
-        penultimate_loss_forward = penultimate_loss_loss_forward
+        penultimate_loss_forward = penultimate_batch_loss_forward + penultimate_loss_loss_forward + penultimate_sent_gradient_loss_forward
         penultimate_loss_forward_all = penultimate_activation + penultimate_loss_forward
-        penultimate_layer_backward_all = penultimate_inner_activations + stage_layer_backward
-        penultimate_optimizer_step = penultimate_gradient_copies_optimizer_step
+        penultimate_loss_backward = penultimate_loss_loss_backward + penultimate_sent_gradient_loss_backward
+        penultimate_loss_backward_all = penultimate_activation + penultimate_loss_backward
+        penultimate_head_backward = penultimate_head_head_backward + penultimate_loss_head_backward + penultimate_sent_gradient_head_backward + penultimate_waiting_losses_head_backward
+        penultimate_head_backward_all = penultimate_final_norm_activation + penultimate_head_activation + penultimate_head_backward + penultimate_inner_activations
+        penultimate_stage_exchange = penultimate_exchanged_stage_exchange + penultimate_sent_gradient_stage_exchange
+        penultimate_stage_exchange_all = penultimate_inner_activations + penultimate_stage_exchange
+        penultimate_layer_backward = penultimate_sent_gradient_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + stage_recomputed_mlp_layer_backward + stage_residual_gradient_layer_backward
+        penultimate_layer_backward_all = penultimate_inner_activations + penultimate_layer_backward
+        penultimate_embedding_backward = penultimate_embedding_embedding_backward + penultimate_sent_gradient_embedding_backward + penultimate_waiting_activations_embedding_backward
+        penultimate_embedding_backward_all = penultimate_embedding_backward
+        penultimate_optimizer_step = penultimate_gradient_copies_optimizer_step + penultimate_last_input_optimizer_step
         penultimate_optimizer_step_all = penultimate_optimizer_step
-        penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_forward_all, penultimate_optimizer_step_all)
-        penultimate_static = penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight + stage_buffer
+        penultimate_moment = max(penultimate_after_forward_all, penultimate_embedding_backward_all, penultimate_head_backward_all, penultimate_layer_backward_all, penultimate_loss_backward_all, penultimate_loss_forward_all, penultimate_optimizer_step_all, penultimate_stage_exchange_all)
+        penultimate_static = penultimate_buffer + penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight
         penultimate_total = penultimate_moment + penultimate_static
         last_in_flight = 1
         last_in_flight_first = 1
@@ -313,22 +415,51 @@ def evaluate(
         last_head_activation = head_saved*in_flight_last
         last_loss_activation = loss_saved*in_flight_loss
         last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
+        last_head_buffer = head_buffer
+        last_head_workspace_buffer = head_workspace_buffer
         last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation
         last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
         last_activation = last_end_activations + last_inner_activations
         last_input = last_embedding_input
+        last_buffer = last_head_buffer + last_head_workspace_buffer + stage_attention_dummies_buffer + stage_engine_workspace_buffer + stage_mlp_dummies_buffer + stage_tables_buffer
         last_loss_after_forward = loss_after_forward
+        last_batch_loss_forward = batch_loss_forward
         last_loss_loss_forward = loss_loss_forward
+        last_loss_loss_backward = loss_loss_backward
+        last_head_head_backward = head_head_backward
+        last_loss_head_backward = loss_head_backward
+        last_embedding_embedding_backward = embedding_embedding_backward*(1 if (pipeline_parallel == 1) else 0)
         last_gradient_copies_optimizer_step = 4*last_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
-        last_after_forward = last_loss_after_forward
+        last_sent_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_parallel == 1) else 0))*(1 if (num_microbatches > last_in_flight) else 0)
+        last_sent_gradient_after_forward = last_sent_gradient
+        last_sent_gradient_loss_forward = last_sent_gradient
+        last_sent_gradient_loss_backward = last_sent_gradient
+        last_sent_gradient_head_backward = last_sent_gradient
+        last_sent_gradient_stage_exchange = last_sent_gradient
+        last_sent_gradient_layer_backward = last_sent_gradient
+        last_sent_gradient_embedding_backward = last_sent_gradient
+        last_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_parallel == 1) else 0))
+        last_exchanged_stage_exchange = 0
+        last_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)
+        last_waiting_activations_embedding_backward = (last_inner_activations - (last_held_dense_layers*layer_saved + last_held_layer_inputs*layer_input_saved)/last_in_flight)*(1 if (pipeline_parallel == 1) else 0)
+        last_after_forward = last_loss_after_forward + last_sent_gradient_after_forward
         last_after_forward_all = last_activation + last_after_forward
-        last_loss_forward = last_loss_loss_forward
+        last_loss_forward = last_batch_loss_forward + last_loss_loss_forward + last_sent_gradient_loss_forward
         last_loss_forward_all = last_activation + last_loss_forward
-        last_layer_backward_all = last_inner_activations + stage_layer_backward
-        last_optimizer_step = last_gradient_copies_optimizer_step
+        last_loss_backward = last_loss_loss_backward + last_sent_gradient_loss_backward
+        last_loss_backward_all = last_activation + last_loss_backward
+        last_head_backward = last_head_head_backward + last_loss_head_backward + last_sent_gradient_head_backward + last_waiting_losses_head_backward
+        last_head_backward_all = last_final_norm_activation + last_head_activation + last_head_backward + last_inner_activations
+        last_stage_exchange = last_exchanged_stage_exchange + last_sent_gradient_stage_exchange
+        last_stage_exchange_all = last_inner_activations + last_stage_exchange
+        last_layer_backward = last_sent_gradient_layer_backward + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + stage_recomputed_mlp_layer_backward + stage_residual_gradient_layer_backward
+        last_layer_backward_all = last_inner_activations + last_layer_backward
+        last_embedding_backward = last_embedding_embedding_backward + last_sent_gradient_embedding_backward + last_waiting_activations_embedding_backward
+        last_embedding_backward_all = last_embedding_backward
+        last_optimizer_step = last_gradient_copies_optimizer_step + last_last_input_optimizer_step
         last_optimizer_step_all = last_optimizer_step
-        last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_forward_all, last_optimizer_step_all)
-        last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
+        last_moment = max(last_after_forward_all, last_embedding_backward_all, last_head_backward_all, last_layer_backward_all, last_loss_backward_all, last_loss_forward_all, last_optimizer_step_all, last_stage_exchange_all)
+        last_static = last_buffer + last_gradient + last_input + last_optimizer + last_weight
         last_total = last_moment + last_static
         peak = max(first_total, last_total, penultimate_total, second_total)
         first_total_out[row] = first_total if broken == 0 else 0.0

@@ -88,6 +88,7 @@ TERMS = {
     "swiglu.parameters": ("elements", "SwiGLU: parameters of one rank"),
     "swiglu.aligned": ("elements", "SwiGLU: parameters of one rank, each padded as its data parallelism does"),
     "swiglu.saved": ("bytes", "SwiGLU: tensors saved for the backward pass of one layer and micro-batch"),
+    "layer_tables.buffer": ("bytes", "Rotary tables of a layer: buffers of one layer and micro-batch"),
     "final_norm.parameters": ("elements", "Final norm: parameters of one rank"),
     "final_norm.aligned": ("elements", "Final norm: parameters of one rank, each padded as its data parallelism does"),
     "final_norm.saved": ("bytes", "Final norm: tensors saved for the backward pass of one micro-batch"),
@@ -139,6 +140,7 @@ TERMS = {
     "stage.head.activation": ("bytes", "LM head, rank r: tensors saved for the backward pass"),
     "stage.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass"),
     "stage.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass"),
+    "stage.layer_tables.buffer": ("bytes", "Rotary tables of a layer, rank r: buffers"),
     "stage.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass"),
     "stage.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass"),
     "stage.activation": ("bytes", "rank r: tensors saved for the backward pass"),
@@ -267,6 +269,7 @@ TERMS = {
 #: Name, blamed input and text of every rule, in the order in which they are tried.
 RULES = (
     ("gradient_bytes", "gradient_bytes", "must be 4: nanotron with flash-attn kernels has nothing else"),
+    ("context_parallel", "context_parallel", "must be 1: nanotron with flash-attn kernels has nothing else"),
     ("sharded_gradients", "sharded_gradients", "must be 0: nanotron with flash-attn kernels has nothing else"),
     ("sharded_weights", "sharded_weights", "must be 0: nanotron with flash-attn kernels has nothing else"),
     ("recompute_core_attention", "recompute_core_attention", "must be 0: nanotron with flash-attn kernels has nothing else"),
@@ -280,7 +283,6 @@ RULES = (
     ("microbatches", "global_batch_size", "must give at least pipeline_parallel - 1 micro-batches"),
     ("layers", "pipeline_parallel", "must divide num_layers"),
     ("sequence", "context_parallel", "times the sequence-parallel ranks must divide seq_length"),
-    ("context", "context_parallel", "must divide seq_length twice: a rank works on two chunks of the sequence, for equal causal work"),
     ("batch", "micro_batch_size", "times data_parallel must divide global_batch_size"),
     ("sequence_parallel", "sequence_parallel", "needs tensor_parallel of 2 or more"),
     ("replicas", "data_parallel_replicas", "must divide data_parallel * context_parallel"),
@@ -345,6 +347,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
     swiglu_aligned = hidden_size*(local_ffn + local_gate_up_features)
     swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
+    layer_tables_buffer = 2*head_dim*local_sequence
     final_norm_parameters = hidden_size
     final_norm_aligned = hidden_size
     final_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
@@ -396,11 +399,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_head_activation = head_saved*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_embedding_input = embedding_input*in_flight_first*(1 if (pipeline_rank == 0) else 0)
+    stage_layer_tables_buffer = dense_layers*layer_tables_buffer
     stage_inner_activations = held_dense_layers*layer_saved + stage_embedding_activation + stage_layer_input_activation
     stage_end_activations = stage_final_norm_activation + stage_head_activation + stage_loss_activation
     stage_activation = stage_end_activations + stage_inner_activations
     stage_input = stage_embedding_input
-    stage_buffer = 0
+    stage_buffer = stage_layer_tables_buffer
     stage_loss_loss_forward = loss_loss_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_recomputed_layer_layer_backward = layer_saved*recompute_full
     stage_loss_forward = stage_loss_loss_forward
@@ -561,6 +565,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "swiglu.parameters": swiglu_parameters,
         "swiglu.aligned": swiglu_aligned,
         "swiglu.saved": swiglu_saved,
+        "layer_tables.buffer": layer_tables_buffer,
         "final_norm.parameters": final_norm_parameters,
         "final_norm.aligned": final_norm_aligned,
         "final_norm.saved": final_norm_saved,
@@ -612,6 +617,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.head.activation": stage_head_activation,
         "stage.loss.activation": stage_loss_activation,
         "stage.embedding.input": stage_embedding_input,
+        "stage.layer_tables.buffer": stage_layer_tables_buffer,
         "stage.inner_activations": stage_inner_activations,
         "stage.end_activations": stage_end_activations,
         "stage.activation": stage_activation,
@@ -745,6 +751,7 @@ def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidd
     num_microbatches = global_batch_size/(data_parallel*micro_batch_size)
     return (
         (gradient_bytes == 4),
+        (context_parallel == 1),
         (sharded_gradients == 0),
         (sharded_weights == 0),
         (recompute_core_attention == 0),
@@ -758,7 +765,6 @@ def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidd
         (num_microbatches >= pipeline_parallel - 1),
         (num_layers % pipeline_parallel == 0),
         (seq_length % (context_parallel*sequence_shards) == 0),
-        (seq_length % (2*context_parallel) == 0) or (context_parallel < 2),
         (global_batch_size % (data_parallel*micro_batch_size) == 0),
         (sequence_parallel == 0) or (tensor_parallel >= 2),
         ((data_parallel*context_parallel) % data_parallel_replicas == 0),

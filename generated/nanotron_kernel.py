@@ -134,20 +134,20 @@ def evaluate(
         broken = broken if divides(data_parallel_replicas, data_parallel*context_parallel) else 18
         broken = broken if ((sequence_parallel == 0) | (tensor_parallel >= 2)) else 17
         broken = broken if divides(data_parallel*micro_batch_size, global_batch_size) else 16
-        broken = broken if (divides(2*context_parallel, seq_length) | (context_parallel < 2)) else 15
-        broken = broken if divides(context_parallel*sequence_shards, seq_length) else 14
-        broken = broken if divides(pipeline_parallel, num_layers) else 13
-        broken = broken if (num_microbatches >= pipeline_parallel - 1) else 12
-        broken = broken if divides(tensor_parallel, ffn_hidden_size) else 11
-        broken = broken if divides(tensor_parallel, kv_size) else 10
-        broken = broken if (divides(num_kv_heads, tensor_parallel) | divides(tensor_parallel, num_kv_heads)) else 9
-        broken = broken if divides(tensor_parallel, num_attention_heads) else 8
-        broken = broken if (tensor_parallel <= node_size) else 7
-        broken = broken if (num_gpus == data_parallel*context_parallel*pipeline_parallel*tensor_parallel) else 6
-        broken = broken if (recompute_mlp == 0) else 5
-        broken = broken if (recompute_core_attention == 0) else 4
-        broken = broken if (sharded_weights == 0) else 3
-        broken = broken if (sharded_gradients == 0) else 2
+        broken = broken if divides(context_parallel*sequence_shards, seq_length) else 15
+        broken = broken if divides(pipeline_parallel, num_layers) else 14
+        broken = broken if (num_microbatches >= pipeline_parallel - 1) else 13
+        broken = broken if divides(tensor_parallel, ffn_hidden_size) else 12
+        broken = broken if divides(tensor_parallel, kv_size) else 11
+        broken = broken if (divides(num_kv_heads, tensor_parallel) | divides(tensor_parallel, num_kv_heads)) else 10
+        broken = broken if divides(tensor_parallel, num_attention_heads) else 9
+        broken = broken if (tensor_parallel <= node_size) else 8
+        broken = broken if (num_gpus == data_parallel*context_parallel*pipeline_parallel*tensor_parallel) else 7
+        broken = broken if (recompute_mlp == 0) else 6
+        broken = broken if (recompute_core_attention == 0) else 5
+        broken = broken if (sharded_weights == 0) else 4
+        broken = broken if (sharded_gradients == 0) else 3
+        broken = broken if (context_parallel == 1) else 2
         broken = broken if (gradient_bytes == 4) else 1
         rule[row] = broken
         query_size = num_attention_heads*head_dim
@@ -178,6 +178,7 @@ def evaluate(
         ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
         swiglu_aligned = hidden_size*(local_ffn + local_gate_up_features)
         swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
+        layer_tables_buffer = 2*head_dim*local_sequence
         final_norm_aligned = hidden_size
         final_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
         head_aligned = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
@@ -186,7 +187,8 @@ def evaluate(
         loss_loss_forward = 6*micro_batch_size*local_sequence*local_vocab
         layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
         layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
-        stage_buffer = 0
+        stage_layer_tables_buffer = dense_layers*layer_tables_buffer
+        stage_buffer = stage_layer_tables_buffer
         stage_recomputed_layer_layer_backward = layer_saved*recompute_full
         stage_layer_backward = stage_recomputed_layer_layer_backward
         first_in_flight = min(num_microbatches, pipeline_parallel)
