@@ -471,6 +471,9 @@ SITES: dict[str, tuple[str, str]] = {
     "optimizer_step": ("inside the optimizer step", "NOTHING"),
 }
 
+#: What starts the names of terms of groups of parameters, the longest first.
+GROUPS: tuple[str, ...] = ('expert_fp8_', 'frozen_', 'expert_', 'fp8_', '')
+
 #: Components of the last stage, whose activations are freed before the layers' backward pass.
 END_COMPONENTS: tuple[str, ...] = ('batch', 'mtp_embedding', 'mtp', 'final_norm', 'head', 'loss', 'last_steps', 'head_workspace')
 

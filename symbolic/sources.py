@@ -103,7 +103,8 @@ SOURCES: tuple[Source, ...] = (
     ),
     Source(
         "torchtitan", "PyTorch contributors",
-        "torchtitan 0.2.2, Llama 3 with its tensor-parallel plan, checkpointing and FSDP2, bytes counted with PyTorch 2.13",
+        "torchtitan 0.2.2, Llama 3 with its tensor-parallel plan, checkpointing and FSDP2, bytes counted with"
+        " PyTorch 2.13",
         2026, "program", "https://github.com/pytorch/torchtitan",
     ),
     Source(

@@ -5,6 +5,7 @@ With UPDATE_README=1 in the environment the outputs are written anew instead of 
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -38,6 +39,20 @@ def test_commands_print_what_is_shown(command: str, capsys: pytest.CaptureFixtur
         README.write_text(text.replace(f"{block}{shown}```", f"{block}{output}```"), encoding="utf-8")
     else:
         assert output == shown
+
+
+LINES = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_commands_without_output_succeed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "GiB" in printed(command, capsys)
+
+
+@pytest.mark.parametrize("command", [line for line in LINES if " explain " in line])
+def test_lines_of_every_account_add_up(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for rank in json.loads(printed(f"{command} --json", capsys))["ranks"]:
+        assert sum(line["bytes"] for line in rank["lines"]) == sum(rank["by_role"].values()) == rank["total"]
 
 
 def test_python_runs(capsys: pytest.CaptureFixture[str]) -> None:

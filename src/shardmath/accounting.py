@@ -11,7 +11,16 @@ from typing import Any
 
 from shardmath.anchor import Anchor, anchored
 from shardmath.evaluators import Evaluator
-from shardmath.generated.definitions import END_COMPONENTS, OVERHEADS, PUBLISHED, ROLES, SITES, VERDICTS, verdict
+from shardmath.generated.definitions import (
+    END_COMPONENTS,
+    GROUPS,
+    OVERHEADS,
+    PUBLISHED,
+    ROLES,
+    SITES,
+    VERDICTS,
+    verdict,
+)
 from shardmath.gpus import Gpu
 from shardmath.jobs import Job, job
 from shardmath.models import Model
@@ -222,7 +231,7 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
     for name, size in numbers.items():
         group, _, rest = name.partition(".")
         component, _, kind = rest.rpartition(".")
-        role = "transient" if kind == site else kind.removeprefix("expert_")
+        role = "transient" if kind == site else kind.removeprefix(next(filter(kind.startswith, GROUPS)))
         if group != "stage" or not component or role not in ROLES or not size:
             continue
         if role == "activation" and component in _FREED.get(held, ()):

@@ -156,8 +156,9 @@ def _dtensor() -> tuple[Tensor, ...]:
         transient("logits_shard_fp32", "loss", _LOGITS, 4, src, "fp32 copy of the logits", _FORWARD, **on),
         transient("logits_shifted", "loss", _LOGITS, 4, src, "fp32 logits less their maximum", _FORWARD,
                   when=sharded, **on),
-        transient("shard_statistics", "loss", _TOKENS, 12, src, "fp32 sum of exponentials before and after the reduction,"
-                  " and its logarithm", _FORWARD, when=sharded, **on),
+        transient("shard_statistics", "loss", _TOKENS, 12, src,
+                  "fp32 sum of exponentials before and after the reduction, and its logarithm", _FORWARD,
+                  when=sharded, **on),
         transient("scalars", "loss", (), 8, src, "fp32 loss and number of labels, later the gradient of the loss",
                   _ALL, when=whole, **on),
         transient("scalars_after", "loss", (), 8, src, "fp32 loss and number of labels", _AFTER, when=sharded, **on),

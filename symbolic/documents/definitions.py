@@ -11,6 +11,7 @@ from ..components import all_components
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..ledger import SITES, Role
 from ..overheads import OVERHEADS
+from ..parallel.groups import GROUPS
 from ..parallel.legality import fixed_values
 from ..parameters import BY_LETTER, PARAMETERS
 from ..published import all_published
@@ -32,6 +33,7 @@ def definitions() -> dict[str, Any]:
         "regions": {region.name: BY_LETTER[region.switch].name for region in REGIONS if region.modules},
         "roles": tuple(Role),
         "sites": SITES,
+        "groups": tuple(sorted((group.prefix for group in GROUPS), key=len, reverse=True)),
         "architecture": ARCHITECTURE,
         "ends": tuple(item.name for item in all_components() if item.place in ENDS),
         "published": all_published(),
