@@ -1,5 +1,6 @@
 """The ledger's polynomials against those fitted to counted bytes: every coefficient of every row, exactly."""
 
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -21,7 +22,7 @@ from sympy import Expr, Integer, expand
 
 from shardmath.symbolic.accounts import kept_rows
 from shardmath.symbolic.exact import number
-from shardmath.symbolic.implementations import HUGGINGFACE, Implementation
+from shardmath.symbolic.implementations import HUGGINGFACE, TORCHTITAN, Implementation
 from shardmath.symbolic.parameters import symbols
 from shardmath.symbolic.terms import Contribution
 
@@ -116,6 +117,26 @@ def test_megatron(row: dict[str, str]) -> None:
     assert_same(total(implementation, found, switches), row)
 
 
+# The table was counted without rotary embedding, without output projection, and with eager norms.
+DTENSOR = replace(TORCHTITAN, allowed={}).with_choices(norm="eager")
+DTENSOR_PARTS = {
+    "attention_norm": ("attention_norm",),
+    "attention.wq": ("attention", "qkv"),
+    "core": ("attention", "core_attention"),
+    "ffn_norm": ("ffn_norm",),
+    "feed_forward.w1": ("swiglu", "gate_up"),
+    "feed_forward": ("swiglu", "activation"),
+    "feed_forward.w2": ("swiglu", "down"),
+}
+
+
+@pytest.mark.parametrize("row", rows("torch_tp_coefficients"))
+def test_dtensor(row: dict[str, str]) -> None:
+    parts = DTENSOR_PARTS.values() if row["component"] == "TOTAL" else [DTENSOR_PARTS[row["component"]]]
+    found = [contribution for part in parts for contribution in rows_of(DTENSOR, *part)]
+    assert_same(total(DTENSOR, found, {"sp": int(row["sp"])}), row)
+
+
 @pytest.mark.parametrize("row", rows("saved_head_coefficients"))
 def test_head(row: dict[str, str]) -> None:
     implementation = HEAD_VARIANTS[row["variant"]]
@@ -137,7 +158,10 @@ def live_rows(implementation: Implementation, site: str) -> list[Contribution]:
 
 def test_rows_without_coefficients_are_the_known_ones() -> None:
     """Peaks in backward with no single polynomial: the weight gradients decide where they lie."""
-    names = ("saved_activation_coefficients", "megatron_tp_coefficients", "saved_head_coefficients")
+    names = (
+        "saved_activation_coefficients", "megatron_tp_coefficients", "saved_head_coefficients",
+        "torch_tp_coefficients",
+    )
     assert {label(row) for name in names for row in table(name) if row["exact"] != "1"} == {
         "fused_norm+megatron_ce LIVE peak in bwd (incl. weight grads)",
         "eager_norm+F.cross_entropy(bf16) LIVE peak in bwd (incl. weight grads)",

@@ -9,9 +9,8 @@ import numpy as np
 from sympy import Expr, Symbol, lambdify
 
 from benchmarks.contenders import CORES, PEAK, Contender, in_blocks
-from benchmarks.data import Columns, Job, Outputs
+from benchmarks.data import IMPLEMENTATION, Columns, Job, Outputs
 from shardmath.symbolic.accounts import build
-from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parameters import BY_NAME
 from shardmath.symbolic.printers.python import identifier
 from shardmath.symbolic.simplify import computed
@@ -45,7 +44,7 @@ def inputs(job: Job) -> list[Symbol]:
 
 def expanded(*names: str) -> dict[str, Expr]:
     """Terms as one expression over the inputs each, put together from the forms that are compiled too."""
-    terms = build(MEGATRON)
+    terms = build(IMPLEMENTATION)
     values: dict[Symbol, Expr] = {}
     for term in terms.closure(names):
         values[term.symbol] = computed(terms, term.name).xreplace(values)
@@ -90,7 +89,7 @@ def _peak_only(compute: Callable[..., Any]) -> Compute:
 
 
 def _statements(symbols: list[Symbol]) -> Callable[..., Any]:
-    terms = build(MEGATRON)
+    terms = build(IMPLEMENTATION)
     closure = terms.closure(["peak"])
     plain = {term.symbol: Symbol(identifier(term.symbol)) for term in closure}
     steps = [(plain[term.symbol], computed(terms, term.name).xreplace(plain)) for term in closure]

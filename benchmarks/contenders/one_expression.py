@@ -9,9 +9,8 @@ from importlib.util import find_spec
 from sympy import Expr, Integer
 
 from benchmarks.contenders import CORES, PEAK, Contender
-from benchmarks.data import Columns, Job, Outputs
+from benchmarks.data import IMPLEMENTATION, Columns, Job, Outputs
 from shardmath.symbolic.accounts import build
-from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.printers.python import PythonPrinter, identifier
 from shardmath.symbolic.simplify import computed
 
@@ -66,7 +65,7 @@ class _Printer(PythonPrinter):
 
 def _inlined(name: str, numbers: dict[str, str]) -> str:
     """The source of a term with all that it needs put in; NumExpr finds common subexpressions itself."""
-    terms, printer = build(MEGATRON), _Printer()
+    terms, printer = build(IMPLEMENTATION), _Printer()
     known = dict(numbers)
     for term in terms.closure([name]):
         source = printer.doprint(computed(terms, term.name))

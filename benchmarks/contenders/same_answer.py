@@ -10,10 +10,9 @@ from sympy import Basic, Eq, Mod
 
 from benchmarks.contenders import WHOLE, Contender
 from benchmarks.contenders.lambdified import BLOCK, expanded, inputs, over_columns, to_numpy
-from benchmarks.data import Job, Outputs
+from benchmarks.data import IMPLEMENTATION, Job, Outputs
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.functions import Divides
-from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parallel.legality import rules_for
 from shardmath.symbolic.verdict import ESTIMATE, VERDICTS
 
@@ -41,8 +40,8 @@ def contenders(job: Job) -> list[Contender]:
 
 def _rules() -> list[Basic]:
     """The conditions of the rules over inputs alone, with remainders in place of ``Divides``."""
-    terms = build(MEGATRON)
-    conditions = [rule.condition for rule in rules_for(MEGATRON)]
+    terms = build(IMPLEMENTATION)
+    conditions = [rule.condition for rule in rules_for(IMPLEMENTATION)]
     by_symbol = terms.by_symbol
     used = {symbol for condition in conditions for symbol in condition.free_symbols if symbol in by_symbol}
     derived = {by_symbol[symbol].symbol: value for symbol in used

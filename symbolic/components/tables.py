@@ -22,7 +22,7 @@ def _shared(words: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor,
 
 COMPONENTS = (
     Component(
-        "layer_tables", "Rotary tables of a layer", 59, Place.LAYER,
+        "layer_tables", "Rotary tables that every layer builds", 59, Place.LAYER,
         (
             Tensor("rope.cached", "rope", Role.BUFFER, _TABLE, 2, Lifetime.ONCE, "nanotron",
                    "bf16 cosines and sines, each for half of the dimensions, that the layer's own module keeps"),

@@ -7,6 +7,7 @@ from typing import Any
 from sympy import Rational
 
 from ..accounts import build
+from ..accounts.moments import CANDIDATES
 from ..accounts.stage import STATE_ROLES
 from ..accounts.units import COUNTED_ROLES
 from ..components import all_components
@@ -61,8 +62,9 @@ def _depends_on_rank(term: Term) -> bool:
 
 
 def _is_of_an_end(term: Term) -> bool:
-    """Tell whether a term is one of the first or last rank, but not its total."""
-    return term.name.startswith(("first.", "last.")) and not term.name.endswith(".total")
+    """Tell whether a term is one of a rank that can have the peak, but not its total."""
+    rank, _, rest = term.name.partition(".")
+    return rank in CANDIDATES and rest not in ("", "total")
 
 
 def _gib(term: Term, value: Rational) -> str:

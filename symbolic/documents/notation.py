@@ -12,18 +12,18 @@ from ..components import all_components
 from ..dimensions import DIMENSIONS
 from ..implementations import IMPLEMENTATIONS, MEGATRON
 from ..ledger import Dimension, Lifetime, Place
-from ..parallel.data import END_ALIGNMENT, PRECISIONS, START_ALIGNMENT, aligned, states
+from ..parallel.data import END_ALIGNMENT, START_ALIGNMENT, aligned
 from ..parallel.derived import definitions
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import rules_for
 from ..parallel.pipeline import instances
 from ..parallel.rules import Rule, Split, local_size
-from ..parallel.weights import State
 from ..parameters import BY_LETTER, PARAMETERS, Kind, Parameter, symbol
 from ..printers.latex import LatexPrinter
 from ..recompute import MODES, REGIONS
 from ..terms import term_symbol
 from .pipelines import pipelines
+from .states import kept_states
 from .tex import broken, cite, code, escape, math, or_dash
 
 _KINDS = {
@@ -64,10 +64,7 @@ def sharding() -> dict[str, Any]:
         ],
         "lifetimes": [{"name": item.value, "meaning": meaning} for item, meaning in _LIFETIMES.items()],
         **pipelines(),
-        "precisions": [
-            {"name": code(name), "states": [_state(state) for state in kept]}
-            for name, kept in _states().items()
-        ],
+        **kept_states(),
         **_buffer(),
         "regions": [
             {"name": code(item.name), "switch": math(symbol(item.switch)),
@@ -93,11 +90,6 @@ def sharding() -> dict[str, Any]:
     }
 
 
-def _states() -> dict[str, tuple[State, ...]]:
-    """What a rank keeps for a parameter, by precision, and with AdamW's moments."""
-    return {name: states({**MEGATRON.choices, "precision": name}) for name in PRECISIONS}
-
-
 def _parameter(item: Parameter) -> dict[str, str]:
     definition = definitions(MEGATRON.choices, MEGATRON.framework).get(item.letter)
     meaning = escape(item.meaning)
@@ -119,14 +111,6 @@ def _dimension(item: Dimension) -> dict[str, Any]:
         "name": code(item.name), "size": math(item.size), "degrees": or_dash(degrees),
         "local": math(local_size(item, SHAPE_RULES)), "condition": or_dash(", ".join(texts)),
         "meaning": escape(item.meaning),
-    }
-
-
-def _state(item: State) -> dict[str, str]:
-    return {
-        "name": code(item.name), "role": item.role.value, "bytes": math(item.bytes),
-        "meaning": escape(item.meaning),
-        "source": cite(item.source),
     }
 
 

@@ -1,0 +1,51 @@
+"""Data for the appendix's tables of what is kept for a parameter: precisions, optimizers, FP8, frozen weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ..choices import BY_NAME
+from ..implementations import MEGATRON
+from ..parallel.data import FSDP_MIXED, PRECISIONS, states
+from ..parallel.fp8 import fp8_states, fp8_weight
+from ..parallel.nf4 import nf4_states
+from ..parallel.optimizers import OPTIMIZERS, optimizer_states
+from ..parallel.weights import State
+from .tex import cite, code, escape, math
+
+_PLAIN = MEGATRON.choices
+
+
+def kept_states() -> dict[str, Any]:
+    """Prepare tables of states, each in groups: of a precision, an optimizer, an FP8 recipe, a kind of weights."""
+    recipes = [name for name in BY_NAME["fp8"].options if name != "none"]
+    return {"state_tables": [
+        _table("Precision", "With AdamW's moments.", {
+            **{code(name): states({**_PLAIN, "precision": name}) for name in PRECISIONS},
+            f"{code('mixed')}, FSDP2": FSDP_MIXED,
+        }),
+        _table("Optimizer", f"States beside weight, gradient and master weight, in the precision {code('mixed')}.", {
+            code(name): optimizer_states({**_PLAIN, "optimizer": name}) for name in OPTIMIZERS
+        }),
+        _table("FP8", "Beside the 16-bit weights, or instead of them where weights are FP8 themselves.", {
+            f"{code(recipe)}, {code(kind)}": (*(fp8_weight(choices) if kind == "primary" else ()), *fp8_states(choices))
+            for recipe in recipes for kind in BY_NAME["fp8_weights"].options
+            for choices in [{**_PLAIN, "fp8": recipe, "fp8_weights": kind}]
+        }),
+        _table("Frozen weights", "Base weights beside low-rank adapters, without gradient and optimizer states.", {
+            code("nf4"): nf4_states(tuple(state for state in PRECISIONS["bf16"] if state.name == "weight")),
+        }),
+    ]}
+
+
+def _table(title: str, words: str, groups: dict[str, Iterable[State]]) -> dict[str, Any]:
+    rows = [{"name": name, "states": [_state(state) for state in kept]} for name, kept in groups.items()]
+    return {"title": title, "words": words, "groups": [group for group in rows if group["states"]]}
+
+
+def _state(item: State) -> dict[str, str]:
+    return {
+        "name": code(item.name), "role": item.role.value, "bytes": math(item.bytes), "meaning": escape(item.meaning),
+        "source": cite(item.source),
+    }
