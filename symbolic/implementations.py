@@ -71,9 +71,18 @@ LLAMA: dict[str, str] = {
     "units": "root", "reshard": "always", "optimizer_kernel": "fused",
 }
 
+#: What only other frameworks do.
+_NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
+    "value": ("repacked",), "rope": ("complex", "cached"), "peak": ("torch",),
+    "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron"),
+    "router": ("huggingface",), "dispatch": ("huggingface",),
+}
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
-    "data_parallel": ("ddp",), "projections": ("fused",), "gathered_input": ("dropped",), "token_ids": ("masked",),
-    "recompute_saves": ("input",),
+    **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "recompute_saves", "units",
+                                         "reshard", "optimizer_kernel")},
+    **{axis: tuple(option for option in BY_NAME[axis].options if option not in others)
+       for axis, others in _NOT_IN_MEGATRON.items()},
+    "data_parallel": ("ddp",),
 }
 
 MEGATRON = Implementation(

@@ -102,7 +102,7 @@ def test_a_row_without_source_or_with_an_impossible_moment_is_refused() -> None:
 
 ATTENTION = [
     MEGATRON.with_choices(norm=norm, attention=attention, value=value)
-    for norm, attention, value in product(*(BY_NAME[axis].options for axis in ("norm", "attention", "value")))
+    for norm, attention, value in product(*map(MEGATRON.options, ("norm", "attention", "value")))
 ]
 
 
