@@ -86,8 +86,8 @@ class Process:
 class Explanation:
     """The account of one configuration.
 
-    ``inputs`` has every parameter by name, ``ranks`` one account per pipeline rank; ``anchor`` is the measured
-    run that fixed the constants of ``process``, if any did.
+    ``inputs`` has every parameter by name, ``choices`` the option of every kernel axis, ``ranks`` one account per
+    pipeline rank; ``anchor`` is the measured run that fixed the constants of ``process``, if any did.
     """
 
     model: Model
@@ -98,7 +98,13 @@ class Explanation:
     ranks: tuple[RankAccount, ...]
     published: tuple[PublishedEstimate, ...]
     process: Process
+    choices: Mapping[str, str]
     anchor: Anchor | None = None
+
+    @property
+    def moments_counted(self) -> bool:
+        """False if of all moments of a step only those of the loss are in the totals, beside saved tensors."""
+        return self.choices["peak"] != "saved"
 
     @property
     def peak(self) -> RankAccount:
@@ -123,6 +129,7 @@ class Explanation:
             "gpu": self.gpu.model_dump(),
             "implementation": self.implementation,
             "recompute": self.recompute,
+            "choices": dict(self.choices),
             "inputs": dict(self.inputs),
             "peak_rank": self.peak.rank,
             "peak_bytes": self.peak.total,
@@ -191,7 +198,8 @@ def explain(
     published = _published(found.evaluator, found.values)
     return Explanation(
         found.model, found.gpu, found.evaluator.name, found.recompute, found.values, ranks, published,
-        _process(found, max(ranks, key=lambda account: account.total).rank, fixed_by is not None), fixed_by,
+        _process(found, max(ranks, key=lambda account: account.total).rank, fixed_by is not None),
+        dict(found.evaluator.choices), fixed_by,
     )
 
 

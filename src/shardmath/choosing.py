@@ -19,6 +19,8 @@ _CHOSEN = (
     ("optimizer_offload_percent", "optimizer_offload", "cpu"),
     ("cpu_offloading_num_layers", "activation_offload", "layers"),
 )
+#: Choices with which nobody has counted the moments of a step; reports say that only saved tensors are counted.
+_WITHOUT_MOMENTS = ("fp8", "activation_offload")
 #: Parameters that only the precision-aware optimizer has.
 _MOMENTS = ("exp_avg_bytes", "exp_avg_sq_bytes", "main_param_bytes")
 
@@ -58,4 +60,7 @@ def evaluator_for(
             raise InputError("recompute", ",".join(recompute), f"must not have both full and {SELECTIVE}: they differ"
                              " in what a recomputed layer keeps", SELECTIVE)
         chosen["recompute_saves"] = "ops"
-    return find(implementation, {**chosen, **(kernels or {})})
+    chosen |= kernels or {}
+    if any(chosen.get(axis, "none") != "none" for axis in _WITHOUT_MOMENTS):
+        chosen.setdefault("peak", "saved")
+    return find(implementation, chosen)

@@ -45,6 +45,9 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
     peak = found.peak
     out.print(f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU: {peak.verdict} "
               f"({found.reason}).", markup=False)
+    if not found.moments_counted:
+        out.print("Counted are saved tensors and the loss; other moments of a step are not (kernel peak=saved).",
+                  markup=False)
     out.print(process_line(found), markup=False)
     for item in found.published:
         out.print(f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title}).", markup=False)
