@@ -17,18 +17,11 @@ VARIANTS: dict[str, tuple[Kernels, Implementation]] = {
 }
 
 
-def random_layout(draw: Random, variant: str, switches: dict[str, int]) -> dict[str, int]:
-    """Draw sizes and degrees by letter, as legal as Megatron-Core wants them.
-
-    One corner is left out, because the ledger is wrong there. With more ranks than key and value heads
-    Megatron-Core gathers the fused projection of all ranks, and whatever keeps v as a view of it (``value="view"``,
-    the recompute of core attention, unfused attention with one query head per rank) keeps 2 s b (A + 2 K) bytes,
-    not divided by t.
-    """
+def random_layout(draw: Random, variant: str) -> dict[str, int]:
+    """Draw sizes and degrees by letter, as legal as Megatron-Core wants them; ranks may outnumber key heads."""
     t, p = draw.choice((1, 1, 2, 3, 4, 8)), draw.choice((1, 1, 2, 3))
     c = draw.choice((1, 1, 2, 3)) if variant != "local" else 1
-    keeps_view = variant != "fused" or "rcore" in switches
-    k = t * draw.randint(1, 2) if keeps_view else draw.choice((1, 2, 3, t, 2 * t))
+    k = draw.choice((1, 2, 3, t, 2 * t))
     if k % t and t % k:
         k = t
     a = k * draw.randint(1, 3)

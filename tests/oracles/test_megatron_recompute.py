@@ -56,7 +56,7 @@ def random_job(draw: Random, variant: str, method: str) -> dict[str, int]:
 
     Matrices are not tied: on one stage autograd would hold the head's gradient until the embedding has its own.
     """
-    shape = random_layout(draw, variant, {"rfull": 1}) | {"rfull": 1}
+    shape = random_layout(draw, variant) | {"rfull": 1}
     layers = draw.randint(1, 4)
     counts = {"each": [1], "block": range(1, layers + 2),
               "uniform": [group for group in range(1, layers + 1) if layers % group == 0]}

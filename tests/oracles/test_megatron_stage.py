@@ -24,7 +24,7 @@ def test_stage(draw: Random, variant: str) -> None:
     kernels, implementation = VARIANTS[variant]
     switches = dict.fromkeys(draw.choice(list(MODES.values())), 1)
     method = draw.choice(("each", "uniform", "block")) if "rfull" in switches else "each"
-    shape = random_layout(draw, variant, switches) | switches | {"rn": draw.randint(1, 3)}
+    shape = random_layout(draw, variant) | switches | {"rn": draw.randint(1, 3)}
     stages, layers = random_stages(draw, shape["p"])
     shape |= layers
     chosen = implementation.with_choices(recompute_method=method, stages=stages)
