@@ -74,7 +74,7 @@ def job(
     asked = other_values(others)
     recompute = recompute_mode(recompute, asked)
     layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
-    evaluator = evaluator_for(implementation, kernels, chosen, asked, layout, (recompute,))
+    evaluator = evaluator_for(implementation, kernels, chosen, device, asked, layout, (recompute,))
     values = settings(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
         distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,

@@ -70,7 +70,8 @@ def sweep(
     asked = other_values(others)
     chunks = max(virtual_pipeline or (1,))
     evaluator = evaluator_for(
-        implementation, kernels, chosen, {**asked, "virtual_pipeline": chunks}, recompute=tuple(recompute or ()),
+        implementation, kernels, chosen, device, {**asked, "virtual_pipeline": chunks},
+        recompute=tuple(recompute or ()),
     )
     values = settings(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
