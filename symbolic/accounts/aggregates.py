@@ -106,7 +106,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("received_gradient", "Gradient that the rank has received", ("experts_forward",),
               megatron_moments.received_gradient, "megatron_training",
               {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
-    Aggregate("last_input", "Input of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
+    Aggregate("last_input", "Inputs of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("exchanged", "Output sent, gradients received", ("stage_exchange",), megatron_moments.exchanged,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
