@@ -24,7 +24,7 @@ def test_a_longer_one_is_refused_with_the_nearest_legal_length(seq_length: int) 
 
 
 def test_rotary_models_have_no_such_limit() -> None:
-    assert explain("llama-3.2-1b", "h100-80gb", seq_length=2 * 131072).values["seq_length"] == 262144
+    assert explain("llama-3.2-1b", "h100-80gb", seq_length=2 * 131072).inputs["seq_length"] == 262144
 
 
 def test_a_sweep_counts_what_the_rule_refuses() -> None:

@@ -69,6 +69,15 @@ def evaluator_for(
     return find(implementation, {**chosen, **(kernels or {})})
 
 
+def following(evaluator: Evaluator, asked: Mapping[str, int]) -> dict[str, str]:
+    """Parameters that were not asked for and have the value of another one, with that one's name.
+
+    Megatron-LM's ``--expert-tensor-parallel-size`` is by default its ``--tensor-model-parallel-size``.
+    """
+    experts = evaluator.implementation == "megatron" and evaluator.choices["layers"] == "experts"
+    return {"expert_tensor_parallel": "tensor_parallel"} if experts and "expert_tensor_parallel" not in asked else {}
+
+
 def workspace(compute_capability: str) -> str:
     """The option of the axis ``workspace`` of a GPU with this compute capability."""
     major = int(compute_capability.partition(".")[0])

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 
-from shardmath.choosing import evaluator_for
+from shardmath.choosing import evaluator_for, following
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import DEFAULTS
@@ -86,6 +86,7 @@ def job(
         "micro_batch_size": checked("micro_batch_size", micro_batch_size),
         **recompute_switches(recompute),
     }
+    values |= {name: values[leader] for name, leader in following(evaluator, asked).items()}
     _refuse_what_changes_nothing(evaluator, chosen, values)
     values |= _gpus(values, data_parallel, num_gpus)
     values["global_batch_size"] = _batch(values, global_batch_size)

@@ -8,7 +8,7 @@ from os import PathLike
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.choosing import evaluator_for
+from shardmath.choosing import evaluator_for, following
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, VERDICTS
@@ -98,8 +98,12 @@ def sweep(
         raise InputError("recompute", (), "must name at least one mode")
     for mode in modes:
         recompute_switches(mode)
-    constant = {name: values[name] for name in evaluator.kernel.COLUMNS if name in DEFAULTS and name not in given}
-    space = layouts(values["num_gpus"], values["global_batch_size"], given, modes, constant)
+    followers = following(evaluator, asked)
+    constant = {
+        name: values[name] for name in evaluator.kernel.COLUMNS
+        if name in DEFAULTS and name not in given and name not in followers
+    }
+    space = layouts(values["num_gpus"], values["global_batch_size"], given, modes, constant, followers)
     if space.size > _MANY:
         rule = f"must give at most {_MANY} layouts, not {space.size}: name the sizes to try for some axes"
         raise InputError("num_gpus", num_gpus, rule)
