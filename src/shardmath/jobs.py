@@ -87,7 +87,7 @@ def job(
         **recompute_switches(recompute),
     }
     values |= {name: values[leader] for name, leader in following(evaluator, asked).items()}
-    _refuse_what_changes_nothing(evaluator, chosen, values)
+    refuse_what_changes_nothing(evaluator, chosen, values)
     values |= _gpus(values, data_parallel, num_gpus)
     values["global_batch_size"] = _batch(values, global_batch_size)
     if sequence_parallel is None:
@@ -103,7 +103,7 @@ def job(
     return Job(chosen, device, evaluator, recompute, values, tuple(by_rank))
 
 
-def _refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapping[str, int]) -> None:
+def refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapping[str, int]) -> None:
     """Refuse expert parallelism of a dense model and the like."""
     for name, parts in _ONLY_WITH.items():
         least = DEFAULTS[name]

@@ -98,8 +98,9 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
 _SHORT = {
     "virtual_pipeline": "--vpp", "expert_parallel": "--ep", "expert_tensor_parallel": "--etp",
 }
-#: Defaults that are not a number of their own everywhere.
-_DEFAULTS = {"expert_tensor_parallel": "that of TP with megatron, else 1"}
+#: Defaults that are not a number of their own everywhere, in words.
+EXPERT_TENSOR_PARALLEL = "that of TP with megatron, else 1"
+_DEFAULTS = {"expert_tensor_parallel": EXPERT_TENSOR_PARALLEL}
 
 
 def parameter_options(command: Command) -> Command:

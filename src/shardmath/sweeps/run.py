@@ -13,6 +13,7 @@ from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, VERDICTS
 from shardmath.gpus import Gpu
+from shardmath.jobs import refuse_what_changes_nothing
 from shardmath.models import Model
 from shardmath.parameters import checked, other_values
 from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
@@ -77,6 +78,7 @@ def sweep(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
         distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,
     )
+    refuse_what_changes_nothing(evaluator, chosen, values)
     values["num_gpus"] = checked("num_gpus", num_gpus)
     values["global_batch_size"] = checked("global_batch_size", global_batch_size)
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
