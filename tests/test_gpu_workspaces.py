@@ -48,10 +48,10 @@ def test_bytes_of_the_workspaces() -> None:
     """Transformer Engine's, and two of PyTorch's on the stage with the head."""
     engine = {"a100-80gb": 4 * MIB, "h100-80gb": 32 * MIB + KIB, "b200-180gb": 32 * MIB + KIB}
     torch = {"a100-80gb": 8320 * KIB, "h100-80gb": 32 * MIB, "b200-180gb": 8320 * KIB}
-    for name in engine:
+    for name, size in engine.items():
         lines = explain("llama-3.2-1b", name, seq_length=4096, pipeline_parallel=2).ranks[1].lines
         found = {line.component: line.bytes for line in lines if line.component.endswith("workspace")}
-        assert found == {"engine_workspace": engine[name], "head_workspace": 2 * torch[name]}
+        assert found == {"engine_workspace": size, "head_workspace": 2 * torch[name]}
 
 
 def test_a_sweep_chooses_as_an_explanation_does() -> None:

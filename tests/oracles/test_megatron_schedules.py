@@ -122,8 +122,8 @@ def test_saved_bytes_at_the_peak(draw: Random) -> None:
     )
     known = values({}, "", **shape) | {"B": shape["m"] * shape["b"]}
     parameters, activation, kept, layers, layer, embedding, *ends = ledger(
-        chosen, "stage.parameters", "stage.activation", "stage.last_input.optimizer_step", "stage_layers", "layer.saved", "embedding.saved",
-        "final_norm.saved", "head.saved", "loss.saved", **known,
+        chosen, "stage.parameters", "stage.activation", "stage.last_input.optimizer_step", "stage_layers",
+        "layer.saved", "embedding.saved", "final_norm.saved", "head.saved", "loss.saved", **known,
     )
     assert elements == parameters
     assert stayed == kept
@@ -147,8 +147,8 @@ def test_listed_layers(draw: Random) -> None:
     by_rank = listed(evaluator(chosen), {BY_LETTER[letter].name: known.get(letter, 1) for letter in BY_LETTER}, stages)
     known |= {BY_NAME[name].letter: number for name, number in by_rank[r].items()}
     parameters, activation, kept, layer, embedding, *ends = ledger(
-        chosen, "stage.parameters", "stage.activation", "stage.last_input.optimizer_step", "layer.saved", "embedding.saved", "final_norm.saved",
-        "head.saved", "loss.saved", **known,
+        chosen, "stage.parameters", "stage.activation", "stage.last_input.optimizer_step", "layer.saved",
+        "embedding.saved", "final_norm.saved", "head.saved", "loss.saved", **known,
     )
     assert elements == parameters
     assert stayed == kept
