@@ -32,6 +32,7 @@ VOCAB = Dimension("vocab", v, "padded vocabulary")
 QUERY_FEATURES = Dimension("query_features", A, "rows of the query projection, columns of the output one")
 KV_FEATURES = Dimension("kv_features", K, "rows of the key or value projection")
 QKV_FEATURES = Dimension("qkv_features", A + 2 * K, "rows of the fused QKV projection")
+ALL_QKV_FEATURES = Dimension("all_qkv_features", A + 2 * K, "columns of the fused QKV projection, those of all ranks")
 GATE_UP_FEATURES = Dimension("gate_up_features", 2 * f, "rows of the fused gate and up projection")
 EXPERTS = Dimension("experts", E, "routed experts")
 ALL_POSITIONS = Dimension("all_positions", s, "positions of a table that is not shared out")
@@ -74,7 +75,7 @@ FFN_SCALES = Dimension("ffn_scales", f / 32, "bytes of FP8 scales of a token's i
 DIMENSIONS: tuple[Dimension, ...] = (
     SEQUENCE, SEQUENCE_SP, KEY_SEQUENCE, SHIFTED_SEQUENCE, BATCH, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN,
     VOCAB, QUERY_FEATURES, KV_FEATURES, QKV_FEATURES, GATE_UP_FEATURES, EXPERTS, POSITIONS, ALL_KEYS, WHOLE_VOCAB,
-    TENSOR_RANKS,
+    TENSOR_RANKS, ALL_QKV_FEATURES,
     ROUTED, TOPK, EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
     RECEIVED_SHARE, EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,

@@ -26,7 +26,7 @@ LAYOUTS: dict[str, dict[str, int]] = {
 
 
 def account(model: str, layout: Mapping[str, int], **others: Any) -> Explanation:
-    return explain(model, "h100-80gb", seq_length=4096, **layout, **others)
+    return explain(model, "h100-80gb", seq_length=4096, **{"expert_tensor_parallel": 1, **layout}, **others)
 
 
 def weights(explanation: Explanation, rank: int, *, routed: bool) -> int:

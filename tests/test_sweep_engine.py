@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,12 @@ def asked(**question: Any) -> SweepResult:
     return sweep(question.pop("model"), question.pop("gpu"), question.pop("num_gpus"), **question)
 
 
+def terms_of(result: SweepResult) -> ModuleType:
+    """The evaluator in plain Python of an answer, whose name has the workspaces of its GPU."""
+    framework, _, workspace = result.implementation.partition("_workspace_")
+    return find(framework, {"workspace": workspace} if workspace else None).terms
+
+
 def counted(result: SweepResult, question: Mapping[str, Any]) -> SweepResult:
     """Answer the same question anew: every candidate in the order of the axes, in integers and fractions."""
     gpus, batch, memory = (result.values[name] for name in ("num_gpus", "global_batch_size", "gpu_memory"))
@@ -64,7 +71,7 @@ def counted(result: SweepResult, question: Mapping[str, Any]) -> SweepResult:
     batches = [number for number in range(1, batch + 1) if batch % number == 0]
     standard = (every, every, every, batches, [0, 1], list(RECOMPUTE_MODES))
     axes = [candidates(question.get(name, usual)) for name, usual in zip(AXES, standard, strict=True)]
-    module = find(result.implementation).terms
+    module = terms_of(result)
     broken = Counter[int]()
     legal: list[Layout] = []
     for t, c, p, b, sp, mode in product(*axes):
@@ -109,7 +116,7 @@ def test_a_sweep_counts_what_plain_python_counts(question: dict[str, Any]) -> No
     assert result.tried == result.legal + sum(rule.count for rule in result.broken)
     assert result.legal == sum(result.verdicts.values())
     assert [(rule.name, rule.field, rule.text) for rule in result.broken] == list(
-        find(result.implementation).terms.RULES
+        terms_of(result).RULES
     )
 
 

@@ -23,7 +23,8 @@ class Gpu(BaseModel):
 
     ``memory_bytes``: the capacity that estimates are compared with, in bytes; which figure that is, and
     what the driver shows instead, is said in ``note``. ``node_size``: GPUs in the usual server. ``source``:
-    the datasheet. Raises ``InputError`` for anything that breaks a rule.
+    the datasheet. ``compute_capability``: NVIDIA's number of the architecture, ``9.0`` for an H100; empty for GPUs
+    of other vendors and those given by their memory. Raises ``InputError`` for anything that breaks a rule.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -33,6 +34,7 @@ class Gpu(BaseModel):
     node_size: Annotated[int, Field(ge=1, le=2**16)]
     source: str
     note: str
+    compute_capability: Annotated[str, Field(pattern=r"^(\d+\.\d)?$")] = ""
 
     def __init__(self, **fields: Any) -> None:
         try:
@@ -87,8 +89,8 @@ def _catalogue() -> dict[str, Gpu]:
     return {name: _entry(name, **fields) for name, fields in read("gpus").items()}
 
 
-def _entry(name: str, memory_gib: int, node_size: int, source: str, note: str) -> Gpu:
-    return Gpu(name=name, memory_bytes=memory_gib * GIB, node_size=node_size, source=source, note=note)
+def _entry(name: str, memory_gib: int, **fields: Any) -> Gpu:
+    return Gpu(name=name, memory_bytes=memory_gib * GIB, **fields)
 
 
 def _words(name: str) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 
-from shardmath.choosing import evaluator_for
+from shardmath.choosing import evaluator_for, following
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import DEFAULTS
@@ -74,7 +74,7 @@ def job(
     asked = other_values(others)
     recompute = recompute_mode(recompute, asked)
     layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
-    evaluator = evaluator_for(implementation, kernels, chosen, asked, layout, (recompute,))
+    evaluator = evaluator_for(implementation, kernels, chosen, device, asked, layout, (recompute,))
     values = settings(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
         distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,
@@ -86,7 +86,8 @@ def job(
         "micro_batch_size": checked("micro_batch_size", micro_batch_size),
         **recompute_switches(recompute),
     }
-    _refuse_what_changes_nothing(evaluator, chosen, values)
+    values |= {name: values[leader] for name, leader in following(evaluator, asked).items()}
+    refuse_what_changes_nothing(evaluator, chosen, values)
     values |= _gpus(values, data_parallel, num_gpus)
     values["global_batch_size"] = _batch(values, global_batch_size)
     if sequence_parallel is None:
@@ -102,7 +103,7 @@ def job(
     return Job(chosen, device, evaluator, recompute, values, tuple(by_rank))
 
 
-def _refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapping[str, int]) -> None:
+def refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapping[str, int]) -> None:
     """Refuse expert parallelism of a dense model and the like."""
     for name, parts in _ONLY_WITH.items():
         least = DEFAULTS[name]

@@ -20,8 +20,9 @@ from ..parameters import symbols
 from ..sources import BY_KEY
 from ..terms import TermSet, product, total
 from . import megatron_moments, torch_gathered, torch_gradients, torch_temporaries
+from .recomputed import recomputed_group, recomputed_layer
 
-rfull, rn, Lr = symbols("rfull rn Lr")
+rfull, Lr = symbols("rfull Lr")
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,18 +44,6 @@ class Aggregate:
         """Refuse an aggregate that cites nothing."""
         if self.source not in BY_KEY:
             raise ValueError(f"aggregate {self.name}: unknown source {self.source!r}")
-
-
-def _recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    """The saved tensors of the layer at work; those of both kinds of layers are never there together."""
-    kinds = [terms[f"{layer}.saved"].symbol for layer in ("layer", "expert_layer") if f"{layer}.saved" in terms]
-    if implementation.choices["peak"] == "torch":
-        return product(rfull, total(Max(*kinds), -torch_gathered.kept_of_a_layer(terms, implementation)))
-    return product(rfull, Max(*kinds))
-
-
-def _recomputed_group(terms: TermSet, implementation: Implementation) -> Expr:
-    return product(rn, _recomputed_layer(terms, implementation))
 
 
 def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
@@ -98,9 +87,9 @@ _OF_EXPERTS = tuple(name for name in SITES if name not in {*_DURING, *_OF_FSDP, 
 _WITH_COPIES = tuple(name for name in BY_NAME["optimizer"].options if name != "precision_aware")
 
 AGGREGATES: tuple[Aggregate, ...] = (
-    Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), _recomputed_layer,
+    Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), recomputed_layer,
               "korthikanti2022", {"recompute_method": ("each", "block", "every")}),
-    Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), _recomputed_group,
+    Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), recomputed_group,
               "megatron_core", {"recompute_method": ("uniform",)}),
     Aggregate("awaiting_weight", "Output gradients kept for weight-backward passes",
               ("after_forward", "layer_backward"), _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
@@ -117,7 +106,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("received_gradient", "Gradient that the rank has received", ("experts_forward",),
               megatron_moments.received_gradient, "megatron_training",
               {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
-    Aggregate("last_input", "Input of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
+    Aggregate("last_input", "Inputs of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("exchanged", "Output sent, gradients received", ("stage_exchange",), megatron_moments.exchanged,
               "megatron_training", {"peak": MEGATRON_PEAKS}),

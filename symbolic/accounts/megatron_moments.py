@@ -56,9 +56,9 @@ def received_gradient(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def last_input(terms: TermSet, implementation: Implementation) -> Expr:
-    """What the rank received for its last micro-batch, and its gradient: the block of layers holds both."""
+    """What every chunk received for its last micro-batch, and its gradient: the block of layers holds both."""
     first, _ = ends(implementation.choices)
-    return product(2 * _bf16(_SHARE), 1 - _at_end(first, implementation))
+    return product(2 * _bf16(_SHARE), chunks(implementation.choices) - Iverson(Eq(r, first)))
 
 
 def exchanged(terms: TermSet, implementation: Implementation) -> Expr:

@@ -65,16 +65,6 @@ def freed_with_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
     return whole - rfull * share * (whole - inputs)
 
 
-def kept_of_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    """Of what full recompute keeps of a layer, what the layer's saved tensors are when it is recomputed.
-
-    Outputs of operations are taken for those that recompute would make; the input is what the first norm saves,
-    if it saves that.
-    """
-    names = ["saved_ops"] if implementation.choices["norm"] != "fused" else ["layer_input", "saved_ops"]
-    return sum((terms[f"{name}.saved"].symbol for name in names if f"{name}.saved" in terms), Integer(0))
-
-
 def gradient_bytes(choices: Mapping[str, str]) -> Expr:
     """Bytes of one element of a gradient that the optimizer gets."""
     return bytes_per_element(states(choices), Role.GRADIENT)

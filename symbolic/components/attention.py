@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from sympy import Eq
+from typing import Any
+
+from sympy import Eq, Expr, Gt
 
 from ..dimensions import (
+    ALL_QKV_FEATURES,
     BATCH,
     HEAD_DIM,
     HEADS,
@@ -23,7 +26,7 @@ from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
 from .norms import norm_rows
 
-a, b, c, k, kt, bias, lbias, qkn, adrop = symbols("a b c k kt bias lbias qkn adrop")
+a, b, c, k, kt, t, bias, lbias, qkn, adrop = symbols("a b c k kt t bias lbias qkn adrop")
 
 QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 KEY = (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
@@ -44,6 +47,15 @@ _ROTARY, _LEARNED = ("rotary",), ("learned",)
 _QKV_BIAS = bias + lbias - bias * lbias
 #: Queries without rotary embedding are copied where several groups of them lie between keys and values.
 _REGROUPED = Iverson(a > k) * Iverson(kt > 1)
+#: With more ranks than key and value heads Megatron-Core gathers the fused projection of all ranks; what q, k and v
+#: are views of is that, whole.
+_GATHERED = Iverson(Gt(t, k))
+_OWN = 1 - _GATHERED
+#: Then unfused attention repeats keys and values, unless the rank has one query head.
+_UNREPEATED = _GATHERED * Iverson(Eq(a, t))
+#: It copies queries, unless one sequence or one head lets them stay views.
+_QUERY_VIEW = _GATHERED * (1 - Iverson(b > 1) * (1 - Iverson(Eq(a, t))))
+_COPIED, _VIEW = ("copy", "repacked"), ("view",)
 
 
 def _qkv() -> tuple[Tensor, ...]:
@@ -95,33 +107,58 @@ def _rope() -> tuple[Tensor, ...]:
     )
 
 
+def _gathered(name: str, module: str, when: Expr, **more: Any) -> Tensor:
+    return saved(name, module, (SEQUENCE, BATCH, ALL_QKV_FEATURES), 2, "megatron_core",
+                 "fused projection, gathered from all ranks and kept by views of it", when=when,
+                 storage="attention.gathered", **more)
+
+
 def _core() -> tuple[Tensor, ...]:
     at = "core_attention"
     return (
-        saved("q", at, QUERY, 2, "megatron_core", "queries after RoPE, if there is one", storage="attention.q"),
-        saved("k", at, KEY, 2, "megatron_core", "keys after RoPE, if there is one",
-              storage="attention.k", attention=_FLASH),
-        saved("v", at, KEY, 2, "megatron_core", "values", attention=_FLASH, value=("copy", "repacked")),
+        saved("q", at, QUERY, 2, "megatron_core", "queries after RoPE", storage="attention.q", positions=_ROTARY),
+        saved("q.unrotated", at, QUERY, 2, "megatron_core", "queries", storage="attention.q", attention=_FLASH,
+              value=_COPIED, positions=_LEARNED),
+        saved("q.part", at, QUERY, 2, "megatron_core", "query part of the fused projection, or its copy", when=_OWN,
+              storage="attention.q", attention=_FLASH, value=_VIEW, positions=_LEARNED),
+        saved("q.scored", at, QUERY, 2, "megatron_core", "query part of the fused projection, or its copy",
+              when=1 - _QUERY_VIEW, storage="attention.q", attention=_SCORED, positions=_LEARNED),
+        saved("q.scored_kv_part", at, KEY, 4, "megatron_core",
+              "key and value parts of the fused projection, kept by q while k and v are copies",
+              when=Iverson(Eq(k, t)) * Iverson(a > k) * Iverson(b <= 1), attention=_MEGATRON_SCORED,
+              positions=_LEARNED),
+        saved("k", at, KEY, 2, "megatron_core", "keys after RoPE",
+              storage="attention.k", attention=_FLASH, positions=_ROTARY),
+        saved("k.unrotated", at, KEY, 2, "megatron_core", "keys",
+              storage="attention.k", attention=_FLASH, value=_COPIED, positions=_LEARNED),
+        saved("k.part", at, KEY, 2, "megatron_core", "key part of the fused projection", when=_OWN,
+              storage="attention.k", attention=_FLASH, value=_VIEW, positions=_LEARNED),
+        saved("v", at, KEY, 2, "megatron_core", "values", attention=_FLASH, value=_COPIED),
         saved("q.kv_part", at, KEY, 4, "nanotron", "keys and values before RoPE, in one memory with q",
               when=Iverson(Eq(a, k)), attention=_FLASH, value=("repacked",)),
         saved("v.q_part", at, QUERY, 2, "megatron_core", "query part of the fused projection, kept by v",
-              storage="attention.fused_q", attention=_FLASH, value=("view",), positions=_ROTARY),
+              when=_OWN, storage="attention.fused_q", attention=_FLASH, value=_VIEW, positions=_ROTARY),
         saved("v.kv_part", at, (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM), 4, "megatron_core",
               "key and value parts of the fused projection, kept by v",
-              storage="attention.fused_kv", attention=_FLASH, value=("view",), positions=_ROTARY),
+              when=_OWN, storage="attention.fused_kv", attention=_FLASH, value=_VIEW, positions=_ROTARY),
         saved("v.part", at, KEY, 2, "megatron_core", "value part of the fused projection, of which q and k are parts",
-              attention=_FLASH, value=("view",), positions=_LEARNED),
+              when=_OWN, attention=_FLASH, value=_VIEW, positions=_LEARNED),
         saved("kv.q_part", at, QUERY, 2, "megatron_core",
               "query part of the fused projection, kept by k and v while q is a copy", when=_REGROUPED,
-              storage="attention.fused_q", attention=_FLASH, value=("view",), positions=_LEARNED),
+              storage="attention.fused_q", attention=_FLASH, value=_VIEW, positions=_LEARNED),
+        _gathered("v.gathered", at, _GATHERED, attention=_FLASH, value=_VIEW),
+        _gathered("v.gathered_unrepeated", at, _UNREPEATED, attention=_MEGATRON_SCORED, positions=_ROTARY),
+        _gathered("q.gathered", at, _QUERY_VIEW, attention=_MEGATRON_SCORED, positions=_LEARNED),
         saved("logsumexp", at, (SEQUENCE, BATCH, HEADS), 4, "dao2023",
               "fp32 logarithm of the softmax denominators", attention=_FLASH),
         saved("generator_state", at, (), 16, "dao2023", "seed and offset of the random numbers of dropout",
               when=adrop, attention=_FLASH),
         saved("k.expanded", at, QUERY, 2, "transformers", "keys repeated for every query head",
-              attention=_SCORED),
+              attention=_SCORED, positions=_ROTARY),
+        saved("k.expanded_part", at, QUERY, 2, "transformers", "keys repeated for every query head",
+              when=1 - _UNREPEATED, attention=_SCORED, positions=_LEARNED),
         saved("v.expanded", at, QUERY, 2, "transformers", "values repeated for every query head",
-              attention=_SCORED),
+              when=1 - _UNREPEATED, attention=_SCORED),
         # Nothing is repeated with as many keys as queries: v is a view, beside rotated queries and keys.
         saved("v.unexpanded_q_part", at, QUERY, 2, "megatron_core", "query part of the fused projection, kept by v",
               when=Iverson(Eq(a, k)), attention=_MEGATRON_SCORED, positions=_ROTARY),
@@ -144,18 +181,23 @@ def _core() -> tuple[Tensor, ...]:
               attention=_FLASH, context=("all_to_all",)),
         # The recompute of core attention keeps its arguments, and v drags the fused projection along.
         saved("checkpoint.q", "checkpoint", QUERY, 2, "megatron_core", "queries, kept as an input",
-              storage="attention.q", checkpoint="core_attention"),
+              storage="attention.q", checkpoint="core_attention", positions=_ROTARY),
         saved("checkpoint.k", "checkpoint", KEY, 2, "megatron_core", "keys, kept as an input",
-              storage="attention.k", checkpoint="core_attention"),
+              storage="attention.k", checkpoint="core_attention", positions=_ROTARY),
+        saved("checkpoint.q_part", "checkpoint", QUERY, 2, "megatron_core", "queries, kept as an input", when=_OWN,
+              storage="attention.q", checkpoint="core_attention", positions=_LEARNED),
+        saved("checkpoint.k_part", "checkpoint", KEY, 2, "megatron_core", "keys, kept as an input", when=_OWN,
+              storage="attention.k", checkpoint="core_attention", positions=_LEARNED),
+        _gathered("checkpoint.gathered", "checkpoint", _GATHERED, checkpoint="core_attention"),
         saved("checkpoint.v.q_part", "checkpoint", QUERY, 2, "megatron_core",
               "query part of the fused projection, kept by v",
-              storage="attention.fused_q", checkpoint="core_attention", positions=_ROTARY),
+              when=_OWN, storage="attention.fused_q", checkpoint="core_attention", positions=_ROTARY),
         saved("checkpoint.v.kv_part", "checkpoint", KEY, 4, "megatron_core",
               "key and value parts of the fused projection, kept by v",
-              storage="attention.fused_kv", checkpoint="core_attention", positions=_ROTARY),
+              when=_OWN, storage="attention.fused_kv", checkpoint="core_attention", positions=_ROTARY),
         saved("checkpoint.v.part", "checkpoint", KEY, 2, "megatron_core",
               "value part of the fused projection, of which q and k are parts",
-              checkpoint="core_attention", positions=_LEARNED),
+              when=_OWN, checkpoint="core_attention", positions=_LEARNED),
         saved("checkpoint.kv.q_part", "checkpoint", QUERY, 2, "megatron_core",
               "query part of the fused projection, kept by k and v while q is a copy", when=_REGROUPED,
               storage="attention.fused_q", checkpoint="core_attention", positions=_LEARNED),

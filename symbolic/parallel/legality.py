@@ -25,7 +25,7 @@ from .schedules import SCHEDULES
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
 E, e, et, fe, fs, ld, step = symbols("E e et fe fs ld step")
-h, lk, mtp, load, cf, rn, q, gq = symbols("h lk mtp load cf rn q gq")
+h, lk, mtp, load, cf, rn, q, gq, pos = symbols("h lk mtp load cf rn q gq pos")
 rnorm, rup, ract, rshared, rmoe = symbols("rnorm rup ract rshared rmoe")
 Lf, Ll, eemb, eloss = symbols("Lf Ll eemb eloss")
 
@@ -66,6 +66,7 @@ _STEP: tuple[Rule, ...] = (
     Rule("zero2", "zero2", Le(zero2, zero1), "needs sharded optimizer states"),
     Rule("zero3", "zero3", Le(zero3, zero2), "needs sharded gradients"),
 )
+_POSITIONS = Rule("positions", "s", Le(s, pos), "must be at most learned_positions: the table has no more rows")
 _EXPERTS: tuple[Rule, ...] = (
     Rule("experts", "e", Divides(e, E), "must divide num_experts"),
     Rule("expert_ffn", "et", Divides(et, fe), "must divide moe_ffn_hidden_size"),
@@ -183,6 +184,8 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
         needed += _of_experts(choices)
     if choices["heads"] == "latent":
         needed += _of_latent_attention(choices)
+    if choices["positions"] == "learned":
+        needed += (_POSITIONS,)
     needed += state_rules(choices)
     needed += _of_torch(choices)
     values = {symbol(letter): Integer(value) for letter, value in fixed.items()}

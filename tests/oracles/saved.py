@@ -32,6 +32,11 @@ class Saved(saved_tensors_hooks):
         return tensor.detach()  # an output that its own node saves would else keep itself alive
 
     @property
+    def now(self) -> int:
+        """Saved bytes that are alive."""
+        return self._tally.now
+
+    @property
     def peak(self) -> int:
         """Most saved bytes that were alive at the same time."""
         return self._tally.peak

@@ -26,18 +26,15 @@ VARIANTS: dict[str, tuple[Kernels, Implementation]] = {
 
 
 def random_layout(draw: Random, variant: str) -> dict[str, int]:
-    """Draw sizes and degrees by letter: at least as many key and value heads as ranks.
-
-    A corner is left out, because the ledger is wrong there. With one key and value head per rank, learned positions
-    and b = 1 the queries of unfused attention stay a view, which keeps 4 s b K / t bytes of keys and values.
-    """
+    """Draw sizes and degrees by letter; ranks may outnumber key and value heads."""
     t, p = draw.choice((1, 1, 2, 4)), draw.choice((1, 1, 2))
-    k = t * draw.randint(1, 2)
+    k = draw.choice((1, 2, t, t, 2 * t))
+    k = t if k % t and t % k else k
     s = 2 * t * draw.randint(1, 6)
     return {
         "t": t, "p": p, "r": draw.randrange(p), "sp": draw.randint(0, 1) if t > 1 and variant == "flash" else 0,
-        "k": k, "a": k * draw.randint(1, 3), "d": 2 * draw.randint(1, 12), "h": t * draw.randint(1, 40),
-        "f": t * draw.randint(1, 40), "s": s, "b": draw.randint(1 + (k == t and variant == "local"), 3),
+        "k": k, "a": max(k, t) * draw.randint(1, 3), "d": 2 * draw.randint(1, 12), "h": t * draw.randint(1, 40),
+        "f": t * draw.randint(1, 40), "s": s, "b": draw.randint(1, 3),
         "u": t * draw.randint(4, 60), "L": p * draw.randint(1, 2), "tied": draw.randint(0, 1),
         "lbias": draw.randint(0, 1), "drop": draw.randint(0, 1), "adrop": draw.randint(0, 1),
     }

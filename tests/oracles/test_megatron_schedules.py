@@ -5,7 +5,8 @@ schedule's own variables hold is no saved tensor, with one exception: of a micro
 the input that the stage received may be held on, which was saved by the first norm. With one chunk per rank it is
 the last such micro-batch, by a variable of the loop, until the next forward pass returns; with several it is the
 newest of every chunk, by the module, until the next forward pass of that chunk. The ledger's activations do not
-have these 2 s b h / t bytes (with sequence parallelism); the test counts them on the way.
+have these 2 s b h / t bytes (with sequence parallelism); the test counts them on the way. After the last pass every
+chunk holds its newest input and the gradient of it, through the optimizer step.
 """
 
 from __future__ import annotations
@@ -15,11 +16,15 @@ from random import Random
 from typing import Any
 
 import pytest
+import torch
 from counted import MEGATRON_CPU, values
+from megatron.core import parallel_state
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from oracles.ledger import evaluator, ledger
+from oracles.live import Live
 from oracles.megatron_cpu import Batch, config, gpt_model, one_rank
 from oracles.saved import Saved
+from oracles.storages import storages_in
 from torch import Tensor
 
 from shardmath.stages import listed
@@ -63,8 +68,11 @@ def random_layers(draw: Random, p: int, V: int) -> dict[str, int]:
     return {"L": (first or each) + (last or each) * (p > 1) + max(0, p - 2) * each, "Lf": first, "Ll": last}
 
 
-def run_step(draw: Random, shape: dict[str, int], **settings: Any) -> tuple[int, int]:
-    """Run a step on one rank: elements of its parameters, and its saved bytes at their peak."""
+def run_step(draw: Random, shape: dict[str, int], **settings: Any) -> tuple[int, int, int]:
+    """Run a step on one rank: elements of its parameters, its saved bytes at their peak, and bytes that stay alive.
+
+    Gradients of parameters, buffers of collectives and the rotary angles, which exist once, are not counted with those.
+    """
     with one_rank(shape, draw):
         configured = config(
             shape, deallocate_pipeline_outputs=True, batch_p2p_sync=False,
@@ -74,12 +82,18 @@ def run_step(draw: Random, shape: dict[str, int], **settings: Any) -> tuple[int,
         chunks = [gpt_model(shape, configured, chunk=chunk if several else None) for chunk in range(shape["V"])]
         batch = Batch.of(shape).with_mask(None)
         run = get_forward_backward_func()
-        with Saved(chunks, batch.ids, batch.labels) as saved:
+        parameters = [one for chunk in chunks for one in chunk.parameters()]
+        for one in parameters:
+            one.grad = torch.zeros_like(one)
+        known = chunks, [one.grad for one in parameters], batch.ids, batch.labels, batch.positions
+        with Live(*known) as live, Saved(chunks, batch.ids, batch.labels) as saved:
             run(
                 forward_step_func=forward_step, data_iterator=[repeat(batch) for _ in chunks], model=chunks,
                 num_microbatches=shape["m"], seq_length=shape["s"], micro_batch_size=shape["b"], forward_only=False,
             )
-    return sum(one.numel() for chunk in chunks for one in chunk.parameters()), saved.peak
+        angles = [chunk.rotary_pos_emb(shape["s"]) for chunk in chunks]
+        others = storages_in(parallel_state.get_global_memory_buffer().buffer, angles)
+    return sum(one.numel() for one in parameters), saved.peak, live.now - others.bytes()
 
 
 def peaks(shape: dict[str, int], layers: list[int], layer: int, embedding: int, head: int) -> tuple[int, int]:
@@ -101,17 +115,18 @@ def peaks(shape: dict[str, int], layers: list[int], layer: int, embedding: int, 
 @pytest.mark.cases(15, 300)
 def test_saved_bytes_at_the_peak(draw: Random) -> None:
     shape = random_job(draw)
-    elements, saved = run_step(draw, shape)
+    elements, saved, stayed = run_step(draw, shape)
     V = shape["V"]
     chosen = MEGATRON_CPU.with_choices(
         schedule="interleaved" if V > 1 else "1f1b", stages="uneven" if shape["Lf"] or shape["Ll"] else "even",
     )
     known = values({}, "", **shape) | {"B": shape["m"] * shape["b"]}
-    parameters, activation, layers, layer, embedding, *ends = ledger(
-        chosen, "stage.parameters", "stage.activation", "stage_layers", "layer.saved", "embedding.saved",
-        "final_norm.saved", "head.saved", "loss.saved", **known,
+    parameters, activation, kept, layers, layer, embedding, *ends = ledger(
+        chosen, "stage.parameters", "stage.activation", "stage.last_input.optimizer_step", "stage_layers",
+        "layer.saved", "embedding.saved", "final_norm.saved", "head.saved", "loss.saved", **known,
     )
     assert elements == parameters
+    assert stayed == kept
     assert (activation, saved) == peaks(shape, [layers // V] * V, layer, embedding, sum(ends))
 
 
@@ -126,16 +141,17 @@ def test_listed_layers(draw: Random) -> None:
     layout = [["decoder"] * count for count in stages]
     layout[0].insert(0, "embedding")
     layout[-1].append("loss")
-    elements, saved = run_step(draw, shape, pipeline_model_parallel_layout=layout)
+    elements, saved, stayed = run_step(draw, shape, pipeline_model_parallel_layout=layout)
     chosen = MEGATRON_CPU.with_choices(schedule="interleaved" if V > 1 else "1f1b", stages="listed")
     known = values({}, "", **shape) | {"B": shape["m"] * shape["b"]}
     by_rank = listed(evaluator(chosen), {BY_LETTER[letter].name: known.get(letter, 1) for letter in BY_LETTER}, stages)
     known |= {BY_NAME[name].letter: number for name, number in by_rank[r].items()}
-    parameters, activation, layer, embedding, *ends = ledger(
-        chosen, "stage.parameters", "stage.activation", "layer.saved", "embedding.saved", "final_norm.saved",
-        "head.saved", "loss.saved", **known,
+    parameters, activation, kept, layer, embedding, *ends = ledger(
+        chosen, "stage.parameters", "stage.activation", "stage.last_input.optimizer_step", "layer.saved",
+        "embedding.saved", "final_norm.saved", "head.saved", "loss.saved", **known,
     )
     assert elements == parameters
+    assert stayed == kept
     assert (activation, saved) == peaks(shape, stages[r::p], layer, embedding, sum(ends))
 
 

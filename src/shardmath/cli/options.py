@@ -98,6 +98,9 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
 _SHORT = {
     "virtual_pipeline": "--vpp", "expert_parallel": "--ep", "expert_tensor_parallel": "--etp",
 }
+#: Defaults that are not a number of their own everywhere, in words.
+EXPERT_TENSOR_PARALLEL = "that of TP with megatron, else 1"
+_DEFAULTS = {"expert_tensor_parallel": EXPERT_TENSOR_PARALLEL}
 
 
 def parameter_options(command: Command) -> Command:
@@ -105,7 +108,7 @@ def parameter_options(command: Command) -> Command:
     for name in reversed(OTHERS):
         _, unit, _, maximum, _, meaning = PARAMETERS[name]
         flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}", name]
-        help_text = f"{meaning[0].upper()}{meaning[1:]}.  [default: {DEFAULTS[name]}]"
+        help_text = f"{meaning[0].upper()}{meaning[1:]}.  [default: {_DEFAULTS.get(name, DEFAULTS[name])}]"
         number: dict[str, Any] = {"type": Count(), "metavar": unit.upper()}
         kind = {"is_flag": True, "default": None} if maximum == 1 else number
         command = click.option(*flags, help=help_text, **kind)(command)

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from shardmath.cli.options import (
+    EXPERT_TENSOR_PARALLEL,
     Command,
     Count,
     Counts,
@@ -37,6 +38,8 @@ def _axis(*names: str, what: str) -> Callable[[Command], Command]:
 @_axis("--micro-batch-size", what="Micro-batch sizes to try.")
 @_axis("--sequence-parallel", what="0 and 1: without and with sequence parallelism.")
 @_axis("--ep", "--expert-parallel", "expert_parallel", what="Expert-parallel sizes to try.")
+@click.option("--etp", "--expert-tensor-parallel", "expert_tensor_parallel", type=Count(), metavar="RANKS",
+              help=f"Tensor-parallel size of routed experts.  [default: {EXPERT_TENSOR_PARALLEL}]")
 @click.option("--vpp", "--virtual-pipeline", "virtual_pipeline", type=Counts(), metavar="N,N,...",
               help="Chunks of layers per pipeline rank to try.  [default: 1]")
 @click.option("--recompute", type=Names(), metavar="MODE,...",
@@ -56,6 +59,8 @@ def sweep(
     from shardmath.reports.sweep import show
     from shardmath.sweeps import sweep as run
 
+    if options["expert_tensor_parallel"] is None:
+        del options["expert_tensor_parallel"]
     with ExitStack() as stack:
         on_chunk = stack.enter_context(writers(csv, parquet))
         report = stack.enter_context(progress("layouts"))

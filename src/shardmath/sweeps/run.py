@@ -8,11 +8,12 @@ from os import PathLike
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.choosing import evaluator_for
+from shardmath.choosing import evaluator_for, following
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, VERDICTS
 from shardmath.gpus import Gpu
+from shardmath.jobs import refuse_what_changes_nothing
 from shardmath.models import Model
 from shardmath.parameters import checked, other_values
 from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
@@ -70,12 +71,14 @@ def sweep(
     asked = other_values(others)
     chunks = max(virtual_pipeline or (1,))
     evaluator = evaluator_for(
-        implementation, kernels, chosen, {**asked, "virtual_pipeline": chunks}, recompute=tuple(recompute or ()),
+        implementation, kernels, chosen, device, {**asked, "virtual_pipeline": chunks},
+        recompute=tuple(recompute or ()),
     )
     values = settings(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
         distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,
     )
+    refuse_what_changes_nothing(evaluator, chosen, values)
     values["num_gpus"] = checked("num_gpus", num_gpus)
     values["global_batch_size"] = checked("global_batch_size", global_batch_size)
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
@@ -97,8 +100,12 @@ def sweep(
         raise InputError("recompute", (), "must name at least one mode")
     for mode in modes:
         recompute_switches(mode)
-    constant = {name: values[name] for name in evaluator.kernel.COLUMNS if name in DEFAULTS and name not in given}
-    space = layouts(values["num_gpus"], values["global_batch_size"], given, modes, constant)
+    followers = following(evaluator, asked)
+    constant = {
+        name: values[name] for name in evaluator.kernel.COLUMNS
+        if name in DEFAULTS and name not in given and name not in followers
+    }
+    space = layouts(values["num_gpus"], values["global_batch_size"], given, modes, constant, followers)
     if space.size > _MANY:
         rule = f"must give at most {_MANY} layouts, not {space.size}: name the sizes to try for some axes"
         raise InputError("num_gpus", num_gpus, rule)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isqrt, prod
 from types import MappingProxyType
 
@@ -20,11 +20,13 @@ Column = NDArray[np.float64]
 class Space:
     """The product of candidate values, in the order in which the last axis runs fastest.
 
-    ``axes`` has tuples of values by parameter name; the axis ``recompute`` has names of modes.
+    ``axes`` has tuples of values by parameter name; the axis ``recompute`` has names of modes. ``following``
+    names further columns, each with the axis whose values it has.
     """
 
     num_gpus: int
     axes: Mapping[str, tuple[int, ...] | tuple[str, ...]]
+    following: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -46,6 +48,7 @@ class Space:
                 columns |= _switches([str(mode) for mode in values], index)
             else:
                 columns[name] = np.asarray(values, dtype=np.float64)[index]
+        columns |= {name: columns[leader] for name, leader in self.following.items()}
         ranks = columns["tensor_parallel"] * columns["context_parallel"] * columns["pipeline_parallel"]
         columns["data_parallel"] = np.maximum(self.num_gpus // ranks, 1)
         return columns
@@ -67,13 +70,13 @@ def divisors(number: int) -> tuple[int, ...]:
 
 def layouts(
     num_gpus: int, global_batch_size: int, given: Mapping[str, tuple[int, ...]], modes: tuple[str, ...],
-    constant: Mapping[str, int] = MappingProxyType({}),
+    constant: Mapping[str, int] = MappingProxyType({}), following: Mapping[str, str] = MappingProxyType({}),
 ) -> Space:
     """Every layout of ``num_gpus`` GPUs.
 
     TP, CP and PP run over the divisors of the number of GPUs, micro-batch sizes over those of the batch,
     sequence parallelism is off and on, recompute runs over ``modes``. ``given`` replaces the candidates of an axis;
-    ``constant`` has the values of further columns that no axis varies.
+    ``constant`` has the values of further columns that no axis varies, ``following`` the axes that others repeat.
     """
     degrees = divisors(num_gpus)
     axes: dict[str, tuple[int, ...] | tuple[str, ...]] = {
@@ -84,4 +87,4 @@ def layouts(
         "sequence_parallel": (0, 1),
         "recompute": modes,
     }
-    return Space(num_gpus, {**axes, **given, **{name: (value,) for name, value in constant.items()}})
+    return Space(num_gpus, {**axes, **given, **{name: (value,) for name, value in constant.items()}}, following)

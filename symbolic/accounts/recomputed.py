@@ -1,0 +1,65 @@
+"""What full recompute makes again before the backward pass of a layer, or of the layers of one group, can start."""
+
+from __future__ import annotations
+
+from sympy import Expr, Integer, Max, Min
+
+from ..choices import MEGATRON_PEAKS
+from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
+from ..implementations import Implementation
+from ..parallel.pipeline import chunks
+from ..parameters import symbols
+from ..terms import TermSet, product, total
+from .rows import kept_rows, local_shape
+
+rfull, rn, Lr = symbols("rfull rn Lr")
+
+_FIRST_NORMS = ("attention_norm", "latent_norm")
+_INPUTS = ("input", "input_layer_norm")
+
+
+def norm_saves_the_input(implementation: Implementation) -> bool:
+    """True if the first norm of a layer saves the layer's input itself, in the memory that full recompute keeps."""
+    return any(
+        row.component.name in _FIRST_NORMS and row.tensor.name in _INPUTS for row in kept_rows(implementation)
+    )
+
+
+def kept_of_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    """Of what full recompute keeps of a layer, what the layer's saved tensors are when it is recomputed.
+
+    Outputs of operations are taken for those that recompute would make; the input is what the first norm saves,
+    if it saves that.
+    """
+    names = ["layer_input", "saved_ops"] if norm_saves_the_input(implementation) else ["saved_ops"]
+    return sum((terms[f"{name}.saved"].symbol for name in names if f"{name}.saved" in terms), Integer(0))
+
+
+def recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    """The saved tensors of the layer at work; those of both kinds of layers are never there together.
+
+    With ``block`` the layers that are not recomputed are the last of a chunk: their backward passes are over by then.
+    """
+    kinds = _kinds(terms)
+    made = total(Max(*kinds), _output(implementation), -kept_of_a_layer(terms, implementation))
+    if implementation.choices["recompute_method"] == "block":
+        beyond = Max(Integer(0), Lr / chunks(implementation.choices) - rn)
+        made = Max(Integer(0), made - beyond * Min(*kinds))
+    return product(rfull, made)
+
+
+def recomputed_group(terms: TermSet, implementation: Implementation) -> Expr:
+    """The same for all layers of a group, of which only the first one's input is kept."""
+    made = total(product(rn, Max(*_kinds(terms))), _output(implementation), -kept_of_a_layer(terms, implementation))
+    return product(rfull, made)
+
+
+def _kinds(terms: TermSet) -> list[Expr]:
+    return [terms[f"{layer}.saved"].symbol for layer in ("layer", "expert_layer") if f"{layer}.saved" in terms]
+
+
+def _output(implementation: Implementation) -> Expr:
+    """The output made again, which Megatron-Core's checkpoint holds until the backward pass is over."""
+    if implementation.choices["peak"] not in MEGATRON_PEAKS:
+        return Integer(0)
+    return product(Integer(2), *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))

@@ -1,0 +1,65 @@
+"""The sizes of cuBLAS workspaces follow the GPU's compute capability, unless the user chose them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from shardmath import explain, sweep
+from shardmath.catalogue import read
+from shardmath.choosing import evaluator_for, workspace
+from shardmath.gpus import Gpu
+from shardmath.models import Model
+
+MIB, KIB = 2**20, 2**10
+MODEL = Model.named("llama-3.2-1b")
+ARCHITECTURES = {
+    "v100": "ampere", "a100": "ampere", "l40s": "ampere", "a6000": "ampere", "h100": "hopper", "h200": "hopper",
+    "b200": "blackwell", "gb200": "blackwell", "mi250x": "hopper", "mi300x": "hopper", "mi325x": "hopper",
+}
+
+
+def chosen(gpu: Gpu, implementation: str = "megatron", **kernels: str) -> str:
+    return evaluator_for(implementation, kernels, MODEL, gpu, {}).choices["workspace"]
+
+
+@pytest.mark.parametrize("name", read("gpus"))
+def test_every_gpu_of_the_catalogue(name: str) -> None:
+    gpu = Gpu.named(name)
+    assert bool(gpu.compute_capability) == (not name.startswith("mi"))
+    expected = ARCHITECTURES[name.partition("-")[0]]
+    assert chosen(gpu) == expected
+    assert workspace(gpu.compute_capability or "9.0") == expected
+
+
+def test_what_the_user_chose_stays() -> None:
+    for name in ("a100-80gb", "b200-180gb"):
+        assert chosen(Gpu.named(name), workspace="hopper") == "hopper"
+        assert chosen(Gpu.named(name), workspace="configured") == "configured"
+
+
+def test_a_gpu_by_its_memory_and_implementations_without_workspaces_keep_the_default() -> None:
+    assert chosen(Gpu.custom(80)) == "hopper"
+    assert chosen(Gpu.named("a100-80gb"), "huggingface") == chosen(Gpu.named("a100-80gb"), peak="saved") == "hopper"
+
+
+def test_bytes_of_the_workspaces() -> None:
+    """Transformer Engine's, and two of PyTorch's on the stage with the head."""
+    engine = {"a100-80gb": 4 * MIB, "h100-80gb": 32 * MIB + KIB, "b200-180gb": 32 * MIB + KIB}
+    torch = {"a100-80gb": 8320 * KIB, "h100-80gb": 32 * MIB, "b200-180gb": 8320 * KIB}
+    for name, size in engine.items():
+        lines = explain("llama-3.2-1b", name, seq_length=4096, pipeline_parallel=2).ranks[1].lines
+        found = {line.component: line.bytes for line in lines if line.component.endswith("workspace")}
+        assert found == {"engine_workspace": size, "head_workspace": 2 * torch[name]}
+
+
+def test_a_sweep_chooses_as_an_explanation_does() -> None:
+    question: dict[str, Any] = {"global_batch_size": 4, "seq_length": 4096}
+    best = sweep("llama-3.2-1b", "a100-80gb", 4, recompute=["none"], **question).best[0]
+    account = explain(
+        "llama-3.2-1b", "a100-80gb", num_gpus=4, micro_batch_size=best.micro_batch_size,
+        tensor_parallel=best.tensor_parallel, context_parallel=best.context_parallel,
+        pipeline_parallel=best.pipeline_parallel, sequence_parallel=bool(best.sequence_parallel), **question,
+    )
+    assert account.peak.total == best.peak_bytes
