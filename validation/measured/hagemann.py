@@ -39,7 +39,7 @@ def _case(line: int, row: dict[str, str]) -> Case:
         "implementation": "megatron", "kernels": kernels, "seq_length": length,
         "micro_batch_size": whole(row["mbs"]), "global_batch_size": BATCHES[length], "tensor_parallel": tensor,
         "pipeline_parallel": pipeline, "data_parallel": gpus // (tensor * pipeline),
-        "sequence_parallel": yes(row["sp"]), "recompute": "full" if row["ckpt"] == "every_layer" else "none",
+        "sequence_parallel": yes(row["sp"]) and tensor > 1, "recompute": "full" if row["ckpt"] == "every_layer" else "none",
         "gradients": "bf16", "distributed_optimizer": True, "vocab_multiple": 1,
     }
     return Case(

@@ -61,7 +61,7 @@ def _case(line: int, row: dict[str, str]) -> Case:
         "implementation": "nanotron", "seq_length": SEQ_LENGTH, "micro_batch_size": whole(row["mbs"]),
         "global_batch_size": batch, "tensor_parallel": tensor, "pipeline_parallel": pipeline,
         "data_parallel": data, "distributed_optimizer": row["zero"] == "1", "gradients": "fp32",
-        "vocab_multiple": 1,
+        "vocab_multiple": 1, "node_size": max(tensor, GPU.node_size),
     }
     if pipeline > 1:
         arguments["pipeline_layout"] = stage_layers(dimensions, pipeline)
