@@ -9,7 +9,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from validation.discussion import contradiction_counts
-from validation.measured.datasets import DATASETS
+from validation.measured.datasets import DATASETS, cases_of
 from validation.measured.estimates import Estimate, estimate
 from validation.measured.metrics import Target, pairs
 from validation.measured.plots import predicted_over_measured
@@ -45,7 +45,7 @@ def plots() -> Mapping[str, str]:
     """The plots by file name, for the tables that have predictions of measured bytes."""
     found = {}
     for dataset in DATASETS:
-        cases = dataset.read()
+        cases = cases_of(dataset)
         shown = [pair for quantity in dataset.quantities[:1] for pair in pairs(cases, quantity)]
         if shown:
             found[f"{dataset.name}.svg"] = predicted_over_measured(shown)
@@ -56,7 +56,7 @@ def targets() -> tuple[Target, ...]:
     """What was asked for of every table that has estimates, and what was reached."""
     found: list[Target] = []
     for dataset in DATASETS:
-        covered = [case for case in dataset.read() if isinstance(estimate(case), Estimate)]
+        covered = [case for case in cases_of(dataset) if isinstance(estimate(case), Estimate)]
         found += dataset.targets(covered) if covered else []
     return tuple(found)
 

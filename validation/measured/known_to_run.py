@@ -72,7 +72,8 @@ def _case(row: dict[str, str]) -> Case:
         arguments["kernels"] = MEGATRON_TE
     if group == COVERED and row["zero_or_fsdp"] == MEGATRON_FSDP:
         refusal = "Megatron-Core's FSDP is not in the ledger"
-        others[AS_FSDP2] = arguments
+        if not row["offload"]:
+            others[AS_FSDP2] = arguments
     elif group == COVERED and row["zero_or_fsdp"] == FSDP:
         others[AS_ZERO1] = arguments | SHARDING[ZERO1]
         del others[AS_ZERO1]["sharded_weights"]

@@ -14,6 +14,8 @@ SOURCE = "https://huggingface.co/spaces/nanotron/ultrascale-playbook"
 GPU = Gpu.named("h100-80gb")
 SEQ_LENGTH = 4096
 STATUSES = {"ok": FIT, "crash_or_oom": OUT_OF_MEMORY}
+#: Groups that a target is about.
+WITH_TARGET = ("TP 1", "TP 2")
 #: The other of the two modes of tensor parallelism; the table does not say which one a run had.
 ALL_REDUCE = "all-reduce"
 
