@@ -159,4 +159,5 @@ def test_an_estimate_is_that_of_the_account() -> None:
     assert found.verdict == account.peak.verdict
     assert found.published == next(item.total for item in account.published if item.name == "megatron_lm")
     roles = ("weight", "gradient", "optimizer", "buffer")
-    assert list(found.steady) == [sum(rank.by_role[role] for role in roles) for rank in account.ranks]
+    assert list(found.steady) == [
+        sum(rank.by_role[role] for role in roles) + rank.moments["optimizer_step"] for rank in account.ranks]

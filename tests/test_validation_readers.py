@@ -14,6 +14,7 @@ import pytest
 from validation.measured import hagemann, iseekyan, known_to_run, megatron_tests, nanotron, simumax, torchtitan
 from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, STEADY, Case
 from validation.measured.datasets import DATASETS
+from validation.measured.nemotron import nemotron
 from validation.measured.reading import gib, whole, yes
 
 DATA = Path(__file__).parent / "data"
@@ -173,7 +174,8 @@ def test_known_layouts() -> None:
     assert counts.total() == 133
     assert counts[known_to_run.OTHER_TASK] + counts[known_to_run.NO_MODEL] == sum(
         bool(case.refusal) for case in cases if case.group != known_to_run.COVERED)
-    tasks = Counter(row["task"] for row in table(known_to_run.TABLE) if row["model"] in known_to_run.MODELS)
+    tasks = Counter(row["task"] for row in table(known_to_run.TABLE)
+                    if row["model"] in known_to_run.MODELS or nemotron(row["model"]))
     assert counts[known_to_run.COVERED] == sum(tasks[task] for task in known_to_run.PRE_TRAINING)
 
 

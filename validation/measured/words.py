@@ -108,8 +108,8 @@ def _of_targets(cases: Sequence[Case]) -> list[str]:
     low = sum(pair.error < -OUTLIER for pair in few)
     sites = ", ".join(sorted({pair.site for pair in few}))
     return [f"""{near} of the {len(few)} numbers with TP of 1 or 2 are within {OUTLIER:.0%}; {low} of the others are
-        predicted too low and {len(few) - near - low} too high. Their peaks are predicted at: {sites}. What else lives for a
-        moment in nanotron's step is not counted, and no number was made up for it."""]
+        predicted too low and {len(few) - near - low} too high. Their peaks are predicted at: {sites}. What else
+        lives for a moment in nanotron's step is not counted, and no number was made up for it."""]
 
 
 def _modes(cases: Sequence[Case]) -> list[str]:
@@ -122,8 +122,8 @@ def _modes(cases: Sequence[Case]) -> list[str]:
     if not known:
         return []
     return [f"""Errors are those of reduce-scatter. {between / known:.0%} of the {known} numbers with TP of 2 or more
-        lie between the predictions of the two modes, give or take {OUTLIER:.0%}: the spread at large TP is the mode that
-        the table does not state, and rows with TP of 4 or more have no target."""]
+        lie between the predictions of the two modes, give or take {OUTLIER:.0%}: the spread at large TP is the mode
+        that the table does not state, and rows with TP of 4 or more have no target."""]
 
 
 def _crashes(cases: Sequence[Case]) -> list[str]:
@@ -173,8 +173,8 @@ def _hagemann(cases: Sequence[Case]) -> list[str]:
             {logits / hagemann.GPU.memory_bytes:.0%} of the GPU. {len(products)} compute attention by matrix products,
             where the scores of a layer have further copies that nobody counted in this framework;
             {len(products - large)} of these have smaller micro-batches. {len(set(wrong) - large - products)} are
-            neither. Fragmentation, communication buffers and the CUDA context are left out too, and are only known to be above
-            zero.""")
+            neither. Fragmentation, communication buffers and the CUDA context are left out too, and are only known to be
+            above zero.""")
     return text
 
 
