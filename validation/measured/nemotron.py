@@ -18,8 +18,8 @@ _SEQ_LENGTH = 4096
 def nemotron(name: str) -> Model | None:
     """The model that the table calls ``name``, or None.
 
-    Its activation is the square of ReLU. As with GELU, the input of the activation (or ReLU's result, of the same
-    size) and its result are kept, so it goes by that name. Its rotary tables are half as wide as those counted.
+    Its activation is the square of ReLU. As with GELU, a tensor as large as its input and its result are kept, so it
+    goes by that name. Its rotary tables are half as wide as those counted.
     """
     if name not in _SIZES:
         return None

@@ -173,8 +173,8 @@ def _hagemann(cases: Sequence[Case]) -> list[str]:
             {logits / hagemann.GPU.memory_bytes:.0%} of the GPU. {len(products)} compute attention by matrix products,
             where the scores of a layer have further copies that nobody counted in this framework;
             {len(products - large)} of these have smaller micro-batches. {len(set(wrong) - large - products)} are
-            neither. Fragmentation, communication buffers and the CUDA context are left out too, and are only known to be
-            above zero.""")
+            neither. Fragmentation, communication buffers and the CUDA context are left out too, and are only known to
+            be above zero.""")
     return text
 
 
