@@ -86,7 +86,8 @@ def _ledger(cells: Sequence[Cell]) -> str:
         keep, where the published formula also counts the output of SiLU, and an embedding term that is larger
         than token ids by a factor h. What lives besides saved tensors at the fullest moment of a step,
         {min(moments):.2f} to {max(moments):.2f} GiB, is in the ledger's figure; without it {wrong_saved} runs
-        would contradict the rule instead of {len(wrong)}, so the figure here is the one that `explain` shows. Neither counts fragmentation and
+        would contradict the rule instead of {len(wrong)}, so the figure here is the one that `explain` shows.
+        Neither counts fragmentation and
         buffers of communication. The 80 % were found with the published formula. With the ledger the rule is a
         transfer that this table does not support: dashes begin at {_least(wrong, _LEDGER):.1%}, and no run
         trained above {_most(ran, _LEDGER):.1%}. All {len(ran)} runs that trained are said to fit."""
