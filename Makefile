@@ -7,6 +7,7 @@ VENV := .venv
 RUNTIME := $(VENV)/.runtime
 DEVELOPMENT := $(VENV)/.development
 ORACLE := $(VENV)/.oracle
+PLOTS := $(VENV)/.plots
 EXTRAS := .[dev,parquet,bench]
 # The build without GPU libraries, where the package index has it; the bytes are the same.
 TORCH := torch==2.13.0+cpu
@@ -57,8 +58,9 @@ lint: $(DEVELOPMENT) ## ruff and mypy --strict
 	$(RUN) -m mypy --strict >.cache/mypy.txt || status=1; \
 	sed -e 's#^$(TYPED)/#src/shardmath/#' $(foreach folder,$(MAPPED),-e 's#^src/shardmath/$(folder)/#$(folder)/#') .cache/mypy.txt; exit $$status
 
-validate: $(RUNTIME) ## write docs/fujii2024.md: published runs beside what the formulas say of them
+validate: $(PLOTS) ## write docs/validation.md with its plots, and docs/fujii2024.md: predicted against measured
 	@$(RUN) -m validation.fujii2024
+	@$(RUN) -m validation.report
 
 bench: $(DEVELOPMENT) ## measure the sweep beside its alternatives
 	@$(RUN) -m benchmarks.run
@@ -79,6 +81,10 @@ endef
 
 $(RUNTIME): pyproject.toml
 	$(call install,.)
+	@touch $@
+
+$(PLOTS): pyproject.toml | $(RUNTIME)
+	$(call install,.[plots])
 	@touch $@
 
 $(DEVELOPMENT): pyproject.toml

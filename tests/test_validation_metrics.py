@@ -10,7 +10,7 @@ import pytest
 
 from shardmath.gpus import Gpu
 from shardmath.models import Model
-from validation.measured import estimates, metrics, sections, words
+from validation.measured import details, estimates, metrics, sections, words
 from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, STEADY, Case, Measured
 from validation.measured.estimates import FITS, OUT, UNCERTAIN, Estimate
 from validation.measured.metrics import Summary, at_most, share_within
@@ -34,7 +34,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Said:
     """Give estimates by the name of the case, instead of those of shardmath."""
 
     def give(answers: Mapping[str, Estimate | str]) -> None:
-        for module in (metrics, sections, words):
+        for module in (details, metrics, sections, words):
             monkeypatch.setattr(module, "estimate", lambda item: answers[item.id])
 
     return give
@@ -137,6 +137,47 @@ def test_plot_has_a_marker_for_every_number_and_is_the_same_twice(said: Said) ->
         predicted_over_measured([])
 
 
+def test_farthest_rows_and_what_is_known_of_them(said: Said) -> None:
+    traits = {"a": frozenset[str](), "b": frozenset({"late", "odd"}), "c": frozenset[str]()}
+    cases = [case(name, measured=(Measured(PEAK, 10 * GIB, 0),), traits=own) for name, own in traits.items()]
+    said({"a": said_of(10 * GIB), "b": said_of(5 * GIB), "c": said_of(11 * GIB)})
+    lines = details.farthest(metrics.pairs(cases, PEAK), ("odd", "even")).splitlines()[2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| b", "| c", "| a"]
+    assert lines[0] == "| b | one GPU | 10.000 | 5.000 | -5,120.0 | -50.0% | odd |"
+
+
+def test_details_of_wrong_and_of_uncertain_runs(said: Said) -> None:
+    layout = {"seq_length": 1000, "micro_batch_size": 2}
+    cases = [Case(name, "group", "https://example.org", MODEL, GPU, layout, status=OUT_OF_MEMORY) for name in "ab"]
+    said({"a": said_of(1, FITS), "b": said_of(1, OUT)})
+    _, table = details.details("hagemann", cases)
+    assert table.splitlines()[2:] == ["| a | one GPU | group | 2000 | no | 50.0% | loss_forward |"]
+    said({"a": said_of(1, FITS), "b": said_of(1, UNCERTAIN)})
+    _, table = details.details("known_to_run", [case("a"), case("b")])
+    assert table.splitlines()[2:] == ["| b |  | one GPU | 50.0% | loss_forward |"]
+    assert details.details("simumax", cases) == []
+
+
+def test_published_estimate_of_an_mlp_without_a_gate() -> None:
+    """By hand: fewer parameters in every layer at 18 bytes each, and the same activations."""
+    layout = {"global_batch_size": 1, "distributed_optimizer": False}
+    plain = Model(**MODEL.model_dump() | {"mlp": "gelu", "name": "plain"})
+    gated, without = (estimates.estimate(Case("a", "group", "https://example.org", model, GPU, layout))
+                      for model in (MODEL, plain))
+    assert isinstance(gated, Estimate)
+    assert isinstance(without, Estimate)
+    assert gated.published is not None
+    assert without.published is not None
+    gates = MODEL.num_layers * MODEL.hidden_size * MODEL.ffn_hidden_size
+    assert gated.published - without.published == 18 * gates
+
+
+def test_other_readings_are_estimated_where_the_first_is_refused() -> None:
+    item = Case("a", "group", "https://example.org", MODEL, GPU, {}, refusal="no", others={"other": {}})
+    assert estimates.estimate(item) == "no"
+    assert isinstance(estimates.other_estimate(item, "other"), Estimate)
+
+
 def test_an_unknown_argument_is_a_reason_and_no_error() -> None:
     item = Case("a", "group", "https://example.org", MODEL, GPU, {"warp_drive": 1})
     said = estimates.estimate(item)
@@ -159,4 +200,5 @@ def test_an_estimate_is_that_of_the_account() -> None:
     assert found.verdict == account.peak.verdict
     assert found.published == next(item.total for item in account.published if item.name == "megatron_lm")
     roles = ("weight", "gradient", "optimizer", "buffer")
-    assert list(found.steady) == [sum(rank.by_role[role] for role in roles) for rank in account.ranks]
+    assert list(found.steady) == [
+        sum(rank.by_role[role] for role in roles) + rank.moments["optimizer_step"] for rank in account.ranks]

@@ -14,6 +14,7 @@ import pytest
 from validation.measured import hagemann, iseekyan, known_to_run, megatron_tests, nanotron, simumax, torchtitan
 from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, STEADY, Case
 from validation.measured.datasets import DATASETS
+from validation.measured.nemotron import nemotron
 from validation.measured.reading import gib, whole, yes
 
 DATA = Path(__file__).parent / "data"
@@ -173,8 +174,34 @@ def test_known_layouts() -> None:
     assert counts.total() == 133
     assert counts[known_to_run.OTHER_TASK] + counts[known_to_run.NO_MODEL] == sum(
         bool(case.refusal) for case in cases if case.group != known_to_run.COVERED)
-    tasks = Counter(row["task"] for row in table(known_to_run.TABLE) if row["model"] in known_to_run.MODELS)
+    tasks = Counter(row["task"] for row in table(known_to_run.TABLE)
+                    if row["model"] in known_to_run.MODELS or nemotron(row["model"]))
     assert counts[known_to_run.COVERED] == sum(tasks[task] for task in known_to_run.PRE_TRAINING)
+
+
+def test_recipes_in_fp8_and_their_other_reading() -> None:
+    cases = {case.id: case for case in known_to_run.read()}
+    dense, experts = cases["nemo-rec/gb200-9"], cases["nemo-rec/gb200-15"]
+    assert dense.arguments["kernels"]["fp8"] == "delayed"
+    assert "fp8" not in dense.others[known_to_run.AS_BF16]["kernels"]
+    assert "fp8" not in experts.arguments["kernels"]
+    assert {dense.arguments["gradients"], experts.arguments["gradients"]} == {"bf16"}
+    fsdp = [case for case in cases.values() if known_to_run.AS_FSDP2 in case.others]
+    assert fsdp
+    assert all(case.refusal for case in fsdp)
+    assert cases["nemo-rec/h100-31"].arguments["recompute"] == "mla_up_proj+mlp+moe"
+
+
+def test_parameters_of_nemotron_are_those_of_its_report() -> None:
+    """Nemotron-4 15B: 3.2 thousand million parameters in both vocabulary matrices, 12.5 in the rest (2402.16819)."""
+    model = nemotron("nemotron4 15b")
+    assert model is not None
+    h, d = model.hidden_size, model.head_dim
+    attention = 2 * h * d * (model.num_attention_heads + model.num_kv_heads)
+    rest = model.num_layers * (attention + 2 * h * model.ffn_hidden_size + 4 * h) + 2 * h
+    assert round(2 * h * model.vocab_size / 1e9, 1) == 3.1
+    assert round(rest / 1e9, 1) == 12.5
+    assert nemotron("llama3 8b") is None
 
 
 @pytest.mark.parametrize(("module", "column", "bad"), [

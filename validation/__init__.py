@@ -1,1 +1,1 @@
-"""Published runs against the formulas; ``python -m validation.fujii2024`` writes what comes of it."""
+"""Published runs against the formulas; ``fujii2024`` and ``report`` in here write what comes of it."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import fill
 
 from validation import tables
-from validation.estimates import FITS, Cell, estimated, estimates
+from validation.estimates import FITS, OUT, Cell, estimated, estimates
 from validation.runs import read
 
 _PUBLISHED, _WHOLE, _LEDGER = "fujii2024", "fujii2024_norms", "ledger"
@@ -75,17 +75,22 @@ def _ledger(cells: Sequence[Cell]) -> str:
     wrong = [cell for cell in cells if cell.contradicts(_LEDGER)]
     more = [cell for cell in wrong if not cell.contradicts(_PUBLISHED)]
     ran = [cell for cell in cells if cell.run.status == "ok"]
-    lower = [1 - float(cell.estimates[_LEDGER].bytes / cell.estimates[_PUBLISHED].bytes)
-             for cell in cells if cell.estimates]
+    ratios = [float(cell.estimates[_LEDGER].bytes / cell.estimates[_PUBLISHED].bytes) - 1
+              for cell in cells if cell.estimates]
+    saved = [(cell, estimates(cell.run, saved_only=True)[_LEDGER]) for cell in cells if cell.estimates]
+    moments = [float(cell.estimates[_LEDGER].bytes - only.bytes) / 2**30 for cell, only in saved]
+    wrong_saved = sum((only.verdict, cell.run.status) in ((FITS, "dash"), (OUT, "ok")) for cell, only in saved)
     return f"""The same {len(wrong) - len(more)}, and {len(more)} more: as a forecast of these runs, the rule
-        is worse with the ledger's bytes than with the published ones. The ledger is {min(lower):.1%} to
-        {max(lower):.1%} lower. It counts the tensors that fused kernels keep, where the published formula
-        also counts the output of SiLU, and an embedding term that is larger than token ids by a factor h.
-        These stand in for what neither counts: transients of a layer's backward pass, workspaces,
-        communication, fragmentation. The 80 % were found with them in. With the ledger the rule is a
-        transfer that this table does not support: dashes begin at {_least(wrong, _LEDGER):.1%}, and no
-        run trained above {_most(ran, _LEDGER):.1%}. That the bytes of the ledger are those that a rank
-        keeps is tested elsewhere; it is the margin above them that is not known."""
+        is worse with the ledger's bytes than with the published ones. The ledger differs from the
+        published estimate by {min(ratios):+.1%} to {max(ratios):+.1%}. It counts the tensors that fused kernels
+        keep, where the published formula also counts the output of SiLU, and an embedding term that is larger
+        than token ids by a factor h. What lives besides saved tensors at the fullest moment of a step,
+        {min(moments):.2f} to {max(moments):.2f} GiB, is in the ledger's figure; without it {wrong_saved} runs
+        would contradict the rule instead of {len(wrong)}, so the figure here is the one that `explain` shows.
+        Neither counts fragmentation and
+        buffers of communication. The 80 % were found with the published formula. With the ledger the rule is a
+        transfer that this table does not support: dashes begin at {_least(wrong, _LEDGER):.1%}, and no run
+        trained above {_most(ran, _LEDGER):.1%}. All {len(ran)} runs that trained are said to fit."""
 
 
 def _others(cells: Sequence[Cell]) -> list[str]:
@@ -118,8 +123,8 @@ def _check_words(cells: Sequence[Cell]) -> None:
             cell.run.status != "ok" or cell.estimates[_PUBLISHED].verdict == FITS for cell in both),
         "the ledger has the same contradictions and more": (
             {cell.run for cell in wrong[_PUBLISHED]} < {cell.run for cell in wrong[_LEDGER]}),
-        "the ledger is lower": all(
-            cell.estimates[_LEDGER].bytes < cell.estimates[_PUBLISHED].bytes for cell in both),
+        "every run that trained fits by the ledger": all(
+            cell.run.status != "ok" or cell.estimates[_LEDGER].verdict == FITS for cell in both),
     }
     untrue = [words for words, holds in said.items() if not holds]
     if untrue:

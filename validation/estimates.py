@@ -18,8 +18,8 @@ ESTIMATORS = {
     "fujii2024_norms": "published, norms whole",
     "ledger": "ledger",
 }
-#: The published rule is about what training keeps, without what lives only at moments of a step.
-KERNELS = {"peak": "saved"}
+#: What training keeps, without what lives only at moments of a step: what published formulas are about.
+SAVED = {"peak": "saved"}
 RULE = tuple(name for name, _ in VERDICTS)
 FITS, OUT = RULE[0], RULE[-1]
 
@@ -53,8 +53,10 @@ def estimated(runs: Iterable[Run]) -> tuple[Cell, ...]:
 
 
 @cache
-def estimates(run: Run, distributed_optimizer: bool = True) -> Mapping[str, Estimate]:
+def estimates(run: Run, distributed_optimizer: bool = True, saved_only: bool = False) -> Mapping[str, Estimate]:
     """The estimates of one run by estimator, from the inputs of the paper.
+
+    ``saved_only``: the ledger without what lives only at moments of a step.
 
     fp32 gradients, distributed optimizer, sequence parallelism where TP is above 1, no recompute, 1F1B, and
     the vocabulary as it is: padded to a multiple of 1 times TP.
@@ -66,7 +68,7 @@ def estimates(run: Run, distributed_optimizer: bool = True) -> Mapping[str, Esti
         micro_batch_size=run.micro_batch_size, tensor_parallel=run.tensor_parallel,
         context_parallel=run.context_parallel, pipeline_parallel=run.pipeline_parallel, num_gpus=run.num_gpus,
         recompute="none", implementation="megatron", gradients="fp32",
-        distributed_optimizer=distributed_optimizer, vocab_multiple=1, kernels=KERNELS,
+        distributed_optimizer=distributed_optimizer, vocab_multiple=1, kernels=SAVED if saved_only else None,
     )
     return {name: _estimate(total) for name, total in _totals(account).items()}
 

@@ -35,7 +35,7 @@ the ledger of this project. Nothing is fitted to the runs.
   by TP.
 * **published, norms whole**: `generated/fujii2024_norms.py`, the same with these norms not divided.
 * **ledger**: `shardmath.explain` with the implementation `megatron` and a vocabulary multiple of 1, the
-  pipeline rank that keeps most.
+  pipeline rank that needs most at any moment of a step.
 * **Verdict** on an estimate, with {memory:.0f} GiB of memory:
 {verdicts}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from validation.measured import hagemann, iseekyan, known_to_run, megatron_tests, nanotron, simumax, torchtitan
 from validation.measured.case import FIT, PEAK, RESERVED, STEADY, Case
-from validation.measured.estimates import FITS, OUT
+from validation.measured.estimates import OUT
 from validation.measured.metrics import (
     Target,
     at_most,
@@ -41,6 +42,12 @@ class Dataset:
     targets: Callable[[Sequence[Case]], list[Target]]
 
 
+@cache
+def cases_of(dataset: Dataset) -> tuple[Case, ...]:
+    """The rows of a table, read once, as an estimate is kept for a row and not for what is equal to it."""
+    return dataset.read()
+
+
 def _simumax(cases: Sequence[Case]) -> list[Target]:
     dense = [case for case in cases if case.group == simumax.DENSE]
     found = [at_most("dense, every stage", [pair.error for pair in pairs(dense, PEAK)], 0.002, 0.005)] if dense else []
@@ -60,7 +67,7 @@ def _megatron(cases: Sequence[Case]) -> list[Target]:
 
 
 def _nanotron(cases: Sequence[Case]) -> list[Target]:
-    few = [pair.error for pair in pairs(cases, PEAK) if pair.case.group in ("TP 1", "TP 2")]
+    few = [pair.error for pair in pairs(cases, PEAK) if pair.case.group in nanotron.WITH_TARGET]
     return [at_most("TP 1 and 2", few, 0.05)] if few else []
 
 
@@ -73,11 +80,8 @@ def _known(cases: Sequence[Case]) -> list[Target]:
     covered = [case for case in cases if case.group == known_to_run.COVERED]
     if not covered:
         return []
-    counts = confusion(covered)
-    fit, out = counts[FITS, FIT], counts[OUT, FIT]
-    return [Target("pre-training of a covered model", "none out of memory", f"{out} of {len(covered)}", not out),
-            Target("pre-training of a covered model", "all fit by the 80 % rule", f"{fit} of {len(covered)}",
-                   fit == len(covered))]
+    out = confusion(covered)[OUT, FIT]
+    return [Target("pre-training of a covered model", "none above the memory", f"{out} of {len(covered)}", not out)]
 
 
 DATASETS: tuple[Dataset, ...] = (
@@ -126,7 +130,10 @@ DATASETS: tuple[Dataset, ...] = (
     Dataset(
         "known_to_run", "Layouts that are known to run", known_to_run.TABLE,
         """Recipes that NVIDIA recommends for NeMo on H100, B200 and GB200, and Llama 3.1 405B as Meta trained it. They
-        run, so none of them may be called out of memory. fp8 recipes are estimated as bf16.""",
+        run, so none of them may be above the memory of its GPU. FP8 recipes of dense SwiGLU models are estimated
+        with what FP8 saves (delayed scaling, FP8 weights, NeMo's defaults), but without moments of a step, which
+        nobody has counted in FP8; those of other models as if they were bf16. Multi-token prediction is counted
+        with Megatron-Core's own loss, which keeps more than that of Transformer Engine.""",
         known_to_run.read, (), False, _known,
     ),
 )

@@ -51,8 +51,8 @@ def estimate(case: Case) -> Estimate | str:
 
 @cache
 def other_estimate(case: Case, name: str) -> Estimate | str:
-    """The estimate of another reading of a case; KeyError if the case has none of that name."""
-    return case.refusal or _estimate(case, case.others[name])
+    """The estimate of another reading of a case, refused or not; KeyError if the case has none of that name."""
+    return case.refusal if case.model is None else _estimate(case, case.others[name])
 
 
 def _estimate(case: Case, arguments: Mapping[str, Any]) -> Estimate | str:
@@ -76,10 +76,20 @@ def _read(account: Explanation) -> Estimate:
 
 
 def _published(account: Explanation) -> Fraction | None:
-    """The published estimate of the first rank, whatever the framework; it knows Llama-like dense models alone."""
-    plain = {"normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary"}
-    if account.model.architecture != plain:
+    """The published estimate of the first rank, whatever the framework; None for experts and latent attention.
+
+    Its states and its activations are separate sums. The former have a factor of 3/2 for a gate: an MLP without
+    one has as many parameters as a gated one that is 2/3 as wide. The latter know no gate.
+    """
+    known = account.model.architecture
+    if (known["heads"], known["layers"]) != ("grouped", "dense"):
         return None
     module: Any = import_module("shardmath.generated.megatron_lm")
-    known = {"virtual_pipeline": 1, **account.inputs, "pipeline_rank": 0}
-    return Fraction(module.terms(**{name: Fraction(known[name]) for name in module.INPUTS})["megatron_lm.total"])
+    values = {"virtual_pipeline": 1, **account.inputs, "pipeline_rank": 0}
+    width = Fraction(values["ffn_hidden_size"]) * (Fraction(2, 3) if known["mlp"] == "gelu" else 1)
+
+    def term(name: str, **others: Fraction) -> Fraction:
+        given = {key: Fraction(values[key]) for key in module.INPUTS} | others
+        return Fraction(module.terms(**given)[f"megatron_lm.{name}"])
+
+    return term("static", ffn_hidden_size=width) + term("activations")

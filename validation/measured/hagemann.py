@@ -20,6 +20,8 @@ MODEL = varied("llama-13b", name="llama-13b with 128,000 tokens", vocab_size=128
 #: Kernels of attention by the table's names, where it is not FlashAttention.
 ATTENTION = {"torch": "eager", "fused": "fused_softmax"}
 RMS_KERNEL = "flash_attention2 + RMS kernel"
+#: Traits that sentences ask for.
+RECOMPUTED, PRODUCTS = "full recompute", "attention by matrix products"
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
@@ -39,11 +41,14 @@ def _case(line: int, row: dict[str, str]) -> Case:
         "implementation": "megatron", "kernels": kernels, "seq_length": length,
         "micro_batch_size": whole(row["mbs"]), "global_batch_size": BATCHES[length], "tensor_parallel": tensor,
         "pipeline_parallel": pipeline, "data_parallel": gpus // (tensor * pipeline),
-        "sequence_parallel": yes(row["sp"]), "recompute": "full" if row["ckpt"] == "every_layer" else "none",
+        "sequence_parallel": yes(row["sp"]) and tensor > 1,
+        "recompute": "full" if row["ckpt"] == "every_layer" else "none",
         "gradients": "bf16", "distributed_optimizer": True, "vocab_multiple": 1,
     }
     return Case(
         id=f"line {line}", group=f"{length} tokens, {row['kernel']}", source=SOURCE, model=MODEL, gpu=GPU,
         arguments=arguments, status=STATUSES[row["status"]],
-        traits=frozenset({"full recompute"} if row["ckpt"] == "every_layer" else set()),
+        traits=frozenset(name for name, holds in {
+            RECOMPUTED: row["ckpt"] == "every_layer", PRODUCTS: row["kernel"] in ATTENTION,
+        }.items() if holds),
     )

@@ -34,7 +34,7 @@ def _case(row: dict[str, str]) -> Case:
     arguments: dict[str, Any] = {
         "implementation": "megatron", "kernels": MEGATRON_TE, "seq_length": whole(row["seq_len"]),
         "micro_batch_size": micro, "global_batch_size": micro * gpus // tensor, "tensor_parallel": tensor,
-        "data_parallel": gpus // tensor,
+        "data_parallel": gpus // tensor, "expert_tensor_parallel": tensor,  # Megatron-LM's default
     }
     return Case(
         id=row["id"].removeprefix("iseekyan/"), group=f"TP {tensor}", source=row["source"], model=MODEL, gpu=GPU,

@@ -22,3 +22,5 @@ MEGATRON_LOCAL = {"peak": "megatron_local"}
 AMPERE, CONFIGURED, BLACKWELL = ({"workspace": name} for name in ("ampere", "configured", "blackwell"))
 #: Weight gradients in tensors of their own, and a causal mask that comes with the batch.
 SEPARATE_GRADIENTS, MASK_OF_BATCH = {"weight_gradient": "separate"}, {"mask": "dataloader"}
+#: FP8 with delayed scaling and weights that are FP8 themselves; its transients are not counted.
+SAVED_FP8 = {"fp8": "delayed", "fp8_weights": "primary", "peak": "saved"}

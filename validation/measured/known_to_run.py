@@ -8,7 +8,8 @@ from shardmath.errors import InputError
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from validation.measured.case import Case
-from validation.measured.kernels import MEGATRON_TE, TE_LOSS
+from validation.measured.kernels import MEGATRON_TE, SAVED_FP8, TE_LOSS
+from validation.measured.nemotron import nemotron
 from validation.measured.reading import rows, whole
 
 TABLE = "known_to_run.csv"
@@ -23,13 +24,18 @@ MODELS = {
     "llama4 e128": "llama-4-maverick-17b-128e",
 }
 #: How the parameters lie in memory, by the table's words, and the arguments that say so. Recipes of NeMo all use
-#: Transformer Engine's cross entropy, and bf16 gradients with fp8 (NeMo, scripts/performance/helpers.py).
+#: Transformer Engine's cross entropy (NeMo, scripts/performance/helpers.py).
+ZERO1, MEGATRON_FSDP, FSDP = "ZeRO-1 (distributed optimizer default)", "mcore FSDP", "FSDP (ZeRO-1/2 style with PP)"
 SHARDING: dict[str, dict[str, Any]] = {
-    "ZeRO-1 (distributed optimizer default)": {"implementation": "megatron", "distributed_optimizer": True,
-                                               "kernels": {**MEGATRON_TE, **TE_LOSS}},
-    "mcore FSDP": {"implementation": "torchtitan"},
-    "FSDP (ZeRO-1/2 style with PP)": {"implementation": "torchtitan", "sharded_weights": 0},
+    ZERO1: {"implementation": "megatron", "distributed_optimizer": True, "kernels": {**MEGATRON_TE, **TE_LOSS}},
+    MEGATRON_FSDP: {"implementation": "torchtitan"},
+    FSDP: {"implementation": "torchtitan", "sharded_weights": 0},
 }
+#: FP8 in recipes of NeMo: delayed scaling, FP8 weights, gradients reduced in bf16 (helpers.py and
+#: nemo/collections/llm/recipes/precision/mixed_precision.py).
+FP8_HISTORY = 1024
+#: Other readings of a row, by name.
+AS_FSDP2, AS_ZERO1, AS_BF16 = "torchtitan's FSDP2", "Megatron-LM with ZeRO-1", "16 bits, with moments"
 COVERED, OTHER_TASK, NO_MODEL = "pre-training of a covered model", "not pre-training", "model not covered"
 
 
@@ -52,11 +58,47 @@ def read(table: str = TABLE) -> tuple[Case, ...]:
 
 def _case(row: dict[str, str]) -> Case:
     model, refusal, group = _model(row)
+    arguments = _layout(row, model) | SHARDING[row["zero_or_fsdp"]]
+    others: dict[str, dict[str, Any]] = {}
+    if row["precision"] == "fp8" and arguments["implementation"] == "megatron":
+        arguments["gradients"] = "bf16"
+    if row["recompute"].startswith("full layers="):
+        layers = int(row["recompute"].removeprefix("full layers="))
+        arguments |= {"recompute": "full", "recompute_num_layers": layers}
+        arguments["kernels"] = arguments.get("kernels", {}) | {"recompute_method": "block"}
+    elif row["recompute_detail"]:
+        arguments["recompute"] = row["recompute_detail"].replace("/", "+")
+    if model and model.num_mtp_layers:  # counted with Megatron-Core's own loss, which keeps more
+        arguments["kernels"] = MEGATRON_TE
+    if group == COVERED and row["zero_or_fsdp"] == MEGATRON_FSDP:
+        refusal = "Megatron-Core's FSDP is not in the ledger"
+        if not row["offload"]:
+            others[AS_FSDP2] = arguments
+    elif group == COVERED and row["zero_or_fsdp"] == FSDP:
+        others[AS_ZERO1] = arguments | SHARDING[ZERO1]
+        del others[AS_ZERO1]["sharded_weights"]
+    elif row["precision"] == "fp8" and model and counted_in_fp8(model):
+        others[AS_BF16] = arguments
+        arguments = arguments | {"kernels": {**arguments["kernels"], **SAVED_FP8}, "fp8_amax_history_len": FP8_HISTORY}
+    return Case(
+        id=row["id"], group=group, source=row["source"], model=model, gpu=Gpu.named(GPUS[row["gpu"]]),
+        arguments=arguments, refusal=refusal, traits=frozenset({row["precision"], row["model"]}), others=others,
+    )
+
+
+def counted_in_fp8(model: Model) -> bool:
+    """Whether the ledger has what such a model saves in FP8; others are estimated in 16 bits."""
+    return not model.num_experts and model.mlp == "swiglu"
+
+
+def _layout(row: dict[str, str], model: Model | None) -> dict[str, Any]:
     tensor, pipeline, context = whole(row["tp"]), whole(row["pp"]), whole(row["cp"])
+    node = Gpu.named(GPUS[row["gpu"]]).node_size  # nodes of GB200 have 4 GPUs, and 72 are as close
     arguments: dict[str, Any] = {
-        **SHARDING[row["zero_or_fsdp"]], "seq_length": whole(row["seq_len"]),
-        "micro_batch_size": whole(row["mbs"]), "global_batch_size": whole(row["gbs"]), "tensor_parallel": tensor,
-        "context_parallel": context, "pipeline_parallel": pipeline, "data_parallel": whole(row["dp"]),
+        "node_size": max(tensor, node),
+        "seq_length": whole(row["seq_len"]), "micro_batch_size": whole(row["mbs"]),
+        "global_batch_size": whole(row["gbs"]), "tensor_parallel": tensor, "context_parallel": context,
+        "pipeline_parallel": pipeline, "data_parallel": whole(row["dp"]),
     }
     chunks = whole(row["vpp"], 1) if pipeline > 1 else 1
     if chunks > 1:
@@ -65,27 +107,18 @@ def _case(row: dict[str, str]) -> Case:
         arguments["pipeline_layout"] = layers_of_stages(model, pipeline * chunks)
     if whole(row["ep"], 1) > 1:
         arguments |= {"expert_parallel": whole(row["ep"]), "expert_tensor_parallel": whole(row["etp"], 1)}
-    if row["precision"] == "fp8" and arguments["implementation"] == "megatron":
-        arguments["gradients"] = "bf16"
-    if row["recompute"].startswith("full layers="):
-        layers = int(row["recompute"].removeprefix("full layers="))
-        arguments |= {"recompute": "full", "recompute_num_layers": layers,
-                      "kernels": {**arguments.get("kernels", {}), "recompute_method": "block"}}
-    elif row["recompute_detail"] or row["offload"]:
-        refusal = refusal or f"recompute or offload of {row['recompute_detail'] or row['offload']}"
-    return Case(
-        id=row["id"], group=group, source=row["source"], model=None if refusal else model,
-        gpu=Gpu.named(GPUS[row["gpu"]]), arguments=arguments, refusal=refusal,
-        traits=frozenset({row["precision"], row["model"]}),
-    )
+    return arguments
 
 
 def _model(row: dict[str, str]) -> tuple[Model | None, str, str]:
-    name = MODELS.get(row["model"])
-    if name is None:
-        return None, f"no model {row['model']}", NO_MODEL
+    own, name = nemotron(row["model"]), MODELS.get(row["model"])
+    if name is None and own is None:
+        return None, f"{row['model']} is no model that is covered", NO_MODEL
     if row["task"] not in PRE_TRAINING:
         return None, f"{row['task']}, not pre-training", OTHER_TASK
+    if own is not None:
+        return own, "", COVERED
+    assert name is not None
     try:
         model = Model.named(name)
     except InputError as error:

@@ -14,6 +14,8 @@ SOURCE = "https://huggingface.co/spaces/nanotron/ultrascale-playbook"
 GPU = Gpu.named("h100-80gb")
 SEQ_LENGTH = 4096
 STATUSES = {"ok": FIT, "crash_or_oom": OUT_OF_MEMORY}
+#: Groups that a target is about.
+WITH_TARGET = ("TP 1", "TP 2")
 #: The other of the two modes of tensor parallelism; the table does not say which one a run had.
 ALL_REDUCE = "all-reduce"
 
@@ -61,7 +63,7 @@ def _case(line: int, row: dict[str, str]) -> Case:
         "implementation": "nanotron", "seq_length": SEQ_LENGTH, "micro_batch_size": whole(row["mbs"]),
         "global_batch_size": batch, "tensor_parallel": tensor, "pipeline_parallel": pipeline,
         "data_parallel": data, "distributed_optimizer": row["zero"] == "1", "gradients": "fp32",
-        "vocab_multiple": 1,
+        "vocab_multiple": 1, "node_size": max(tensor, GPU.node_size),
     }
     if pipeline > 1:
         arguments["pipeline_layout"] = stage_layers(dimensions, pipeline)

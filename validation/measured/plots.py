@@ -10,13 +10,15 @@ from validation.measured.case import GIB
 from validation.measured.metrics import Pair
 
 WIDTH, HEIGHT = 3.5, 3.3
+#: How far from the diagonal the dotted lines are, and the range above which an axis has fewer numbers.
+BAND, DECADE = 0.1, 20
 #: Markers that can be told apart without colour.
 MARKERS = "os^Dv<>PX*"
 STYLE: dict[Any, Any] = {"svg.hashsalt": "shardmath", "svg.fonttype": "none", "font.size": 8, "axes.linewidth": 0.6}
 
 
 def predicted_over_measured(found: Sequence[Pair]) -> str:
-    """The SVG of one table: GiB on logarithmic axes, the diagonal, a marker for each group.
+    """The SVG of one table: GiB on logarithmic axes, the diagonal with dotted lines beside it, markers by group.
 
     Raises ValueError for no pairs.
     """
@@ -37,10 +39,13 @@ def predicted_over_measured(found: Sequence[Pair]) -> str:
                       markeredgewidth=0.7, label=f"{group} ({len(points)})", gid=f"group-{place}")
         ends = _ends(found)
         axes.plot(ends, ends, color="black", linewidth=0.6, zorder=0)
+        for share in (1 - BAND, 1 + BAND):
+            axes.plot(ends, [share * end for end in ends], color="grey", linewidth=0.5, linestyle=":", zorder=0)
         axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal",
                  xlabel="measured, GiB", ylabel="predicted, GiB")
         for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            wide = ends[1] > DECADE * ends[0]
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if wide else (1, 1.5, 2, 3, 4, 6, 8)))
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())
         axes.legend(frameon=False, fontsize=6.5, loc="upper left")

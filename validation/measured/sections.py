@@ -7,7 +7,8 @@ from statistics import median
 from textwrap import fill
 
 from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, RESERVED, STEADY, Case
-from validation.measured.datasets import MIB, Dataset
+from validation.measured.datasets import MIB, Dataset, cases_of
+from validation.measured.details import details
 from validation.measured.estimates import FITS, OUT, UNCERTAIN, Estimate, estimate
 from validation.measured.metrics import (
     Pair,
@@ -18,7 +19,7 @@ from validation.measured.metrics import (
     pairs,
     published_errors,
 )
-from validation.measured.words import remarks
+from validation.measured.words import refusals, remarks
 from validation.tables import markdown
 
 
@@ -27,7 +28,7 @@ def section(dataset: Dataset) -> str:
 
     Raises ValueError if a sentence about its rows would not be true.
     """
-    cases = dataset.read()
+    cases = cases_of(dataset)
     covered = [case for case in cases if isinstance(estimate(case), Estimate)]
     parts = [f"## {dataset.title}", paragraph(dataset.about),
              f"Table: `tests/data/{dataset.table}`, {len(cases)} runs."]
@@ -38,6 +39,8 @@ def section(dataset: Dataset) -> str:
         if any(case.status == OUT_OF_MEMORY for case in cases) or not dataset.quantities:
             parts.append(verdicts(covered))
         parts += map(paragraph, remarks(dataset.name, covered))
+        parts += details(dataset.name, covered)
+    parts += map(paragraph, refusals(dataset.name, cases))
     parts.append(without_estimate(cases))
     if dataset.listed and covered:
         parts.append("\n\n".join(every_row(covered, name) for name in dataset.quantities))

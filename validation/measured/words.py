@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from validation.measured import megatron_tests, nanotron, simumax
+from validation.measured import hagemann, known_to_run, megatron_tests, nanotron, simumax
 from validation.measured.case import OUT_OF_MEMORY, PEAK, RESERVED, Case
-from validation.measured.estimates import OUT, Estimate, estimate, other_estimate
+from validation.measured.estimates import OUT, UNCERTAIN, Estimate, estimate, other_estimate
 from validation.measured.metrics import Pair, Summary, confusion, contradicted, pairs, right_by_rule
 
 #: Errors above this count as outliers, which a sentence has to account for.
@@ -21,6 +22,12 @@ def remarks(name: str, cases: Sequence[Case]) -> list[str]:
     return REMARKS[name](cases) if name in REMARKS else []
 
 
+def refusals(name: str, cases: Sequence[Case]) -> list[str]:
+    """Paragraphs about the cases of a table that have no estimate, which may be none."""
+    left = [case for case in cases if not isinstance(estimate(case), Estimate)]
+    return REFUSALS[name](left) if left and name in REFUSALS else []
+
+
 def check(claims: Mapping[str, bool]) -> None:
     """Raise ValueError with the claims that do not hold."""
     untrue = [words for words, holds in claims.items() if not holds]
@@ -33,11 +40,26 @@ def _simumax(cases: Sequence[Case]) -> list[str]:
     worst = max(found, key=lambda pair: abs(pair.error))
     sites = sorted({pair.site for pair in found if pair.case.group == simumax.DENSE})
     text = [f"""Nothing is fitted: the peak is weights, gradients and optimizer states, saved tensors in flight, and the
-        largest of the moments of a step. The farthest number is {worst.difference / 2**20:+,.1f} MiB off
-        ({worst.case.layout}, rank {worst.measured.rank})."""]
+        largest of the moments of a step. The largest error is {worst.error:+.2%}, {worst.difference / 2**20:+,.1f}
+        MiB ({worst.case.layout}, rank {worst.measured.rank})."""]
     if sites:
         text.append(f"Dense stages peak at: {', '.join(sites)}.")
-    return text
+    experts = [pair for pair in found if pair.case.group == simumax.EXPERTS]
+    if experts:
+        low = min(pair.difference for pair in experts) / 2**20
+        text.append(f"""Experts get equally many tokens here, as every one is padded to its capacity. What is missing at
+            these stages is at most {max(-low, 0):,.0f} MiB.""")
+    return text + _published_with_context(found)
+
+
+def _published_with_context(found: Sequence[Pair]) -> list[str]:
+    known = [pair for pair in found if pair.published is not None and pair.measured.rank in (0, None)]
+    context = [pair for pair in known if pair.case.arguments.get("context_parallel", 1) > 1]
+    if not context:
+        return []
+    worst = max(float(pair.published or 0) / pair.measured.bytes for pair in context)
+    return [f"""The published function does not divide anything by the context-parallel size: on the {len(context)}
+        stages with CP it says up to {worst:.1f} times what was measured."""]
 
 
 def _megatron(cases: Sequence[Case]) -> list[str]:
@@ -75,51 +97,120 @@ def _container(cases: Sequence[Case]) -> list[str]:
 
 
 def _nanotron(cases: Sequence[Case]) -> list[str]:
-    found = [pair for pair in pairs(cases, PEAK) if pair.case.others]
+    return [*_of_targets(cases), *_modes(cases), *_crashes(cases)]
+
+
+def _of_targets(cases: Sequence[Case]) -> list[str]:
+    few = [pair for pair in pairs(cases, PEAK) if pair.case.group in nanotron.WITH_TARGET]
+    if not few:
+        return []
+    near = sum(abs(pair.error) <= OUTLIER for pair in few)
+    low = sum(pair.error < -OUTLIER for pair in few)
+    sites = ", ".join(sorted({pair.site for pair in few}))
+    return [f"""{near} of the {len(few)} numbers with TP of 1 or 2 are within {OUTLIER:.0%}; {low} of the others are
+        predicted too low and {len(few) - near - low} too high. Their peaks are predicted at: {sites}. What else
+        lives for a moment in nanotron's step is not counted, and no number was made up for it."""]
+
+
+def _modes(cases: Sequence[Case]) -> list[str]:
     between, known = 0, 0
-    for pair in found:
-        other = _other_error(pair, nanotron.ALL_REDUCE)
+    for pair in pairs(cases, PEAK):
+        other = _other_error(pair, nanotron.ALL_REDUCE) if pair.case.others else None
         if other is not None:
             known += 1
             between += min(pair.error, other) <= OUTLIER and max(pair.error, other) >= -OUTLIER
-    text = []
-    if known:
-        text.append(f"""Errors are those of reduce-scatter. {between / known:.0%} of the {known} numbers with TP of 2 or
-            more lie between the predictions of the two modes, give or take {OUTLIER:.0%}: the spread at large TP
-            is the mode that the table does not state, and rows with TP of 4 or more have no target.""")
+    if not known:
+        return []
+    return [f"""Errors are those of reduce-scatter. {between / known:.0%} of the {known} numbers with TP of 2 or more
+        lie between the predictions of the two modes, give or take {OUTLIER:.0%}: the spread at large TP is the mode
+        that the table does not state, and rows with TP of 4 or more have no target."""]
+
+
+def _crashes(cases: Sequence[Case]) -> list[str]:
     crashed = [case for case in cases if case.status == OUT_OF_MEMORY]
+    if not crashed:
+        return []
     said = [estimate(case) for case in crashed]
     out = sum(isinstance(answer, Estimate) and answer.verdict == OUT for answer in said)
-    if crashed:
-        text.append(f"""{len(crashed)} runs crashed, for reasons that are not recorded; {out} of them have an estimate
-            on their fullest rank above the memory of the GPU.""")
-    return text
+    return [f"""{len(crashed)} runs crashed, for reasons that are not recorded; {out} of them have an estimate on their
+        fullest rank above the memory of the GPU."""]
 
 
 def _torchtitan(cases: Sequence[Case]) -> list[str]:
     found = pairs(cases, RESERVED)
     below = sum(pair.error < 0 for pair in found)
-    return [f"""{below} of {len(found)} predictions of allocated memory are below the reserved memory, as they must be
+    text = [f"""{below} of {len(found)} predictions of allocated memory are below the reserved memory, as they must be
         where the model is right."""]
+    above = [pair for pair in found if pair.error >= 0]
+    like = [pair for pair in found if pair.error < 0 and above and _same_batch(pair, above[0])]
+    if like:
+        least, most = (end(pair.measured.bytes for pair in group) / 2**30 for end, group in ((min, like), (max, above)))
+        names = ", ".join(pair.case.id for pair in above)
+        text.append(f"""The others ({names}) are float8 runs that reserved at most {most:.1f} GiB, where
+            runs of the other report with the same sequences and batch per rank, selective recompute too,
+            reserved at least {least:.1f} GiB. What they did differently is not in their report.""")
+    return text
+
+
+def _same_batch(one: Pair, other: Pair) -> bool:
+    same = ("seq_length", "micro_batch_size", "recompute", "context_parallel")
+    return all(one.case.arguments[name] == other.case.arguments[name] for name in same)
 
 
 def _hagemann(cases: Sequence[Case]) -> list[str]:
     wrong = contradicted(cases)
     check({"nothing that trained is called out of memory": all(case.status == OUT_OF_MEMORY for case in wrong)})
-    longest = sum("full recompute" in case.traits for case in wrong)
     right = right_by_rule(confusion(cases))
-    return [f"""{right:.1%} of the runs went as the 80 % rule says if *uncertain* counts as out of memory. Nothing that
-        trained is called out of memory. Said to fit without fitting: {len(wrong)}, of which {longest} recompute every
-        layer. What the estimate leaves out, that is fragmentation, communication buffers and the CUDA context, is
-        only known to be above zero."""]
+    text = [f"""{right:.1%} of the runs went as the 80 % rule says if *uncertain* counts as out of memory. Nothing that
+        trained is called out of memory."""]
+    if wrong:
+        often = Counter(map(_tokens, wrong)).most_common(1)[0][0]
+        large = {case for case in wrong if _tokens(case) >= often}
+        products = {case for case in wrong if hagemann.PRODUCTS in case.traits}
+        logits = often * hagemann.MODEL.vocab_size * 4
+        text.append(f"""Said to fit without fitting: {len(wrong)}. {len(large)} of them have micro-batches of {often:,}
+            tokens or more; one more fp32 copy of their gathered logits would be {logits / 2**30:.1f} GiB,
+            {logits / hagemann.GPU.memory_bytes:.0%} of the GPU. {len(products)} compute attention by matrix products,
+            where the scores of a layer have further copies that nobody counted in this framework;
+            {len(products - large)} of these have smaller micro-batches. {len(set(wrong) - large - products)} are
+            neither. Fragmentation, communication buffers and the CUDA context are left out too, and are only known to
+            be above zero.""")
+    return text
+
+
+def _tokens(case: Case) -> int:
+    return int(case.arguments["seq_length"] * case.arguments["micro_batch_size"])
 
 
 def _known(cases: Sequence[Case]) -> list[str]:
+    said = {case: answer for case in cases if isinstance(answer := estimate(case), Estimate)}
     wrong = contradicted(cases)
-    if not wrong:
-        return ["No recipe is called out of memory."]
     names = "; ".join(f"{case.id} ({case.layout})" for case in wrong)
-    return [f"Called out of memory although they run: {names}."]
+    between = sum(answer.verdict == UNCERTAIN for answer in said.values())
+    text = [f"Above the memory although they run: {names}." if wrong else "No recipe is above the memory of its GPU.",
+            f"""{between} of {len(said)} are between 80 % and 100 % of it, which the 80 % rule calls uncertain: a vendor
+            tunes its recipes to fill the GPU, so the rule would have refused recipes that run."""]
+    in_16_bits = [(case, other) for case in said if known_to_run.AS_BF16 in case.others
+                  and isinstance(other := other_estimate(case, known_to_run.AS_BF16), Estimate)]
+    if in_16_bits:
+        above = [case.id for case, other in in_16_bits if other.verdict == OUT]
+        listed = f" ({', '.join(above)})" if above else ""
+        text.append(f"""In 16 bits and with the moments of a step, {len(above)} of the {len(in_16_bits)} FP8 recipes
+            that are estimated in FP8 would be above the memory{listed}.""")
+    return text
+
+
+def _known_refusals(left: Sequence[Case]) -> list[str]:
+    text = []
+    for reading, what in ((known_to_run.AS_FSDP2, "use Megatron-Core's FSDP"),
+                          (known_to_run.AS_ZERO1, "are Llama 3.1 405B as Meta trained it")):
+        cases = [case for case in left if reading in case.others]
+        said = [(case, other) for case in cases if isinstance(other := other_estimate(case, reading), Estimate)]
+        if said:
+            shares = ", ".join(f"{case.id} {other.share:.0%}" for case, other in said)
+            text.append(f"""{len(cases)} of the rows without an estimate {what}. The nearest that the ledger has,
+                {reading}, would need of the GPU's memory: {shares}.""")
+    return text
 
 
 def _other_error(pair: Pair, name: str) -> float | None:
@@ -131,3 +222,4 @@ REMARKS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {
     "simumax": _simumax, "megatron_tests": _megatron, "nanotron": _nanotron, "torchtitan": _torchtitan,
     "hagemann": _hagemann, "known_to_run": _known,
 }
+REFUSALS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {"known_to_run": _known_refusals}

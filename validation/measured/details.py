@@ -1,0 +1,88 @@
+"""Tables of single rows in a section of docs/validation.md: those that are far off, wrong, or close to the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from validation.measured import hagemann, megatron_tests, nanotron
+from validation.measured.case import GIB, PEAK, STEADY, Case
+from validation.measured.estimates import UNCERTAIN, Estimate, estimate
+from validation.measured.metrics import Pair, Summary, contradicted, pairs
+from validation.tables import markdown
+
+MIB = 2**20
+#: Rows of a table of outliers.
+FARTHEST = 10
+
+
+def details(name: str, cases: Sequence[Case]) -> list[str]:
+    """Tables about the estimated cases of a table, each after a line that says what it has."""
+    return DETAILS[name](cases) if name in DETAILS else []
+
+
+def farthest(found: Sequence[Pair], named: Sequence[str]) -> str:
+    """The numbers with the largest errors, with those of ``named`` that are traits of their runs."""
+    worst = sorted(found, key=lambda pair: -abs(pair.error))[:FARTHEST]
+    lines = [
+        (pair.case.id, pair.case.layout, f"{pair.measured.bytes / GIB:.3f}", f"{pair.predicted / GIB:.3f}",
+         f"{pair.difference / MIB:+,.1f}", f"{pair.error:+.1%}",
+         ", ".join(name for name in named if name in pair.case.traits))
+        for pair in worst
+    ]
+    return markdown(("run", "layout", "measured GiB", "predicted GiB", "difference MiB", "error", "the run"), lines)
+
+
+def _megatron(cases: Sequence[Case]) -> list[str]:
+    named = (megatron_tests.DEFERRED, megatron_tests.COMPILED, megatron_tests.OLD, megatron_tests.RESUMED)
+    found = []
+    for quantity in (PEAK, STEADY):
+        known = pairs(cases, quantity)
+        if known:
+            found += [f"Farthest of the {len(known)} numbers *{quantity}*:", farthest(known, named)]
+    return found
+
+
+def _nanotron(cases: Sequence[Case]) -> list[str]:
+    few = [pair for pair in pairs(cases, PEAK) if pair.case.group in nanotron.WITH_TARGET]
+    kinds = {f"{group}, {', '.join(sorted(traits))}": [pair for pair in few
+                                                       if (pair.case.group, pair.case.traits) == (group, traits)]
+             for group, traits in dict.fromkeys((pair.case.group, pair.case.traits) for pair in few)}
+    lines = []
+    for kind, own in kinds.items():
+        summary = Summary.of([pair.error for pair in own])
+        middle = sorted(pair.difference for pair in own)[len(own) // 2]
+        lines.append((kind, summary.count, f"{summary.median:.2%}", f"{summary.worst:.2%}", f"{summary.bias:+.2%}",
+                      f"{middle / MIB:+,.0f}"))
+    if not lines:
+        return []
+    heads = ("runs with a target", "numbers", "median", "worst", "signed median", "middle difference MiB")
+    return ["The numbers that have a target, by layout:", markdown(heads, lines)]
+
+
+def _hagemann(cases: Sequence[Case]) -> list[str]:
+    lines = []
+    for case in contradicted(cases):
+        said = estimate(case)
+        assert isinstance(said, Estimate)
+        given = case.arguments
+        lines.append((case.id, case.layout, case.group, given["seq_length"] * given["micro_batch_size"],
+                      "every layer" if hagemann.RECOMPUTED in case.traits else "no",
+                      f"{said.share:.1%}", said.sites[said.peaks.index(max(said.peaks))]))
+    heads = ("row", "layout", "sequences, kernel", "tokens of a micro-batch", "recompute", "share", "peak at")
+    return ["The runs that are said to fit without fitting:", markdown(heads, lines)] if lines else []
+
+
+def _known(cases: Sequence[Case]) -> list[str]:
+    lines = []
+    for case in cases:
+        said = estimate(case)
+        if isinstance(said, Estimate) and said.verdict == UNCERTAIN:
+            lines.append((case.id, ", ".join(sorted(case.traits)), case.layout, f"{said.share:.1%}",
+                          said.sites[said.peaks.index(max(said.peaks))]))
+    heads = ("recipe", "precision, model", "layout", "share", "peak at")
+    return ["Recipes between 80 % and 100 % of the memory:", markdown(heads, lines)] if lines else []
+
+
+DETAILS: Mapping[str, Callable[[Sequence[Case]], list[str]]] = {
+    "megatron_tests": _megatron, "nanotron": _nanotron, "hagemann": _hagemann, "known_to_run": _known,
+}
