@@ -102,7 +102,6 @@ HUGGINGFACE = Implementation(
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
     defaults={"g": 1},
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
-             "data_parallel": ("ddp", "fsdp", "torch_ddp", "deepspeed"),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "projections": ("separate",),
              "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed"),

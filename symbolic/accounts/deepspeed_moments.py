@@ -30,12 +30,12 @@ _FLAT = zero1 * (1 - zero3)
 
 
 def _largest(implementation: Implementation, inside: bool) -> Expr:
-    """Elements of the largest parameter inside of the layers, or of all others."""
+    """Elements of the largest matrix inside of the layers, or of all others."""
     return Max(*(
         product(*local_shape(shape))
         for row in kept_rows(implementation)
         if row.tensor.role is Role.WEIGHT and (row.component.place in IN_LAYER) is inside
-        for shape in shapes(row.tensor, implementation.choices)
+        for shape in shapes(row.tensor, implementation.choices) if len(shape) > 1
     ))
 
 
@@ -83,7 +83,7 @@ def _gathered(terms: TermSet, implementation: Implementation) -> Expr:
     follows in the forward pass; with recompute a third. Limits are looked at before a parameter, so one may exceed.
     """
     inner, outer = _largest(implementation, True), _largest(implementation, False)
-    stays = Iverson(mr > 0) * (mr / (2 + rfull) + inner)
+    stays = Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + inner)
     ahead = Iverson(pf > 0) * (Min(pf, ml) + inner)
     gathered = Min(terms["stage.buffer_elements"].symbol, Max(inner, outer) + stays + ahead)
     return COMPUTE * zero3 * gathered

@@ -149,7 +149,8 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
 
 
 def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
-    deepspeed, precision, optimizer = choices["data_parallel"] == "deepspeed", choices["precision"], choices["optimizer"]
+    deepspeed = choices["data_parallel"] == "deepspeed"
+    precision, optimizer = choices["precision"], choices["optimizer"]
     return (
         (f"DeepSpeed with precision {precision}: choose precision = mixed", deepspeed and precision != "mixed"),
         (f"DeepSpeed with optimizer {optimizer}", deepspeed and optimizer not in ("adamw", "sgd_momentum", "sgd")),
