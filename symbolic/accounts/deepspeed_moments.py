@@ -77,15 +77,16 @@ def _reduced_before_the_end(terms: TermSet, implementation: Implementation) -> E
 
 
 def _gathered(terms: TermSet, implementation: Implementation) -> Expr:
-    """At most: parameters at work, those that are used again soon enough to stay, and those gathered ahead.
+    """At most: parameters at work, and those that stay until they are used again or were gathered ahead.
 
     A parameter stays if its backward pass comes within the reuse distance, that is, if half of it covers what
-    follows in the forward pass; with recompute a third. Limits are looked at before a parameter, so one may exceed.
+    follows in the forward pass; with recompute a third. Every module gathers some ahead as long as fewer are there
+    than the limit of live parameters. Limits are looked at before a parameter, so that one may exceed them.
     """
     inner, outer = _largest(implementation, True), _largest(implementation, False)
     stays = Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + inner)
-    ahead = Iverson(pf > 0) * (Min(pf, ml) + inner)
-    gathered = Min(terms["stage.buffer_elements"].symbol, Max(inner, outer) + stays + ahead)
+    ahead = Iverson(pf > 0) * (ml + inner)
+    gathered = Min(terms["stage.buffer_elements"].symbol, Max(inner, outer) + Max(stays, ahead))
     return COMPUTE * zero3 * gathered
 
 
