@@ -19,7 +19,7 @@ from shardmath.symbolic.parameters import BY_NAME
 
 COUNTED = table("deepspeed_states")
 #: Names of thresholds in the table, and their letters.
-LIMITS = {"bucket": "bk", "threshold": "pt", "reuse": "mr", "prefetch": "pf"}
+LIMITS = {"bucket": "bk", "threshold": "pt", "reuse": "mr", "prefetch": "pf", "live": "ml"}
 
 
 def deepspeed() -> Evaluator:
@@ -211,7 +211,7 @@ def test_sweep_takes_a_stage() -> None:
     ({"zero_stage": 2, "kernels": {"precision": "bf16"}}, "DeepSpeed with precision bf16"),
     ({"zero_stage": 2, "kernels": {"optimizer": "adamw_8bit"}}, "DeepSpeed with optimizer adamw_8bit"),
     ({"zero_stage": 2, "kernels": {"peak": "torch"}}, "PyTorch's own step with DeepSpeed"),
-    ({"zero_stage": 2, "lora_rank": 8}, "DeepSpeed with adapters"),
+    ({"zero_stage": 2, "lora_rank": 8}, "adapters with precision mixed"),
 ])
 def test_what_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError, match=text):

@@ -155,6 +155,5 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"DeepSpeed with precision {precision}: choose precision = mixed", deepspeed and precision != "mixed"),
         (f"DeepSpeed with optimizer {optimizer}", deepspeed and optimizer not in ("adamw", "sgd_momentum", "sgd")),
         ("DeepSpeed with layers of experts", deepspeed and choices["layers"] != "dense"),
-        ("DeepSpeed with adapters", deepspeed and choices["adapters"] != "none"),
         ("the moments of PyTorch's own step with DeepSpeed", deepspeed and choices["peak"] != "saved"),
     )
