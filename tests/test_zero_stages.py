@@ -1,4 +1,4 @@
-"""DeepSpeed's ZeRO against bytes counted in DeepSpeed, against integers of a plain oracle, and from the command line."""
+"""DeepSpeed's ZeRO against bytes counted in it, against integers of a plain oracle, and from the command line."""
 
 from __future__ import annotations
 

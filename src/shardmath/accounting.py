@@ -162,8 +162,9 @@ def explain(
     parallelism is on by default where the implementation has it and ``tensor_parallel`` is above 1.
     ``anchor`` is a file with a measured run, as in ``shardmath.anchor``, that fixes what no formula knows.
     ``zero_stage`` sets ``distributed_optimizer``, ``sharded_gradients`` and ``sharded_weights`` by number; with
-    Hugging Face it means DeepSpeed. ``pipeline_layout`` gives the layers of every stage in the order of the model. ``others`` are further
-    parameters by name, such as ``virtual_pipeline`` or ``expert_parallel``; ``shardmath.jobs.OTHERS`` lists them.
+    Hugging Face it means DeepSpeed. ``pipeline_layout`` gives the layers of every stage in the order of the model.
+    ``others`` are further parameters by name, such as ``virtual_pipeline`` or ``expert_parallel``;
+    ``shardmath.jobs.OTHERS`` lists them.
 
     Raises InputError for every value that is not legal.
     """
