@@ -118,6 +118,7 @@ AXES: tuple[Axis, ...] = (
         "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
         "torch_ddp": "every parameter by itself, with buckets for bf16 gradients besides (DistributedDataParallel)",
+        "deepspeed": "DeepSpeed's ZeRO: one buffer cut into equal parts (stages 1, 2), or every parameter (stage 3)",
     }),
     Axis("gathered_input", "input of column-parallel projections under sequence parallelism", {
         "dropped": "the rank keeps its own tokens and gathers the others again in the backward pass",

@@ -53,6 +53,11 @@ SOURCES: tuple[Source, ...] = (
         2020, "arXiv:1910.02054", "https://arxiv.org/abs/1910.02054",
     ),
     Source(
+        "deepspeed", "DeepSpeed Team",
+        "DeepSpeed 0.19, deepspeed/runtime/zero, bytes of ZeRO stages counted on CPU with PyTorch 2.13",
+        2026, "program", "https://github.com/deepspeedai/DeepSpeed",
+    ),
+    Source(
         "megatron_lm", "NVIDIA",
         "Megatron-LM, megatron/training/theoretical_memory_usage.py, revision 1bcb3b9e",
         2026, "program", "https://github.com/NVIDIA/Megatron-LM",

@@ -15,6 +15,7 @@ from shardmath.models import Model
 from shardmath.parameters import checked, other_values, refuse_illegal
 from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
 from shardmath.stages import ANY, listed, parsed
+from shardmath.zero import staged
 
 #: Parameters that change nothing unless the model has one of these options of its architecture.
 _OF_EXPERTS, _OF_LATENT = ("layers", "experts"), ("heads", "latent")
@@ -68,9 +69,11 @@ def job(
     node_size: int | None,
     pipeline_layout: Sequence[int] | str | None,
     others: Mapping[str, int],
+    zero_stage: int | None = None,
 ) -> Job:
     """Check a configuration as ``explain`` takes it. Raises InputError for every value that is not legal."""
     chosen, device = as_model(model), as_gpu(gpu)
+    kernels, distributed_optimizer, others = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
     asked = other_values(others)
     recompute = recompute_mode(recompute, asked)
     layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout

@@ -19,7 +19,7 @@ from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..sources import BY_KEY
 from ..terms import TermSet, product, total
-from . import megatron_moments, torch_gathered, torch_gradients, torch_temporaries
+from . import deepspeed_moments, megatron_moments, torch_gathered, torch_gradients, torch_temporaries
 from .recomputed import recomputed_group, recomputed_layer
 
 rfull, Lr = symbols("rfull Lr")
@@ -97,6 +97,10 @@ AGGREGATES: tuple[Aggregate, ...] = (
         Aggregate(name, title, sites, size, "pytorch", {"peak": ("torch",), **options})
         for moments in (torch_gradients, torch_gathered, torch_temporaries)
         for name, title, sites, size, options in moments.SIZES
+    ),
+    *(
+        Aggregate(name, title, sites, size, "deepspeed", options)
+        for name, title, sites, size, options in deepspeed_moments.SIZES
     ),
     Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
               "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES, "data_parallel": ("ddp",)}),

@@ -113,6 +113,11 @@ def _aligned(row: Contribution, implementation: Implementation) -> Expr:
     if is_expert(row.tensor) and implementation.choices["data_parallel"] == "ddp":
         copies, *rest = shape  # every expert's weight is a parameter by itself
         shape = tuple(rest)
+    if implementation.choices["data_parallel"] == "deepspeed":  # every part of a projection is a parameter by itself
+        ranks = _optimizer_ranks(row, implementation)
+        parts = (local_shape(part) for part in shapes(row.tensor, implementation.choices))
+        return product(_when(row, implementation),
+                       total(*(aligned(part, implementation.choices, ranks) for part in parts)))
     elements = aligned(shape, implementation.choices, _optimizer_ranks(row, implementation))
     return product(_when(row, implementation), copies, elements)
 

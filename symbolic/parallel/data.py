@@ -9,6 +9,7 @@ from sympy import Eq, Expr, Integer
 from ..functions import Iverson, LeastCommonMultiple, pad_to
 from ..ledger import Role
 from ..parameters import symbols
+from . import deepspeed
 from .fp8 import fp8_states, fp8_weight
 from .groups import GROUPS, Group
 from .nf4 import nf4_states
@@ -67,6 +68,8 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
     precision = PRECISIONS[choices["precision"]]
     if choices["data_parallel"] == "fsdp" and choices["precision"] == "mixed":
         precision = FSDP_MIXED
+    if choices["data_parallel"] == "deepspeed":
+        precision = deepspeed.STATES
     if group.frozen:
         kept = tuple(state for state in precision if state.role is Role.WEIGHT)
         return kept if choices["base_weights"] == "full" else nf4_states(kept)
@@ -142,6 +145,8 @@ def aligned(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) ->
         return pad_to(shape[0], ranks) * elements / shape[0]
     if choices["data_parallel"] == "torch_ddp":
         return elements
+    if choices["data_parallel"] == "deepspeed":
+        return pad_to(elements, ranks)
     return pad_to(elements, START_ALIGNMENT)
 
 
@@ -153,6 +158,8 @@ def buffer_elements(parameters: Expr, aligned_parameters: Expr, choices: Mapping
     """
     if choices["data_parallel"] in {"fsdp", "torch_ddp"}:
         return aligned_parameters
+    if choices["data_parallel"] == "deepspeed":
+        return deepspeed.buffer_elements(parameters, aligned_parameters, ranks)
     padded = pad_to(aligned_parameters, LeastCommonMultiple(ranks, END_ALIGNMENT))
     return parameters + zero1 * (padded - parameters)
 

@@ -87,7 +87,8 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
 
     Raises ValueError with the combination.
     """
-    found = [text for text, holds in (*_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices)) if holds]
+    refused = (*_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices), *_of_deepspeed(choices))
+    found = [text for text, holds in refused if holds]
     if found:
         raise ValueError(f"no library has {found[0]}, or it has not been counted")
 
@@ -144,4 +145,15 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("adapters for experts, latent attention or GELU",
          frozen and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
         ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
+    )
+
+
+def _of_deepspeed(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    deepspeed = choices["data_parallel"] == "deepspeed"
+    precision, optimizer = choices["precision"], choices["optimizer"]
+    return (
+        (f"DeepSpeed with precision {precision}: choose precision = mixed", deepspeed and precision != "mixed"),
+        (f"DeepSpeed with optimizer {optimizer}", deepspeed and optimizer not in ("adamw", "sgd_momentum", "sgd")),
+        ("DeepSpeed with layers of experts", deepspeed and choices["layers"] != "dense"),
+        ("the moments of PyTorch's own step with DeepSpeed", deepspeed and choices["peak"] != "saved"),
     )

@@ -16,6 +16,7 @@ from ..functions import Divides, Iverson
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbol, symbols
 from .data import fixed_by_choices
+from .deepspeed import freed
 from .demands import state_rules
 from .dimensions import TENSOR
 from .pipeline import chunks
@@ -166,13 +167,26 @@ def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def _of_deepspeed(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """What of DeepSpeed nobody has counted: fp32 sums in stages that have another optimizer for them, and groups."""
+    if choices["data_parallel"] != "deepspeed":
+        return ()
+    return (
+        Rule("deepspeed_gradients", "w", Or(Eq(w, 2), Eq(zero2, 1)),
+             "must be 2 (bf16) in stages 0 and 1: fp32 sums are counted in stages 2 and 3"),
+        Rule("deepspeed_replicas", "R", Eq(R, 1), "must be 1: groups of ranks (MiCS) are not counted"),
+    )
+
+
 def _named(count: Expr) -> str:
     return str(count) if count.is_Integer else "virtual_pipeline"
 
 
 def fixed_values(implementation: Implementation) -> dict[str, int]:
     """Letters that have only one legal value in ``implementation``, with that value."""
-    return {**implementation.fixed, **fixed_by_choices(implementation.choices)}
+    free = freed(implementation.choices)
+    fixed = {letter: value for letter, value in implementation.fixed.items() if letter not in free}
+    return {**fixed, **fixed_by_choices(implementation.choices)}
 
 
 def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
@@ -188,6 +202,7 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
         needed += (_POSITIONS,)
     needed += state_rules(choices)
     needed += _of_torch(choices)
+    needed += _of_deepspeed(choices)
     values = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     own = tuple(
         Rule(BY_LETTER[letter].name, letter, Eq(symbol(letter), value),

@@ -134,6 +134,8 @@ run_options = _apply([
     click.option("--gradients", help="fp32 or bf16  [default: the implementation's]"),
     click.option("--distributed-optimizer/--no-distributed-optimizer", default=None,
                  help="Shard optimizer states over DP x CP  [default: the implementation's]"),
+    click.option("--zero-stage", type=Count(), metavar="STAGE",
+                 help="ZeRO stage, 0 to 3; with huggingface that of DeepSpeed  [default: the implementation's]"),
     click.option("--vocab-multiple", type=Count(),
                  help="Pad the vocabulary to a multiple of this times TP  [default: the implementation's]"),
 ])

@@ -21,6 +21,7 @@ from shardmath.sweeps.engine import Evaluated, evaluated
 from shardmath.sweeps.ranking import Layout, layout, ranked
 from shardmath.sweeps.result import BrokenRule, SweepResult
 from shardmath.sweeps.space import Space, divisors, layouts
+from shardmath.zero import staged
 
 #: Sums of a few terms below this stay exact integers in float64.
 _EXACT = 2.0**49
@@ -52,6 +53,7 @@ def sweep(
     kernels: Mapping[str, str] | None = None,
     gradients: str | None = None,
     distributed_optimizer: bool | None = None,
+    zero_stage: int | None = None,
     vocab_multiple: int | None = None,
     node_size: int | None = None,
     progress: Progress | None = None,
@@ -61,13 +63,15 @@ def sweep(
     """Evaluate every layout of ``num_gpus`` GPUs and keep the ``top`` best that fit.
 
     The axes are all divisors that can be legal; a sequence of values for an axis replaces them. A rank has one
-    chunk of layers unless ``virtual_pipeline`` names others. ``others`` are further parameters by name.
+    chunk of layers unless ``virtual_pipeline`` names others. ``zero_stage`` is as in ``explain``. ``others`` are
+    further parameters by name.
     ``progress`` is called with candidates done and in all, ``on_chunk`` with every evaluated chunk.
 
     Raises InputError for every value that is not legal, and where the model is so large that the
     arithmetic of the compiled evaluator would not be exact.
     """
     chosen, device = as_model(model), as_gpu(gpu)
+    kernels, distributed_optimizer, others = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
     asked = other_values(others)
     chunks = max(virtual_pipeline or (1,))
     evaluator = evaluator_for(

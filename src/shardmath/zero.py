@@ -1,0 +1,40 @@
+"""ZeRO stages by number: the switches and the kind of data parallelism that a stage stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardmath.errors import InputError
+
+#: Switches of each stage, by parameter name; the first is an argument of its own wherever a job is described.
+_SWITCHES = ("distributed_optimizer", "sharded_gradients", "sharded_weights")
+#: Choices of frameworks that have the stages only through another library.
+_THROUGH: Mapping[str, Mapping[str, str]] = {
+    "huggingface": {"data_parallel": "deepspeed", "precision": "mixed"},
+}
+
+
+def staged(
+    stage: int | None,
+    implementation: str,
+    kernels: Mapping[str, str] | None,
+    distributed_optimizer: bool | None,
+    others: Mapping[str, int],
+) -> tuple[Mapping[str, str] | None, bool | None, Mapping[str, int]]:
+    """Kernel choices, distributed optimizer and other parameters with a ZeRO stage put in.
+
+    Without a stage all stay as they are. ``kernels`` that are given win over those that the stage brings. Raises
+    InputError for a stage that does not exist, and for one next to a switch that says otherwise.
+    """
+    if stage is None:
+        return kernels, distributed_optimizer, others
+    if isinstance(stage, bool) or not isinstance(stage, int) or not 0 <= stage <= len(_SWITCHES):
+        raise InputError("zero_stage", stage, "must be an integer from 0 to 3")
+    switches = {name: int(stage > index) for index, name in enumerate(_SWITCHES)}
+    asked = {**others} if distributed_optimizer is None else {**others, _SWITCHES[0]: int(distributed_optimizer)}
+    for name, value in switches.items():
+        if asked.get(name, value) != value:
+            raise InputError(name, asked[name], f"must be {value} or left out with zero_stage = {stage}", str(value))
+    chosen = {**_THROUGH.get(implementation, {}), **(kernels or {})}
+    first, *rest = _SWITCHES
+    return chosen, bool(switches[first]), {**others, **{name: switches[name] for name in rest}}

@@ -1,0 +1,118 @@
+"""DeepSpeed's ZeRO: buckets of gradients, gathered parameters and copies of gradients at the moments of a step.
+
+What the part of a rank cuts, and what is gathered in stage 3, depends on the order of the parameters; both are
+written as the most that they can be. All else is exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Eq, Expr, Ge, Gt, Integer, Max, Min
+
+from ..functions import CeilDiv, Iverson
+from ..implementations import Implementation
+from ..ledger import IN_LAYER, Role
+from ..parallel.deepspeed import KEEPS_TENSORS
+from ..parallel.weights import shapes
+from ..parameters import symbols
+from ..terms import TermSet, product
+from .rows import kept_rows, local_shape
+
+D, c, R, w, m, rfull = symbols("D c R w m rfull")
+zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
+bk, pf, ml, mr, sg, ovl = symbols("bk pf ml mr sg ovl")
+
+#: Bytes of a gathered element, and of one in a bucket.
+COMPUTE = Integer(2)
+#: 1 in stages 1 and 2.
+_FLAT = zero1 * (1 - zero3)
+
+
+def _largest(implementation: Implementation, inside: bool) -> Expr:
+    """Elements of the largest matrix inside of the layers, or of all others."""
+    return Max(*(
+        product(*local_shape(shape))
+        for row in kept_rows(implementation)
+        if row.tensor.role is Role.WEIGHT and (row.component.place in IN_LAYER) is inside
+        for shape in shapes(row.tensor, implementation.choices) if len(shape) > 1
+    ))
+
+
+def _part(terms: TermSet) -> Expr:
+    """Elements of a rank's part, with padding."""
+    return terms["stage.buffer_elements"].symbol / shards
+
+
+def _cut(terms: TermSet, implementation: Implementation) -> Expr:
+    """At most: the rest of the two tensors that a part cuts; both vocabulary matrices only with nearly all between."""
+    inner, outer = _largest(implementation, True), _largest(implementation, False)
+    parameters, part = terms["stage.parameters"].symbol, _part(terms)
+    other = Max(inner, outer * Iverson(Ge(part + 2 * outer, parameters)))
+    return COMPUTE * KEEPS_TENSORS * Max(Integer(0), Min(parameters - part, Max(inner, outer) + other))
+
+
+def _bucket(terms: TermSet, implementation: Implementation) -> Expr:
+    """Two of them if they are reduced while the next is filled, which stage 3 does with one."""
+    return COMPUTE * bk * (_FLAT * (1 + ovl) + zero3)
+
+
+def _lasting_bucket(terms: TermSet, implementation: Implementation) -> Expr:
+    """In the forward pass: stage 3 makes it once; stage 1 keeps it until the last micro-batch is reduced."""
+    return COMPUTE * bk * (zero3 + zero1 * (1 - zero2) * (1 + ovl) * Iverson(m > 1))
+
+
+def _stage3_bucket(terms: TermSet, implementation: Implementation) -> Expr:
+    return COMPUTE * bk * zero3
+
+
+def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
+    """A copy of what is in the bucket: flattened for the all-reduce, or put in the order of the ranks."""
+    return COMPUTE * zero1 * Min(bk, terms["stage.buffer_elements"].symbol)
+
+
+def _reduced_before_the_end(terms: TermSet, implementation: Implementation) -> Expr:
+    """With a bucket that gets full, it is reduced between layers."""
+    return COMPUTE * zero1 * bk * Iverson(Gt(terms["stage.buffer_elements"].symbol, bk))
+
+
+def _gathered(terms: TermSet, implementation: Implementation) -> Expr:
+    """At most: parameters at work, and those that stay until they are used again or were gathered ahead.
+
+    A parameter stays if its backward pass comes within the reuse distance, that is, if half of it covers what
+    follows in the forward pass; with recompute a third. Every module gathers some ahead as long as fewer are there
+    than the limit of live parameters. Limits are looked at before a parameter, so that one may exceed them.
+    """
+    inner, outer = _largest(implementation, True), _largest(implementation, False)
+    stays = Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + inner)
+    ahead = Iverson(pf > 0) * (ml + inner)
+    gathered = Min(terms["stage.buffer_elements"].symbol, Max(inner, outer) + Max(stays, ahead))
+    return COMPUTE * zero3 * gathered
+
+
+def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
+    """fp32 gradients of the part, made of a flat copy of bf16 ones; stage 3 goes by groups of parameters."""
+    parameters, part = terms["stage.parameters"].symbol, _part(terms)
+    largest = CeilDiv(Max(_largest(implementation, True), _largest(implementation, False)), shards)
+    narrow = Iverson(Eq(w, 2))
+    group = Min(part, sg + largest)
+    return (1 - zero1) * 4 * parameters + _FLAT * 6 * narrow * part + zero3 * (4 + 2 * narrow) * group
+
+
+_DEEPSPEED: Any = {"data_parallel": ("deepspeed",)}
+_FORWARD = ("after_forward", "loss_forward", "loss_backward")
+_BACKWARD = ("head_backward", "layer_backward")
+
+#: Name, title, moments, size and options of each.
+SIZES: tuple[Any, ...] = (
+    ("cut_gradients", "Rest of the gradients that the rank's part cuts, at most",
+     (*_FORWARD, *_BACKWARD, "last_reduce", "optimizer_step"), _cut, _DEEPSPEED),
+    ("lasting_bucket", "Bucket of gradients, kept", _FORWARD, _lasting_bucket, _DEEPSPEED),
+    ("bucket", "Bucket of gradients", (*_BACKWARD, "last_reduce"), _bucket, _DEEPSPEED),
+    ("stage3_bucket", "Bucket of gradients, kept", ("optimizer_step",), _stage3_bucket, _DEEPSPEED),
+    ("full_bucket", "Copy of a full bucket", ("layer_backward",), _reduced_before_the_end, _DEEPSPEED),
+    ("last_bucket", "Copy of the last bucket", ("last_reduce",), _reduced, _DEEPSPEED),
+    ("gathered_ahead", "Gathered parameters, at most", (*_FORWARD, *_BACKWARD), _gathered, _DEEPSPEED),
+    ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,
+     _DEEPSPEED),
+)

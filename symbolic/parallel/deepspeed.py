@@ -1,0 +1,78 @@
+"""DeepSpeed's ZeRO: what a rank keeps for its parameters in stages 0 to 3, and how they are padded.
+
+Stages 1 and 2 lay all parameters into one bf16 buffer, padded so that every rank has an even number of its
+elements; its fp32 master weights and moments are those of its part. Stage 3 cuts every parameter into as many parts
+as there are ranks; parameters up to a threshold stay gathered besides. In stage 0, and in stage 1 while micro-batches
+are added up, gradients are autograd's own tensors; bf16 gradients of a part are kept as whole tensors wherever the
+part cuts through one, see ``kept_gradients``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sympy import Eq, Expr, Integer, Le
+
+from ..functions import Iverson, pad_to
+from ..ledger import Role
+from ..parameters import symbols
+from .weights import State, Weight, elements
+
+D, c, R, w, m, pt = symbols("D c R w m pt")
+zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
+
+#: Every rank's part of the buffer of stages 1 and 2 starts at a multiple of so many elements.
+START_ALIGNMENT = 2
+
+#: 1 where a rank keeps the bf16 gradients of its part of the buffer, and no more of them.
+KEEPS_TENSORS = Iverson(Eq(w, 2)) * (1 - zero3) * (zero2 + zero1 * (1 - zero2) * Iverson(Eq(m, 1)))
+
+
+def _persisted(weight: Weight) -> Expr:
+    """Elements of a parameter that stays gathered: small ones, padded as they were gathered."""
+    return Iverson(Le(weight.elements, pt)) * pad_to(weight.elements, shards)
+
+
+STATES: tuple[State, ...] = (
+    State("weight", Role.WEIGHT, Integer(2), "bf16 weight", "deepspeed"),
+    State("persisted", Role.WEIGHT, 2 * zero3, "bf16 weight that stays gathered in stage 3", "deepspeed", _persisted),
+    State("whole_gradient", Role.GRADIENT, 2 * (1 - zero1) + 2 * zero1 * (1 - zero2) * Iverson(m > 1),
+          "bf16 gradient, whole", "deepspeed", elements),
+    State("gradient", Role.GRADIENT, zero2 * w + zero1 * (1 - zero2) * Iverson(Eq(m, 1)) * w * R / (D * c),
+          "gradient, fp32 or bf16, of the rank's part", "deepspeed"),
+    State("master_weight", Role.OPTIMIZER, Integer(4), "fp32 master weight", "deepspeed"),
+)
+
+
+def freed(choices: Mapping[str, str]) -> tuple[str, ...]:
+    """Switches that DeepSpeed has although the framework itself fixes them."""
+    return ("zero1", "zero2", "zero3") if choices["data_parallel"] == "deepspeed" else ()
+
+
+def buffer_elements(parameters: Expr, aligned_parameters: Expr, ranks: Expr) -> Expr:
+    """Elements of a rank's parameters with their padding: none, at the end of the buffer, or of every parameter."""
+    flat = pad_to(parameters, START_ALIGNMENT * ranks)
+    return parameters + zero1 * (1 - zero3) * (flat - parameters) + zero3 * (aligned_parameters - parameters)
+
+
+def partition_size(sizes: Sequence[int], ranks: int) -> int:
+    """Count the elements of one rank's part of the buffer of stages 1 and 2."""
+    multiple = START_ALIGNMENT * ranks
+    return -(-sum(sizes) // multiple) * START_ALIGNMENT
+
+
+def kept_gradients(sizes: Sequence[int], ranks: int, rank: int) -> int:
+    """Count the elements of bf16 gradients that a rank keeps in stage 2: of all tensors that its part touches.
+
+    ``sizes`` are those of the parameters in the order of the model. Raises ValueError if ``rank`` is not one of 0
+    to ``ranks - 1``.
+    """
+    if not 0 <= rank < ranks:
+        raise ValueError(f"rank {rank} of {ranks}")
+    part = partition_size(sizes, ranks)
+    kept = end = 0
+    for size in sizes:
+        start, end = end, end + size
+        if start < (rank + 1) * part and end > rank * part:
+            kept += size
+    return kept
