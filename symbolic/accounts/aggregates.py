@@ -19,7 +19,7 @@ from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..sources import BY_KEY
 from ..terms import TermSet, product, total
-from . import megatron_moments, torch_gathered, torch_gradients, torch_temporaries
+from . import megatron_moments, torch_gathered, torch_gradients, torch_pipeline, torch_temporaries
 
 rfull, rn, Lr = symbols("rfull rn Lr")
 
@@ -106,7 +106,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
               ("after_forward", "layer_backward"), _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
     *(
         Aggregate(name, title, sites, size, "pytorch", {"peak": ("torch",), **options})
-        for moments in (torch_gradients, torch_gathered, torch_temporaries)
+        for moments in (torch_gradients, torch_gathered, torch_pipeline, torch_temporaries)
         for name, title, sites, size, options in moments.SIZES
     ),
     Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
