@@ -15,7 +15,7 @@ from ..parallel.data import bytes_per_element, sharing_ranks, states
 from ..parallel.groups import GROUPS
 from ..parallel.legality import fixed_values
 from ..parallel.pipeline import chunks
-from ..parallel.schedules import SCHEDULES
+from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import symbols
 from ..sources import BY_KEY
 from ..terms import TermSet, product, total
@@ -84,9 +84,6 @@ def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
         for group in GROUPS if not group.frozen and f"stage.{group.prefix}buffer_elements" in terms
     ))
 
-
-#: Schedules that split the backward pass into halves, for inputs and for weights.
-SPLIT_BACKWARD = tuple(name for name, item in SCHEDULES.items() if item.awaiting_weight != 0)
 
 #: Moments of the schedule's loop in any model, those of parameters that are shared out, and those of experts.
 _DURING = ("after_forward", "loss_forward", "loss_backward", "head_backward", "stage_exchange", "layer_backward",

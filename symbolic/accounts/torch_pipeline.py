@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Ge, Integer, Le, Max
+from sympy import Eq, Expr, Ge, Integer, Le, Max
 
 from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parallel.pipeline import chunks, instances
-from ..parallel.schedules import SCHEDULES
+from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import symbols
 from ..terms import TermSet, product
 from .rows import local_shape
 from .torch_gathered import COMPUTE, SHARDS, freed_with_a_layer, gradient_bytes, outside, per_layer
 
-p, r, m, w, Lr, nr, nf, nl = symbols("p r m w Lr nr nf nl")
+p, r, m, w, Lr, nr, nf, nl, Gr = symbols("p r m w Lr nr nf nl Gr")
 
 #: Bytes of a loss, and of the number of labels that it is kept with.
 _SCALAR = Integer(4)
@@ -30,6 +30,8 @@ _SCALAR = Integer(4)
 SINGLE = ("1f1b", "gpipe")
 _SINGLE: Any = {"pipeline": ("torch",), "schedule": SINGLE}
 _LOWERED: Any = {"pipeline": ("torch",), "schedule": tuple(name for name in SCHEDULES if name not in SINGLE)}
+#: Those of the schedules with split backward passes that split them at their peak.
+_SPLIT: Any = {"pipeline": ("torch",), "schedule": tuple(name for name in SPLIT_BACKWARD if name != "dualpipev")}
 _TORCH: Any = {"pipeline": ("torch",)}
 
 
@@ -68,7 +70,19 @@ def _more_tables(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _handed_on(terms: TermSet, implementation: Implementation) -> Expr:
     """Outputs of chunks in flight, less the inputs, which lie in the buffers that are there anyway."""
-    return (nf * _first(implementation) - nl * _last(implementation)) * _hidden()
+    outputs = nf
+    if implementation.choices["schedule"] == "interleaved":  # with two rounds, sums come when the first one is over
+        outputs -= Iverson(Le(m, 2 * Gr))
+    return (outputs * _first(implementation) - nl * _last(implementation)) * _hidden()
+
+
+def _input_gradients(terms: TermSet, implementation: Implementation) -> Expr:
+    """A backward pass of inputs leaves its result with its input to the end of the step.
+
+    Two stages that follow each other on one rank hand it on in the buffer of the former.
+    """
+    folded = Iverson(Eq(r, p - 1)) if implementation.choices["schedule"] == "zbv" else Integer(0)
+    return m * (chunks(implementation.choices) - _first(implementation) - folded) * _hidden()
 
 
 def _logits_kept(terms: TermSet, implementation: Implementation) -> Expr:
@@ -99,8 +113,8 @@ def _chunk(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _ends(terms: TermSet) -> Expr:
-    """Saved tensors of final norm, head and loss of one micro-batch."""
-    return terms["stage.end_activations"].symbol / nl
+    """Saved tensors of final norm, head and loss of one micro-batch, with its number of labels."""
+    return terms["stage.end_activations"].symbol / nl + _SCALAR
 
 
 def _dropped(choices: Any) -> Expr:
@@ -109,8 +123,8 @@ def _dropped(choices: Any) -> Expr:
 
 
 def _sent(implementation: Implementation) -> Expr:
-    """The gradient that was sent last, which PyTorch's loop for one chunk holds until it sends the next one."""
-    if implementation.choices["schedule"] in SINGLE:
+    """The gradient that was sent last, which PyTorch's loop of 1F1B holds until it sends the next one."""
+    if implementation.choices["schedule"] == "1f1b":
         return (1 - _first(implementation)) * _hidden()
     return Integer(0)
 
@@ -133,13 +147,30 @@ def _summed_always(terms: TermSet, implementation: Implementation) -> Expr:
     return _summed(terms)
 
 
+def _unsummed(terms: TermSet, implementation: Implementation) -> Expr:
+    """bf16 gradients of a weight-backward pass, which are added to the sums by the chunk's next backward pass.
+
+    The model's first chunk has none: it has no inputs to work out gradients of, so its backward pass is not split.
+    In the others a layer's gradients are these, not temporaries.
+    """
+    layer = per_layer(terms, "parameters")
+    whole = _first(implementation) * (outside(terms, implementation, "parameters", Place.FIRST)
+                                      + Lr / chunks(implementation.choices) * layer)
+    return COMPUTE * (terms["stage.parameters"].symbol - whole - (1 - _first(implementation)) * layer)
+
+
 def _waiting_ends(terms: TermSet, implementation: Implementation) -> Expr:
     """What the last stage keeps of final norm, head and loss for the other micro-batches in flight."""
     return (nl - 1) * _last(implementation) * _ends(terms)
 
 
 def _waiting_losses(terms: TermSet, implementation: Implementation) -> Expr:
-    return (nl - 1) * _last(implementation) * terms["loss.saved"].symbol
+    return (nl - 1) * _last(implementation) * (terms["loss.saved"].symbol + _SCALAR)
+
+
+def _waiting_counts(terms: TermSet, implementation: Implementation) -> Expr:
+    """Numbers of labels of the other micro-batches in flight."""
+    return (nl - 1) * _last(implementation) * _SCALAR
 
 
 def _layers(terms: TermSet, implementation: Implementation) -> Expr:
@@ -185,10 +216,21 @@ def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
     )
 
 
+def _reduced_chunk(terms: TermSet, implementation: Implementation) -> Expr:
+    """The embedding while it is reduced, last of all chunks; other chunks' ends are outweighed by what was in flight."""
+    each = Lr / chunks(implementation.choices)
+    embedding = outside(terms, implementation, "aligned", Place.FIRST)
+    whole = outside(terms, implementation, "parameters", Place.FIRST) + each * per_layer(terms, "parameters")
+    layers = each * per_layer(terms, "aligned")
+    others = gradient_bytes(implementation.choices) / SHARDS * (terms["stage.aligned"].symbol - embedding - layers)
+    return _first(implementation) * (w * whole + COMPUTE * layers + w * embedding + others)
+
+
 def _left_over(terms: TermSet, implementation: Implementation) -> Expr:
     """The last output that the loop made and the last gradient that it sent."""
     at_last = _last(implementation)
-    return at_last * (_logits() + _SCALAR) + (1 - at_last) * _hidden() + _sent(implementation)
+    sent = (1 - _first(implementation)) * _hidden()
+    return at_last * (_logits() + _SCALAR) + (1 - at_last) * _hidden() + sent
 
 
 _RUNNING = ("after_forward", "loss_forward", "loss_backward", "head_backward", "layer_backward", "embedding_backward")
@@ -198,6 +240,7 @@ _EVERYWHERE = (*_RUNNING, "last_reduce", "optimizer_step")
 #: Name, title, moments, size and options of each.
 SIZES: tuple[Any, ...] = (
     ("stage_buffers", "Buffers for received inputs and gradients", _EVERYWHERE, _buffers, _TORCH),
+    ("stage_input_gradients", "Gradients of received inputs", _EVERYWHERE, _input_gradients, _SPLIT),
     ("stage_batch", "Ids and labels of the step", _EVERYWHERE, _batch, _TORCH),
     ("stage_tables", "Tables of further chunks", _EVERYWHERE, _more_tables, _TORCH),
     ("stage_outputs", "Outputs of chunks in flight, less inputs in buffers", _RUNNING, _handed_on, _TORCH),
@@ -210,13 +253,18 @@ SIZES: tuple[Any, ...] = (
      _forward_of_loss, _SINGLE),
     ("stage_head_gradients", "Whole gradients, and the one sent last", _BACKWARD, _backward_of_loss, _SINGLE),
     ("stage_gradients", "Whole gradients", ("after_forward", "loss_forward", *_BACKWARD, "layer_backward"), _summed_always, _LOWERED),
+    ("stage_unsummed", "Gradients not yet summed up", ("layer_backward",), _unsummed, _SPLIT),
     ("stage_waiting", "Final norm, head and loss of other micro-batches", ("layer_backward",), _waiting_ends, _TORCH),
+    ("stage_waiting_counts", "Numbers of labels of other micro-batches",
+     ("after_forward", "loss_forward", "loss_backward"), _waiting_counts, _TORCH),
     ("stage_waiting_losses", "Losses' tensors of other micro-batches", ("head_backward",), _waiting_losses, _TORCH),
     ("stage_layers", "Whole gradients, and the one sent last, less what is freed", ("layer_backward",), _layers,
      _SINGLE),
     ("stage_embedding", "Whole gradients, the embedding's and micro-batches in flight", ("embedding_backward",),
      _embedding, _TORCH),
     ("stage_reduced", "Whole gradients and gathered parameters while they are reduced", ("last_reduce",), _reduced,
-     _TORCH),
+     _SINGLE),
+    ("stage_reduced", "Whole gradients and gathered parameters of the first chunk while it is reduced",
+     ("last_reduce",), _reduced_chunk, _LOWERED),
     ("stage_left_over", "Output and gradient that were sent last", ("last_reduce",), _left_over, _SINGLE),
 )

@@ -20,9 +20,11 @@ _START = ("backward_start",)
 _GRADIENT = ("head_backward",)
 
 
-def _steps(name: str, shape: tuple[Dimension, ...], meaning: str, when: Any = ONE) -> Tensor:
+def _steps(
+    name: str, shape: tuple[Dimension, ...], meaning: str, when: Any = ONE, lifetime: Lifetime = Lifetime.ONCE,
+) -> Tensor:
     return Tensor(
-        name, "optimizer", Role.BUFFER, shape, 4, Lifetime.ONCE, "pytorch", meaning, when=when, options=_TORCH,
+        name, "optimizer", Role.BUFFER, shape, 4, lifetime, "pytorch", meaning, when=when, options=_TORCH,
     )
 
 
@@ -40,8 +42,10 @@ COMPONENTS = (
     Component(
         "last_steps", "Step counters and scalars of the last stage", 95, Place.LAST,
         (
-            _steps("final_norm", (), "fp32 step counter of the final norm"),
-            _steps("head", (), "fp32 step counter of the head", Integer(1) - tied * Iverson(Eq(p, 1))),
+            # Once, however many micro-batches are in flight.
+            _steps("final_norm", (), "fp32 step counter of the final norm", lifetime=Lifetime.SHARED),
+            _steps("head", (), "fp32 step counter of the head", Integer(1) - tied * Iverson(Eq(p, 1)),
+                   Lifetime.SHARED),
             transient("loss", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _AFTER_LOSS, **_TORCH),
             transient("loss_while_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("last_reduce",),
                       data_parallel=("fsdp",), pipeline=("own",)),
