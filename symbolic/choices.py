@@ -154,6 +154,10 @@ AXES: tuple[Axis, ...] = (
         "zbv": "zero bubble with two chunks in a V: first and last stage on rank 0",
         "dualpipev": "DualPipe in a V: first and last stage on rank 0",
     }),
+    Axis("pipeline", "what a pipeline keeps beside its stages", {
+        "own": "nothing but the rows of the program",
+        "torch": "torch.distributed.pipelining: buffers of all micro-batches, and whole gradients until the last one",
+    }),
     Axis("stages", "layers of the pipeline stages", {
         "even": "every stage has as many",
         "uneven": "first and last stage may have other numbers, embedding and loss may count as layers",

@@ -68,7 +68,7 @@ LLAMA: dict[str, str] = {
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
     "dispatch": "alltoall", "permute": "fused",
     "gathered_input": "dropped", "token_ids": "masked", "recompute_saves": "input",
-    "units": "root", "reshard": "always", "optimizer_kernel": "fused",
+    "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own",
 }
 
 #: What only other frameworks do.
@@ -79,7 +79,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "recompute_saves", "units",
-                                         "reshard", "optimizer_kernel")},
+                                         "reshard", "optimizer_kernel", "pipeline")},
     **{axis: tuple(option for option in BY_NAME[axis].options if option not in others)
        for axis, others in _NOT_IN_MEGATRON.items()},
     "data_parallel": ("ddp",),
@@ -111,6 +111,7 @@ HUGGINGFACE = Implementation(
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
     defaults={"g": 1},
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
+             "pipeline": ("own",),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "projections": ("separate",),
              "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed"),
@@ -140,7 +141,7 @@ TORCHTITAN = Implementation(
     fixed={"e": 1, "et": 1, "cf": 0, **_NO_REGIONS},
     defaults={"w": 4, "g": 1, "sp": 1},
     allowed={
-        **_LLAMA_ONLY, "schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each", "every"),
+        **_LLAMA_ONLY, "stages": ("even", "listed"), "recompute_method": ("each", "every"),
         "recompute_saves": ("input", "ops"), "precision": ("mixed",), "data_parallel": ("fsdp",),
         "projections": ("separate",), "gathered_input": ("kept",), "token_ids": ("whole",), "units": ("ends",),
         "peak": ("saved", "torch"), "loss": ("dtensor",), "rope": ("complex",), "swiglu": ("eager",),
@@ -160,7 +161,7 @@ NANOTRON = Implementation(
         "precision": ("mixed",), "data_parallel": ("torch_ddp",), "loss": ("nanotron",), "value": ("repacked",),
         "rope": ("cached",), "swiglu": ("eager",), "attention": ("flash_bshd",), "peak": ("saved",),
         "projections": ("fused",), "gathered_input": ("dropped",), "token_ids": ("masked",),
-        "recompute_saves": ("input",),
+        "recompute_saves": ("input",), "pipeline": ("own",),
     },
 )
 

@@ -168,6 +168,7 @@ def explain(
     node_size: int | None = None,
     pipeline_layout: Sequence[int] | str | None = None,
     anchor: str | PathLike[str] | None = None,
+    schedule: str | None = None,
     **others: int,
 ) -> Explanation:
     """Account for every byte that each pipeline rank keeps.
@@ -178,9 +179,9 @@ def explain(
     parallelism is on by default where the implementation has it and ``tensor_parallel`` is above 1.
     ``anchor`` is a file with a measured run, as in ``shardmath.anchor``, that fixes what no formula knows.
     ``zero_stage`` sets ``distributed_optimizer``, ``sharded_gradients`` and ``sharded_weights`` by number; with
-    Hugging Face it means DeepSpeed. ``pipeline_layout`` gives the layers of every stage in the order of the model.
-    ``others`` are further parameters by name, such as ``virtual_pipeline`` or ``expert_parallel``;
-    ``shardmath.jobs.OTHERS`` lists them.
+    Hugging Face it means DeepSpeed. ``pipeline_layout`` gives the layers of every stage in the order of the model,
+    ``schedule`` the order of forward and backward passes. ``others`` are further parameters by name, such as
+    ``virtual_pipeline`` or ``expert_parallel``; ``shardmath.jobs.OTHERS`` lists them.
 
     Raises InputError for every value that is not legal.
     """
@@ -193,7 +194,7 @@ def explain(
         data_parallel=data_parallel, num_gpus=num_gpus, sequence_parallel=sequence_parallel, recompute=recompute,
         implementation=implementation, kernels=kernels, gradients=gradients,
         distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, node_size=node_size,
-        pipeline_layout=pipeline_layout, others=others, zero_stage=zero_stage,
+        pipeline_layout=pipeline_layout, schedule=schedule, others=others, zero_stage=zero_stage,
     )
     ranks = tuple(
         _account(found.evaluator, found.on_rank(rank)) for rank in range(found.values["pipeline_parallel"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from shardmath.errors import InputError
-from shardmath.evaluators import Evaluator, find
+from shardmath.evaluators import Evaluator, changed_choices, find
 from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS, IMPLEMENTATIONS
 from shardmath.gpus import Gpu
 from shardmath.models import Model
@@ -36,16 +36,20 @@ def evaluator_for(
     asked: Mapping[str, int],
     layout: Sequence[int] | None = None,
     recompute: Sequence[str] = (),
+    staged: bool = False,
 ) -> Evaluator:
     """The evaluator of ``implementation`` for ``model`` on ``gpu`` and the values that were asked for, by name.
 
-    ``recompute`` are the modes that will be asked of it. What ``kernels`` chooses stays. Raises
+    ``recompute`` are the modes that will be asked of it, ``staged`` says that there is a pipeline. What
+    ``kernels`` chooses stays. Raises
     InputError for an unknown implementation, axis or option, and for one that the implementation does not have.
     """
     values = {**DEFAULTS, **asked}
     chosen = {axis: model.architecture[axis] for axis in ARCHITECTURE}
     if values["virtual_pipeline"] > 1:
         chosen["schedule"] = "interleaved"
+    if staged and implementation == "torchtitan":
+        chosen["pipeline"] = "torch"
     if layout is not None:
         chosen["stages"] = "listed"
     elif any(values[name] for name in _UNEVEN):
@@ -87,3 +91,27 @@ def workspace(compute_capability: str) -> str:
     """The option of the axis ``workspace`` of a GPU with this compute capability."""
     major = int(compute_capability.partition(".")[0])
     return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
+
+
+def with_schedule(
+    implementation: str, kernels: Mapping[str, str] | None, schedule: str | None,
+) -> Mapping[str, str] | None:
+    """Kernel choices with the ``schedule`` that was asked for by name.
+
+    Raises InputError for an unknown schedule, one that the implementation does not have, and two of them.
+    """
+    if schedule is None:
+        return kernels
+    if kernels is not None and kernels.get("schedule", schedule) != schedule:
+        raise InputError("schedule", schedule, f"must not contradict schedule={kernels['schedule']}")
+    chosen = {**(kernels or {}), "schedule": schedule}
+    changed_choices(implementation, chosen)
+    return chosen
+
+
+def chunks_of(implementation: str, kernels: Mapping[str, str] | None, asked: int | None) -> int:
+    """Chunks of layers per rank: as ``asked``, else as many as the schedule is made for or the program's default."""
+    schedule = (kernels or {}).get("schedule")
+    if asked is not None:
+        return asked
+    return 2 if implementation == "torchtitan" and schedule not in (None, "1f1b", "gpipe") else 1

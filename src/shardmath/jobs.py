@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 
-from shardmath.choosing import evaluator_for, following
+from shardmath.choosing import chunks_of, evaluator_for, following, with_schedule
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import DEFAULTS
@@ -68,16 +68,23 @@ def job(
     vocab_multiple: int | None,
     node_size: int | None,
     pipeline_layout: Sequence[int] | str | None,
+    schedule: str | None,
     others: Mapping[str, int],
     zero_stage: int | None = None,
 ) -> Job:
     """Check a configuration as ``explain`` takes it. Raises InputError for every value that is not legal."""
     chosen, device = as_model(model), as_gpu(gpu)
     kernels, distributed_optimizer, others = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
+    kernels = with_schedule(implementation, kernels, schedule)
     asked = other_values(others)
+    if pipeline_parallel != 1:
+        asked["virtual_pipeline"] = chunks_of(implementation, kernels, asked.get("virtual_pipeline"))
     recompute = recompute_mode(recompute, asked)
     layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
-    evaluator = evaluator_for(implementation, kernels, chosen, device, asked, layout, (recompute,))
+    evaluator = evaluator_for(
+        implementation, kernels, chosen, device, asked, layout, (recompute,),
+        staged=pipeline_parallel != 1 or schedule is not None,
+    )
     values = settings(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
         distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,
@@ -92,7 +99,7 @@ def job(
     values |= {name: values[leader] for name, leader in following(evaluator, asked).items()}
     refuse_what_changes_nothing(evaluator, chosen, values)
     values |= _gpus(values, data_parallel, num_gpus)
-    values["global_batch_size"] = _batch(values, global_batch_size)
+    values["global_batch_size"] = _batch(values, global_batch_size, evaluator.choices["schedule"])
     if sequence_parallel is None:
         sequence_parallel = bool(evaluator.defaults["sequence_parallel"]) and values["tensor_parallel"] > 1
     values["sequence_parallel"] = checked("sequence_parallel", sequence_parallel)
@@ -131,9 +138,9 @@ def _gpus(values: Mapping[str, int], data_parallel: int | None, num_gpus: int | 
     return {"data_parallel": gpus // ranks, "num_gpus": gpus}
 
 
-def _batch(values: Mapping[str, int], global_batch_size: int | None) -> int:
+def _batch(values: Mapping[str, int], global_batch_size: int | None, schedule: str) -> int:
     if global_batch_size is None:
-        # Enough to fill every pipeline: the schedules in a V need two micro-batches per rank.
-        filled = 2 * values["pipeline_parallel"] if values["pipeline_parallel"] > 1 else 1
+        # Enough to fill every pipeline: the schedules in a V need two micro-batches per rank, DualPipeV one more.
+        filled = 2 * values["pipeline_parallel"] + (schedule == "dualpipev") if values["pipeline_parallel"] > 1 else 1
         global_batch_size = values["micro_batch_size"] * values["data_parallel"] * filled
     return checked("global_batch_size", global_batch_size)

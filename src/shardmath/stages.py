@@ -41,6 +41,8 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
     schedule = evaluator.choices["schedule"]
     m = values["global_batch_size"] // (values["micro_batch_size"] * values["data_parallel"])
     group = values["microbatch_group"] or p
+    if evaluator.implementation == "torchtitan":  # all micro-batches in equal rounds of p or more
+        group = m // max(1, m // p)
     starts = [0, *accumulate(layers)]
     cost = _costs(evaluator, values)
     found = []

@@ -15,11 +15,11 @@ from ..parallel.data import bytes_per_element, sharing_ranks, states
 from ..parallel.groups import GROUPS
 from ..parallel.legality import fixed_values
 from ..parallel.pipeline import chunks
-from ..parallel.schedules import SCHEDULES
+from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import symbols
 from ..sources import BY_KEY
 from ..terms import TermSet, product, total
-from . import deepspeed_moments, megatron_moments, torch_gathered, torch_gradients, torch_temporaries
+from . import deepspeed_moments, megatron_moments, torch_gathered, torch_gradients, torch_pipeline, torch_temporaries
 from .recomputed import recomputed_group, recomputed_layer
 
 rfull, Lr = symbols("rfull Lr")
@@ -74,9 +74,6 @@ def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     ))
 
 
-#: Schedules that split the backward pass into halves, for inputs and for weights.
-SPLIT_BACKWARD = tuple(name for name, item in SCHEDULES.items() if item.awaiting_weight != 0)
-
 #: Moments of the schedule's loop in any model, those of parameters that are shared out, and those of experts.
 _DURING = ("after_forward", "loss_forward", "loss_backward", "head_backward", "stage_exchange", "layer_backward",
            "embedding_backward")
@@ -95,7 +92,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
               ("after_forward", "layer_backward"), _awaiting_weight, "pytorch", {"schedule": SPLIT_BACKWARD}),
     *(
         Aggregate(name, title, sites, size, "pytorch", {"peak": ("torch",), **options})
-        for moments in (torch_gradients, torch_gathered, torch_temporaries)
+        for moments in (torch_gradients, torch_gathered, torch_pipeline, torch_temporaries)
         for name, title, sites, size, options in moments.SIZES
     ),
     *(

@@ -10,9 +10,9 @@ from ..parallel.demands import refuse_impossible
 from ..parallel.derived import definitions, given
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.rules import local_name, local_size
+from ..parallel.schedules import SPLIT_BACKWARD
 from ..parameters import BY_LETTER
 from ..terms import TermSet
-from .aggregates import SPLIT_BACKWARD
 from .moments import add_moments, add_peak
 from .rows import used_dimensions
 from .stage import add_host, add_kept, add_parameters, add_states, add_transients

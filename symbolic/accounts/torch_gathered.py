@@ -168,7 +168,7 @@ def _last_reduced(terms: TermSet, implementation: Implementation) -> Expr:
     return reducing + embedding + Max(others, reducing / SHARDS)
 
 
-_FSDP: Any = {"data_parallel": ("fsdp",)}
+_FSDP: Any = {"data_parallel": ("fsdp",), "pipeline": ("own",)}
 _ROOT: Any = {**_FSDP, "units": ("root",)}
 _ENDS: Any = {**_FSDP, "units": ("ends",)}
 _FREED: Any = {"reshard": ("always", "default")}

@@ -89,7 +89,7 @@ def _sum_of_both(terms: TermSet, gradient: Expr) -> Expr:
     return _TIED * Max(Integer(0), gradient - product(Integer(2), *local_shape((SEQUENCE_SP, BATCH, HIDDEN))))
 
 
-_FSDP: Any = {"data_parallel": ("fsdp",)}
+_FSDP: Any = {"data_parallel": ("fsdp",), "pipeline": ("own",)}
 _PLAIN: Any = {"data_parallel": ("ddp",), "precision": ("bf16", "autocast")}
 _BEFORE = ("after_forward", "loss_forward", "loss_backward", "head_backward", "layer_backward")
 
@@ -107,6 +107,6 @@ SIZES: tuple[Any, ...] = (
     ("passed_gradients", "Gradients of the layers passed, less what is freed", ("layer_backward",), _while_passing,
      _PLAIN),
     ("all_gradients", "Gradients", ("embedding_backward",), _all_and_the_embedding, _PLAIN),
-    ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _FSDP),
+    ("kept_gradients", "Gradients", ("optimizer_step",), _whole, {"data_parallel": ("fsdp",)}),
     ("kept_gradients", "Gradients", ("optimizer_step",), _whole, _PLAIN),
 )

@@ -46,11 +46,15 @@ def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
     norm = COMPUTE * _elements(implementation, "ffn_norm", "weight")
     layer = COMPUTE * per_layer(terms, "parameters")
     saved = per_layer(terms, "saved")
+    # The gradient of the output, which the top layer of a pipeline's stage has in a buffer for what is received.
+    given = residual
+    if implementation.choices["pipeline"] == "torch":
+        given = residual * _last(implementation)
     moments = [
-        residual + 2 * gathered,  # the gradient of the output is gathered, in two copies
-        residual + gathered + inner + down,  # down projection: gradients of input and weight
-        residual + 2 * inner + down,  # product of gate and up, whose gradients replace the product
-        residual + 2 * whole - 3 * inner + mlp,  # gate projection, after up: two gradients of their input
+        given + 2 * gathered,  # the gradient of the output is gathered, in two copies
+        given + gathered + inner + down,  # down projection: gradients of input and weight
+        given + 2 * inner + down,  # product of gate and up, whose gradients replace the product
+        given + 2 * whole - 3 * inner + mlp,  # gate projection, after up: two gradients of their input
     ]
     if implementation.choices["norm"] == "eager":
         moments += [
@@ -101,7 +105,7 @@ SIZES: tuple[Any, ...] = (
     ("layer_temporaries", "Temporaries of a layer's backward pass", ("layer_backward",), _in_a_layer,
      {"mlp": ("swiglu",), "heads": ("grouped",)}),
     ("norm_input", "Input of the final norm", ("head_reduce",), _input_of_the_norm,
-     {"units": ("ends",), "data_parallel": ("fsdp",)}),
+     {"units": ("ends",), "data_parallel": ("fsdp",), "pipeline": ("own",)}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_each, {"optimizer_kernel": ("foreach",)}),
     ("step_temporaries", "Temporaries of the optimizer step", _STEP, _for_the_largest, {"optimizer_kernel": ("loop",)}),
 )

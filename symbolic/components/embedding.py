@@ -32,7 +32,7 @@ COMPONENTS = (
             ),
             Tensor(
                 "ids_whole", "embedding", Role.INPUT, (SEQUENCE, BATCH), 8, Lifetime.IN_FLIGHT, "torchtitan",
-                "int64 token ids, all that the lookup keeps", options={"token_ids": ("whole",)},
+                "int64 token ids, all that the lookup keeps", options={"token_ids": ("whole",), "pipeline": ("own",)},
             ),
             saved(
                 "masked_ids", "embedding", (SEQUENCE, BATCH), 8, "megatron_core",

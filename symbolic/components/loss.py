@@ -151,7 +151,7 @@ def _dtensor() -> tuple[Tensor, ...]:
         saved("log_softmax_shard", "loss", _LOGITS, 4, src, "fp32 log-softmax of the rank's vocabulary",
               lifetime=Lifetime.ONCE, **on),
         Tensor("labels_given", "loss", Role.INPUT, _TOKENS, 8, Lifetime.ONCE, src, "int64 labels, an input",
-               options=on),
+               options={**on, "pipeline": ("own",)}),
         transient("logits_shard", "loss", _LOGITS, 2, src, "bf16 logits, held by the trainer", _FORWARD, **on),
         transient("logits_shard_fp32", "loss", _LOGITS, 4, src, "fp32 copy of the logits", _FORWARD, **on),
         transient("logits_shifted", "loss", _LOGITS, 4, src, "fp32 logits less their maximum", _FORWARD,

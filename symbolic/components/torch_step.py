@@ -20,9 +20,11 @@ _START = ("backward_start",)
 _GRADIENT = ("head_backward",)
 
 
-def _steps(name: str, shape: tuple[Dimension, ...], meaning: str, when: Any = ONE) -> Tensor:
+def _steps(
+    name: str, shape: tuple[Dimension, ...], meaning: str, when: Any = ONE, lifetime: Lifetime = Lifetime.ONCE,
+) -> Tensor:
     return Tensor(
-        name, "optimizer", Role.BUFFER, shape, 4, Lifetime.ONCE, "pytorch", meaning, when=when, options=_TORCH,
+        name, "optimizer", Role.BUFFER, shape, 4, lifetime, "pytorch", meaning, when=when, options=_TORCH,
     )
 
 
@@ -40,13 +42,15 @@ COMPONENTS = (
     Component(
         "last_steps", "Step counters and scalars of the last stage", 95, Place.LAST,
         (
-            _steps("final_norm", (), "fp32 step counter of the final norm"),
-            _steps("head", (), "fp32 step counter of the head", Integer(1) - tied * Iverson(Eq(p, 1))),
+            # Once, however many micro-batches are in flight.
+            _steps("final_norm", (), "fp32 step counter of the final norm", lifetime=Lifetime.SHARED),
+            _steps("head", (), "fp32 step counter of the head", Integer(1) - tied * Iverson(Eq(p, 1)),
+                   Lifetime.SHARED),
             transient("loss", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _AFTER_LOSS, **_TORCH),
             transient("loss_while_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient", ("last_reduce",),
-                      data_parallel=("fsdp",)),
+                      data_parallel=("fsdp",), pipeline=("own",)),
             transient("loss_while_head_reduced", "loss", (), 8, "pytorch", "fp32 loss and its gradient",
-                      ("head_reduce",), data_parallel=("fsdp",), units=("ends",)),
+                      ("head_reduce",), data_parallel=("fsdp",), units=("ends",), pipeline=("own",)),
             transient("loss_at_start", "loss", (), 8, "pytorch", "fp32 loss and its gradient", _START,
                       data_parallel=("fsdp",), units=("root",)),
             transient("labels_at_start", "loss", (SEQUENCE, BATCH), 8, "transformers",
@@ -63,9 +67,10 @@ COMPONENTS = (
                       "bf16 gradient of the head's input", _GRADIENT, **_TORCH),
             transient("norm_gradient", "head", (SEQUENCE_SP, BATCH, HIDDEN), 2, "pytorch",
                       "bf16 gradient of the final norm's output", ("head_reduce",),
-                      data_parallel=("fsdp",), units=("ends",)),
+                      data_parallel=("fsdp",), units=("ends",), pipeline=("own",)),
             transient("embedding_gradient", "embedding", (SEQUENCE_SP, BATCH, HIDDEN), 2, "pytorch",
-                      "bf16 gradient of the embedding's output", ("embedding_backward",), **_TORCH),
+                      "bf16 gradient of the embedding's output", ("embedding_backward",), **_TORCH,
+                      pipeline=("own",)),
         ),
         options=_TORCH,
     ),

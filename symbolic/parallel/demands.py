@@ -87,10 +87,26 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
 
     Raises ValueError with the combination.
     """
-    refused = (*_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices), *_of_deepspeed(choices))
+    refused = (
+        *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices),
+        *_of_deepspeed(choices),
+    )
     found = [text for text, holds in refused if holds]
     if found:
         raise ValueError(f"no library has {found[0]}, or it has not been counted")
+
+
+def _of_pipelines(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    torch = choices["pipeline"] == "torch"
+    return (
+        ("PyTorch's pipeline with parameters that are freed after every forward pass",
+         torch and choices["reshard"] == "always"),
+        ("PyTorch's pipeline with an optimizer that goes from parameter to parameter",
+         torch and choices["optimizer_kernel"] == "loop"),
+        ("PyTorch's pipeline without FSDP2", torch and choices["data_parallel"] != "fsdp"),
+        ("FSDP2 with this schedule in a program's own pipeline",
+         not torch and choices["data_parallel"] == "fsdp" and choices["schedule"] != "1f1b"),
+    )
 
 
 def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:

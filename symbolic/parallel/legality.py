@@ -21,14 +21,14 @@ from .demands import state_rules
 from .dimensions import TENSOR
 from .pipeline import chunks
 from .rules import Rule
-from .schedules import SCHEDULES
+from .schedules import SCHEDULES, SPLIT_BACKWARD
 
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
 E, e, et, fe, fs, ld, step = symbols("E e et fe fs ld step")
 h, lk, mtp, load, cf, rn, q, gq, pos = symbols("h lk mtp load cf rn q gq pos")
 rnorm, rup, ract, rshared, rmoe = symbols("rnorm rup ract rshared rmoe")
-Lf, Ll, eemb, eloss = symbols("Lf Ll eemb eloss")
+Lf, Ll, eemb, eloss, V, m = symbols("Lf Ll eemb eloss V m")
 
 
 def _tensor_rule(name: str, dimension: object, text: str) -> Rule:
@@ -151,12 +151,37 @@ def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
     return tuple(found)
 
 
+def _of_torch_pipeline(choices: Mapping[str, str]) -> list[Rule]:
+    """What FSDP2 needs in a pipeline, and what nobody has counted there."""
+    if choices["pipeline"] == "own":
+        return [Rule("fsdp_pipeline", "p", Eq(p, 1),
+                     "must be 1: what FSDP keeps between the micro-batches of a pipeline is counted with a schedule")]
+    schedule, single = choices["schedule"], choices["schedule"] in ("1f1b", "gpipe")
+    found = [
+        Rule("fsdp_pipeline", "p", Ge(p, 2), "must be 2 or more where a schedule is chosen"),
+        Rule("counted_chunks", "V", Eq(V, 1) if single else Le(V, 3),
+             "must be 1: several chunks are not counted with this schedule" if single else
+             "must be at most 3: PyTorch gathers and frees the parameters of more chunks in turn, which is not counted"),
+    ]
+    if choices["peak"] == "torch":
+        least, words = (Integer(2), "2") if single else (2 * p, "2 pipeline_parallel")
+        if schedule == "dualpipev":
+            least, words = 2 * p + 1, "2 pipeline_parallel + 1"
+        found.append(Rule("counted_microbatches", "B", Ge(m, least),
+                          f"must give at least {words} micro-batches: fewer are not counted"))
+    if schedule in SPLIT_BACKWARD:
+        found.append(Rule("split_recompute", "rfull", Eq(rfull, 0),
+                          "must be 0: recompute in a split backward pass is not counted"))
+    if SCHEDULES[schedule].chunks == 2:
+        found.append(Rule("folded_chunks", "V", Eq(V, 2), "must be 2 with a schedule in a V"))
+    return found
+
+
 def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     """What FSDP2, DTensor and the moments of PyTorch's own step need, and what of them nobody has counted."""
     found: list[Rule] = []
     if choices["data_parallel"] == "fsdp":
-        found.append(Rule("fsdp_pipeline", "p", Eq(p, 1),
-                          "must be 1: what FSDP keeps between the micro-batches of a pipeline is not counted"))
+        found += _of_torch_pipeline(choices)
     if choices["gathered_input"] == "kept":
         found.append(Rule("dtensor_sequence", "sp", Or(Eq(t, 1), Eq(sp, 1)),
                           "must be 1 with tensor parallelism: DTensor's plan shards the sequence of norms"))

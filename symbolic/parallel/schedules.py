@@ -161,3 +161,6 @@ SCHEDULES: dict[str, Schedule] = {
         ),
     )
 }
+
+#: Schedules that split the backward pass into halves, for inputs and for weights.
+SPLIT_BACKWARD = tuple(name for name, item in SCHEDULES.items() if item.awaiting_weight != 0)

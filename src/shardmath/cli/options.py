@@ -131,6 +131,9 @@ run_options = _apply([
     click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue."),
     click.option("--node-size", type=Count(), help="GPUs of one node  [default: the GPU's usual one]"),
     click.option("--seq-length", type=Count(), default=8192, show_default=True, help="Tokens of one sequence."),
+    click.option("--schedule", metavar="NAME",
+                 help=f"Order of passes in the pipeline: {', '.join(CHOICES['schedule'][1])}  [default: 1f1b, with"
+                      " several chunks of layers per rank interleaved]"),
     click.option("--gradients", help="fp32 or bf16  [default: the implementation's]"),
     click.option("--distributed-optimizer/--no-distributed-optimizer", default=None,
                  help="Shard optimizer states over DP x CP  [default: the implementation's]"),

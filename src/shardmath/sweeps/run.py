@@ -8,7 +8,7 @@ from os import PathLike
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.choosing import evaluator_for, following
+from shardmath.choosing import chunks_of, evaluator_for, following, with_schedule
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, VERDICTS
@@ -56,6 +56,7 @@ def sweep(
     zero_stage: int | None = None,
     vocab_multiple: int | None = None,
     node_size: int | None = None,
+    schedule: str | None = None,
     progress: Progress | None = None,
     on_chunk: Rows | None = None,
     **others: int,
@@ -63,8 +64,9 @@ def sweep(
     """Evaluate every layout of ``num_gpus`` GPUs and keep the ``top`` best that fit.
 
     The axes are all divisors that can be legal; a sequence of values for an axis replaces them. A rank has one
-    chunk of layers unless ``virtual_pipeline`` names others. ``zero_stage`` is as in ``explain``. ``others`` are
-    further parameters by name.
+    chunk of layers unless ``virtual_pipeline`` names others. ``schedule`` is the order of forward and backward
+    passes; torchtitan's pipelines are tried where it, or pipeline sizes without 1, are given. ``zero_stage`` is as in
+    ``explain``. ``others`` are further parameters by name.
     ``progress`` is called with candidates done and in all, ``on_chunk`` with every evaluated chunk.
 
     Raises InputError for every value that is not legal, and where the model is so large that the
@@ -72,11 +74,15 @@ def sweep(
     """
     chosen, device = as_model(model), as_gpu(gpu)
     kernels, distributed_optimizer, others = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
+    kernels = with_schedule(implementation, kernels, schedule)
     asked = other_values(others)
+    if virtual_pipeline is None and schedule is not None:
+        virtual_pipeline = (chunks_of(implementation, kernels, None),)
     chunks = max(virtual_pipeline or (1,))
     evaluator = evaluator_for(
         implementation, kernels, chosen, device, {**asked, "virtual_pipeline": chunks},
         recompute=tuple(recompute or ()),
+        staged=schedule is not None or chunks > 1 or (pipeline_parallel is not None and 1 not in pipeline_parallel),
     )
     values = settings(
         evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
