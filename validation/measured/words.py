@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from validation.measured import megatron_tests, nanotron, simumax
+from validation.measured import megatron_tests, simumax
 from validation.measured.case import OUT_OF_MEMORY, PEAK, RESERVED, Case
 from validation.measured.estimates import OUT, Estimate, estimate, other_estimate
 from validation.measured.metrics import Pair, Summary, confusion, contradicted, pairs, right_by_rule
@@ -75,18 +75,16 @@ def _container(cases: Sequence[Case]) -> list[str]:
 
 
 def _nanotron(cases: Sequence[Case]) -> list[str]:
-    found = [pair for pair in pairs(cases, PEAK) if pair.case.others]
-    between, known = 0, 0
-    for pair in found:
-        other = _other_error(pair, nanotron.ALL_REDUCE)
-        if other is not None:
-            known += 1
-            between += min(pair.error, other) <= OUTLIER and max(pair.error, other) >= -OUTLIER
-    text = []
-    if known:
-        text.append(f"""Errors are those of reduce-scatter. {between / known:.0%} of the {known} numbers with TP of 2 or
-            more lie between the predictions of the two modes, give or take {OUTLIER:.0%}: the spread at large TP
-            is the mode that the table does not state, and rows with TP of 4 or more have no target.""")
+    found = pairs(cases, RESERVED)
+    above = [pair for pair in found if pair.error > 0]
+    check({"what is above has more pipeline ranks than layers and head": all(
+        pair.case.model is not None and pair.case.arguments["pipeline_parallel"] > pair.case.model.num_layers + 1
+        for pair in above)})
+    text = [f"""Errors are those of reduce-scatter. {len(found) - len(above)} of {len(found)} predictions of allocated
+        memory are below the reserved memory, as they must be where the model is right."""]
+    if above:
+        names = "; ".join(f"{pair.case.id} ({pair.case.layout})" for pair in above)
+        text.append(f"Above it, with more pipeline ranks than blocks to share out: {names}.")
     crashed = [case for case in cases if case.status == OUT_OF_MEMORY]
     said = [estimate(case) for case in crashed]
     out = sum(isinstance(answer, Estimate) and answer.verdict == OUT for answer in said)
