@@ -181,7 +181,7 @@ TERMS = {
     "stage.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it"),
     "stage.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer"),
     "stage.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding"),
-    "stage.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step"),
+    "stage.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step"),
     "stage.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it"),
     "stage.mlp_gradients.layer_backward": ("bytes", "Gradients in the MLP, rank r, when inside the backward pass of a layer"),
     "stage.recomputed_mlp.layer_backward": ("bytes", "Recomputed MLP, rank r, when inside the backward pass of a layer"),
@@ -249,7 +249,7 @@ TERMS = {
     "first.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, first stage"),
     "first.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, first stage"),
     "first.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, first stage"),
-    "first.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step, first stage"),
+    "first.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, first stage"),
     "first.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, first stage"),
     "first.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, first stage"),
     "first.waiting_activations.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, first stage"),
@@ -311,7 +311,7 @@ TERMS = {
     "second.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, second stage"),
     "second.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, second stage"),
     "second.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, second stage"),
-    "second.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step, second stage"),
+    "second.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, second stage"),
     "second.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, second stage"),
     "second.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, second stage"),
     "second.waiting_activations.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, second stage"),
@@ -373,7 +373,7 @@ TERMS = {
     "penultimate.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, penultimate stage"),
     "penultimate.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, penultimate stage"),
     "penultimate.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, penultimate stage"),
-    "penultimate.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step, penultimate stage"),
+    "penultimate.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, penultimate stage"),
     "penultimate.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, penultimate stage"),
     "penultimate.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, penultimate stage"),
     "penultimate.waiting_activations.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, penultimate stage"),
@@ -435,7 +435,7 @@ TERMS = {
     "last.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, last stage"),
     "last.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, last stage"),
     "last.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, last stage"),
-    "last.last_input.optimizer_step": ("bytes", "Input of the last micro-batch, rank r, when inside the optimizer step, last stage"),
+    "last.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, last stage"),
     "last.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, last stage"),
     "last.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, last stage"),
     "last.waiting_activations.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, last stage"),
@@ -535,7 +535,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
     attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
     attention_aligned = 64*(qkv_bias*ceil_div(local_qkv_features, 64) + 2*qk_norm*ceil_div(head_dim, 64) + ceil_div(hidden_size*local_qkv_features, 64) + ceil_div(hidden_size*local_query_features, 64))
-    attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+    attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
     ffn_norm_parameters = hidden_size
     ffn_norm_aligned = 64*ceil_div(hidden_size, 64)
     ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
@@ -623,7 +623,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_loss_head_backward = loss_head_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_residual_gradient_layer_backward = residual_gradient_layer_backward
     stage_embedding_embedding_backward = embedding_embedding_backward*(1 if (pipeline_rank == 0) else 0)
-    stage_recomputed_layer_layer_backward = layer_saved*recompute_full
+    stage_recomputed_layer_layer_backward = recompute_full*(2*micro_batch_size*hidden_size*local_sequence_sp + layer_saved - layer_input_saved)
     stage_gradient_copies_optimizer_step = 4*stage_buffer_elements*(1 if (gradient_bytes == 2) else 0)/optimizer_shards
     stage_sent_gradient = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == 0) else 0))*(1 if (num_microbatches > in_flight) else 0)
     stage_sent_gradient_after_forward = stage_sent_gradient

@@ -176,7 +176,7 @@ def evaluate(
         attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
         attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
         attention_aligned = 64*(qkv_bias*ceil_div(local_qkv_features, 64) + 2*qk_norm*ceil_div(head_dim, 64) + ceil_div(hidden_size*local_qkv_features, 64) + ceil_div(hidden_size*local_query_features, 64))
-        attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+        attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
         ffn_norm_parameters = hidden_size
         ffn_norm_aligned = 64*ceil_div(hidden_size, 64)
         ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
@@ -210,7 +210,7 @@ def evaluate(
         stage_mlp_dummies_buffer = mlp_dummies_buffer
         stage_engine_workspace_buffer = engine_workspace_buffer
         stage_residual_gradient_layer_backward = residual_gradient_layer_backward
-        stage_recomputed_layer_layer_backward = layer_saved*recompute_full
+        stage_recomputed_layer_layer_backward = recompute_full*(2*micro_batch_size*hidden_size*local_sequence_sp + layer_saved - layer_input_saved)
         stage_mlp_gradients_layer_backward = max(2*micro_batch_size*(hidden_size*local_sequence*((1 if (sequence_shards > 1) else 0) + 1) + hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0) - 3*local_ffn*local_sequence + local_gate_up_features*local_sequence), 2*micro_batch_size*local_gate_up_features*local_sequence, 2*micro_batch_size*local_sequence*(hidden_size*(1 if (sequence_shards > 1) else 0) + local_ffn))
         stage_recomputed_mlp_layer_backward = 6*micro_batch_size*local_ffn*local_sequence*recompute_mlp
         first_in_flight = min(num_microbatches, pipeline_parallel)

@@ -88,7 +88,9 @@ TERMS = {
     "swiglu.parameters": ("elements", "SwiGLU: parameters of one rank"),
     "swiglu.aligned": ("elements", "SwiGLU: parameters of one rank, each padded as its data parallelism does"),
     "swiglu.saved": ("bytes", "SwiGLU: tensors saved for the backward pass of one layer and micro-batch"),
+    "swiglu.layer_backward": ("bytes", "SwiGLU: what lives besides when inside the backward pass of a layer"),
     "layer_tables.buffer": ("bytes", "Rotary tables that every layer builds: buffers of one layer and micro-batch"),
+    "tables.buffer": ("bytes", "Tables of a stage: buffers of one stage"),
     "final_norm.parameters": ("elements", "Final norm: parameters of one rank"),
     "final_norm.aligned": ("elements", "Final norm: parameters of one rank, each padded as its data parallelism does"),
     "final_norm.saved": ("bytes", "Final norm: tensors saved for the backward pass of one micro-batch"),
@@ -141,12 +143,14 @@ TERMS = {
     "stage.loss.activation": ("bytes", "Cross entropy loss, rank r: tensors saved for the backward pass"),
     "stage.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass"),
     "stage.layer_tables.buffer": ("bytes", "Rotary tables that every layer builds, rank r: buffers"),
+    "stage.tables.buffer": ("bytes", "Tables of a stage, rank r: buffers"),
     "stage.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass"),
     "stage.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass"),
     "stage.activation": ("bytes", "rank r: tensors saved for the backward pass"),
     "stage.input": ("bytes", "rank r: inputs kept for the backward pass"),
     "stage.buffer": ("bytes", "rank r: buffers"),
     "stage.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss"),
+    "stage.swiglu.layer_backward": ("bytes", "SwiGLU, rank r, when inside the backward pass of a layer"),
     "stage.recomputed_layer.layer_backward": ("bytes", "Layer recomputed from its input, rank r, when inside the backward pass of a layer"),
     "stage.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss"),
     "stage.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss"),
@@ -340,14 +344,16 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
     attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
     attention_aligned = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
-    attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (micro_batch_size > 1) else 0) + recompute_core_attention + (1 if (micro_batch_size > 1) else 0) + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (num_attention_heads == num_kv_heads) else 0) + recompute_core_attention + 2*(1 if (num_attention_heads == num_kv_heads) else 0) + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+    attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) - sequence_parallel*(1 if (micro_batch_size > 1) else 0)*(1 if (tensor_parallel > 1) else 0) + (1 if (micro_batch_size > 1) else 0)*(1 if (tensor_parallel > 1) else 0) + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (num_attention_heads == num_kv_heads) else 0) - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2*(1 if (num_attention_heads == num_kv_heads) else 0) + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
     ffn_norm_parameters = hidden_size
     ffn_norm_aligned = hidden_size
     ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
     swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
     swiglu_aligned = hidden_size*(local_ffn + local_gate_up_features)
     swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
+    swiglu_layer_backward = 2*(micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_ffn*local_sequence + hidden_size*local_ffn)
     layer_tables_buffer = 2*head_dim*local_sequence
+    tables_buffer = 4*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     final_norm_parameters = hidden_size
     final_norm_aligned = hidden_size
     final_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
@@ -355,7 +361,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     head_aligned = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
     head_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
     loss_saved = micro_batch_size*local_sequence*(4*local_vocab + 9)
-    loss_loss_forward = 6*micro_batch_size*local_sequence*local_vocab
+    loss_loss_forward = 2*micro_batch_size*local_sequence*(2*local_vocab + 4*(1 if (micro_batch_size > 1) else 0) + 19)
     layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
     layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
@@ -371,15 +377,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_head_weight = 2*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_padding_weight = 2*(stage_buffer_elements - stage_parameters)
     stage_weight = 2*stage_buffer_elements
-    stage_embedding_gradient = embedding_parameters*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_rank == 0) else 0)
-    stage_attention_norm_gradient = dense_layers*attention_norm_parameters*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    stage_attention_gradient = dense_layers*attention_parameters*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    stage_ffn_norm_gradient = dense_layers*ffn_norm_parameters*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    stage_swiglu_gradient = dense_layers*swiglu_parameters*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    stage_final_norm_gradient = final_norm_parameters*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_head_gradient = head_parameters*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_padding_gradient = (stage_buffer_elements - stage_parameters)*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
-    stage_gradient = stage_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
+    stage_embedding_gradient = embedding_parameters*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_rank == 0) else 0)
+    stage_attention_norm_gradient = dense_layers*attention_norm_parameters*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
+    stage_attention_gradient = dense_layers*attention_parameters*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
+    stage_ffn_norm_gradient = dense_layers*ffn_norm_parameters*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
+    stage_swiglu_gradient = dense_layers*swiglu_parameters*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
+    stage_final_norm_gradient = final_norm_parameters*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_head_gradient = head_parameters*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_padding_gradient = (stage_buffer_elements - stage_parameters)*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
+    stage_gradient = stage_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
     stage_embedding_optimizer = 12*embedding_parameters*(1 if (pipeline_rank == 0) else 0)/optimizer_shards
     stage_attention_norm_optimizer = 12*dense_layers*attention_norm_parameters/optimizer_shards
     stage_attention_optimizer = 12*dense_layers*attention_parameters/optimizer_shards
@@ -400,16 +406,18 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_embedding_input = embedding_input*in_flight_first*(1 if (pipeline_rank == 0) else 0)
     stage_layer_tables_buffer = dense_layers*layer_tables_buffer
+    stage_tables_buffer = tables_buffer
     stage_inner_activations = held_dense_layers*layer_saved + stage_embedding_activation + stage_layer_input_activation
     stage_end_activations = stage_final_norm_activation + stage_head_activation + stage_loss_activation
     stage_activation = stage_end_activations + stage_inner_activations
     stage_input = stage_embedding_input
-    stage_buffer = stage_layer_tables_buffer
+    stage_buffer = stage_layer_tables_buffer + stage_tables_buffer
     stage_loss_loss_forward = loss_loss_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_recomputed_layer_layer_backward = layer_saved*recompute_full
+    stage_swiglu_layer_backward = swiglu_layer_backward
+    stage_recomputed_layer_layer_backward = recompute_full*(layer_saved - layer_input_saved)
     stage_loss_forward = stage_loss_loss_forward
     stage_loss_forward_all = stage_activation + stage_loss_forward
-    stage_layer_backward = stage_recomputed_layer_layer_backward
+    stage_layer_backward = stage_recomputed_layer_layer_backward + stage_swiglu_layer_backward
     stage_layer_backward_all = stage_inner_activations + stage_layer_backward
     stage_moment = max(stage_activation, stage_layer_backward_all, stage_loss_forward_all)
     stage_static = stage_buffer + stage_gradient + stage_input + stage_optimizer + stage_weight
@@ -425,7 +433,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
     first_buffer_elements = first_aligned
     first_weight = 2*first_buffer_elements
-    first_gradient = first_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
+    first_gradient = first_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
     first_optimizer = 12*first_buffer_elements/optimizer_shards
     first_embedding_activation = embedding_saved*first_in_flight_first
     first_layer_input_activation = first_held_layer_inputs*layer_input_saved
@@ -451,7 +459,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_buffer_elements = second_aligned
     second_weight = 2*second_buffer_elements
-    second_gradient = second_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
+    second_gradient = second_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
     second_optimizer = 12*second_buffer_elements/optimizer_shards
     second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_layer_input_activation = layer_input_saved*second_held_layer_inputs
@@ -477,7 +485,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_buffer_elements = penultimate_aligned
     penultimate_weight = 2*penultimate_buffer_elements
-    penultimate_gradient = penultimate_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
+    penultimate_gradient = penultimate_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
     penultimate_optimizer = 12*penultimate_buffer_elements/optimizer_shards
     penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
@@ -503,7 +511,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
     last_buffer_elements = last_aligned
     last_weight = 2*last_buffer_elements
-    last_gradient = last_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
+    last_gradient = last_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
     last_optimizer = 12*last_buffer_elements/optimizer_shards
     last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
     last_layer_input_activation = last_held_layer_inputs*layer_input_saved
@@ -565,7 +573,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "swiglu.parameters": swiglu_parameters,
         "swiglu.aligned": swiglu_aligned,
         "swiglu.saved": swiglu_saved,
+        "swiglu.layer_backward": swiglu_layer_backward,
         "layer_tables.buffer": layer_tables_buffer,
+        "tables.buffer": tables_buffer,
         "final_norm.parameters": final_norm_parameters,
         "final_norm.aligned": final_norm_aligned,
         "final_norm.saved": final_norm_saved,
@@ -618,12 +628,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.loss.activation": stage_loss_activation,
         "stage.embedding.input": stage_embedding_input,
         "stage.layer_tables.buffer": stage_layer_tables_buffer,
+        "stage.tables.buffer": stage_tables_buffer,
         "stage.inner_activations": stage_inner_activations,
         "stage.end_activations": stage_end_activations,
         "stage.activation": stage_activation,
         "stage.input": stage_input,
         "stage.buffer": stage_buffer,
         "stage.loss.loss_forward": stage_loss_loss_forward,
+        "stage.swiglu.layer_backward": stage_swiglu_layer_backward,
         "stage.recomputed_layer.layer_backward": stage_recomputed_layer_layer_backward,
         "stage.loss_forward": stage_loss_forward,
         "stage.loss_forward.all": stage_loss_forward_all,

@@ -173,24 +173,28 @@ def evaluate(
         attention_norm_aligned = hidden_size
         attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
         attention_aligned = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
-        attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (micro_batch_size > 1) else 0) + recompute_core_attention + (1 if (micro_batch_size > 1) else 0) + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (num_attention_heads == num_kv_heads) else 0) + recompute_core_attention + 2*(1 if (num_attention_heads == num_kv_heads) else 0) + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+        attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) - sequence_parallel*(1 if (micro_batch_size > 1) else 0)*(1 if (tensor_parallel > 1) else 0) + (1 if (micro_batch_size > 1) else 0)*(1 if (tensor_parallel > 1) else 0) + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (num_attention_heads == num_kv_heads) else 0) - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2*(1 if (num_attention_heads == num_kv_heads) else 0) + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
         ffn_norm_aligned = hidden_size
         ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
         swiglu_aligned = hidden_size*(local_ffn + local_gate_up_features)
         swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
+        swiglu_layer_backward = 2*(micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_ffn*local_sequence + hidden_size*local_ffn)
         layer_tables_buffer = 2*head_dim*local_sequence
+        tables_buffer = 4*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
         final_norm_aligned = hidden_size
         final_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
         head_aligned = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
         head_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
         loss_saved = micro_batch_size*local_sequence*(4*local_vocab + 9)
-        loss_loss_forward = 6*micro_batch_size*local_sequence*local_vocab
+        loss_loss_forward = 2*micro_batch_size*local_sequence*(2*local_vocab + 4*(1 if (micro_batch_size > 1) else 0) + 19)
         layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
         layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
         stage_layer_tables_buffer = dense_layers*layer_tables_buffer
-        stage_buffer = stage_layer_tables_buffer
-        stage_recomputed_layer_layer_backward = layer_saved*recompute_full
-        stage_layer_backward = stage_recomputed_layer_layer_backward
+        stage_tables_buffer = tables_buffer
+        stage_buffer = stage_layer_tables_buffer + stage_tables_buffer
+        stage_swiglu_layer_backward = swiglu_layer_backward
+        stage_recomputed_layer_layer_backward = recompute_full*(layer_saved - layer_input_saved)
+        stage_layer_backward = stage_recomputed_layer_layer_backward + stage_swiglu_layer_backward
         first_in_flight = min(num_microbatches, pipeline_parallel)
         first_in_flight_first = min(num_microbatches, pipeline_parallel)
         first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
@@ -198,7 +202,7 @@ def evaluate(
         first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
         first_buffer_elements = first_aligned
         first_weight = 2*first_buffer_elements
-        first_gradient = first_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
+        first_gradient = first_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
         first_optimizer = 12*first_buffer_elements/optimizer_shards
         first_embedding_activation = embedding_saved*first_in_flight_first
         first_layer_input_activation = first_held_layer_inputs*layer_input_saved
@@ -224,7 +228,7 @@ def evaluate(
         second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_buffer_elements = second_aligned
         second_weight = 2*second_buffer_elements
-        second_gradient = second_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
+        second_gradient = second_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
         second_optimizer = 12*second_buffer_elements/optimizer_shards
         second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
         second_layer_input_activation = layer_input_saved*second_held_layer_inputs
@@ -250,7 +254,7 @@ def evaluate(
         penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_buffer_elements = penultimate_aligned
         penultimate_weight = 2*penultimate_buffer_elements
-        penultimate_gradient = penultimate_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
+        penultimate_gradient = penultimate_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
         penultimate_optimizer = 12*penultimate_buffer_elements/optimizer_shards
         penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
         penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
@@ -276,7 +280,7 @@ def evaluate(
         last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
         last_buffer_elements = last_aligned
         last_weight = 2*last_buffer_elements
-        last_gradient = last_buffer_elements*(gradient_bytes + 2*(1 if (data_parallel > 1) else 0))
+        last_gradient = last_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
         last_optimizer = 12*last_buffer_elements/optimizer_shards
         last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
         last_layer_input_activation = last_held_layer_inputs*layer_input_saved

@@ -524,7 +524,7 @@ RULES = (
     ("sequence_parallel", "sequence_parallel", "needs tensor_parallel of 2 or more"),
     ("replicas", "data_parallel_replicas", "must divide data_parallel * context_parallel"),
     ("gradients", "gradient_bytes", "must be 4 (fp32) or 2 (bf16)"),
-    ("fsdp_pipeline", "pipeline_parallel", "must be 1: what FSDP keeps between the micro-batches of a pipeline is not counted"),
+    ("fsdp_pipeline", "pipeline_parallel", "must be 1: what FSDP keeps between the micro-batches of a pipeline is counted with a schedule"),
     ("dtensor_sequence", "sequence_parallel", "must be 1 with tensor parallelism: DTensor's plan shards the sequence of norms"),
 )
 
@@ -579,7 +579,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
     attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
     attention_aligned = optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + 2*hidden_size*ceil_div(local_kv_features, optimizer_shards) + hidden_size*ceil_div(local_query_features, optimizer_shards) + local_query_features*ceil_div(hidden_size, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards))
-    attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+    attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
     ffn_norm_parameters = hidden_size
     ffn_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
     ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
@@ -644,7 +644,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_tables_buffer = tables_buffer
     stage_layer_steps_buffer = dense_layers*layer_steps_buffer
     stage_first_steps_buffer = first_steps_buffer*(1 if (pipeline_rank == 0) else 0)
-    stage_last_steps_buffer = last_steps_buffer*in_flight_last*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_last_steps_buffer = last_steps_buffer*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_inner_activations = held_dense_layers*layer_saved + stage_layer_input_activation
     stage_end_activations = stage_final_norm_activation + stage_head_activation + stage_loss_activation
     stage_activation = stage_end_activations + stage_inner_activations
@@ -723,7 +723,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_embedding_input = embedding_input*first_in_flight_first
     first_loss_input = loss_input*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
     first_first_steps_buffer = first_steps_buffer
-    first_last_steps_buffer = last_steps_buffer*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+    first_last_steps_buffer = last_steps_buffer*(1 if (pipeline_parallel == 1) else 0)
     first_inner_activations = first_held_dense_layers*layer_saved + first_layer_input_activation
     first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
     first_activation = first_end_activations + first_inner_activations
@@ -796,7 +796,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_loss_input = loss_input*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_first_steps_buffer = first_steps_buffer*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
-    second_last_steps_buffer = last_steps_buffer*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_last_steps_buffer = last_steps_buffer*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_inner_activations = layer_saved*second_held_dense_layers + second_layer_input_activation
     second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
     second_activation = second_end_activations + second_inner_activations
@@ -869,7 +869,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_loss_input = loss_input*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_first_steps_buffer = first_steps_buffer*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
-    penultimate_last_steps_buffer = last_steps_buffer*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_last_steps_buffer = last_steps_buffer*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_layer_input_activation
     penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
     penultimate_activation = penultimate_end_activations + penultimate_inner_activations
@@ -942,7 +942,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
     last_loss_input = loss_input*in_flight_loss
     last_first_steps_buffer = first_steps_buffer*(1 if (pipeline_parallel == 1) else 0)
-    last_last_steps_buffer = last_steps_buffer*in_flight_last
+    last_last_steps_buffer = last_steps_buffer
     last_inner_activations = last_held_dense_layers*layer_saved + last_layer_input_activation
     last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
     last_activation = last_end_activations + last_inner_activations

@@ -178,7 +178,7 @@ def evaluate(
         attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
         attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
         attention_aligned = optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + 2*hidden_size*ceil_div(local_kv_features, optimizer_shards) + hidden_size*ceil_div(local_query_features, optimizer_shards) + local_query_features*ceil_div(hidden_size, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards))
-        attention_saved = 2*(micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+        attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
         ffn_norm_parameters = hidden_size
         ffn_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
         ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
@@ -226,7 +226,7 @@ def evaluate(
         first_embedding_input = embedding_input*first_in_flight_first
         first_loss_input = loss_input*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
         first_first_steps_buffer = first_steps_buffer
-        first_last_steps_buffer = last_steps_buffer*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
+        first_last_steps_buffer = last_steps_buffer*(1 if (pipeline_parallel == 1) else 0)
         first_inner_activations = first_held_dense_layers*layer_saved + first_layer_input_activation
         first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
         first_activation = first_end_activations + first_inner_activations
@@ -299,7 +299,7 @@ def evaluate(
         second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
         second_loss_input = loss_input*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_first_steps_buffer = first_steps_buffer*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
-        second_last_steps_buffer = last_steps_buffer*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_last_steps_buffer = last_steps_buffer*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
         second_inner_activations = layer_saved*second_held_dense_layers + second_layer_input_activation
         second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
         second_activation = second_end_activations + second_inner_activations
@@ -372,7 +372,7 @@ def evaluate(
         penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
         penultimate_loss_input = loss_input*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_first_steps_buffer = first_steps_buffer*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
-        penultimate_last_steps_buffer = last_steps_buffer*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_last_steps_buffer = last_steps_buffer*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
         penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_layer_input_activation
         penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
         penultimate_activation = penultimate_end_activations + penultimate_inner_activations
@@ -445,7 +445,7 @@ def evaluate(
         last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
         last_loss_input = loss_input*in_flight_loss
         last_first_steps_buffer = first_steps_buffer*(1 if (pipeline_parallel == 1) else 0)
-        last_last_steps_buffer = last_steps_buffer*in_flight_last
+        last_last_steps_buffer = last_steps_buffer
         last_inner_activations = last_held_dense_layers*layer_saved + last_layer_input_activation
         last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
         last_activation = last_end_activations + last_inner_activations

@@ -117,7 +117,7 @@ AXES: tuple[Axis, ...] = (
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
-        "torch_ddp": "every parameter by itself, with buckets for bf16 gradients besides (DistributedDataParallel)",
+        "torch_ddp": "every parameter by itself; unsharded, with buckets for bf16 gradients (DistributedDataParallel)",
         "deepspeed": "DeepSpeed's ZeRO: one buffer cut into equal parts (stages 1, 2), or every parameter (stage 3)",
     }),
     Axis("gathered_input", "input of column-parallel projections under sequence parallelism", {
@@ -227,7 +227,7 @@ AXES: tuple[Axis, ...] = (
         "linear": "all projections may have one (GPT)",
     }, {"qkv": ("lbias",)}),
     Axis("peak", "what lives besides saved tensors at the moments of a step", {
-        "saved": "nothing but what the loss itself makes",
+        "saved": "nothing but what the loss itself makes, and in nanotron the MLP's backward pass",
         "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
         "torch": "PyTorch's own training step: gathered parameters, gradients while they are made, temporaries",
         "megatron_local": "Megatron-LM with its own layers: the same without Transformer Engine's workspace",

@@ -26,7 +26,7 @@ from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
 from .norms import norm_rows
 
-a, b, c, k, kt, t, bias, lbias, qkn, adrop = symbols("a b c k kt t bias lbias qkn adrop")
+a, b, c, k, kt, t, sp, bias, lbias, qkn, adrop = symbols("a b c k kt t sp bias lbias qkn adrop")
 
 QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 KEY = (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
@@ -220,9 +220,13 @@ def _output() -> tuple[Tensor, ...]:
               fp8=("delayed",)),
         saved("o_proj.input_copy", at, QUERY, 2, "pytorch",
               "contiguous copy of the batch-first output; for b = 1 it is the output itself",
-              when=Iverson(b > 1), attention=("flash_bshd",)),
+              when=Iverson(b > 1), attention=("flash_bshd",), value=("copy", "view")),
         saved("o_proj.input_same", at, QUERY, 2, "pytorch", "input of the output projection at b = 1",
-              storage="attention.context", when=Iverson(b <= 1), attention=("flash_bshd",)),
+              storage="attention.context", when=Iverson(b <= 1), attention=("flash_bshd",), value=("copy", "view")),
+        saved("o_proj.input_all_reduce", at, QUERY, 2, "nanotron",
+              "contiguous copy of the batch-first output that all-reduce mode makes; the asynchronous linear layer of"
+              " reduce-scatter mode keeps the output itself", when=Iverson(b > 1) * Iverson(t > 1) * (1 - sp),
+              attention=("flash_bshd",), value=("repacked",)),
         saved("o_proj.input_transposed", at, QUERY, 2, "transformers",
               "contiguous copy of the transposed output", attention=_SCORED),
         saved("o_proj.weight_cast", at, (HIDDEN, QUERY_FEATURES), 2, "pytorch",

@@ -184,8 +184,17 @@ def _nanotron() -> tuple[Tensor, ...]:
               lifetime=Lifetime.ONCE, **on),
         saved("shard_mask", "loss", _TOKENS, 1, src, "bool mask of labels of other ranks",
               lifetime=Lifetime.ONCE, **on),
-        transient("shard_logits", "loss", _LOGITS, 2, src, "bf16 logits", _FORWARD, **on),
-        transient("shard_logits_fp32", "loss", _LOGITS, 4, src, "fp32 copy of the logits", _FORWARD, **on),
+        # The bf16 logits are a local of the model's forward pass and gone when the loss starts.
+        transient("shard_logits_fp32", "loss", _LOGITS, 4, src, "fp32 copy of the logits, held by the caller", _FORWARD,
+                  **on),
+        transient("given_labels", "loss", _TOKENS, 8, src, "int64 labels, an input", _FORWARD, **on),
+        transient("transposed_labels", "loss", _TOKENS, 8, src, "contiguous copy of the transposed labels", _FORWARD,
+                  when=Iverson(b > 1), **on),
+        transient("given_masks", "loss", _TOKENS, 2, src, "bool masks of tokens and labels, inputs", _FORWARD, **on),
+        transient("shard_rows", "loss", _TOKENS, 8, src, "int64 row numbers for the lookup", _FORWARD, **on),
+        transient("shard_values", "loss", _TOKENS, 20, src,
+                  "fp32 maxima, logits of the labels, sums of exponentials, their logarithms and losses", _FORWARD,
+                  **on),
     )
 
 

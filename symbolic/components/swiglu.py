@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..dimensions import (
     BATCH,
     FFN,
@@ -12,7 +14,7 @@ from ..dimensions import (
     SEQUENCE,
     SEQUENCE_SP,
 )
-from ..ledger import Component, Place, saved, weight
+from ..ledger import Component, Place, Tensor, saved, transient, weight
 from ..parameters import symbol
 
 lbias = symbol("lbias")
@@ -24,6 +26,20 @@ _NONE = ("none",)
 _SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, FFN)
+
+
+def _backward() -> tuple[Tensor, ...]:
+    """What nanotron's last layer has made when SiLU's factors get their gradients, nothing of it freed yet."""
+    at: Any = {"sites": ("layer_backward",), "data_parallel": ("torch_ddp",)}
+    src = "nanotron"
+    return (
+        transient("down.output_gradient", "down", _RESIDUAL, 2, src, "bf16 gradient of the layer's output", **at),
+        transient("down.input_gradient", "down", _INNER, 2, src, "bf16 gradient of the down projection's input", **at),
+        transient("down.weight_gradient", "down", (HIDDEN, FFN), 2, src, "bf16 gradient of the down projection", **at),
+        transient("factor_gradients", "activation", _INNER, 2, src,
+                  "bf16 gradients of SiLU and of the up projection, less the freed input of the down projection", **at),
+    )
+
 
 COMPONENTS = (
     Component(
@@ -74,6 +90,7 @@ COMPONENTS = (
                   "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=_BLOCKS),
             saved("down.weight_cast", "down", (HIDDEN, FFN), 2, "pytorch", "bf16 copy of the down weight",
                   precision=_CAST),
+            *_backward(),
         ),
         options={"mlp": ("swiglu",)},
     ),

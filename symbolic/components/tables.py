@@ -1,12 +1,13 @@
-"""Tables that a stage keeps once: the rotary table and the attention mask."""
+"""Tables and buffers that a stage keeps once: the rotary table, the attention mask, gathered inputs."""
 
 from __future__ import annotations
 
-from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HEADS, KEY_SEQUENCE, SEQUENCE
+from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HEADS, HIDDEN, KEY_SEQUENCE, SEQUENCE
+from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved
-from ..parameters import symbol
+from ..parameters import symbols
 
-rfull = symbol("rfull")
+rfull, ts = symbols("rfull ts")
 _TABLE = (SEQUENCE, HEAD_DIM)
 
 
@@ -17,6 +18,18 @@ def _shared(words: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor,
               lifetime=Lifetime.SHARED, rope=("shared",), positions=("rotary",), heads=("grouped",),
               precision=precisions)
         for name, meaning in (("cos", "cosines"), ("sin", "sines"))
+    )
+
+
+def _gathered() -> tuple[Tensor, ...]:
+    """Nanotron's global memory buffer: what its linear layers gather in both passes, made once and never freed."""
+    return tuple(
+        Tensor(name, "linear", Role.BUFFER, (SEQUENCE, BATCH, HIDDEN), 2, Lifetime.ONCE, "nanotron", meaning,
+               when=Iverson(ts > 1), options={"data_parallel": ("torch_ddp",)})
+        for name, meaning in (
+            ("allgather", "input of column-parallel layers, gathered from the sequence-parallel ranks"),
+            ("allgather2", "gradient of the output of row-parallel layers, gathered from them"),
+        )
     )
 
 
@@ -42,6 +55,7 @@ COMPONENTS = (
                    options={"rope": ("shared",), "peak": ("torch",)}),
             Tensor("rope.complex", "rope", Role.BUFFER, (ALL_POSITIONS, HEAD_DIM), 4, Lifetime.ONCE, "torchtitan",
                    "complex64 rotation of every position and pair of dimensions", options={"rope": ("complex",)}),
+            *_gathered(),
             saved("position_ids", "rope", (SEQUENCE,), 8, "transformers",
                   "int64 positions, kept by the closures of full recompute", lifetime=Lifetime.SHARED, when=rfull,
                   rope=("shared",), positions=("rotary",)),

@@ -83,9 +83,13 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
 
 
 def _bucket(kept: tuple[State, ...]) -> State:
-    """DistributedDataParallel with more than one rank reduces gradients in buckets of their own, as wide as weights."""
-    size = bytes_per_element(kept, Role.WEIGHT) * Iverson(D > 1)
-    return State("bucket", Role.GRADIENT, size, "bucket in which gradients are reduced", "pytorch")
+    """DistributedDataParallel reduces gradients in buckets of their own, as wide as weights.
+
+    It is there with more than one rank and unsharded states: with ZeRO-1 nanotron reduces its fp32 buffer itself
+    (``DistributedTrainer._init_model``, ``make_ddp``).
+    """
+    size = bytes_per_element(kept, Role.WEIGHT) * Iverson(D > 1) * (1 - zero1)
+    return State("bucket", Role.GRADIENT, size, "bucket in which gradients are reduced", "nanotron")
 
 
 def gradients_are_made(choices: Mapping[str, str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from validation.measured import hagemann, megatron_tests, nanotron
-from validation.measured.case import GIB, PEAK, STEADY, Case
+from validation.measured.case import GIB, PEAK, RESERVED, STEADY, Case
 from validation.measured.estimates import UNCERTAIN, Estimate, estimate
 from validation.measured.metrics import Pair, Summary, contradicted, pairs
 from validation.tables import markdown
@@ -43,7 +43,7 @@ def _megatron(cases: Sequence[Case]) -> list[str]:
 
 
 def _nanotron(cases: Sequence[Case]) -> list[str]:
-    few = [pair for pair in pairs(cases, PEAK) if pair.case.group in nanotron.WITH_TARGET]
+    few = [pair for pair in pairs(cases, RESERVED) if pair.case.group in nanotron.WITH_TARGET]
     kinds = {f"{group}, {', '.join(sorted(traits))}": [pair for pair in few
                                                        if (pair.case.group, pair.case.traits) == (group, traits)]
              for group, traits in dict.fromkeys((pair.case.group, pair.case.traits) for pair in few)}
