@@ -43,6 +43,8 @@ INPUTS = (
     "reserved_per_mille",
     "context_bytes",
     "communicator_bytes",
+    "engine_workspace_bytes",
+    "torch_workspace_bytes",
 )
 
 #: Unit and meaning of every term.
@@ -497,7 +499,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, engine_workspace_bytes, torch_workspace_bytes):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -559,8 +561,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     residual_gradient_layer_backward = 2*micro_batch_size*hidden_size*local_sequence_sp
     attention_dummies_buffer = 2*hidden_size*(local_qkv_features + local_query_features)
     mlp_dummies_buffer = 2*hidden_size*(local_ffn*(1 - (1 if (ffn_hidden_size == hidden_size*tensor_parallel) and (query_size + 2*kv_size == hidden_size*tensor_parallel) else 0))*(1 - (1 if (query_size == ffn_hidden_size) else 0)) + local_gate_up_features*(1 - (1 if (query_size == hidden_size*tensor_parallel) and (2*ffn_hidden_size == hidden_size*tensor_parallel) else 0))*(1 - (1 if (2*ffn_hidden_size == query_size + 2*kv_size) else 0)))
-    engine_workspace_buffer = 33555456
-    head_workspace_buffer = 67108864
+    engine_workspace_buffer = engine_workspace_bytes
+    head_workspace_buffer = 2*torch_workspace_bytes
     layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
     layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
@@ -1327,7 +1329,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, engine_workspace_bytes, torch_workspace_bytes):
     """For every rule, whether the configuration keeps it."""
     kv_size = head_dim*num_kv_heads
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1

@@ -34,6 +34,8 @@ SCALARS = (
     "num_gpus",
     "node_size",
     "gpu_memory",
+    "engine_workspace_bytes",
+    "torch_workspace_bytes",
 )
 COLUMNS = (
     "tensor_parallel",
@@ -97,6 +99,8 @@ def evaluate(
     num_gpus,
     node_size,
     gpu_memory,
+    engine_workspace_bytes,
+    torch_workspace_bytes,
     tensor_parallel_column,
     context_parallel_column,
     pipeline_parallel_column,
@@ -200,8 +204,8 @@ def evaluate(
         residual_gradient_layer_backward = 2*micro_batch_size*hidden_size*local_sequence_sp
         attention_dummies_buffer = 2*hidden_size*(local_qkv_features + local_query_features)
         mlp_dummies_buffer = 2*hidden_size*(local_ffn*(1 - (1 if (ffn_hidden_size == hidden_size*tensor_parallel) and (query_size + 2*kv_size == hidden_size*tensor_parallel) else 0))*(1 - (1 if (query_size == ffn_hidden_size) else 0)) + local_gate_up_features*(1 - (1 if (query_size == hidden_size*tensor_parallel) and (2*ffn_hidden_size == hidden_size*tensor_parallel) else 0))*(1 - (1 if (2*ffn_hidden_size == query_size + 2*kv_size) else 0)))
-        engine_workspace_buffer = 33555456
-        head_workspace_buffer = 67108864
+        engine_workspace_buffer = engine_workspace_bytes
+        head_workspace_buffer = 2*torch_workspace_bytes
         layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
         layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
         layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved

@@ -240,12 +240,6 @@ AXES: tuple[Axis, ...] = (
         "fused": "added to the gradient buffer by the product itself; autograd gets one dummy for each shape",
         "separate": "in a bf16 tensor that is added to the gradient buffer afterwards",
     }),
-    Axis("workspace", "size of the cuBLAS workspaces", {
-        "ampere": "compute capability below 9: 4 MiB for Transformer Engine, 8.125 MiB for each of PyTorch",
-        "hopper": "compute capability 9.0: 32 MiB and 1 KiB for Transformer Engine, 32 MiB for each of PyTorch",
-        "blackwell": "10.0, PyTorch up to 2.10: as hopper for Transformer Engine, as ampere for PyTorch",
-        "configured": "ampere with CUBLAS_WORKSPACE_CONFIG=:4096:8 (deterministic): 32 MiB for each of PyTorch",
-    }),
     Axis("mask", "where the causal attention mask comes from", {
         "kernel": "from the attention kernel",
         "dataloader": "from the data loader with every batch, one byte for every pair of tokens",

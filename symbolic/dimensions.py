@@ -14,7 +14,7 @@ from .parameters import symbols
 s, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s b h a k d f v A K E pos t")
 q, fe, fs, ng, gq, xs, xn, e, et = symbols("q fe fs ng gq xs xn e et")
 lq, lk, dr, dv, ts, rl = symbols("lq lk dr dv ts rl")
-bias, qkn = symbols("bias qkn")
+bias, qkn, we, wt = symbols("bias qkn we wt")
 
 SEQUENCE = Dimension("sequence", s, "tokens, where tensor-parallel ranks see all of them")
 SEQUENCE_SP = Dimension(
@@ -72,6 +72,9 @@ RANK = Dimension("rank", rl, "rank of an adapter")
 HIDDEN_SCALES = Dimension("hidden_scales", h / 32, "bytes of FP8 scales of a token's hidden state")
 FFN_SCALES = Dimension("ffn_scales", f / 32, "bytes of FP8 scales of a token's inner MLP state")
 
+ENGINE_WORKSPACE = Dimension("engine_workspace", we, "bytes of a cuBLAS workspace of Transformer Engine")
+TORCH_WORKSPACE = Dimension("torch_workspace", wt, "bytes of a cuBLAS workspace of PyTorch")
+
 DIMENSIONS: tuple[Dimension, ...] = (
     SEQUENCE, SEQUENCE_SP, KEY_SEQUENCE, SHIFTED_SEQUENCE, BATCH, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN,
     VOCAB, QUERY_FEATURES, KV_FEATURES, QKV_FEATURES, GATE_UP_FEATURES, EXPERTS, POSITIONS, ALL_KEYS, WHOLE_VOCAB,
@@ -80,4 +83,5 @@ DIMENSIONS: tuple[Dimension, ...] = (
     RECEIVED_SHARE, EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
     SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, HIDDEN_SCALES, FFN_SCALES,
+    ENGINE_WORKSPACE, TORCH_WORKSPACE,
 )

@@ -64,7 +64,7 @@ LLAMA: dict[str, str] = {
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
     "dropout": "none", "biases": "qkv",
-    "context": "ring", "weight_gradient": "fused", "workspace": "hopper", "mask": "kernel",
+    "context": "ring", "weight_gradient": "fused", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
     "dispatch": "alltoall", "permute": "fused",
     "gathered_input": "dropped", "token_ids": "masked", "recompute_saves": "input",

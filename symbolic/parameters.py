@@ -7,6 +7,8 @@ from enum import Enum
 
 from sympy import Symbol
 
+from .workspaces import USUAL
+
 
 class Kind(Enum):
     """Where the value of a parameter comes from."""
@@ -214,6 +216,10 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex="x_{c}", default=400 * 2**20),
     Parameter("nccl", "communicator_bytes", "bytes", 0, "memory of one NCCL communicator", Kind.CLUSTER,
               latex="x_{n}", default=400 * 2**20),
+    Parameter("we", "engine_workspace_bytes", "bytes", 0, "cuBLAS workspace of Transformer Engine", Kind.CLUSTER,
+              latex="w_{e}", default=USUAL.engine),
+    Parameter("wt", "torch_workspace_bytes", "bytes", 0, "cuBLAS workspace of each thread of PyTorch", Kind.CLUSTER,
+              latex="w_{t}", default=USUAL.torch),
     Parameter("A", "query_size", "elements", 1, "width of all queries, a d; not h", Kind.DERIVED),
     Parameter("K", "kv_size", "elements", 1, "width of all keys, k d", Kind.DERIVED),
     Parameter("v", "padded_vocab_size", "tokens", 1, "padded vocabulary", Kind.DERIVED),

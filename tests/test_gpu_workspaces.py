@@ -8,9 +8,11 @@ import pytest
 
 from shardmath import explain, sweep
 from shardmath.catalogue import read
-from shardmath.choosing import evaluator_for, workspace
+from shardmath.evaluators import find
+from shardmath.generated.definitions import WORKSPACES
 from shardmath.gpus import Gpu
 from shardmath.models import Model
+from shardmath.settings import settings
 
 MIB, KIB = 2**20, 2**10
 MODEL = Model.named("llama-3.2-1b")
@@ -20,28 +22,25 @@ ARCHITECTURES = {
 }
 
 
-def chosen(gpu: Gpu, implementation: str = "megatron", **kernels: str) -> str:
-    return evaluator_for(implementation, kernels, MODEL, gpu, {}).choices["workspace"]
+def sizes(gpu: Gpu, **others: int) -> dict[str, int]:
+    values = settings(find("megatron"), MODEL, gpu, seq_length=4096, others=others)
+    return {name: values[name] for name in WORKSPACES["hopper"]}
 
 
 @pytest.mark.parametrize("name", read("gpus"))
 def test_every_gpu_of_the_catalogue(name: str) -> None:
     gpu = Gpu.named(name)
     assert bool(gpu.compute_capability) == (not name.startswith("mi"))
-    expected = ARCHITECTURES[name.partition("-")[0]]
-    assert chosen(gpu) == expected
-    assert workspace(gpu.compute_capability or "9.0") == expected
+    assert sizes(gpu) == WORKSPACES[ARCHITECTURES[name.partition("-")[0]]]
 
 
 def test_what_the_user_chose_stays() -> None:
     for name in ("a100-80gb", "b200-180gb"):
-        assert chosen(Gpu.named(name), workspace="hopper") == "hopper"
-        assert chosen(Gpu.named(name), workspace="configured") == "configured"
+        assert sizes(Gpu.named(name), **WORKSPACES["configured"]) == WORKSPACES["configured"]
 
 
-def test_a_gpu_by_its_memory_and_implementations_without_workspaces_keep_the_default() -> None:
-    assert chosen(Gpu.custom(80)) == "hopper"
-    assert chosen(Gpu.named("a100-80gb"), "huggingface") == chosen(Gpu.named("a100-80gb"), peak="saved") == "hopper"
+def test_a_gpu_by_its_memory_has_the_usual_ones() -> None:
+    assert sizes(Gpu.custom(80)) == WORKSPACES["hopper"]
 
 
 def test_bytes_of_the_workspaces() -> None:

@@ -23,6 +23,7 @@ FOLDERS = {
 
 #: The modules and packages of ``shardmath.symbolic``. Each imports from lower layers and from its own package only.
 LAYERS = (
+    {"workspaces"},
     {"choices", "functions", "parameters", "sources"},
     {"implementations", "ledger"},
     {"dimensions", "recompute"},

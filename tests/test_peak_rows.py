@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from shardmath.accounting import RankAccount, explain
+from shardmath.generated.definitions import WORKSPACES
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 
@@ -31,6 +32,7 @@ class Kind:
     groups: int
     f: int
     kernels: dict[str, str]
+    workspaces: str = "hopper"
 
     @property
     def model(self) -> Model:
@@ -49,11 +51,10 @@ LLAMA = Kind(False, 2, 1408, {"peak": "megatron_te", "loss": "te_fused", "attent
 NARROW = Kind(False, 8, 512, {"peak": "megatron_te", "loss": "te_fused", "attention": "flash"})
 GPT = Kind(True, 8, 2048, {
     "peak": "megatron_te", "loss": "vocab_parallel", "attention": "flash_bshd", "weight_gradient": "separate",
-    "mask": "dataloader", "workspace": "configured",
-})
-COMPILED = Kind(True, 8, 2048, {**GPT.kernels, "loss": "native_fused", "mask": "kernel", "workspace": "blackwell"})
-LOCAL = Kind(True, 8, 2048, {**GPT.kernels, "peak": "megatron_local", "attention": "fused_softmax",
-                             "workspace": "ampere"})
+    "mask": "dataloader",
+}, "configured")
+COMPILED = Kind(True, 8, 2048, {**GPT.kernels, "loss": "native_fused", "mask": "kernel"}, "blackwell")
+LOCAL = Kind(True, 8, 2048, {**GPT.kernels, "peak": "megatron_local", "attention": "fused_softmax"}, "ampere")
 KINDS = {"llama": LLAMA, "narrow": NARROW, "gpt": GPT, "compiled": COMPILED, "local": LOCAL}
 
 
@@ -78,6 +79,7 @@ class Layout:
             global_batch_size=self.b * self.m * 2, tensor_parallel=self.t, pipeline_parallel=self.p, data_parallel=2,
             sequence_parallel=bool(self.sp), recompute="mlp" if self.rmlp else "none",
             gradients="bf16" if self.w == 2 else "fp32", hidden_dropout=self.dropout, attention_dropout=self.dropout,
+            **WORKSPACES[self.kind.workspaces],
         ).ranks
 
 
@@ -221,8 +223,7 @@ class Oracle:
         return states + inputs + self.buffers()
 
     def buffers(self) -> int:
-        kernels = self.kind.kernels
-        workspace = kernels.get("workspace", "hopper")
+        workspace = self.kind.workspaces
         small = workspace in ("ampere", "blackwell")
         size = 0 if self.local else (4 * MIB if workspace in ("ampere", "configured") else 32 * MIB + 1024)
         size += 2 * (SMALL if small else LARGE) * (self.local or self.last)

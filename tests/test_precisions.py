@@ -19,6 +19,9 @@ from shardmath.symbolic.parallel.legality import rules_for
 RECIPES = ("delayed", "current", "block", "mx")
 QUANTISED = 5  # input, weight, output, and gradients of output and input
 
+#: With FP8, nobody has counted the moments of a step.
+SAVED = MEGATRON.with_choices(peak="saved")
+
 
 def numbers(implementation: Implementation, known: dict[str, int], *names: str) -> list[int]:
     found = evaluate(build(implementation).closure(names), known)
@@ -61,8 +64,8 @@ def test_copies_of_weights(recipe: str) -> None:
     draw = Random(recipe)
     for _ in range(10):
         known = shape(draw)
-        (whole,) = numbers(MEGATRON, known, "stage.weight")
-        (copied,) = numbers(MEGATRON.with_choices(fp8=recipe), known, "stage.weight")
+        (whole,) = numbers(SAVED, known, "stage.weight")
+        (copied,) = numbers(SAVED.with_choices(fp8=recipe), known, "stage.weight")
         extra = sum(2 * rows * columns + scales(recipe, rows, columns, known) for rows, columns in matrices(known))
         assert copied - whole == known["L"] * extra
 
@@ -73,8 +76,8 @@ def test_saved_inputs_of_linear_layers(recipe: str) -> None:
     for _ in range(10):
         known = shape(draw)
         t, tokens, shared = known["t"], known["s"] * known["b"], known["s"] * known["b"] // known["t"]
-        (whole,) = numbers(MEGATRON, known, "layer.saved")
-        (quantised,) = numbers(MEGATRON.with_choices(fp8=recipe), known, "layer.saved")
+        (whole,) = numbers(SAVED, known, "layer.saved")
+        (quantised,) = numbers(SAVED.with_choices(fp8=recipe), known, "layer.saved")
         replaced = 2 * shared * known["h"] + tokens * known["f"] // t  # two inputs from a norm, one of the MLP
         query = tokens * known["a"] * known["d"] // t
         more = {
@@ -89,8 +92,8 @@ def test_weights_that_are_fp8_themselves(recipe: str) -> None:
     draw = Random(recipe)
     for _ in range(10):
         known = {**shape(draw), "zero1": 0}
-        (whole, states) = numbers(MEGATRON, known, "stage.weight", "stage.optimizer")
-        primary = MEGATRON.with_choices(fp8=recipe, fp8_weights="primary")
+        (whole, states) = numbers(SAVED, known, "stage.weight", "stage.optimizer")
+        primary = SAVED.with_choices(fp8=recipe, fp8_weights="primary")
         (own, same) = numbers(primary, known, "stage.weight", "stage.optimizer")
         extra = sum(scales(recipe, rows, columns, known) for rows, columns in matrices(known))
         assert (own - whole, same) == (known["L"] * extra, states)
@@ -99,14 +102,14 @@ def test_weights_that_are_fp8_themselves(recipe: str) -> None:
 def test_fp16_keeps_what_bf16_does_and_a_scaler() -> None:
     known = shape(Random(1))
     names = ("stage.weight", "stage.gradient", "stage.optimizer", "stage.activation", "stage.buffer")
-    mixed, fp16 = (numbers(MEGATRON.with_choices(precision=name), known, *names) for name in ("mixed", "fp16"))
+    mixed, fp16 = (numbers(SAVED.with_choices(precision=name), known, *names) for name in ("mixed", "fp16"))
     assert fp16[:-1] == mixed[:-1]
     assert fp16[-1] - mixed[-1] == 20
 
 
 def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
     for recipe in RECIPES:
-        names = {rule.name for rule in rules_for(MEGATRON.with_choices(fp8=recipe))}
+        names = {rule.name for rule in rules_for(SAVED.with_choices(fp8=recipe))}
         assert {"fp8_h", "fp8_a", "fp8_f", "fp8_tokens"} <= names
     kernels = {"fp8": "block"}
     with pytest.raises(InputError, match="must give every rank a multiple of 128 tokens"):
@@ -120,9 +123,8 @@ def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
 @pytest.mark.parametrize(("changed", "text"), [
     ({"fp8": "delayed", "precision": "fp16"}, "FP8 with precision fp16"),
     ({"fp8": "delayed", "layers": "experts"}, "FP8 with experts"),
-    ({"fp8": "current", "workspace": "blackwell"}, "as Blackwell has them"),
     ({"fp8": "mx", "optimizer": "precision_aware"}, "precision_aware with FP8 recipe mx"),
 ])
 def test_combinations_that_were_not_counted_are_refused(changed: dict[str, str], text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        refuse_impossible({**MEGATRON.choices, **changed})
+        refuse_impossible({**SAVED.choices, **changed})

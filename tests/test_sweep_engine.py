@@ -59,9 +59,8 @@ def asked(**question: Any) -> SweepResult:
 
 
 def terms_of(result: SweepResult) -> ModuleType:
-    """The evaluator in plain Python of an answer, whose name has the workspaces of its GPU."""
-    framework, _, workspace = result.implementation.partition("_workspace_")
-    return find(framework, {"workspace": workspace} if workspace else None).terms
+    """The evaluator in plain Python of an answer."""
+    return find(result.implementation).terms
 
 
 def counted(result: SweepResult, question: Mapping[str, Any]) -> SweepResult:

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator, changed_choices, find
-from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS, IMPLEMENTATIONS
-from shardmath.gpus import Gpu
+from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS
 from shardmath.models import Model
 from shardmath.settings import SELECTIVE
 
@@ -24,21 +23,18 @@ _CHOSEN = (
 _WITHOUT_MOMENTS = ("fp8", "activation_offload")
 #: Parameters that only the precision-aware optimizer has.
 _MOMENTS = ("exp_avg_bytes", "exp_avg_sq_bytes", "main_param_bytes")
-#: Options of ``peak`` with cuBLAS workspaces, whose sizes follow the architecture of the GPU.
-_WITH_WORKSPACES = ("megatron_te", "megatron_local")
 
 
 def evaluator_for(
     implementation: str,
     kernels: Mapping[str, str] | None,
     model: Model,
-    gpu: Gpu,
     asked: Mapping[str, int],
     layout: Sequence[int] | None = None,
     recompute: Sequence[str] = (),
     staged: bool = False,
 ) -> Evaluator:
-    """The evaluator of ``implementation`` for ``model`` on ``gpu`` and the values that were asked for, by name.
+    """The evaluator of ``implementation`` for ``model`` and the values that were asked for, by name.
 
     ``recompute`` are the modes that will be asked of it, ``staged`` says that there is a pipeline. What
     ``kernels`` chooses stays. Raises
@@ -61,10 +57,6 @@ def evaluator_for(
     if values["recompute_num_layers"] > 1:
         chosen["recompute_method"] = "every" if implementation == "torchtitan" else "uniform"
     chosen |= {axis: option for name, axis, option in _CHOSEN if values[name]}
-    if implementation in IMPLEMENTATIONS:
-        made = {**IMPLEMENTATIONS[implementation]["choices"], **(kernels or {})}
-        if gpu.compute_capability and made["peak"] in _WITH_WORKSPACES:
-            chosen["workspace"] = workspace(gpu.compute_capability)
     if any(name in asked for name in _MOMENTS):
         chosen["optimizer"] = "precision_aware"
     if SELECTIVE in recompute:
@@ -85,12 +77,6 @@ def following(evaluator: Evaluator, asked: Mapping[str, int]) -> dict[str, str]:
     """
     experts = evaluator.implementation == "megatron" and evaluator.choices["layers"] == "experts"
     return {"expert_tensor_parallel": "tensor_parallel"} if experts and "expert_tensor_parallel" not in asked else {}
-
-
-def workspace(compute_capability: str) -> str:
-    """The option of the axis ``workspace`` of a GPU with this compute capability."""
-    major = int(compute_capability.partition(".")[0])
-    return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
 
 
 def with_schedule(

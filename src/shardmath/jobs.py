@@ -82,7 +82,7 @@ def job(
     recompute = recompute_mode(recompute, asked)
     layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
     evaluator = evaluator_for(
-        implementation, kernels, chosen, device, asked, layout, (recompute,),
+        implementation, kernels, chosen, asked, layout, (recompute,),
         staged=pipeline_parallel != 1 or schedule is not None,
     )
     values = settings(

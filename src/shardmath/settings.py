@@ -7,7 +7,7 @@ from os import PathLike
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.evaluators import Evaluator
-from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, RECOMPUTE_REGIONS
+from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, RECOMPUTE_REGIONS, WORKSPACES
 from shardmath.gpus import Gpu
 from shardmath.models import Model, load_model
 from shardmath.parameters import checked, model_values
@@ -53,7 +53,7 @@ def settings(
         "vocab_multiple": vocab_multiple,
     }
     own = {name: value for name, value in evaluator.defaults.items() if name in DEFAULTS}
-    values = {**DEFAULTS, **own, **model_values(model), **(others or {})}
+    values = {**DEFAULTS, **own, **workspaces(gpu), **model_values(model), **(others or {})}
     values["seq_length"] = checked("seq_length", seq_length)
     values["node_size"] = checked("node_size", gpu.node_size if node_size is None else node_size)
     values["gpu_memory"] = checked("gpu_memory", gpu.memory_bytes)
@@ -63,6 +63,14 @@ def settings(
             raise InputError(name, values[name], f"must be {evaluator.fixed[name]} with {evaluator.name}",
                              str(evaluator.fixed[name]))
     return values
+
+
+def workspaces(gpu: Gpu) -> dict[str, int]:
+    """Bytes of the cuBLAS workspaces of a GPU by parameter name; none where its compute capability is not known."""
+    if not gpu.compute_capability:
+        return {}
+    major = int(gpu.compute_capability.partition(".")[0])
+    return WORKSPACES["ampere" if major < 9 else "hopper" if major == 9 else "blackwell"]
 
 
 def recompute_switches(mode: str) -> dict[str, int]:

@@ -217,7 +217,7 @@ def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _reduced_chunk(terms: TermSet, implementation: Implementation) -> Expr:
-    """The embedding while it is reduced, last of all chunks; the ends of others are outweighed by what was in flight."""
+    """The embedding while it is reduced, last of all chunks; what was in flight outweighs the ends of others."""
     each = Lr / chunks(implementation.choices)
     embedding = outside(terms, implementation, "aligned", Place.FIRST)
     whole = outside(terms, implementation, "parameters", Place.FIRST) + each * per_layer(terms, "parameters")

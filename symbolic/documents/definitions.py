@@ -16,6 +16,7 @@ from ..parallel.legality import fixed_values
 from ..parameters import BY_LETTER, PARAMETERS
 from ..published import all_published
 from ..recompute import MODES, REGIONS
+from ..workspaces import WORKSPACES
 from .evaluator import verdicts
 
 
@@ -40,6 +41,7 @@ def definitions() -> dict[str, Any]:
         "overheads": [
             {"name": BY_LETTER[item.letter].name, "low": item.low, "high": item.high} for item in OVERHEADS
         ],
+        "workspaces": WORKSPACES,
         "verdicts": verdicts(),
     }
 

@@ -139,8 +139,6 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("FP8 with other norms and attention than Transformer Engine's",
          fp8 and (choices["norm"], choices["attention"]) != ("fused", "flash")),
         ("FP8 and the transients of 16-bit training", fp8 and choices["peak"] != "saved"),
-        ("FP8 weights without a transposed copy, as Blackwell has them",
-         recipe in ("delayed", "current") and choices["workspace"] == "blackwell"),
         ("FP8 with activation offload", fp8 and choices["activation_offload"] != "none"),
         ("FP8 with FSDP2", fp8 and choices["data_parallel"] == "fsdp"),
         ("FP8 with whole-tensor optimizers", fp8 and choices["optimizer"] in WHOLE_TENSORS),

@@ -62,6 +62,8 @@ class LatexPrinter(SympyLatexPrinter):  # type: ignore[misc]
         short = len(last.args) < longest and len(_UNSEEN.sub("", text)) < _WIDE
         if not before or not isinstance(last, Add) or short:
             return [text]
+        if not over_and_under(joined(before))[0] and text.startswith(r"\frac{") and not text.startswith(r"\frac{1}"):
+            return [text]  # the sum is the numerator
         inner = self._summands(last, cut=True, longest=inf)
         outer = self._factor(before[0]) if len(before) == 1 else self._print(joined(before))
         inner[0] = rf"{outer}{_SPACE}\Bigl({inner[0]}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shardmath.generated.definitions import WORKSPACES
+
 #: Megatron-LM with Transformer Engine: what lives besides saved tensors.
 MEGATRON_TE = {"peak": "megatron_te"}
 #: Transformer Engine's fused cross entropy: its gradient overwrites the bf16 logits.
@@ -18,8 +20,8 @@ FLASH = {"attention": "flash_bshd"}
 TE_UNFUSED, FUSED_SOFTMAX = {"attention": "te_unfused"}, {"attention": "fused_softmax"}
 #: Megatron-LM with its own layers.
 MEGATRON_LOCAL = {"peak": "megatron_local"}
-#: Sizes of the cuBLAS workspaces: on A100, there with CUBLAS_WORKSPACE_CONFIG=:4096:8, and on B200.
-AMPERE, CONFIGURED, BLACKWELL = ({"workspace": name} for name in ("ampere", "configured", "blackwell"))
+#: Sizes of the cuBLAS workspaces, as arguments, with CUBLAS_WORKSPACE_CONFIG=:4096:8; else they follow the GPU.
+CONFIGURED = WORKSPACES["configured"]
 #: Weight gradients in tensors of their own, and a causal mask that comes with the batch.
 SEPARATE_GRADIENTS, MASK_OF_BATCH = {"weight_gradient": "separate"}, {"mask": "dataloader"}
 #: FP8 with delayed scaling and weights that are FP8 themselves; its transients are not counted.

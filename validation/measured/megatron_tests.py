@@ -9,7 +9,6 @@ from shardmath.gpus import Gpu
 from shardmath.models import Model
 from validation.measured.case import PEAK, STEADY, Case, Measured, model_or_reason
 from validation.measured.kernels import (
-    AMPERE,
     COMPILED_LOSS,
     CONFIGURED,
     FLASH,
@@ -100,6 +99,8 @@ def _arguments(row: Mapping[str, str], flags: Mapping[str, str], kernels: Mappin
         "sequence_parallel": yes(row["sp"]), "distributed_optimizer": row["zero"] != "0",
         "recompute": row["recompute"],
     }
+    if flags["cublas_workspace_config"] == ":4096:8":
+        arguments |= CONFIGURED
     if row["precision"] == "fp16":  # as many bytes as bf16 with gradients of 2 bytes
         arguments["gradients"] = "bf16"
     if float(flags["hidden_dropout"]):
@@ -120,7 +121,6 @@ def _kernels(flags: Mapping[str, str]) -> dict[str, str]:
     local = flags["transformer_impl"] == "local"
     attention = TE_UNFUSED if flags["attention_backend"] == "unfused" else FLASH
     chosen = {**MEGATRON_LOCAL, **FUSED_SOFTMAX} if local else {**MEGATRON_TE, **attention}
-    chosen |= CONFIGURED if flags["cublas_workspace_config"] == ":4096:8" else AMPERE
     if not yes(flags["gradient_accumulation_fusion"]):
         chosen |= SEPARATE_GRADIENTS
     if yes(flags["attention_mask_in_dataloader"]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from validation.measured.case import PEAK, Case, Measured, varied
-from validation.measured.kernels import ALL_TO_ALL, BLACKWELL, MEGATRON_TE, TE_LOSS
+from validation.measured.kernels import ALL_TO_ALL, MEGATRON_TE, TE_LOSS
 from validation.measured.reading import rows, whole
 
 TABLE = "simumax_b200_stages.csv"
@@ -38,7 +38,7 @@ def _case(name: str, stages: list[dict[str, str]]) -> Case:
     if [whole(row["pipeline_rank"]) for row in stages] != list(range(pipeline)):
         raise ValueError(f"{name}: not every stage is there, once and in order")
     model = _model(first["model"], whole(first["layers"]))
-    kernels = {**MEGATRON_TE, **TE_LOSS, **BLACKWELL}
+    kernels = {**MEGATRON_TE, **TE_LOSS}
     context = whole(first["context_parallel"])
     if context > 1:
         kernels |= ALL_TO_ALL

@@ -80,7 +80,7 @@ def sweep(
         virtual_pipeline = (chunks_of(implementation, kernels, None),)
     chunks = max(virtual_pipeline or (1,))
     evaluator = evaluator_for(
-        implementation, kernels, chosen, device, {**asked, "virtual_pipeline": chunks},
+        implementation, kernels, chosen, {**asked, "virtual_pipeline": chunks},
         recompute=tuple(recompute or ()),
         staged=schedule is not None or chunks > 1 or (pipeline_parallel is not None and 1 not in pipeline_parallel),
     )
