@@ -35,10 +35,10 @@ def test_peaks_of_whole_steps(schedule: str) -> None:
     rows = [row for row in table("torchtitan_pipelines") if row["schedule"] == schedule]
     assert rows
     for row in rows:
-        if schedule in EXACT and not (schedule == "interleaved" and row["r"] == "0" and row["m"] == "4"):
+        if schedule in EXACT:
             assert total(row) == int(row["peak"]), row
         else:
-            assert abs(total(row) / int(row["peak"]) - 1) * 100 < SPLIT_PER_CENT.get(schedule, 0.01), row
+            assert abs(total(row) / int(row["peak"]) - 1) * 100 < SPLIT_PER_CENT[schedule], row
 
 
 @pytest.mark.parametrize(("arguments", "words"), [

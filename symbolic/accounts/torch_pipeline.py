@@ -214,7 +214,7 @@ def _reduced(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _reduced_chunk(terms: TermSet, implementation: Implementation) -> Expr:
-    """The embedding while it is reduced, last of all chunks; other chunks' ends are outweighed by what was in flight."""
+    """The embedding while it is reduced, last of all chunks; what was in flight outweighs those of others."""
     each = Lr / chunks(implementation.choices)
     embedding = outside(terms, implementation, "aligned", Place.FIRST)
     whole = outside(terms, implementation, "parameters", Place.FIRST) + each * per_layer(terms, "parameters")
@@ -249,7 +249,8 @@ SIZES: tuple[Any, ...] = (
     ("stage_loss_gradients", "Whole gradients, and the one sent last", ("after_forward", "loss_forward"),
      _forward_of_loss, _SINGLE),
     ("stage_head_gradients", "Whole gradients, and the one sent last", _BACKWARD, _backward_of_loss, _SINGLE),
-    ("stage_gradients", "Whole gradients", ("after_forward", "loss_forward", *_BACKWARD, "layer_backward"), _summed_always, _LOWERED),
+    ("stage_gradients", "Whole gradients", ("after_forward", "loss_forward", *_BACKWARD, "layer_backward"),
+     _summed_always, _LOWERED),
     ("stage_unsummed", "Gradients not yet summed up", ("layer_backward",), _unsummed, _SPLIT),
     ("stage_waiting", "Final norm, head and loss of other micro-batches", ("layer_backward",), _waiting_ends, _TORCH),
     ("stage_waiting_counts", "Numbers of labels of other micro-batches",
