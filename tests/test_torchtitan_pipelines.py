@@ -1,4 +1,4 @@
-"""torchtitan's pipelines against bytes counted in its own model: whole training steps, rank by rank, of all schedules."""
+"""torchtitan's pipelines against bytes counted in its own model: whole steps, rank by rank, of all schedules."""
 
 from __future__ import annotations
 

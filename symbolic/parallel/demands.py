@@ -87,7 +87,10 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
 
     Raises ValueError with the combination.
     """
-    found = [text for text, holds in (*_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices)) if holds]
+    combinations = (
+        *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices),
+    )
+    found = [text for text, holds in combinations if holds]
     if found:
         raise ValueError(f"no library has {found[0]}, or it has not been counted")
 
