@@ -68,7 +68,7 @@ def test_selective_recompute_lies_between_none_and_full() -> None:
 
 
 @pytest.mark.parametrize(("implementation", "arguments", "words"), [
-    ("torchtitan", {"pipeline_parallel": 2, "num_gpus": 16}, "not counted"),
+    ("torchtitan", {"pipeline_parallel": 2, "num_gpus": 16, "gradients": "bf16"}, "must be 4"),
     ("torchtitan", {"tensor_parallel": 2, "num_gpus": 16, "sequence_parallel": False}, "DTensor"),
     ("torchtitan", {"recompute": "mlp"}, "must be 0"),
     ("torchtitan", {"kernels": {"data_parallel": "ddp"}}, "must be one of fsdp"),

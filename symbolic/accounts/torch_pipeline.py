@@ -191,12 +191,9 @@ def _only_first(implementation: Implementation) -> Expr:
 
 def _embedding(terms: TermSet, implementation: Implementation) -> Expr:
     """The embedding's own gradient, when the micro-batch has nothing else left; others are in flight."""
-    choices = implementation.choices
     one = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
     others = terms["stage.inner_activations"].symbol - _chunk(terms, implementation)
-    at_first = Max(others + Iverson(w > 2) * one, others + one - _chunk(terms, implementation) * _dropped(choices)
-                   ) if choices["schedule"] in SINGLE else others + one
-    return _first(implementation) * (_summed(terms) + at_first + _hidden())
+    return _first(implementation) * (_summed(terms) + others + one + _hidden())
 
 
 def _reduced(terms: TermSet, implementation: Implementation) -> Expr:

@@ -164,6 +164,8 @@ def _of_torch_pipeline(choices: Mapping[str, str]) -> list[Rule]:
              "must be at most 3: PyTorch gathers and frees the parameters of more chunks in turn, not counted here"),
     ]
     if choices["peak"] == "torch":
+        found.append(Rule("pipeline_gradients", "w", Eq(w, 4),
+                          "must be 4 in a pipeline: torchtitan reduces in fp32, and bf16 sums are not counted"))
         least, words = (Integer(2), "2") if single else (2 * p, "2 pipeline_parallel")
         if schedule == "dualpipev":
             least, words = 2 * p + 1, "2 pipeline_parallel + 1"

@@ -15,6 +15,9 @@ from shardmath.reports.tables import console, gib, table
 _ENDS = 3
 
 
+#: Schedules whose backward passes come in two halves.
+_SPLIT = ("zero_bubble", "zbv", "dualpipev")
+
 def show(found: Explanation, all_ranks: bool = False) -> None:
     """Print the account of every rank, its verdict, and what published formulas say."""
     out = console()
@@ -47,6 +50,9 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
               f"({found.reason}).", markup=False)
     if not found.moments_counted:
         out.print("Counted are saved tensors and the loss; other moments of a step are not (kernel peak=saved).",
+                  markup=False)
+    if found.choices["pipeline"] == "torch" and found.choices["schedule"] in _SPLIT:
+        out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
                   markup=False)
     out.print(process_line(found), markup=False)
     for item in found.published:
