@@ -70,8 +70,8 @@ def sweep(
     arithmetic of the compiled evaluator would not be exact.
     """
     chosen, device = as_model(model), as_gpu(gpu)
-    kernels, distributed_optimizer, others = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
-    asked = other_values(others)
+    kernels, distributed_optimizer, rest = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
+    asked = other_values(rest)
     chunks = max(virtual_pipeline or (1,))
     evaluator = evaluator_for(
         implementation, kernels, chosen, {**asked, "virtual_pipeline": chunks}, recompute=tuple(recompute or ()),
