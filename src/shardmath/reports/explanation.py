@@ -13,10 +13,9 @@ from shardmath.reports.tables import console, gib, table
 
 #: Ranks that are shown unless all are asked for: this many of each end.
 _ENDS = 3
-
-
 #: Schedules whose backward passes come in two halves.
 _SPLIT = ("zero_bubble", "zbv", "dualpipev")
+
 
 def show(found: Explanation, all_ranks: bool = False) -> None:
     """Print the account of every rank, its verdict, and what published formulas say."""

@@ -73,9 +73,9 @@ def sweep(
     arithmetic of the compiled evaluator would not be exact.
     """
     chosen, device = as_model(model), as_gpu(gpu)
-    kernels, distributed_optimizer, others = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
+    kernels, distributed_optimizer, rest = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
     kernels = with_schedule(implementation, kernels, schedule)
-    asked = other_values(others)
+    asked = other_values(rest)
     if virtual_pipeline is None and schedule is not None:
         virtual_pipeline = (chunks_of(implementation, kernels, None),)
     chunks = max(virtual_pipeline or (1,))
