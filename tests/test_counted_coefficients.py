@@ -18,10 +18,11 @@ from counted import (
     total,
     without_inputs,
 )
-from sympy import Expr, Integer, expand
+from sympy import Expr, Gt, Integer, expand
 
 from shardmath.symbolic.accounts import kept_rows
 from shardmath.symbolic.exact import number
+from shardmath.symbolic.functions import Iverson
 from shardmath.symbolic.implementations import HUGGINGFACE, TORCHTITAN, Implementation
 from shardmath.symbolic.parameters import symbols
 from shardmath.symbolic.terms import Contribution
@@ -83,7 +84,9 @@ def assert_same(ours: Expr, row: dict[str, str], *, batches: int = 1) -> None:
     # What is legal: t divides k, and t > 1 with sequence parallelism; local attention was counted with a > k.
     heads, ranks = k * (t + least - 1), t + least - 1
     legal = {a: a + heads, k: heads, t: ranks, b: b + batches - 1, c: Integer(1)}
-    difference = (ours - polynomial(row, [column for column in row if column not in names])).xreplace(legal)
+    no_more_ranks_than_keys = {Iverson(Gt(t, k)): Integer(0)}
+    theirs = polynomial(row, [column for column in row if column not in names])
+    difference = (ours - theirs).xreplace(no_more_ranks_than_keys).xreplace(legal)
     assert expand(difference.doit()) == 0
     random = Random(label(row))
     for degree in (1, 2, 8):
