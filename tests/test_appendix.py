@@ -13,6 +13,7 @@ from sympy import Integer, Rational
 from shardmath.catalogue import read
 from shardmath.generated import megatron
 from shardmath.symbolic.accounts import build
+from shardmath.symbolic.accounts.aggregates import AGGREGATES
 from shardmath.symbolic.choices import AXES
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.derive import derive_documents
@@ -21,10 +22,13 @@ from shardmath.symbolic.documents.forms import shown
 from shardmath.symbolic.documents.tensors import details
 from shardmath.symbolic.documents.tex import cite, code, digits, escape, fixed_point, gib
 from shardmath.symbolic.documents.worked import COMPARISONS, EXAMPLE, Layout, by_rank, verdict
-from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
+from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON, Implementation
 from shardmath.symbolic.ledger import SITES, Component
-from shardmath.symbolic.parallel.data import PRECISIONS
+from shardmath.symbolic.overheads import OVERHEADS
+from shardmath.symbolic.parallel.data import PRECISIONS, states
 from shardmath.symbolic.parallel.legality import rules_for
+from shardmath.symbolic.parallel.optimizers import OPTIMIZERS
+from shardmath.symbolic.parallel.schedules import SCHEDULES
 from shardmath.symbolic.parameters import BY_LETTER, PARAMETERS
 from shardmath.symbolic.printers.latex import LatexPrinter
 from shardmath.symbolic.published import all_published
@@ -62,9 +66,9 @@ def test_every_parameter_with_its_letter_and_least_value(text: str) -> None:
 def test_every_dimension_state_region_mode_and_kernel_choice(text: str) -> None:
     for item in DIMENSIONS:
         assert f"{code(item.name)} & ${LatexPrinter().doprint(item.size)}$" in text
-    for name, states in PRECISIONS.items():
+    for name, kept in PRECISIONS.items():
         assert code(name) in text
-        assert all(f"{code(state.name)} & {state.role.value} &" in text for state in states)
+        assert all(f"{code(state.name)} & {state.role.value} &" in text for state in kept)
     assert all(f"{code(item.name)} & " in section(text, "Recompute") for item in REGIONS)
     assert all(f"{code(name)} (" in section(text, "Recompute") for name in MODES)
     choices = section(text, "Kernel choices")
@@ -229,3 +233,18 @@ def test_only_packages_of_the_base_collections_are_used(text: str) -> None:
 def test_the_counted_implementation_is_named(text: str) -> None:
     for item in IMPLEMENTATIONS.values():
         assert rf"\item {code(item.name)}: {escape(item.title)} ({escape(item.version)})" in text
+
+
+def test_every_sum_that_lives_at_a_moment(text: str) -> None:
+    for item in AGGREGATES:
+        moments = ", ".join(map(code, item.sites))
+        rows = [line for line in text.splitlines() if line.startswith(f"{code(item.name)} & {escape(item.title)} &")]
+        assert any(f"& {moments} &" in row and row.endswith(rf"{cite(item.source)} \\") for row in rows)
+
+
+def test_every_schedule_and_state(text: str) -> None:
+    assert all(rf"\paragraph{{{escape(item.title)}, {code(name)}.}}" in text for name, item in SCHEDULES.items())
+    for name in OPTIMIZERS:
+        for state in states({**MEGATRON.choices, "optimizer": name}):
+            assert f"{code(state.name)} & {state.role.value} &" in text
+    assert all(code(BY_LETTER[item.letter].name) in section(text, "What a process takes") for item in OVERHEADS)

@@ -8,6 +8,7 @@ from typing import Any
 from ..choices import BY_NAME
 from ..implementations import MEGATRON
 from ..parallel.data import FSDP_MIXED, PRECISIONS, states
+from ..parallel.deepspeed import STATES as DEEPSPEED
 from ..parallel.fp8 import fp8_states, fp8_weight
 from ..parallel.nf4 import nf4_states
 from ..parallel.optimizers import OPTIMIZERS, optimizer_states
@@ -24,6 +25,7 @@ def kept_states() -> dict[str, Any]:
         _table("Precision", "With AdamW's moments.", {
             **{code(name): states({**_PLAIN, "precision": name}) for name in PRECISIONS},
             f"{code('mixed')}, FSDP2": FSDP_MIXED,
+            f"{code('mixed')}, DeepSpeed": DEEPSPEED,
         }),
         _table("Optimizer", f"States beside weight, gradient and master weight, in the precision {code('mixed')}.", {
             code(name): optimizer_states({**_PLAIN, "optimizer": name}) for name in OPTIMIZERS

@@ -7,6 +7,7 @@ from typing import Any
 from sympy import Integer
 
 from ..accounts import build
+from ..accounts.aggregates import AGGREGATES
 from ..implementations import IMPLEMENTATIONS
 from ..overheads import OVERHEADS, Overhead
 from ..parameters import BY_LETTER
@@ -36,6 +37,13 @@ def totals() -> dict[str, Any]:
             for item in VERDICTS
         ],
         "verdict_source": cite(SOURCE),
+        "aggregates": [
+            {"name": code(item.name), "title": escape(item.title), "source": cite(item.source),
+             "moments": ", ".join(map(code, item.sites)),
+             "choices": "; ".join(f"{code(axis)} {' or '.join(map(code, allowed))}"
+                                  for axis, allowed in item.options.items())}
+            for item in AGGREGATES
+        ],
         "overheads": [_overhead(item) for item in OVERHEADS],
     }
 

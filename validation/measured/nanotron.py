@@ -16,6 +16,7 @@ from validation.measured.case import FIT, OUT_OF_MEMORY, RESERVED, Case, Measure
 from validation.measured.reading import gib, rows, whole
 
 TABLE = "ultrascale_runs.csv"
+REPLAYED = "nanotron_reserved.csv"
 SOURCE = "https://huggingface.co/spaces/nanotron/ultrascale-playbook"
 GPU = Gpu.named("h100-80gb")
 SEQ_LENGTH = 4096
