@@ -1,11 +1,13 @@
 """Parameters of every model of the catalogue against its released weights, and of every family part by part."""
 
+import csv
 from pathlib import Path
 
 import pytest
 from families import (
     CONFIGS,
     COUNTED,
+    DATA,
     NOT_HELD,
     missing_rows,
     parameters_by_part,
@@ -158,3 +160,16 @@ def test_every_counted_model_has_its_config() -> None:
 def test_the_catalogue_says_what_the_file_says(name: str, tmp_path: Path) -> None:
     read_back = read_config(tmp_path, CONFIGS[name]).model_dump(exclude={"name", "source"})
     assert read_back == Model.named(name).model_dump(exclude={"name", "source"})
+
+
+def test_the_counted_mixtral() -> None:
+    with open(DATA / "parameter_counts.csv", newline="") as table:
+        counted = next(row for row in csv.DictReader(table) if row["E"])
+    model = Model.named(counted["model"])
+    assert (model.num_experts, model.moe_topk) == (int(counted["E"]), int(counted["topk"]))
+    assert parameters_in_the_ledger(model) == int(counted["total"])
+    found = parameters_by_part(model)
+    layers, experts = model.num_layers, found["router"] + found["experts"]
+    assert found["embedding"] == int(counted["embedding"])
+    assert found["attention"] == layers * int(counted["attn_per_layer"])
+    assert experts == layers * int(counted["ffn_or_moe_per_layer"])
