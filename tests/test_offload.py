@@ -16,7 +16,9 @@ from shardmath.symbolic.implementations import MEGATRON
 from shardmath.symbolic.parallel.offload import SMALLEST_MOVED
 
 OPTIMIZER = MEGATRON.with_choices(optimizer_offload="cpu")
-LAYERS = MEGATRON.with_choices(activation_offload="layers")
+#: Saved tensors alone: nobody has counted the moments of a step with activation offload.
+SAVED = MEGATRON.with_choices(peak="saved")
+LAYERS = SAVED.with_choices(activation_offload="layers")
 
 
 def numbers(implementation: object, known: dict[str, int], *names: str) -> list[Fraction]:
@@ -39,7 +41,7 @@ def test_states_leave_in_proportion() -> None:
         for percent in (0, 25, 100, draw.randint(1, 99)):
             kept, host = numbers(OPTIMIZER, {**known, "oo": percent}, "stage.optimizer", "stage.host")
             assert kept * 100 == whole * (100 - percent)
-            assert host * (12 + 4 * (known["w"] == 2)) * 100 == whole * 16 * percent
+            assert host * 12 * 100 == whole * 16 * percent
 
 
 def offloaded_layers(layers: int, moved: int) -> int:
@@ -63,7 +65,7 @@ def test_large_saved_tensors_of_some_layers_leave() -> None:
     for _ in range(20):
         known = shape(draw)
         moved = draw.randrange(known["L"])
-        whole, a_layer = numbers(MEGATRON, known, "stage.activation", "layer.saved")
+        whole, a_layer = numbers(SAVED, known, "stage.activation", "layer.saved")
         kept, large, host = numbers(LAYERS, {**known, "ol": moved}, "stage.activation", "layer.moved", "stage.host")
         assert large <= a_layer
         assert offloaded_layers(known["L"], moved) == known["L"] - moved

@@ -123,10 +123,10 @@ def _replayed() -> list[str]:
     far = [f"{run} ({error:+.1%})" for run, error in errors.items() if abs(error) > 0.02]
     missing = Summary.of([float(row["allocated_gib"]) / float(row["published_gib"]) - 1 for row in runs])
     return [f"""What was tried: the allocations of {len(runs)} runs, counted with nanotron's own modules, were put in
-        their order through the rules of PyTorch's caching allocator, with nothing fitted. What it then reserves is within
-        2% of the table for {len(runs) - len(far)} of them, where allocated memory is off by {missing.median:.1%} in
-        the median; not explained: {'; '.join(far)}. So the gap is memory that the allocator keeps back, which the
-        ledger knows only as a rough constant. Table: `tests/data/{nanotron.REPLAYED}`."""]
+        their order through the rules of PyTorch's caching allocator, with nothing fitted. What it then reserves is
+        within 2% of the table for {len(runs) - len(far)} of them, where allocated memory is off by
+        {missing.median:.1%} in the median; not explained: {'; '.join(far)}. So the gap is memory that the allocator
+        keeps back, which the ledger knows only as a rough constant. Table: `tests/data/{nanotron.REPLAYED}`."""]
 
 
 def _of_targets(cases: Sequence[Case]) -> list[str]:
