@@ -114,6 +114,10 @@ def expanded(terms: TermSet, names: tuple[str, ...], values: Mapping[str, Expr])
 
 
 def difference(published: TermSet, ledger: TermSet, item: Counterpart) -> Expr:
-    """Return published minus counted under the assumptions of ``item``, multiplied out."""
-    ours = expanded(ledger, item.ledger, item.values)
+    """Return published minus counted under the assumptions of ``item``, multiplied out.
+
+    No publication speaks of more tensor-parallel ranks than key and value heads.
+    """
+    few_ranks = {Iverson(symbol("t") > item.values.get("k", symbol("k"))): Integer(0)}
+    ours = expanded(ledger, item.ledger, item.values).xreplace(few_ranks)
     return (expanded(published, (item.term,), item.values) - ours).expand()

@@ -81,8 +81,10 @@ def test_states_of_sgd(draw: Random, name: str, momentum: float) -> None:
             optimizer = adamw(wrapped, distributed=False, optimizer="sgd", sgd_momentum=momentum)
             optimizer.step()
             after_step = live.now
-    (states,) = ledger(MEGATRON.with_choices(optimizer=name), "stage.optimizer", **shape)
-    assert after_step - after_wrapping == states + 4
+    states, copies = ledger(
+        MEGATRON.with_choices(optimizer=name), "stage.optimizer", "stage.gradient_copies.optimizer_step", **shape
+    )
+    assert after_step - after_wrapping == states + copies + 4
 
 
 def sizes_by_bucket(model: Any, distributed: bool) -> list[list[int]]:
