@@ -1,0 +1,66 @@
+"""The formulas of an evaluator as a graph, read from its generated source: the terms by name, and the rules."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from .graph import Graph, Node
+from .source import Reader
+
+
+@dataclass(frozen=True)
+class Formulas:
+    """Terms and rules over the evaluator's inputs.
+
+    ``terms`` are by name as the evaluator shows them (``first.total``), ``rules`` in the order in which they are
+    tried, each with its name.
+    """
+
+    graph: Graph
+    inputs: tuple[str, ...]
+    terms: Mapping[str, Node]
+    rules: tuple[tuple[str, Node], ...]
+
+    def named(self, name: str) -> Node:
+        """The node of an input or a term. Raises KeyError if there is none."""
+        return self.graph.name(name) if name in self.inputs else self.terms[name]
+
+
+def formulas(source: str, graph: Graph) -> Formulas:
+    """Read the source of an evaluator that ``evaluator.py.jinja`` wrote."""
+    tree = ast.parse(source)
+    functions = {item.name: item for item in tree.body if isinstance(item, ast.FunctionDef)}
+    constants = {
+        item.targets[0].id: ast.literal_eval(item.value)
+        for item in tree.body if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)
+    }
+    inputs = constants["INPUTS"]
+    known = {name: graph.name(name) for name in inputs}
+    result = _run(functions["terms"], graph, known)
+    assert isinstance(result, ast.Dict)
+    terms = {
+        str(ast.literal_eval(key)): known[value.id]
+        for key, value in zip(result.keys, result.values, strict=True) if key is not None and isinstance(value, ast.Name)
+    }
+    result = _run(functions["rules_met"], graph, known)
+    assert isinstance(result, ast.Tuple)
+    reader = Reader(graph, known.__getitem__)
+    rules = tuple(
+        (name, reader.condition(condition))
+        for (name, _, _), condition in zip(constants["RULES"], result.elts, strict=True)
+    )
+    return Formulas(graph, tuple(inputs), terms, rules)
+
+
+def _run(function: ast.FunctionDef, graph: Graph, known: dict[str, Node]) -> ast.expr:
+    """Read the assignments of a function into ``known``; give what it returns."""
+    resolve: Callable[[str], Node] = known.__getitem__
+    reader = Reader(graph, resolve)
+    for statement in function.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
+            known[statement.targets[0].id] = reader.quantity(statement.value)
+        elif isinstance(statement, ast.Return) and statement.value is not None:
+            return statement.value
+    raise ValueError(f"{function.name} returns nothing")

@@ -1,0 +1,235 @@
+"""Expressions as a graph in which equal subexpressions are one node.
+
+SymPy flattens and sorts whatever it is given; a nest needs sums and products grouped by the loops that they depend
+on. Nodes are made by a ``Graph`` only, which knows all of them: two nodes are equal if they are the same object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from math import lcm, prod
+
+NUMBER, NAME, TRUTH = "number", "name", "truth"
+ADD, MUL, DIV, CEIL_DIV, FLOOR_DIV, LCM, MAX, MIN, SELECT = (
+    "add", "mul", "div", "ceil_div", "floor_div", "lcm", "max", "min", "select",
+)
+EQ, LE, LT, DIVIDES, AND, OR, NOT = "eq", "le", "lt", "divides", "and", "or", "not"
+CONDITIONS = frozenset((TRUTH, EQ, LE, LT, DIVIDES, AND, OR, NOT))
+
+
+class Node:
+    """One subexpression: an operation on other nodes, a number, a name or a truth value."""
+
+    __slots__ = ("args", "op", "serial", "value")
+
+    def __init__(self, serial: int, op: str, args: tuple[Node, ...], value: Fraction | str | bool | None) -> None:
+        self.serial, self.op, self.args, self.value = serial, op, args, value
+
+    def __repr__(self) -> str:
+        inside = ", ".join(map(repr, self.args)) if self.args else self.value
+        return f"{self.op}({inside})"
+
+    @property
+    def is_condition(self) -> bool:
+        """True for what is true or false, not a number."""
+        return self.op in CONDITIONS
+
+
+_NUMBERS: dict[str, Callable[..., Fraction]] = {
+    DIV: lambda over, under: over / under,
+    CEIL_DIV: lambda over, under: Fraction(-(-over // under)),
+    FLOOR_DIV: lambda over, under: Fraction(over // under),
+    LCM: lambda left, right: Fraction(lcm(int(left), int(right))),
+}
+_TRUTHS: dict[str, Callable[..., bool]] = {
+    EQ: lambda left, right: left == right,
+    LE: lambda left, right: left <= right,
+    LT: lambda left, right: left < right,
+    DIVIDES: lambda divisor, dividend: dividend % divisor == 0,
+}
+
+
+class Graph:
+    """All nodes of some expressions. Sums and products are flat inside one call, with numbers put together."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[object, Node] = {}
+
+    def _node(self, op: str, args: tuple[Node, ...] = (), value: Fraction | str | bool | None = None) -> Node:
+        key = (op, tuple(node.serial for node in args), value)
+        found = self._nodes.get(key)
+        if found is None:
+            found = self._nodes[key] = Node(len(self._nodes), op, args, value)
+        return found
+
+    def number(self, value: int | Fraction) -> Node:
+        """A constant."""
+        return self._node(NUMBER, value=Fraction(value))
+
+    def truth(self, value: bool) -> Node:
+        """What always or never holds."""
+        return self._node(TRUTH, value=value)
+
+    def name(self, name: str) -> Node:
+        """A variable."""
+        return self._node(NAME, value=name)
+
+    def add(self, parts: Iterable[Node]) -> Node:
+        """A sum; multiples of one node become one multiple."""
+        constant, multiples = Fraction(0), dict[Node, Fraction]()
+        for part in parts:
+            if part.op == NUMBER:
+                constant += _value(part)
+            else:
+                count, rest = self.coefficient(part)
+                multiples[rest] = multiples.get(rest, Fraction(0)) + count
+        summands = [self.mul((self.number(count), rest)) for rest, count in multiples.items() if count]
+        if constant or not summands:
+            summands.append(self.number(constant))
+        return summands[0] if len(summands) == 1 else self._node(ADD, _sorted(summands))
+
+    def mul(self, parts: Iterable[Node]) -> Node:
+        """A product; its number, if any, comes first."""
+        flat = [inner for part in parts for inner in (part.args if part.op == MUL else (part,))]
+        constant = prod((_value(part) for part in flat if part.op == NUMBER), start=Fraction(1))
+        factors = [part for part in flat if part.op != NUMBER]
+        if constant == 0 or not factors:
+            return self.number(constant)
+        if constant != 1:
+            factors.append(self.number(constant))
+        return factors[0] if len(factors) == 1 else self._node(MUL, _sorted(factors))
+
+    def coefficient(self, node: Node) -> tuple[Fraction, Node]:
+        """A node as a number times the rest."""
+        if node.op == MUL and node.args[0].op == NUMBER:
+            rest = node.args[1:]
+            return _value(node.args[0]), rest[0] if len(rest) == 1 else self._node(MUL, rest)
+        return Fraction(1), node
+
+    def binary(self, op: str, left: Node, right: Node) -> Node:
+        """A quotient, a rounded one, a least common multiple or a comparison of two numbers."""
+        if left.op == right.op == NUMBER and not (op in _DIVISIONS and _divisor(op, left, right) == 0):
+            pair = (_value(left), _value(right))
+            return self.truth(_TRUTHS[op](*pair)) if op in _TRUTHS else self.number(_NUMBERS[op](*pair))
+        if op == DIV and right.op == NUMBER and _value(right):
+            return self.mul((self.number(1 / _value(right)), left)) if _is_power_of_two(right) else self._node(
+                op, (left, right))
+        if left is right and op in (EQ, LE):
+            return self.truth(True)
+        if op == DIVIDES and left.op == NUMBER and _value(left) == 1:
+            return self.truth(True)
+        return self._node(op, (left, right))
+
+    def extreme(self, op: str, parts: Iterable[Node]) -> Node:
+        """The largest or smallest of some numbers."""
+        flat = {inner: None for part in parts for inner in (part.args if part.op == op else (part,))}
+        numbers = [_value(part) for part in flat if part.op == NUMBER]
+        rest = [part for part in flat if part.op != NUMBER]
+        if numbers:
+            rest.append(self.number(max(numbers) if op == MAX else min(numbers)))
+        return rest[0] if len(rest) == 1 else self._node(op, _sorted(rest))
+
+    def select(self, condition: Node, yes: Node, no: Node) -> Node:
+        """``yes`` where the condition holds, else ``no``."""
+        if condition.op == TRUTH:
+            return yes if condition.value else no
+        return yes if yes is no else self._node(SELECT, (condition, yes, no))
+
+    def logic(self, op: str, parts: Iterable[Node]) -> Node:
+        """A conjunction or a disjunction."""
+        flat = {inner: None for part in parts for inner in (part.args if part.op == op else (part,))}
+        decisive = self.truth(op == OR)
+        if decisive in flat:
+            return decisive
+        kept = [part for part in flat if part.op != TRUTH]
+        if not kept:
+            return self.truth(op == AND)
+        return kept[0] if len(kept) == 1 else self._node(op, _sorted(kept))
+
+    def negation(self, condition: Node) -> Node:
+        """The opposite of a condition."""
+        if condition.op == TRUTH:
+            return self.truth(not condition.value)
+        return condition.args[0] if condition.op == NOT else self._node(NOT, (condition,))
+
+    def rebuilt(self, node: Node, args: tuple[Node, ...]) -> Node:
+        """The same operation on other arguments, simplified where that is possible now."""
+        if node.op == ADD:
+            return self.add(args)
+        if node.op == MUL:
+            return self.mul(args)
+        if node.op in (MAX, MIN):
+            return self.extreme(node.op, args)
+        if node.op in (AND, OR):
+            return self.logic(node.op, args)
+        if node.op == NOT:
+            return self.negation(args[0])
+        if node.op == SELECT:
+            return self.select(*args)
+        return self.binary(node.op, *args) if args else node
+
+    def replaced(self, roots: Iterable[Node], values: Mapping[Node, Node]) -> list[Node]:
+        """Copies of ``roots`` with some nodes replaced; what becomes constant is computed."""
+        done = dict(values)
+        for node in ordered(roots):
+            if node not in done:
+                done[node] = self.rebuilt(node, tuple(done[arg] for arg in node.args))
+        return [done[root] for root in roots]
+
+
+_DIVISIONS = frozenset((DIV, CEIL_DIV, FLOOR_DIV, DIVIDES))
+
+
+def ordered(roots: Iterable[Node]) -> list[Node]:
+    """Every node below ``roots`` once, arguments before what uses them."""
+    found: dict[Node, None] = {}
+    stack = [(root, False) for root in reversed(list(roots))]
+    while stack:
+        node, complete = stack.pop()
+        if complete:
+            found[node] = None
+        elif node not in found:
+            stack.append((node, True))
+            stack.extend((arg, False) for arg in reversed(node.args))
+    return list(found)
+
+
+def exact(roots: Iterable[Node], values: Mapping[str, int | Fraction]) -> list[Fraction | bool]:
+    """The values of ``roots`` as exact fractions and truths: what compiled nests are compared with."""
+    roots = list(roots)
+    known: dict[Node, Fraction | bool] = {}
+    graph = Graph()
+    for node in ordered(roots):
+        if node.op == NAME:
+            known[node] = Fraction(values[str(node.value)])
+        elif node.op in (NUMBER, TRUTH):
+            known[node] = node.value  # type: ignore[assignment]
+        else:
+            args = tuple(_constant(graph, known[arg]) for arg in node.args)
+            known[node] = graph.rebuilt(node, args).value  # type: ignore[assignment]
+    return [known[root] for root in roots]
+
+
+def _constant(graph: Graph, value: Fraction | bool) -> Node:
+    return graph.truth(value) if isinstance(value, bool) else graph.number(value)
+
+
+def _value(node: Node) -> Fraction:
+    assert isinstance(node.value, Fraction)
+    return node.value
+
+
+def _divisor(op: str, left: Node, right: Node) -> Fraction:
+    return _value(left if op == DIVIDES else right)
+
+
+def _is_power_of_two(node: Node) -> bool:
+    value = _value(node)
+    return value > 0 and (value.numerator & (value.numerator - 1)) == 0 and (
+        value.denominator & (value.denominator - 1)) == 0
+
+
+def _sorted(nodes: Iterable[Node]) -> tuple[Node, ...]:
+    """Numbers first, the others in the order of their making: the same on every run."""
+    return tuple(sorted(nodes, key=lambda node: (node.op != NUMBER, node.serial)))
