@@ -42,7 +42,8 @@ def formulas(source: str, graph: Graph) -> Formulas:
     assert isinstance(result, ast.Dict)
     terms = {
         str(ast.literal_eval(key)): known[value.id]
-        for key, value in zip(result.keys, result.values, strict=True) if key is not None and isinstance(value, ast.Name)
+        for key, value in zip(result.keys, result.values, strict=True)
+        if key is not None and isinstance(value, ast.Name)
     }
     result = _run(functions["rules_met"], graph, known)
     assert isinstance(result, ast.Tuple)

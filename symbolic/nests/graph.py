@@ -6,7 +6,7 @@ on. Nodes are made by a ``Graph`` only, which knows all of them: two nodes are e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import lcm, prod
 
@@ -93,12 +93,39 @@ class Graph:
         """A product; its number, if any, comes first."""
         flat = [inner for part in parts for inner in (part.args if part.op == MUL else (part,))]
         constant = prod((_value(part) for part in flat if part.op == NUMBER), start=Fraction(1))
-        factors = [part for part in flat if part.op != NUMBER]
+        factors = self._cancelled([part for part in flat if part.op != NUMBER])
         if constant == 0 or not factors:
             return self.number(constant)
         if constant != 1:
             factors.append(self.number(constant))
         return factors[0] if len(factors) == 1 else self._node(MUL, _sorted(factors))
+
+    def _cancelled(self, factors: list[Node]) -> list[Node]:
+        """Use (a / b) b = a, so that what is derived by a division is compared with what it was divided from."""
+        for quotient in factors:
+            if quotient.op == DIV:
+                over, under = quotient.args
+                rest = list(factors)
+                rest.remove(quotient)
+                try:
+                    for factor in under.args if under.op == MUL else (under,):
+                        rest.remove(factor)
+                except ValueError:
+                    continue
+                return self._cancelled([*rest, *(over.args if over.op == MUL else (over,))])
+        return factors
+
+    def chained(self, op: str, parts: Sequence[Node]) -> Node:
+        """A sum or product of parts that stay as they are, even if they are sums or products themselves."""
+        if op == ADD:
+            return self.add(parts)
+        constant = prod((_value(part) for part in parts if part.op == NUMBER), start=Fraction(1))
+        factors = [part for part in parts if part.op != NUMBER]
+        if constant == 0 or not factors:
+            return self.number(constant)
+        if constant != 1:
+            factors.append(self.number(constant))
+        return factors[0] if len(factors) == 1 else self._node(op, _sorted(factors))
 
     def coefficient(self, node: Node) -> tuple[Fraction, Node]:
         """A node as a number times the rest."""
@@ -115,6 +142,8 @@ class Graph:
         if op == DIV and right.op == NUMBER and _value(right):
             return self.mul((self.number(1 / _value(right)), left)) if _is_power_of_two(right) else self._node(
                 op, (left, right))
+        if op == DIV and left.op == NUMBER and _value(left) == 0:
+            return left
         if left is right and op in (EQ, LE):
             return self.truth(True)
         if op == DIVIDES and left.op == NUMBER and _value(left) == 1:

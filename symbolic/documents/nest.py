@@ -1,0 +1,218 @@
+"""Data of ``nest.py.jinja``: the plan of a nest as the lines of its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..nests.graph import NAME, Node, ordered
+from ..nests.order import MOST_ENTRIES
+from ..nests.plan import ESTIMATE, Best, Check, Level, Plan, group_axes
+from ..nests.problem import Front, Histogram, NestAxis, Question
+from ..printers.nest import NUMBA, NUMPY, Dialect, NestPrinter
+
+#: Rows of the table start this many entries apart: a little more than what they hold, so that the rows of one entry
+#: do not fall on the same lines of a cache.
+_APART = 8
+
+
+def nest(title: str, plan: Plan, *, dialect: Dialect = NUMBA, literal: bool = False) -> dict[str, Any]:
+    """Prepare a nest. With ``literal``, sizes of axes are written as numbers, and the nest is for no others."""
+    return _Writer(plan, dialect, literal).data(title)
+
+
+class _Writer:
+    """Writes the lines of one plan."""
+
+    def __init__(self, plan: Plan, dialect: Dialect, literal: bool) -> None:
+        self.plan, self.dialect, self.literal = plan, dialect, literal
+        self.printer = NestPrinter(dialect, plan.names)
+        self.depth = len(plan.levels) - 1
+        entries = plan.order.entries
+        self.stride = (-(-entries // 8) * 8 if literal else MOST_ENTRIES) + _APART
+        self.pens = [number for number, level in enumerate(plan.levels[:-1]) if level.table_checks]
+
+    def data(self, title: str) -> dict[str, Any]:
+        plan, order = self.plan, self.plan.order
+        outer = list(order.outer)
+        given = self._given()
+        rows = [plan.names[node] for node, _ in sorted(plan.rows.items(), key=lambda item: item[1])]
+        rows += [f"alive_{number}" for number in self.pens]
+        if plan.problem.questions:
+            rows.append(ESTIMATE)
+        return {
+            "title": title,
+            "axes": [axis.name for axis in plan.problem.axes],
+            "outer": [axis.name for axis in outer],
+            "fused": [axis.name for axis in order.fused],
+            "shard_axes": len(order.shard),
+            "outer_parameters": [parameter for axis in outer for parameter in axis.parameters],
+            "conditions": [name for name, _ in plan.problem.conditions],
+            "scalars": self._scalars(), "columns": self._columns(),
+            "before": self._before(plan.levels[0]),
+            "before_alive": 0 in self.pens,
+            "before_rows": [plan.names[node] for node, number in sorted(plan.rows.items(), key=lambda item: item[1])
+                            if plan.place[node][0] == 0],
+            "given": given,
+            "rows": [{"name": name, "place": number * self.stride} for number, name in enumerate(rows)],
+            "stride": self.stride,
+            "literal": self.literal, "entries": self._size_of_table(),
+            "shard_index": self._shard_index(order.shard),
+            "shards": self._product(order.shard, 0),
+            "below": [{"name": f"below_{number}", "source": self._product(order.loops[number - 1:], len(order.shard)
+                                                                            + number - 1)}
+                      for number in range(1, self.depth)],
+            "top": self._level(1),
+            "questions": [self._question(question) for question in plan.problem.questions],
+            "verdicts": len(plan.problem.verdicts),
+        }
+
+    # Before the loops: whole columns in NumPy, or numbers.
+
+    def _leaves(self) -> list[Node]:
+        return [node for node in ordered(self.plan.problem.roots)
+                if node.op == NAME and node.value != ESTIMATE and self.plan.place[node][0] == 0]
+
+    def _scalars(self) -> list[str]:
+        return [str(node.value) for node in self._leaves() if not self.plan.place[node][1]]
+
+    def _columns(self) -> list[str]:
+        return [str(node.value) for node in self._leaves() if self.plan.place[node][1]]
+
+    def _before(self, level: Level) -> list[dict[str, Any]]:
+        printer = NestPrinter(NUMPY, self.plan.names)
+        steps = []
+        for step in (*level.before, *level.table):
+            node = step.node if isinstance(step, Check) else step
+            fused = self.plan.place[node][1]
+            if isinstance(step, Check):
+                steps.append({"check": True, "fused": fused, "number": step.number,
+                              "source": printer.doprint(node) if node not in self.plan.names else
+                              self.plan.names[node]})
+            else:
+                steps.append({"check": False, "name": self.plan.names[node], "source": printer.doprint(node)})
+        return steps
+
+    def _given(self) -> list[str]:
+        """What is the same for all configurations and used inside the loops."""
+        plan, found = self.plan, dict[str, None]()
+        for number, level in enumerate(plan.levels):
+            if number == 0:
+                continue
+            for step in (*level.before, *level.table):
+                self._collect(step.node if isinstance(step, Check) else step, found)
+        for node in (plan.problem.estimate, *plan.problem.verdicts, *self._keys()):
+            self._collect(node, found, own=True)
+        return list(found)
+
+    def _collect(self, root: Node, found: dict[str, None], *, own: bool = False) -> None:
+        names, place = self.plan.names, self.plan.place
+        pending = [root] if own or root not in names else list(root.args)
+        while pending:
+            node = pending.pop()
+            if node in names:
+                if place[node] == (0, False):
+                    found[names[node]] = None
+            else:
+                pending.extend(node.args)
+
+    def _keys(self) -> list[Node]:
+        return [node for question in self.plan.problem.questions
+                for node in ((question.value,) if isinstance(question, Histogram) else question.keys)]
+
+    # The loops.
+
+    def _size(self, position: int, axis: NestAxis) -> str:
+        return str(axis.size) if self.literal else f"sizes[{position}]"
+
+    def _size_of_table(self) -> str:
+        return str(self.plan.order.entries) if self.literal else "entries"
+
+    def _product(self, axes: Sequence[NestAxis], start: int) -> str:
+        return " * ".join(self._size(start + number, axis) for number, axis in enumerate(axes)) or "1"
+
+    def _shard_index(self, axes: Sequence[NestAxis]) -> list[dict[str, str]]:
+        """Places on each axis from the number of a shard, the last axis running fastest."""
+        lines = []
+        for number in range(len(axes) - 1, -1, -1):
+            size = self._size(number, axes[number])
+            lines.append({"name": f"i_{axes[number].name}", "size": size})
+        return lines
+
+    def _level(self, number: int) -> dict[str, Any]:
+        plan = self.plan
+        level, order = plan.levels[number], plan.order
+        axes = order.shard if number == 1 else (order.loops[number - 2],)
+        position = 0 if number == 1 else len(order.shard) + number - 2
+        parameters = [parameter for axis in order.outer for parameter in axis.parameters]
+        alive_row = max((pen for pen in self.pens if pen < number), default=None)
+        innermost = number == self.depth
+        return {
+            "number": number, "innermost": innermost,
+            "axis": None if number == 1 else {"name": f"i_{axes[0].name}", "size": self._size(position, axes[0])},
+            "values": [
+                {"name": parameter, "row": parameters.index(parameter), "index": f"i_{axis.name}"}
+                for axis in axes for parameter in axis.parameters
+            ],
+            "before": [self._step(step) for step in level.before],
+            "alive": "alive" if not [pen for pen in self.pens if 0 < pen < number] else f"alive_{alive_row}_count",
+            "alive_row": None if alive_row is None else f"alive_{alive_row}",
+            "table": bool(level.table) or innermost,
+            "loads": [plan.names[node] for node in level.loads],
+            "steps": [self._step(step) for step in level.table],
+            "checks": [check.number for check in level.table_checks],
+            "stores": [plan.names[node] for node in level.stores if node in plan.rows],
+            "below": "1" if innermost else f"below_{number}",
+            "estimate": self._source(plan.problem.estimate) if innermost else "",
+            "met": [self._source(node) for node in plan.problem.verdicts] if innermost else [],
+            "inner": None if innermost else self._level(number + 1),
+        }
+
+    def _step(self, step: Node | Check) -> dict[str, Any]:
+        if isinstance(step, Check):
+            return {"check": True, "number": step.number, "source": self._source(step.node)}
+        return {"check": False, "name": self.plan.names[step], "source": self.printer.doprint(step)}
+
+    def _source(self, node: Node) -> str:
+        return self.plan.names.get(node) or self.printer.doprint(node)
+
+    # Questions.
+
+    def _question(self, question: Question) -> dict[str, Any]:
+        among = None if question.among is None else f"met_{question.among - 1}"
+        among_row = "row[ESTIMATE + i] < INFINITY" if question.among is None else " or ".join(
+            self._in_scan(node) for node in self.plan.problem.verdicts[:question.among])
+        base = {"name": question.name, "among": among, "kind": type(question).__name__.lower(),
+                "among_row": f"({among_row})"}
+        if isinstance(question, Histogram):
+            return {**base, "keys": [self._key(question.value)]}
+        keys = [self._key(node) for node in question.keys]
+        base |= {"keys": keys, "first": next((number for number, key in enumerate(keys) if key["fused"]), None)}
+        if isinstance(question, Front):
+            return base
+        return {**base, "group": self._group(question), "per": list(question.per), "count": question.count}
+
+    def _key(self, node: Node) -> dict[str, Any]:
+        fused = self.plan.place[node][1]
+        name = self.plan.names.get(node) or self.printer.doprint(node)
+        return {"fused": fused, "name": name, "row": name.upper() if fused else None}
+
+    def _in_scan(self, node: Node) -> str:
+        """A condition on one entry, after the table loop: what differs between entries comes from rows."""
+        def named(inner: Node) -> str | None:
+            if not self.plan.place[inner][1]:
+                return self.plan.names.get(inner)
+            if inner in self.plan.rows or inner.value == ESTIMATE:
+                return f"row[{self.plan.names[inner].upper()} + i]"
+            return None
+
+        return NestPrinter(self.dialect, named).doprint(node)
+
+    def _group(self, question: Best) -> str:
+        """The number of the group of a configuration, the last axis running fastest."""
+        text = ""
+        for position in group_axes(question, self.plan.order):
+            axis = self.plan.order.outer[position]
+            index = f"i_{axis.name}"
+            text = f"({text}) * {self._size(position, axis)} + {index}" if text else index
+        return text or "0"

@@ -1,0 +1,81 @@
+"""Sums and products regrouped by the loops that their parts depend on, so that each group stands in its own loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .graph import ADD, MUL, Node, ordered
+from .order import Order, dependencies
+from .problem import Problem
+
+#: Where a value is computed: how many loops deep (0 is before all of them), and whether it is a row of the table.
+Place = tuple[int, bool]
+
+
+def places(problem: Problem, order: Order) -> Callable[[int], Place]:
+    """The place of a value from the axes that it depends on (as bits, see ``dependencies``)."""
+    number = {axis.name: 1 << index for index, axis in enumerate(problem.axes)}
+    levels = [sum(number[axis.name] for axis in order.shard), *(number[axis.name] for axis in order.loops)]
+    table = sum(number[axis.name] for axis in order.fused)
+
+    def place(mask: int) -> Place:
+        return (max((depth + 1 for depth, bits in enumerate(levels) if mask & bits), default=0), bool(mask & table))
+
+    return place
+
+
+def regrouped(problem: Problem, order: Order) -> Problem:
+    """The same problem with every sum and product grouped by place, from the outside inwards."""
+    graph, place_of = problem.graph, places(problem, order)
+    roots = problem.roots
+    masks = dependencies(roots, problem.axes)
+    nodes = ordered(roots)
+    uses: dict[Node, int] = dict.fromkeys(nodes, 0)
+    for node in nodes:
+        for arg in node.args:
+            uses[arg] += 1
+    for root in roots:
+        uses[root] += 1
+    new: dict[Node, Node] = {}
+    parts_of: dict[Node, list[Node]] = {}
+
+    def place(node: Node) -> Place:
+        if node not in masks:
+            mask = 0
+            for arg in node.args:
+                place(arg)
+                mask |= masks[arg]
+            masks[node] = mask
+        return place_of(masks[node])
+
+    for node in nodes:
+        if node.op not in (ADD, MUL):
+            new[node] = graph.rebuilt(node, tuple(new[arg] for arg in node.args))
+            continue
+        parts: list[Node] = []
+        for arg in node.args:
+            parts += parts_of[arg] if arg.op == node.op and uses[arg] == 1 else [new[arg]]
+        parts_of[node] = parts
+        new[node] = _nested(node.op, parts, place, graph.chained)
+    return problem.with_roots([new[root] for root in roots])
+
+
+def _nested(
+    op: str, parts: Sequence[Node], place: Callable[[Node], Place], chained: Callable[[str, Sequence[Node]], Node],
+) -> Node:
+    """Put parts of one place together, then that to the parts of the next place inwards.
+
+    What is equal for all entries joins the table where the table has parts of its own, so that it costs nothing more.
+    """
+    buckets: dict[Place, list[Node]] = {}
+    for part in parts:
+        buckets.setdefault(place(part), []).append(part)
+    scalar: list[Node] = []
+    table: list[Node] = []
+    for (_, fused), found in sorted(buckets.items(), key=lambda item: item[0]):
+        if fused:
+            table = [chained(op, table + scalar + found)]
+            scalar = []
+        else:
+            scalar = [chained(op, scalar + found)]
+    return chained(op, table + scalar)

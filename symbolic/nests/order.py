@@ -1,0 +1,121 @@
+"""The order of the loops: which axes are fused into one table, and how the others are nested.
+
+An axis is cheap inside if few operations depend on it. The innermost loop runs over a table of the fused axes, several
+entries at a time; whatever depends on none of them is computed once for all entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from .graph import CEIL_DIV, DIV, DIVIDES, FLOOR_DIV, LCM, NAME, NUMBER, TRUTH, Node, ordered
+from .problem import Best, NestAxis, Problem
+
+#: Most entries of the table: its rows then stay in the fastest caches.
+MOST_ENTRIES = 768
+#: Entries that a processor works on at the same time.
+LANES = 8
+#: Cost of one turn of a loop, and of one table, in operations.
+_TURN = 12
+#: Combinations of the outermost axes that are shared out between threads and machines: at least so many.
+_SHARDS = 256
+_COSTS = {DIV: 8, CEIL_DIV: 10, FLOOR_DIV: 10, DIVIDES: 10, LCM: 12}
+_FREE = frozenset((NAME, NUMBER, TRUTH))
+
+
+@dataclass(frozen=True)
+class Order:
+    """``shard`` are the outermost axes, counted through as one; ``loops`` are nested in them; ``fused`` is the table."""
+
+    shard: tuple[NestAxis, ...]
+    loops: tuple[NestAxis, ...]
+    fused: tuple[NestAxis, ...]
+
+    @property
+    def outer(self) -> tuple[NestAxis, ...]:
+        """All axes outside the table, outermost first."""
+        return self.shard + self.loops
+
+    @property
+    def entries(self) -> int:
+        """Entries of the table."""
+        return prod(axis.size for axis in self.fused)
+
+
+def dependencies(roots: Iterable[Node], axes: Sequence[NestAxis]) -> dict[Node, int]:
+    """The axes that every node depends on, as bits."""
+    bits = {parameter: 1 << number for number, axis in enumerate(axes) for parameter in axis.parameters}
+    masks: dict[Node, int] = {}
+    for node in ordered(roots):
+        mask = bits.get(str(node.value), 0) if node.op == NAME else 0
+        for arg in node.args:
+            mask |= masks[arg]
+        masks[node] = mask
+    return masks
+
+
+def chosen_order(problem: Problem) -> Order:
+    """The order with the least counted operations that a greedy search finds."""
+    axes = problem.axes
+    weights: dict[int, int] = {}
+    for node, mask in dependencies(problem.roots, axes).items():
+        if node.op not in _FREE and mask:
+            weights[mask] = weights.get(mask, 0) + _COSTS.get(node.op, max(1, len(node.args) - 1))
+    grouping = {name for question in problem.questions if isinstance(question, Best) for name in question.per}
+    free = [number for number, axis in enumerate(axes) if axis.name not in grouping]
+    fused: frozenset[int] = frozenset()
+    best = _nested(axes, weights, fused)
+    while True:
+        tried = [
+            _nested(axes, weights, fused | {number}) for number in free
+            if number not in fused and _entries(axes, fused | {number}) <= MOST_ENTRIES
+        ]
+        better = min(tried, default=best, key=lambda item: item[0])
+        if better[0] >= best[0] and fused:
+            break
+        if not tried:
+            break
+        best, fused = better, better[2]
+    return _order(axes, best[1], best[2])
+
+
+def _entries(axes: Sequence[NestAxis], fused: Iterable[int]) -> int:
+    return prod(axes[number].size for number in fused)
+
+
+def _nested(
+    axes: Sequence[NestAxis], weights: Mapping[int, int], fused: frozenset[int],
+) -> tuple[float, list[int], frozenset[int]]:
+    """Nest what is not fused, cheapest axis innermost; give the operations per configuration as well."""
+    table = sum(1 << number for number in fused)
+    entries = _entries(axes, fused)
+    per_turn = {
+        mask: weight * (max(1.0, entries / LANES) if mask & table else 1.0) for mask, weight in weights.items()
+    }
+    left = [number for number in range(len(axes)) if number not in fused]
+    order: list[int] = []
+    cost, share = 0.0, 1.0 / entries
+    while left:
+        def inside(number: int) -> tuple[float, int, int]:
+            return (sum(weight for mask, weight in per_turn.items() if mask >> number & 1) + _TURN,
+                    -axes[number].size, number)
+
+        innermost = min(left, key=lambda number: inside(number)[0] * (1 - 1 / max(axes[number].size, 1.5)))
+        cost += share * inside(innermost)[0]
+        share /= axes[innermost].size
+        per_turn = {mask: weight for mask, weight in per_turn.items() if not mask >> innermost & 1}
+        left.remove(innermost)
+        order.insert(0, innermost)
+    return cost, order, fused
+
+
+def _order(axes: Sequence[NestAxis], nested: Sequence[int], fused: frozenset[int]) -> Order:
+    """Split the nested axes into shards and loops."""
+    outer = [axes[number] for number in nested]
+    count = 0
+    while count < len(outer) - 1 and prod(axis.size for axis in outer[:count]) < _SHARDS:
+        count += 1
+    count = max(count, min(1, len(outer)))
+    return Order(tuple(outer[:count]), tuple(outer[count:]), tuple(axes[number] for number in sorted(fused)))

@@ -1,0 +1,95 @@
+"""What a loop nest is made for: axes, conditions, the estimate with its verdicts, and questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .graph import Graph, Node
+
+
+@dataclass(frozen=True)
+class NestAxis:
+    """One axis: the parameters whose values it sets, and how many candidates it has."""
+
+    name: str
+    parameters: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class Best:
+    """The ``count`` best configurations, for each combination of the axes ``per``.
+
+    ``keys`` are compared one after the other, smaller is better; equal ones are sorted by their number. Only those
+    count whose verdict is one of the first ``among``; all legal ones if that is None.
+    """
+
+    name: str
+    keys: tuple[Node, ...]
+    count: int
+    per: tuple[str, ...]
+    among: int | None
+
+
+@dataclass(frozen=True)
+class Front:
+    """The configurations that no other one beats in one of ``keys`` without losing in another."""
+
+    name: str
+    keys: tuple[Node, ...]
+    among: int | None
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """How many configurations have a value below each of the ascending ``edges``, and above all."""
+
+    name: str
+    value: Node
+    edges: int
+    among: int | None
+
+
+Question = Best | Front | Histogram
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A space as a nest sees it.
+
+    ``conditions`` are named, in the order in which they are tried where nothing else decides it; ``verdicts`` are
+    conditions on the estimate, of which the first that holds counts; what is left has the last verdict.
+    """
+
+    graph: Graph
+    axes: tuple[NestAxis, ...]
+    conditions: tuple[tuple[str, Node], ...]
+    estimate: Node
+    verdicts: tuple[Node, ...]
+    questions: tuple[Question, ...]
+
+    @property
+    def roots(self) -> list[Node]:
+        """Everything that has to be computed."""
+        found = [condition for _, condition in self.conditions] + [self.estimate, *self.verdicts]
+        for question in self.questions:
+            found += (question.value,) if isinstance(question, Histogram) else question.keys
+        return found
+
+    def with_roots(self, roots: list[Node]) -> Problem:
+        """The same problem with other expressions, in the order of ``roots``."""
+        left = iter(roots)
+        conditions = tuple((name, next(left)) for name, _ in self.conditions)
+        estimate = next(left)
+        verdicts = tuple(next(left) for _ in self.verdicts)
+        questions = tuple(_with(question, left) for question in self.questions)
+        return Problem(self.graph, self.axes, conditions, estimate, verdicts, questions)
+
+
+def _with(question: Question, left) -> Question:  # type: ignore[no-untyped-def]
+    if isinstance(question, Histogram):
+        return Histogram(question.name, next(left), question.edges, question.among)
+    keys = tuple(next(left) for _ in question.keys)
+    if isinstance(question, Front):
+        return Front(question.name, keys, question.among)
+    return Best(question.name, keys, question.count, question.per, question.among)
