@@ -65,3 +65,15 @@ def _run(function: ast.FunctionDef, graph: Graph, known: dict[str, Node]) -> ast
         elif isinstance(statement, ast.Return) and statement.value is not None:
             return statement.value
     raise ValueError(f"{function.name} returns nothing")
+
+
+def conditions_of(source: str, graph: Graph, resolve: Callable[[str], Node]) -> list[Node]:
+    """The conditions of a function that is one chain of if, elif and else, in order."""
+    function = ast.parse(source).body[0]
+    assert isinstance(function, ast.FunctionDef)
+    reader, found = Reader(graph, resolve), []
+    branch = function.body[-1]
+    while isinstance(branch, ast.If):
+        found.append(reader.condition(branch.test))
+        branch = branch.orelse[0]
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .graph import ADD, MUL, Node, ordered
 from .order import Order, dependencies
@@ -24,8 +24,8 @@ def places(problem: Problem, order: Order) -> Callable[[int], Place]:
     return place
 
 
-def regrouped(problem: Problem, order: Order) -> Problem:
-    """The same problem with every sum and product grouped by place, from the outside inwards."""
+def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tuple[Problem, dict[Node, str]]:
+    """The same problem with every sum and product grouped by place, from the outside inwards; and its ``names``."""
     graph, place_of = problem.graph, places(problem, order)
     roots = problem.roots
     masks = dependencies(roots, problem.axes)
@@ -57,7 +57,8 @@ def regrouped(problem: Problem, order: Order) -> Problem:
             parts += parts_of[arg] if arg.op == node.op and uses[arg] == 1 else [new[arg]]
         parts_of[node] = parts
         new[node] = _nested(node.op, parts, place, graph.chained)
-    return problem.with_roots([new[root] for root in roots])
+    renamed = {new[node]: name for node, name in reversed(names.items()) if node in new}
+    return problem.with_roots([new[root] for root in roots]), renamed
 
 
 def _nested(

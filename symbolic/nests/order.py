@@ -27,7 +27,7 @@ _FREE = frozenset((NAME, NUMBER, TRUTH))
 
 @dataclass(frozen=True)
 class Order:
-    """``shard`` are the outermost axes, counted through as one; ``loops`` are nested in them; ``fused`` is the table."""
+    """``shard`` are the outermost axes, counted through as one; ``loops`` nest in them; ``fused`` is the table."""
 
     shard: tuple[NestAxis, ...]
     loops: tuple[NestAxis, ...]
@@ -98,12 +98,11 @@ def _nested(
     order: list[int] = []
     cost, share = 0.0, 1.0 / entries
     while left:
-        def inside(number: int) -> tuple[float, int, int]:
-            return (sum(weight for mask, weight in per_turn.items() if mask >> number & 1) + _TURN,
-                    -axes[number].size, number)
-
-        innermost = min(left, key=lambda number: inside(number)[0] * (1 - 1 / max(axes[number].size, 1.5)))
-        cost += share * inside(innermost)[0]
+        inside = {
+            number: _TURN + sum(weight for mask, weight in per_turn.items() if mask >> number & 1) for number in left
+        }
+        innermost = min(left, key=lambda number, inside=inside: inside[number] * (1 - 1 / max(axes[number].size, 1.5)))
+        cost += share * inside[innermost]
         share /= axes[innermost].size
         per_turn = {mask: weight for mask, weight in per_turn.items() if not mask >> innermost & 1}
         left.remove(innermost)

@@ -1,0 +1,25 @@
+"""From a problem to the source of its nest: choose the order of loops, regroup, plan, print."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..documents.nest import nest
+from ..rendering import rendered
+from .graph import Node
+from .grouping import regrouped
+from .order import chosen_order
+from .plan import planned
+from .problem import Problem
+
+_HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do not edit."
+
+
+def nest_source(title: str, problem: Problem, names: Mapping[Node, str], *, literal: bool) -> str:
+    """The Numba source of the nest of ``problem``; ``names`` are those of terms, for readers.
+
+    With ``literal``, the nest is for axes of exactly these sizes, else for all sizes.
+    """
+    order = chosen_order(problem)
+    grouped, renamed = regrouped(problem, order, names)
+    return rendered("nest.py", nest(title, planned(grouped, order, renamed), literal=literal), _HEADER)
