@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardmath import Gpu, InputError, Model, SweepResult, load_model, sweep
+from shardmath.divisors import divisors
 from shardmath.evaluators import find
 from shardmath.generated.definitions import RECOMPUTE_MODES
 from shardmath.sweeps import engine, run
 from shardmath.sweeps.engine import Evaluated
 from shardmath.sweeps.ranking import Layout
-from shardmath.sweeps.space import Space, divisors, layouts
+from shardmath.sweeps.space import Space, layouts
 
 AXES = (
     "tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel", "recompute",

@@ -9,8 +9,9 @@ report a bad input before it loads anything else.
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
-from math import isqrt
 from typing import Any
+
+from shardmath.divisors import divisors
 
 __all__ = ["ABSENT", "InputError", "nearest_divisors", "nearest_names"]
 
@@ -95,10 +96,9 @@ def nearest_names(name: str, known: Iterable[str]) -> str:
 
 def nearest_divisors(value: int, whole: int) -> str:
     """Join the divisors of ``whole`` (at least 1) next below and next above ``value`` by "or"."""
-    small = [d for d in range(1, isqrt(whole) + 1) if whole % d == 0]
-    divisors = {*small, *(whole // d for d in small)}
-    below = max((d for d in divisors if d <= value), default=None)
-    above = min((d for d in divisors if d >= value), default=None)
+    legal = divisors(whole)
+    below = max((d for d in legal if d <= value), default=None)
+    above = min((d for d in legal if d >= value), default=None)
     return " or ".join(str(d) for d in dict.fromkeys((below, above)) if d is not None)
 
 

@@ -18,15 +18,20 @@ OTHERS: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4]
 _SEARCHED = 4096
 
 
+def limits(name: str) -> tuple[int, int]:
+    """The smallest and the largest legal value of the parameter ``name``."""
+    _, unit, minimum, maximum, kind, _ = PARAMETERS[name]
+    if kind == "cluster" and unit == "bytes":
+        return minimum, 2**53
+    return minimum, LARGEST if maximum is None else maximum
+
+
 def checked(name: str, value: object) -> int:
     """``value`` as an integer that is legal for the parameter ``name`` on its own.
 
     Raises InputError that names the parameter, the value, the range and the nearest legal value.
     """
-    _, unit, minimum, maximum, kind, _ = PARAMETERS[name]
-    largest = LARGEST if maximum is None else maximum
-    if kind == "cluster" and unit == "bytes":
-        largest = 2**53
+    minimum, largest = limits(name)
     rule = f"must be an integer from {minimum} to {largest}"
     if isinstance(value, bool) and (minimum, largest) == (0, 1):
         return int(value)

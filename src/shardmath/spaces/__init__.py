@@ -1,1 +1,13 @@
 """Spaces of configurations: axes, derived symbols, fixed values, constraints and what to ask of them."""
+
+from __future__ import annotations
+
+from shardmath.spaces.candidates import DivisorsOf, Multiples, PowersOfTwo, Range
+from shardmath.spaces.declared import Axis, Constraint, Space
+from shardmath.spaces.parts import Part
+from shardmath.spaces.questions import Best, Front, Histogram, Question
+
+__all__ = [
+    "Axis", "Best", "Constraint", "DivisorsOf", "Front", "Histogram", "Multiples", "Part", "PowersOfTwo", "Question",
+    "Range", "Space",
+]

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.choosing import chunks_of, evaluator_for, following, with_schedule
+from shardmath.divisors import divisors
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
+from shardmath.exactness import EXACT, refuse_inexact
 from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, VERDICTS
 from shardmath.gpus import Gpu
 from shardmath.jobs import refuse_what_changes_nothing
@@ -20,11 +22,8 @@ from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switc
 from shardmath.sweeps.engine import Evaluated, evaluated
 from shardmath.sweeps.ranking import Layout, layout, ranked
 from shardmath.sweeps.result import BrokenRule, SweepResult
-from shardmath.sweeps.space import Space, divisors, layouts
+from shardmath.sweeps.space import Space, layouts
 from shardmath.zero import staged
-
-#: Sums of a few terms below this stay exact integers in float64.
-_EXACT = 2.0**49
 
 #: More layouts than this take long; a person who asks for them most likely meant fewer.
 _MANY = 10**10
@@ -93,7 +92,7 @@ def sweep(
     values["global_batch_size"] = checked("global_batch_size", global_batch_size)
     if isinstance(top, bool) or not isinstance(top, int) or top < 1:
         raise InputError("top", top, "must be an integer of at least 1", "1")
-    _refuse_inexact(chosen, values)
+    refuse_inexact(chosen.name, values)
     given = _given(
         tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
         micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, virtual_pipeline=virtual_pipeline,
@@ -120,18 +119,6 @@ def sweep(
         rule = f"must give at most {_MANY} layouts, not {space.size}: name the sizes to try for some axes"
         raise InputError("num_gpus", num_gpus, rule)
     return _collect(evaluator, chosen, device, values, space, modes, top, progress, on_chunk)
-
-
-def _refuse_inexact(model: Model, values: Mapping[str, int]) -> None:
-    """Raise InputError if a product that the rules or terms start from would not be exact in float64."""
-    heads = values["num_attention_heads"] + 2 * values["num_kv_heads"]
-    widths = (
-        heads * values["head_dim"], 2 * values["ffn_hidden_size"],
-        values["vocab_size"] + values["vocab_multiple"] * values["num_gpus"],
-    )
-    if max(widths) * values["hidden_size"] >= _EXACT or values["seq_length"] * values["global_batch_size"] >= _EXACT:
-        rule = "must have matrices and batches below 2^49 elements, for exact arithmetic"
-        raise InputError("model", model.name, rule)
 
 
 def _given(**axes: Sequence[int] | None) -> dict[str, tuple[int, ...]]:
@@ -165,7 +152,7 @@ def _collect(
         verdict_counts += np.bincount(chunk.verdict[legal], minlength=len(verdict_counts))
         if legal.any():
             peaks = np.where(legal, chunk.peak, np.inf)
-            if chunk.peak[legal].max() >= _EXACT:
+            if chunk.peak[legal].max() >= EXACT:
                 raise InputError("model", model.name, "must need less than 512 TiB on a GPU, for exact arithmetic")
             candidate = taken(chunk, np.asarray([peaks.argmin()]))[0]
             if smallest is None or candidate.peak_bytes < smallest.peak_bytes:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import isqrt, prod
+from math import prod
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.divisors import divisors
 from shardmath.generated.definitions import RECOMPUTE_MODES
 from shardmath.settings import recompute_switches
 
@@ -60,12 +61,6 @@ def _switches(modes: list[str], index: NDArray[np.intp]) -> dict[str, Column]:
         name: np.asarray([recompute_switches(mode)[name] for mode in modes], dtype=np.float64)[index]
         for name in names
     }
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """The divisors of a positive integer, ascending."""
-    small = [d for d in range(1, isqrt(number) + 1) if number % d == 0]
-    return tuple(sorted({*small, *(number // d for d in small)}))
 
 
 def layouts(

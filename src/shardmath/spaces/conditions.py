@@ -1,0 +1,119 @@
+"""The constraints of a part: those that follow from its axes and derived symbols, and the declared ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from shardmath.errors import InputError
+from shardmath.spaces.axes import axis_of
+from shardmath.spaces.candidates import DivisorsOf
+from shardmath.spaces.declared import Axis, Constraint, Space
+from shardmath.spaces.deriving import Derived
+from shardmath.spaces.texts import Texts, names_in
+
+if TYPE_CHECKING:
+    from shardmath.symbolic.nests.graph import Node
+
+#: What ``shardmath.model_rules`` asks of a model, for shapes that are not those of one: the symbol to blame, and what
+#: must hold. Which formulas are needed (experts, latent attention) is decided before.
+SHAPE_RULES = (
+    ("num_kv_heads", "divides(num_kv_heads, num_attention_heads)"),
+    ("qkv_bias", "qkv_bias >= linear_bias"),
+    ("moe_topk", "num_experts == 0 and moe_topk == 0 or 1 <= moe_topk <= num_experts"),
+    ("moe_ffn_hidden_size", "(moe_ffn_hidden_size == 0) == (num_experts == 0)"),
+    ("shared_expert_ffn_hidden_size", "num_experts > 0 or shared_expert_ffn_hidden_size == 0"),
+    ("shared_expert_gate", "shared_expert_gate == 0 or shared_expert_ffn_hidden_size > 0"),
+    ("expert_groups", "expert_groups == 0 or num_experts > 0 and divides(max(expert_groups, 1), num_experts)"),
+    ("expert_group_topk", "(expert_group_topk == 0) == (expert_groups == 0) and expert_group_topk <= expert_groups"),
+    ("expert_group_topk", "expert_group_topk * num_experts >= moe_topk * expert_groups"),
+    ("moe_layer_step", "moe_layer_step <= (num_layers if num_experts > 0 else 1)"),
+    ("first_dense_layers",
+     "first_dense_layers < (num_layers - num_layers % moe_layer_step if num_experts > 0 else 1)"),
+    ("q_lora_rank", "kv_lora_rank > 0 or q_lora_rank == 0"),
+    ("qk_rope_head_dim", "(qk_rope_head_dim == 0) == (kv_lora_rank == 0) and qk_rope_head_dim < head_dim"),
+    ("v_head_dim", "(v_head_dim == 0) == (kv_lora_rank == 0)"),
+    ("num_kv_heads", "kv_lora_rank == 0 or num_kv_heads == num_attention_heads"),
+    ("qkv_bias", "kv_lora_rank == 0 or qkv_bias == 0"),
+    ("qk_norm", "kv_lora_rank == 0 or qk_norm == 0"),
+    ("num_mtp_layers", "num_experts > 0 or num_mtp_layers == 0"),
+)
+#: Asked for where a space names a stage.
+_RANK = Constraint("pipeline_rank", "pipeline_rank < pipeline_parallel", automatic=True)
+
+
+def constraints_of(
+    space: Space, texts: Texts, axes: Sequence[Axis], derived: Derived, without: Sequence[Constraint],
+    rules: Sequence[str],
+) -> tuple[Constraint, ...]:
+    """All constraints of a part, automatic ones first; ``rules`` are the names of the evaluator's rules.
+
+    Raises InputError for a condition that cannot be read, that has the name of another one, or that no candidate
+    meets, as far as one axis alone decides it.
+    """
+    values = _Values(texts, axes, derived)
+    automatic = [
+        Constraint(name, f"divides({name}, {declared.symbol})", automatic=True)
+        for name, declared in space.axes.items()
+        if isinstance(declared, DivisorsOf) and axis_of(declared.symbol, space) is not None
+    ]
+    automatic += [*derived.constraints, *_of_shape(space, texts, values), *without]
+    for constraint in automatic:
+        if values.impossible(texts.condition(constraint.name, constraint.text)) is not None:
+            shown = derived.fixed.get(constraint.name, constraint.text)
+            raise InputError(constraint.name, shown, f"must meet {constraint.text}, which no candidate does")
+    taken = {constraint.name for constraint in automatic} | set(rules)
+    for constraint in space.constraints:
+        field = f"constraints.{constraint.name}"
+        if constraint.name in taken:
+            raise InputError(field, constraint.name, "must have another name: a rule is called so")
+        node = texts.condition(field, constraint.text)
+        texts.refuse_zero_divisors(field, constraint.text, node, derived.bounds)
+        if (alone := values.impossible(node)) is not None:
+            raise InputError(field, constraint.text, f"must be met by {alone}")
+    return (*automatic, *space.constraints)
+
+
+class _Values:
+    """What is known of the symbols of a part without its formulas."""
+
+    def __init__(self, texts: Texts, axes: Sequence[Axis], derived: Derived) -> None:
+        self.axes, self.fixed = axes, derived.fixed
+        self.graph = texts.graph
+        self.known = {texts.graph.name(name): texts.graph.number(value) for name, value in derived.fixed.items()}
+        self.known |= {
+            texts.graph.name(name): node
+            for name, node in zip(derived.nodes, texts.graph.replaced(derived.nodes.values(), self.known), strict=True)
+        }
+
+    def filled(self, condition: Node) -> Node:
+        """The condition over symbols that axes set, and terms."""
+        return self.graph.replaced([condition], self.known)[0]
+
+    def impossible(self, condition: Node) -> str | None:
+        """What ought to meet the condition, if that is one axis or none and nothing there does; else None."""
+        from shardmath.symbolic.nests.graph import TRUTH, exact
+
+        filled = self.filled(condition)
+        if filled.op == TRUTH:
+            return None if filled.value else "what is fixed"
+        names = names_in([filled])
+        for axis in self.axes:
+            if names <= axis.values.keys():
+                held = any(
+                    exact([filled], {name: axis.values[name][place] for name in names})[0]
+                    for place in range(axis.size)
+                )
+                return None if held else f"at least one candidate of {axis.name}"
+        return None
+
+
+def _of_shape(space: Space, texts: Texts, values: _Values) -> Iterator[Constraint]:
+    """The rules of models that speak of a symbol that is declared otherwise than by a model."""
+    declared = {*space.axes, *space.fixed, *space.derived}
+    if _RANK.name in declared:
+        yield _RANK
+    for symbol, text in SHAPE_RULES:
+        node = texts.condition(symbol, text)
+        if names_in([node]) & declared and values.filled(node) is not values.graph.truth(True):
+            yield Constraint(symbol, text, automatic=True)

@@ -1,0 +1,101 @@
+"""Derived symbols of a part: in an order in which each is known when it is needed, whole and in range."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from graphlib import CycleError, TopologicalSorter
+from math import ceil, floor
+from typing import TYPE_CHECKING
+
+from shardmath.errors import InputError
+from shardmath.parameters import limits
+from shardmath.spaces.declared import Axis, Constraint
+from shardmath.spaces.symbols import SYMBOLS, value_of
+from shardmath.spaces.texts import Texts, names_in, quotient
+
+if TYPE_CHECKING:
+    from shardmath.symbolic.nests.graph import Node
+
+
+@dataclass(frozen=True)
+class Derived:
+    """``formulas`` by symbol, in order; what depends on fixed symbols alone is in ``fixed`` instead.
+
+    ``nodes`` are the formulas over symbols that are not derived, ``constraints`` say where one does not come out
+    whole or in range, ``bounds`` are the smallest and largest value of every symbol.
+    """
+
+    formulas: Mapping[str, str]
+    fixed: Mapping[str, int]
+    nodes: Mapping[str, Node]
+    constraints: tuple[Constraint, ...]
+    bounds: Mapping[str, tuple[int | Fraction, int | Fraction]]
+
+
+def derived_of(
+    texts: Texts, formulas: Mapping[str, str], axes: Sequence[Axis], fixed: Mapping[str, int]
+) -> Derived:
+    """Read the ``formulas`` of a part with these axes and fixed values.
+
+    Raises InputError for a formula that cannot be read, one that depends on itself, and a constant one whose value
+    the symbol cannot have.
+    """
+    from shardmath.symbolic.nests.bounds import bounds
+    from shardmath.symbolic.nests.graph import exact
+
+    read = {name: texts.quantity(f"derived.{name}", text) for name, text in formulas.items()}
+    for name, node in read.items():
+        for other in sorted(names_in([node]) - set(SYMBOLS)):
+            raise InputError(f"derived.{name}", formulas[name], f"must be made of symbols; {other} is a term")
+    constants = dict(fixed)
+    within: dict[str, tuple[int | Fraction, int | Fraction]] = {name: (value, value) for name, value in fixed.items()}
+    within |= {symbol: (min(values), max(values)) for axis in axes for symbol, values in axis.values.items()}
+    kept: dict[str, str] = {}
+    nodes: dict[str, Node] = {}
+    constraints: list[Constraint] = []
+    for name in _in_order(read, formulas):
+        field, text = f"derived.{name}", formulas[name]
+        texts.refuse_zero_divisors(field, text, read[name], within)
+        if names_in([read[name]]) <= constants.keys():
+            value = exact([read[name]], constants)[0]
+            constants[name] = value_of(field, name, int(value) if value.denominator == 1 else float(value))
+            within[name] = (constants[name], constants[name])
+            continue
+        low, high = bounds([read[name]], within).get(read[name], limits(name))
+        constraint, within[name] = _legal(name, field, text, (ceil(low), floor(high)))
+        constraints += constraint
+        kept[name] = text
+        nodes[name] = texts.graph.replaced(
+            [read[name]], {texts.graph.name(other): node for other, node in nodes.items()}
+        )[0]
+    return Derived(kept, constants, nodes, tuple(constraints), within)
+
+
+def _in_order(read: Mapping[str, Node], formulas: Mapping[str, str]) -> list[str]:
+    needs = {name: sorted(names_in([node]) & read.keys()) for name, node in read.items()}
+    try:
+        return [*TopologicalSorter(needs).static_order()]
+    except CycleError as error:
+        circle = error.args[1]
+        rule = f"must not depend on itself: {' <- '.join(circle)}"
+        raise InputError(f"derived.{circle[0]}", formulas[circle[0]], rule) from None
+
+
+def _legal(name: str, field: str, text: str, within: tuple[int, int]) -> tuple[list[Constraint], tuple[int, int]]:
+    """What keeps a derived symbol whole and in range, if it may be otherwise; and its bounds where it is kept."""
+    least, most = limits(name)
+    low, high = within
+    conditions = []
+    parts = quotient(field, text)
+    if parts is not None:
+        conditions.append(f"divides({parts[1]}, {parts[0]})")
+    if low < least:
+        conditions.append(f"{name} >= {least}")
+    if high > most:
+        conditions.append(f"{name} <= {most}")
+    if high < least or low > most:
+        raise InputError(field, text, f"must come out from {least} to {most}, not from {low} to {high}")
+    legal = [Constraint(name, " and ".join(conditions), automatic=True)] if conditions else []
+    return legal, (max(low, least), min(high, most))

@@ -1,0 +1,180 @@
+"""What a space becomes: parts that one compiled evaluator each can sweep, with every input filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from shardmath.choosing import following
+from shardmath.errors import ABSENT, InputError
+from shardmath.evaluators import Evaluator
+from shardmath.exactness import refuse_inexact
+from shardmath.jobs import refuse_what_changes_nothing
+from shardmath.models import Model
+from shardmath.settings import settings
+from shardmath.spaces.asking import Asked, families
+from shardmath.spaces.axes import axes_of
+from shardmath.spaces.conditions import constraints_of
+from shardmath.spaces.declared import Axis, Constraint, Space, size_of
+from shardmath.spaces.deriving import derived_of
+from shardmath.spaces.symbols import SYMBOLS
+from shardmath.spaces.texts import Texts
+
+#: What symbols of the layout are where nothing is said of them, as in ``explain``.
+_SINGLE = {
+    "tensor_parallel": 1, "context_parallel": 1, "pipeline_parallel": 1, "micro_batch_size": 1,
+    "sequence_parallel": 0, "pipeline_rank": 0,
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """The configurations of a space that one evaluator knows.
+
+    ``labels`` is the implementation, by the name of the axis, where that is one. ``axes`` are the others, with those
+    models whose formulas are the same. ``fixed`` has the value of every symbol that no axis sets and that is not
+    derived. ``derived`` has formulas, each of symbols that are known before it. ``constraints`` are those that follow
+    from axes and derived symbols, then the declared ones; the rules of the evaluator come on top.
+    """
+
+    evaluator: Evaluator
+    number: int
+    labels: Mapping[str, str]
+    axes: tuple[Axis, ...]
+    fixed: Mapping[str, int]
+    derived: Mapping[str, str]
+    constraints: tuple[Constraint, ...]
+    size: int
+
+    def places(self, index: int) -> tuple[int, ...]:
+        """Which candidate of every axis configuration ``index`` has. Raises IndexError outside of the part."""
+        if not 0 <= index < self.size:
+            raise IndexError(index)
+        found = []
+        for axis in reversed(self.axes):
+            index, place = divmod(index, axis.size)
+            found.append(place)
+        return tuple(reversed(found))
+
+    def labels_at(self, index: int) -> dict[str, int | str]:
+        """What people see of configuration ``index``: the candidate of every axis, by name."""
+        pairs = zip(self.axes, self.places(index), strict=True)
+        return {**self.labels, **{axis.name: axis.labels[place] for axis, place in pairs}}
+
+
+def resolved(space: Space) -> tuple[Part, ...]:
+    """The parts of ``space``. Raises InputError as ``Space.parts`` says."""
+    try:
+        return tuple(_parts(space))
+    except InputError as error:
+        raise located(space, error) from None
+
+
+def located(space: Space, error: InputError) -> InputError:
+    """An error of a symbol under the path where the space declares it."""
+    for section in ("axes", "fixed", "derived", "kernels"):
+        if error.field in getattr(space, section):
+            return InputError(f"{section}.{error.field}", error.value, error.rule, error.nearest)
+    return error
+
+
+def _parts(space: Space) -> Iterator[Part]:
+    asked = [Asked.of(space, implementation) for implementation in _implementations(space)]
+    families_of = [(one, family) for one in asked for family in families(one)]
+    lacking = _lacking(space, families_of)
+    for number, ((one, (evaluator, models)), without) in enumerate(zip(families_of, lacking, strict=True)):
+        labels = {"implementation": one.implementation} if "implementation" in space.axes else {}
+        yield _part(one, evaluator, models, number, labels, without)
+
+
+def _implementations(space: Space) -> tuple[str, ...]:
+    names = space.axes.get("implementation", (space.implementation,))
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise InputError("implementation", names, "must be a list of names")
+    return tuple(str(name) for name in names)
+
+
+def _part(
+    asked: Asked, evaluator: Evaluator, models: Sequence[Model], number: int, labels: Mapping[str, str],
+    without: Sequence[Constraint],
+) -> Part:
+    space = asked.space
+    values = _values(asked, evaluator, models[0])
+    refuse_what_changes_nothing(evaluator, models[0], values)
+    axes = axes_of(space, models, values)
+    formulas = {**_usual_formulas(asked, evaluator), **space.derived}
+    varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
+    for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS):
+        if name not in values and name not in varied:
+            raise InputError(name, ABSENT, "must be declared: fixed, derived or an axis")
+    texts = Texts([*SYMBOLS, *evaluator.terms.TERMS])
+    fixed = {name: value for name, value in values.items() if name not in varied}
+    derived = derived_of(texts, formulas, axes, fixed)
+    rules = [name for name, _, _ in evaluator.terms.RULES]
+    constraints = constraints_of(space, texts, axes, derived, without, rules)
+    for question in space.questions:
+        for text in question.formulas:
+            field = f"questions.{question.name}.{question.key}"
+            texts.refuse_zero_divisors(field, text, texts.quantity(field, text), derived.bounds)
+    refuse_inexact(models[0].name, {name: int(high) for name, (_, high) in derived.bounds.items()})
+    return Part(evaluator, number, labels, axes, derived.fixed, derived.formulas, constraints, size_of(axes))
+
+
+def _values(asked: Asked, evaluator: Evaluator, model: Model) -> dict[str, int]:
+    """The value of every symbol that has one without axes and formulas: as fixed, else as usual."""
+    values = settings(
+        evaluator, model, asked.gpu, seq_length=asked.fixed.get("seq_length", 8192),
+        node_size=asked.fixed.get("node_size"), gradients=asked.gradients,
+        distributed_optimizer=asked.distributed_optimizer, vocab_multiple=asked.fixed.get("vocab_multiple"),
+        others=asked.others,
+    )
+    own = {"virtual_pipeline": asked.virtual_pipeline}
+    return {**_SINGLE, **values, **own, **asked.switches, **asked.fixed}
+
+
+def _usual_formulas(asked: Asked, evaluator: Evaluator) -> dict[str, str]:
+    """What is derived where nothing is said of it."""
+    declared, ranks = asked.declared, "tensor_parallel * context_parallel * pipeline_parallel"
+    usual = {}
+    if "data_parallel" not in declared:
+        usual["data_parallel"] = f"num_gpus / ({ranks})"
+    elif "num_gpus" not in declared:
+        usual["num_gpus"] = f"{ranks} * data_parallel"
+    if "sequence_parallel" not in declared and evaluator.defaults["sequence_parallel"]:
+        usual["sequence_parallel"] = "1 if tensor_parallel > 1 else 0"
+    usual |= following(evaluator, dict.fromkeys(declared, 1))
+    return usual
+
+
+def _lacking(
+    space: Space, families_of: Sequence[tuple[Asked, tuple[Evaluator, Sequence[Model]]]]
+) -> list[list[Constraint]]:
+    """For every part, constraints for the axes that its formulas do not have, such as experts of a dense model.
+
+    Raises InputError for an axis that no part has.
+    """
+    found: list[list[Constraint]] = [[] for _ in families_of]
+    for axis_name in space.axes:
+        refused = []
+        for own, (asked, (evaluator, models)) in zip(found, families_of, strict=True):
+            values = _values(asked, evaluator, models[0])
+            for axis in axes_of(space, models, values):
+                for symbol in axis.values if axis.name == axis_name else ():
+                    error = _refused(evaluator, models[0], values, symbol, axis.values[symbol])
+                    if error is not None:
+                        refused.append(error)
+                        own.append(Constraint(symbol, f"{symbol} == {error.nearest}", automatic=True))
+        if refused and len(refused) >= len(families_of):
+            raise refused[0]
+    return found
+
+
+def _refused(
+    evaluator: Evaluator, model: Model, values: Mapping[str, int], symbol: str, candidates: Sequence[int]
+) -> InputError | None:
+    for value in sorted(set(candidates)):
+        try:
+            refuse_what_changes_nothing(evaluator, model, {**values, symbol: value})
+        except InputError as error:
+            return error
+    return None

@@ -1,0 +1,49 @@
+"""What a space may declare: the symbols of the mathematics, and names that each set several of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shardmath.errors import InputError, nearest_names
+from shardmath.generated.definitions import PARAMETERS, RECOMPUTE_MODES, WORKSPACES
+from shardmath.parameters import checked
+
+#: Every symbol that formulas take from outside. The others (``padded_vocab_size``) are terms.
+SYMBOLS: tuple[str, ...] = tuple(name for name, entry in PARAMETERS.items() if entry[4] != "derived")
+#: The symbols that describe a model.
+SHAPE: tuple[str, ...] = tuple(name for name, entry in PARAMETERS.items() if entry[4] == "model")
+#: The switches of recompute.
+SWITCHES: tuple[str, ...] = tuple(RECOMPUTE_MODES["none"])
+_WORKSPACES = tuple(WORKSPACES["hopper"])
+#: Names that are no symbols, and the symbols that each sets. A GPU's ``node_size`` may be declared otherwise.
+SETTERS: Mapping[str, tuple[str, ...]] = {
+    "implementation": (),
+    "model": SHAPE,
+    "gpu": ("gpu_memory", *_WORKSPACES),
+    "gpu_memory_gib": ("gpu_memory",),
+    "recompute": SWITCHES,
+}
+#: What can be an axis.
+AXES = (*SETTERS, *SYMBOLS)
+
+
+def refuse_unknown(section: str, name: object, known: tuple[str, ...]) -> None:
+    """Raise InputError unless ``name`` is one of ``known``."""
+    if name not in known:
+        field = f"{section}.{name}"
+        if name in PARAMETERS:
+            raise InputError(field, name, "must not be declared: formulas derive it from other symbols")
+        raise InputError(field, name, "must be a known symbol", nearest_names(str(name), known))
+
+
+def value_of(field: str, name: str, value: object) -> int:
+    """``value`` as one that the symbol ``name`` may have. Raises InputError for ``field``."""
+    try:
+        return checked(name, value)
+    except InputError as error:
+        raise InputError(field, error.value, error.rule, error.nearest) from None
+
+
+def set_by(name: str) -> tuple[str, ...]:
+    """The symbols whose values a declared name sets."""
+    return SETTERS.get(name, (name,))

@@ -1,0 +1,82 @@
+"""Bounds of expressions from the bounds of their names: interval arithmetic on exact fractions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from itertools import product
+from math import ceil, floor
+
+from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, LCM, MAX, MIN, MUL, NAME, NUMBER, SELECT, Node, ordered
+
+Bounds = tuple[Fraction, Fraction]
+
+
+def bounds(roots: Iterable[Node], names: Mapping[str, tuple[int | Fraction, int | Fraction]]) -> dict[Node, Bounds]:
+    """The smallest and the largest value of every number below ``roots`` that is known to have them.
+
+    They may be wider than what occurs: a name that occurs twice counts as two. Left out is what depends on a name
+    without bounds, and a quotient whose divisor may be 0.
+    """
+    found: dict[Node, Bounds] = {}
+    for node in ordered(roots):
+        if node.op == NUMBER:
+            found[node] = (Fraction(node.value), Fraction(node.value))  # type: ignore[arg-type]
+        elif node.op == NAME:
+            if node.value in names:
+                low, high = names[str(node.value)]
+                found[node] = (Fraction(low), Fraction(high))
+        elif node.op in _RULES:
+            args = node.args[1:] if node.op == SELECT else node.args
+            known = [found[arg] for arg in args if arg in found]
+            if len(known) == len(args) and (within := _RULES[node.op](*known)) is not None:
+                found[node] = within
+    return found
+
+
+def _sum(*args: Bounds) -> Bounds:
+    return sum((low for low, _ in args), Fraction(0)), sum((high for _, high in args), Fraction(0))
+
+
+def _product(*args: Bounds) -> Bounds:
+    low = high = Fraction(1)
+    for other in args:
+        ends = [left * right for left, right in product((low, high), other)]
+        low, high = min(ends), max(ends)
+    return low, high
+
+
+def _quotient(over: Bounds, under: Bounds) -> Bounds | None:
+    if under[0] <= 0 <= under[1]:
+        return None
+    return _product(over, (1 / under[1], 1 / under[0]))
+
+
+def _rounded(rounding: Callable[[Fraction], int]) -> Callable[[Bounds, Bounds], Bounds | None]:
+    def within(over: Bounds, under: Bounds) -> Bounds | None:
+        exact = _quotient(over, under)
+        return None if exact is None else (Fraction(rounding(exact[0])), Fraction(rounding(exact[1])))
+
+    return within
+
+
+def _multiple(left: Bounds, right: Bounds) -> Bounds | None:
+    return (max(left[0], right[0]), left[1] * right[1]) if left[0] > 0 and right[0] > 0 else None
+
+
+def _largest(*args: Bounds) -> Bounds:
+    return max(low for low, _ in args), max(high for _, high in args)
+
+
+def _smallest(*args: Bounds) -> Bounds:
+    return min(low for low, _ in args), min(high for _, high in args)
+
+
+def _either(*args: Bounds) -> Bounds:
+    return min(low for low, _ in args), max(high for _, high in args)
+
+
+_RULES: dict[str, Callable[..., Bounds | None]] = {
+    ADD: _sum, MUL: _product, DIV: _quotient, CEIL_DIV: _rounded(ceil), FLOOR_DIV: _rounded(floor), LCM: _multiple,
+    MAX: _largest, MIN: _smallest, SELECT: _either,
+}
