@@ -93,9 +93,13 @@ class _Writer:
                 steps.append({"check": False, "name": self.plan.names[node], "source": printer.doprint(node)})
         return steps
 
-    def _given(self) -> list[str]:
+    def _loaded(self, node: Node) -> dict[str, Any]:
+        """A variable that comes from an array of numbers: a condition is one that is not 0."""
+        return {"name": self.plan.names[node], "test": " != 0.0" if node.is_condition else ""}
+
+    def _given(self) -> list[dict[str, Any]]:
         """What is the same for all configurations and used inside the loops."""
-        plan, found = self.plan, dict[str, None]()
+        plan, found = self.plan, dict[Node, None]()
         for number, level in enumerate(plan.levels):
             if number == 0:
                 continue
@@ -103,16 +107,16 @@ class _Writer:
                 self._collect(step.node if isinstance(step, Check) else step, found)
         for node in (plan.problem.estimate, *plan.problem.verdicts, *self._keys()):
             self._collect(node, found, own=True)
-        return list(found)
+        return [self._loaded(node) for node in found]
 
-    def _collect(self, root: Node, found: dict[str, None], *, own: bool = False) -> None:
+    def _collect(self, root: Node, found: dict[Node, None], *, own: bool = False) -> None:
         names, place = self.plan.names, self.plan.place
         pending = [root] if own or root not in names else list(root.args)
         while pending:
             node = pending.pop()
             if node in names:
                 if place[node] == (0, False):
-                    found[names[node]] = None
+                    found[node] = None
             else:
                 pending.extend(node.args)
 
@@ -158,7 +162,7 @@ class _Writer:
             "alive": "alive" if not [pen for pen in self.pens if 0 < pen < number] else f"alive_{alive_row}_count",
             "alive_row": None if alive_row is None else f"alive_{alive_row}",
             "table": bool(level.table) or innermost,
-            "loads": [plan.names[node] for node in level.loads],
+            "loads": [self._loaded(node) for node in level.loads],
             "steps": [self._step(step) for step in level.table],
             "checks": [check.number for check in level.table_checks],
             "stores": [plan.names[node] for node in level.stores if node in plan.rows],
