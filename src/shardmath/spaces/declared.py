@@ -152,8 +152,8 @@ def _refuse_twice(space: Space) -> None:
             for symbol in set_by(name):
                 other = setters.setdefault(symbol, path)
                 if other != path:
-                    what = "it" if symbol == name else symbol
-                    raise InputError(path, _shown(getattr(space, section)[name]), f"must not be declared: {other} sets {what}")
+                    rule = f"must not be declared: {other} sets {'it' if symbol == name else symbol}"
+                    raise InputError(path, _shown(getattr(space, section)[name]), rule)
     for name in ("model", "gpu"):
         if name in space.axes and getattr(space, name) is not None:
             raise InputError(name, getattr(space, name), f"must not be given: axes.{name} sets it")

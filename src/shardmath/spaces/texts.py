@@ -121,7 +121,6 @@ def _refuse_inexact(field: str, text: str, node: Node) -> None:
         if part.op in (CEIL_DIV, FLOOR_DIV, DIVIDES, LCM) and any(inner.op == DIV for inner in ordered(part.args)):
             raise InputError(field, text, "must not have / inside of what rounds: write ceil_div(a, b * c)")
         if part.op == LCM:
-            right = part.args[1]
-            value = right.value if right.op == NUMBER else None
-            if not isinstance(value, Fraction) or value < 1 or value.denominator != 1 or value.numerator.bit_count() != 1:
+            value = part.args[1].value if part.args[1].op == NUMBER else None
+            if not isinstance(value, Fraction) or value not in {1 << bits for bits in range(32)}:
                 raise InputError(field, text, "must have a power of two as the second argument of lcm")
