@@ -106,6 +106,14 @@ def read(field: str, declared: object) -> Candidates:
     raise InputError(field, declared, f"must be a list, or a table with one of {', '.join(KEYS)}")
 
 
+def listed(field: str, candidates: object) -> tuple[Any, ...]:
+    """The candidates that do not depend on other symbols. Raises InputError for ``field`` if there are none."""
+    if isinstance(candidates, Range | PowersOfTwo | Multiples):
+        return candidates.values(field)
+    assert isinstance(candidates, tuple)
+    return candidates
+
+
 def written(candidates: Candidates) -> Any:
     """Candidates as plain data: what ``read`` takes."""
     if isinstance(candidates, tuple):

@@ -13,7 +13,7 @@ from shardmath.spaces.deriving import Derived
 from shardmath.spaces.texts import Texts, names_in
 
 if TYPE_CHECKING:
-    from shardmath.symbolic.nests.graph import Node
+    from shardmath.spaces.texts import Node
 
 #: What ``shardmath.model_rules`` asks of a model, for shapes that are not those of one: the symbol to blame, and what
 #: must hold. Which formulas are needed (experts, latent attention) is decided before.
@@ -78,32 +78,24 @@ class _Values:
     """What is known of the symbols of a part without its formulas."""
 
     def __init__(self, texts: Texts, axes: Sequence[Axis], derived: Derived) -> None:
-        self.axes, self.fixed = axes, derived.fixed
-        self.graph = texts.graph
-        self.known = {texts.graph.name(name): texts.graph.number(value) for name, value in derived.fixed.items()}
-        self.known |= {
-            texts.graph.name(name): node
-            for name, node in zip(derived.nodes, texts.graph.replaced(derived.nodes.values(), self.known), strict=True)
-        }
+        self.texts, self.axes, self.fixed = texts, axes, derived.fixed
+        self.derived = {name: texts.filled(node, derived.fixed) for name, node in derived.nodes.items()}
 
     def filled(self, condition: Node) -> Node:
         """The condition over symbols that axes set, and terms."""
-        return self.graph.replaced([condition], self.known)[0]
+        return self.texts.filled(condition, {**self.fixed, **self.derived})
 
     def impossible(self, condition: Node) -> str | None:
         """What ought to meet the condition, if that is one axis or none and nothing there does; else None."""
-        from shardmath.symbolic.nests.graph import TRUTH, exact
-
         filled = self.filled(condition)
-        if filled.op == TRUTH:
-            return None if filled.value else "what is fixed"
+        always = self.texts.constant(filled)
+        if always is not None:
+            return None if always else "what is fixed"
         names = names_in([filled])
         for axis in self.axes:
             if names <= axis.values.keys():
-                held = any(
-                    exact([filled], {name: axis.values[name][place] for name in names})[0]
-                    for place in range(axis.size)
-                )
+                values = ({name: axis.values[name][place] for name in names} for place in range(axis.size))
+                held = any(self.texts.value(filled, candidate) for candidate in values)
                 return None if held else f"at least one candidate of {axis.name}"
         return None
 
@@ -115,5 +107,5 @@ def _of_shape(space: Space, texts: Texts, values: _Values) -> Iterator[Constrain
         yield _RANK
     for symbol, text in SHAPE_RULES:
         node = texts.condition(symbol, text)
-        if names_in([node]) & declared and values.filled(node) is not values.graph.truth(True):
+        if names_in([node]) & declared and not texts.constant(values.filled(node)):
             yield Constraint(symbol, text, automatic=True)

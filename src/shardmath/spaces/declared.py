@@ -24,6 +24,8 @@ LARGEST = 2**62
 #: What can be fixed by a name that sets several symbols; model, GPU and implementation have fields of their own.
 _FIXED = ("gpu_memory_gib", "recompute", *SYMBOLS)
 
+_NAMED = (str, Model, Gpu, PathLike)
+
 
 @dataclass(frozen=True)
 class Constraint:
@@ -168,13 +170,14 @@ def _refuse_values(space: Space) -> None:
         if isinstance(declared, DivisorsOf):
             continue
         path = f"axes.{name}"
-        values = declared if isinstance(declared, tuple) else declared.values(path)
+        values = candidates.listed(path, declared)
         if name in SYMBOLS:
             values = tuple(value_of(path, name, value) for value in values)
         seen: set[object] = set()
         for value in values:
-            if not isinstance(value, int | str | Model | Gpu | PathLike):
-                raise InputError(path, value, "must be a list of names" if name in SETTERS else "must be integers")
+            if name in SETTERS and not isinstance(value, int if name == "gpu_memory_gib" else _NAMED):
+                rule = "must be integers of GiB" if name == "gpu_memory_gib" else "must be a list of names"
+                raise InputError(path, value, rule)
             if value in seen:
                 raise InputError(path, value, "must not be there twice")
             seen.add(value)

@@ -16,7 +16,7 @@ from shardmath.spaces.symbols import SYMBOLS, value_of
 from shardmath.spaces.texts import Texts, names_in, quotient
 
 if TYPE_CHECKING:
-    from shardmath.symbolic.nests.graph import Node
+    from shardmath.spaces.texts import Node
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,6 @@ def derived_of(
     Raises InputError for a formula that cannot be read, one that depends on itself, and a constant one whose value
     the symbol cannot have.
     """
-    from shardmath.symbolic.nests.bounds import bounds
-    from shardmath.symbolic.nests.graph import exact
-
     read = {name: texts.quantity(f"derived.{name}", text) for name, text in formulas.items()}
     for name, node in read.items():
         for other in sorted(names_in([node]) - set(SYMBOLS)):
@@ -59,17 +56,15 @@ def derived_of(
         field, text = f"derived.{name}", formulas[name]
         texts.refuse_zero_divisors(field, text, read[name], within)
         if names_in([read[name]]) <= constants.keys():
-            value = exact([read[name]], constants)[0]
+            value = Fraction(texts.value(read[name], constants))
             constants[name] = value_of(field, name, int(value) if value.denominator == 1 else float(value))
             within[name] = (constants[name], constants[name])
             continue
-        low, high = bounds([read[name]], within).get(read[name], limits(name))
+        low, high = texts.within(read[name], within) or limits(name)
         constraint, within[name] = _legal(name, field, text, (ceil(low), floor(high)))
         constraints += constraint
         kept[name] = text
-        nodes[name] = texts.graph.replaced(
-            [read[name]], {texts.graph.name(other): node for other, node in nodes.items()}
-        )[0]
+        nodes[name] = texts.filled(read[name], nodes)
     return Derived(kept, constants, nodes, tuple(constraints), within)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from shardmath.errors import InputError, nearest_names
 
 if TYPE_CHECKING:
-    from shardmath.symbolic.nests.graph import Node
+    from shardmath.symbolic.nests.graph import Node as Node
 
 Bounds = tuple[int | Fraction, int | Fraction]
 
@@ -57,6 +57,30 @@ class Texts:
             raise InputError(field, text, f"{error.rule}: {error.part}") from None
         _refuse_inexact(field, text, node)
         return node
+
+    def value(self, node: Node, values: Mapping[str, int | Fraction]) -> Fraction | bool:
+        """What ``node`` is for these values of its names, exactly."""
+        from shardmath.symbolic.nests.graph import exact
+
+        return exact([node], values)[0]
+
+    def constant(self, node: Node) -> bool | None:
+        """Whether a condition holds whatever its names are; None if that depends on them."""
+        return node.value if isinstance(node.value, bool) else None
+
+    def within(self, node: Node, known: Mapping[str, Bounds]) -> Bounds | None:
+        """The smallest and the largest value of a number, as far as bounds of names tell."""
+        from shardmath.symbolic.nests.bounds import bounds
+
+        return bounds([node], known).get(node)
+
+    def filled(self, node: Node, values: Mapping[str, int | Node]) -> Node:
+        """``node`` with numbers or other formulas for some names."""
+        known = {
+            self.graph.name(name): self.graph.number(value) if isinstance(value, int) else value
+            for name, value in values.items()
+        }
+        return self.graph.replaced([node], known)[0]
 
     def refuse_zero_divisors(self, field: str, text: str, node: Node, known: Mapping[str, Bounds]) -> None:
         """Raise InputError if ``node`` divides by something that may be 0, as far as bounds of names tell."""
