@@ -13,7 +13,7 @@ from shardmath.spaces.deriving import Derived
 from shardmath.spaces.texts import Texts, names_in
 
 if TYPE_CHECKING:
-    from shardmath.spaces.texts import Node
+    from shardmath.spaces.texts import Formula
 
 #: What ``shardmath.model_rules`` asks of a model, for shapes that are not those of one: the symbol to blame, and what
 #: must hold. Which formulas are needed (experts, latent attention) is decided before.
@@ -31,7 +31,8 @@ SHAPE_RULES = (
     ("first_dense_layers",
      "first_dense_layers < (num_layers - num_layers % moe_layer_step if num_experts > 0 else 1)"),
     ("q_lora_rank", "kv_lora_rank > 0 or q_lora_rank == 0"),
-    ("qk_rope_head_dim", "(qk_rope_head_dim == 0) == (kv_lora_rank == 0) and qk_rope_head_dim < head_dim"),
+    ("qk_rope_head_dim",
+     "kv_lora_rank == 0 and qk_rope_head_dim == 0 or kv_lora_rank > 0 and 1 <= qk_rope_head_dim < head_dim"),
     ("v_head_dim", "(v_head_dim == 0) == (kv_lora_rank == 0)"),
     ("num_kv_heads", "kv_lora_rank == 0 or num_kv_heads == num_attention_heads"),
     ("qkv_bias", "kv_lora_rank == 0 or qkv_bias == 0"),
@@ -60,7 +61,7 @@ def constraints_of(
     automatic += [*derived.constraints, *_of_shape(space, texts, values), *without]
     for constraint in automatic:
         if values.impossible(texts.condition(constraint.name, constraint.text)) is not None:
-            shown = derived.fixed.get(constraint.name, constraint.text)
+            shown = space.shown(constraint.name) or derived.fixed.get(constraint.name, constraint.text)
             raise InputError(constraint.name, shown, f"must meet {constraint.text}, which no candidate does")
     taken = {constraint.name for constraint in automatic} | set(rules)
     for constraint in space.constraints:
@@ -81,11 +82,11 @@ class _Values:
         self.texts, self.axes, self.fixed = texts, axes, derived.fixed
         self.derived = {name: texts.filled(node, derived.fixed) for name, node in derived.nodes.items()}
 
-    def filled(self, condition: Node) -> Node:
+    def filled(self, condition: Formula) -> Formula:
         """The condition over symbols that axes set, and terms."""
         return self.texts.filled(condition, {**self.fixed, **self.derived})
 
-    def impossible(self, condition: Node) -> str | None:
+    def impossible(self, condition: Formula) -> str | None:
         """What ought to meet the condition, if that is one axis or none and nothing there does; else None."""
         filled = self.filled(condition)
         always = self.texts.constant(filled)

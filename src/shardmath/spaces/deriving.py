@@ -16,7 +16,7 @@ from shardmath.spaces.symbols import SYMBOLS, value_of
 from shardmath.spaces.texts import Texts, names_in, quotient
 
 if TYPE_CHECKING:
-    from shardmath.spaces.texts import Node
+    from shardmath.spaces.texts import Formula
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Derived:
 
     formulas: Mapping[str, str]
     fixed: Mapping[str, int]
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, Formula]
     constraints: tuple[Constraint, ...]
     bounds: Mapping[str, tuple[int | Fraction, int | Fraction]]
 
@@ -50,7 +50,7 @@ def derived_of(
     within: dict[str, tuple[int | Fraction, int | Fraction]] = {name: (value, value) for name, value in fixed.items()}
     within |= {symbol: (min(values), max(values)) for axis in axes for symbol, values in axis.values.items()}
     kept: dict[str, str] = {}
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, Formula] = {}
     constraints: list[Constraint] = []
     for name in _in_order(read, formulas):
         field, text = f"derived.{name}", formulas[name]
@@ -68,7 +68,7 @@ def derived_of(
     return Derived(kept, constants, nodes, tuple(constraints), within)
 
 
-def _in_order(read: Mapping[str, Node], formulas: Mapping[str, str]) -> list[str]:
+def _in_order(read: Mapping[str, Formula], formulas: Mapping[str, str]) -> list[str]:
     needs = {name: sorted(names_in([node]) & read.keys()) for name, node in read.items()}
     try:
         return [*TopologicalSorter(needs).static_order()]

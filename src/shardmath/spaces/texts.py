@@ -7,10 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError
+from shardmath.spaces.symbols import closest
 
 if TYPE_CHECKING:
-    from shardmath.symbolic.nests.graph import Node as Node
+    from shardmath.symbolic.nests.graph import Node
+
+    Formula = Node
 
 Bounds = tuple[int | Fraction, int | Fraction]
 
@@ -52,8 +55,8 @@ class Texts:
             node = parse(text, self.graph, resolve)
         except FormulaError as error:
             if unknown:
-                nearest = nearest_names(unknown[0], self.known) if len(unknown[0]) < 100 else None
-                raise InputError(field, text, f"must have known names, not {unknown[0]:.60}", nearest) from None
+                rule = f"must have known names, not {unknown[0]:.60}"
+                raise InputError(field, text, rule, closest(unknown[0], self.known)) from None
             raise InputError(field, text, f"{error.rule}: {error.part}") from None
         _refuse_inexact(field, text, node)
         return node
@@ -100,6 +103,11 @@ def names_in(nodes: Iterable[Node]) -> set[str]:
     from shardmath.symbolic.nests.graph import NAME, ordered
 
     return {str(node.value) for node in ordered(nodes) if node.op == NAME}
+
+
+def names_written(text: str) -> set[str]:
+    """The names without a dot in a formula that has been read before."""
+    return {part.id for part in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(part, ast.Name)}
 
 
 def quotient(field: str, text: str) -> tuple[str, str] | None:
