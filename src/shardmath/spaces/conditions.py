@@ -59,8 +59,10 @@ def constraints_of(
         if isinstance(declared, DivisorsOf) and axis_of(declared.symbol, space) is not None
     ]
     automatic += [*derived.constraints, *_of_shape(space, texts, values), *without]
+    usual = derived.formulas.keys() - space.derived.keys()
     for constraint in automatic:
-        if values.impossible(texts.condition(constraint.name, constraint.text)) is not None:
+        node = texts.condition(constraint.name, constraint.text)
+        if constraint.name not in usual and values.impossible(node) is not None:
             shown = space.shown(constraint.name) or derived.fixed.get(constraint.name, constraint.text)
             raise InputError(constraint.name, shown, f"must meet {constraint.text}, which no candidate does")
     taken = {constraint.name for constraint in automatic} | set(rules)

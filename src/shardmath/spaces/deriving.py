@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
@@ -35,12 +35,12 @@ class Derived:
 
 
 def derived_of(
-    texts: Texts, formulas: Mapping[str, str], axes: Sequence[Axis], fixed: Mapping[str, int]
+    texts: Texts, formulas: Mapping[str, str], axes: Sequence[Axis], fixed: Mapping[str, int], own: Collection[str]
 ) -> Derived:
-    """Read the ``formulas`` of a part with these axes and fixed values.
+    """Read the ``formulas`` of a part with these axes and fixed values; those of ``own`` were declared.
 
-    Raises InputError for a formula that cannot be read, one that depends on itself, and a constant one whose value
-    the symbol cannot have.
+    Raises InputError for a formula that cannot be read, one that depends on itself, a constant one whose value the
+    symbol cannot have, and a declared one that cannot come out in range.
     """
     read = {name: texts.quantity(f"derived.{name}", text) for name, text in formulas.items()}
     for name, node in read.items():
@@ -61,8 +61,11 @@ def derived_of(
             within[name] = (constants[name], constants[name])
             continue
         low, high = texts.within(read[name], within) or limits(name)
-        constraint, within[name] = _legal(name, field, text, (ceil(low), floor(high)))
-        constraints += constraint
+        least, most = limits(name)
+        if name in own and (high < least or low > most):
+            raise InputError(field, text, f"must come out from {least} to {most}")
+        constraints += _legal(name, field, text, (ceil(low), floor(high)))
+        within[name] = (max(ceil(low), least), max(min(floor(high), most), least))
         kept[name] = text
         nodes[name] = texts.filled(read[name], nodes)
     return Derived(kept, constants, nodes, tuple(constraints), within)
@@ -78,19 +81,15 @@ def _in_order(read: Mapping[str, Formula], formulas: Mapping[str, str]) -> list[
         raise InputError(f"derived.{circle[0]}", formulas[circle[0]], rule) from None
 
 
-def _legal(name: str, field: str, text: str, within: tuple[int, int]) -> tuple[list[Constraint], tuple[int, int]]:
-    """What keeps a derived symbol whole and in range, if it may be otherwise; and its bounds where it is kept."""
+def _legal(name: str, field: str, text: str, within: tuple[int, int]) -> list[Constraint]:
+    """What keeps a derived symbol whole and in range, if it may be otherwise."""
     least, most = limits(name)
-    low, high = within
     conditions = []
     parts = quotient(field, text)
     if parts is not None:
         conditions.append(f"divides({parts[1]}, {parts[0]})")
-    if low < least:
+    if within[0] < least:
         conditions.append(f"{name} >= {least}")
-    if high > most:
+    if within[1] > most:
         conditions.append(f"{name} <= {most}")
-    if high < least or low > most:
-        raise InputError(field, text, f"must come out from {least} to {most}, not from {low} to {high}")
-    legal = [Constraint(name, " and ".join(conditions), automatic=True)] if conditions else []
-    return legal, (max(low, least), min(high, most))
+    return [Constraint(name, " and ".join(conditions), automatic=True)] if conditions else []

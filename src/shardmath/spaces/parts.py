@@ -126,7 +126,7 @@ def _part(
             raise InputError(name, ABSENT, "must be declared: fixed, derived or an axis")
     texts = Texts([*SYMBOLS, *evaluator.terms.TERMS])
     fixed = {name: value for name, value in values.items() if name not in varied}
-    derived = derived_of(texts, formulas, axes, fixed)
+    derived = derived_of(texts, formulas, axes, fixed, space.derived)
     rules = [name for name, _, _ in evaluator.terms.RULES]
     constraints = constraints_of(space, texts, axes, derived, without, rules)
     for question in space.questions:
