@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..nests.graph import NAME, Node, ordered
-from ..nests.order import MOST_ENTRIES
 from ..nests.plan import ESTIMATE, Best, Check, Level, Plan, group_axes
 from ..nests.problem import Front, Histogram, NestAxis, Question
 from ..printers.nest import NUMBA, NUMPY, Dialect, NestPrinter
@@ -14,11 +13,13 @@ from ..printers.nest import NUMBA, NUMPY, Dialect, NestPrinter
 #: Rows of the table start this many entries apart: a little more than what they hold, so that the rows of one entry
 #: do not fall on the same lines of a cache.
 _APART = 8
+#: Entries that the table of a nest for all sizes has room for.
+_ROOM = 4096
 
 
-def nest(title: str, plan: Plan, *, dialect: Dialect = NUMBA, literal: bool = False) -> dict[str, Any]:
+def nest(title: str, key: str, plan: Plan, *, dialect: Dialect = NUMBA, literal: bool = False) -> dict[str, Any]:
     """Prepare a nest. With ``literal``, sizes of axes are written as numbers, and the nest is for no others."""
-    return _Writer(plan, dialect, literal).data(title)
+    return {"key": key, **_Writer(plan, dialect, literal).data(title)}
 
 
 class _Writer:
@@ -29,7 +30,7 @@ class _Writer:
         self.printer = NestPrinter(dialect, plan.names)
         self.depth = len(plan.levels) - 1
         entries = plan.order.entries
-        self.stride = (-(-entries // 8) * 8 if literal else MOST_ENTRIES) + _APART
+        self.stride = (-(-entries // 8) * 8 if literal else _ROOM) + _APART
         self.pens = [number for number, level in enumerate(plan.levels[:-1]) if level.table_checks]
 
     def data(self, title: str) -> dict[str, Any]:
@@ -57,7 +58,7 @@ class _Writer:
                             if plan.place[node][0] == 0],
             "given": given,
             "rows": [{"name": name, "place": number * self.stride} for number, name in enumerate(rows)],
-            "stride": self.stride,
+            "stride": self.stride, "room": self.stride - _APART,
             "literal": self.literal, "entries": self._size_of_table(),
             "shard_index": self._shard_index(order.shard),
             "shards": self._product(order.shard, 0),
@@ -196,7 +197,7 @@ class _Writer:
         base |= {"keys": keys, "first": next((number for number, key in enumerate(keys) if key["fused"]), None)}
         if isinstance(question, Front):
             return base
-        return {**base, "group": self._group(question), "per": list(question.per), "count": question.count}
+        return {**base, "group": self._group(question), "per": list(question.per)}
 
     def _key(self, node: Node) -> dict[str, Any]:
         fused = self.plan.place[node][1]

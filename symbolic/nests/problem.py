@@ -18,7 +18,7 @@ class NestAxis:
 
 @dataclass(frozen=True)
 class Best:
-    """The ``count`` best configurations, for each combination of the axes ``per``.
+    """The best configurations, as many as there is room for, for each combination of the axes ``per``.
 
     ``keys`` are compared one after the other, smaller is better; equal ones are sorted by their number. Only those
     count whose verdict is one of the first ``among``; all legal ones if that is None.
@@ -26,7 +26,6 @@ class Best:
 
     name: str
     keys: tuple[Node, ...]
-    count: int
     per: tuple[str, ...]
     among: int | None
 
@@ -92,4 +91,4 @@ def _with(question: Question, left) -> Question:  # type: ignore[no-untyped-def]
     keys = tuple(next(left) for _ in question.keys)
     if isinstance(question, Front):
         return Front(question.name, keys, question.among)
-    return Best(question.name, keys, question.count, question.per, question.among)
+    return Best(question.name, keys, question.per, question.among)
