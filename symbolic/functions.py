@@ -9,8 +9,10 @@ from __future__ import annotations
 from math import lcm
 from typing import Any
 
-from sympy import Eq, Expr, Function, Gt, Integer, Le, Rational
+from sympy import Eq, Expr, Function, Gt, Integer, Le, Rational, cacheit, ordered, sympify
 from sympy.core.function import Application
+from sympy.core.logic import fuzzy_and, fuzzy_or
+from sympy.core.operations import LatticeOp
 from sympy.logic.boolalg import Boolean, BooleanFalse, BooleanTrue
 
 
@@ -119,6 +121,57 @@ class Divides(Application, Boolean):  # type: ignore[misc]
         if divisor == 1:
             return BooleanTrue()
         return None
+
+
+class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
+    """The largest or smallest argument: flat, each argument once, in SymPy's order.
+
+    SymPy's own ``Max`` and ``Min`` factor the difference of every pair whenever a symbol inside is replaced. Here
+    an argument goes if the sign of a difference, as it stands, says that another one is never behind it.
+    """
+
+    is_real = True
+
+    @cacheit  # type: ignore[untyped-decorator]
+    def __new__(cls, *args: Expr | int, evaluate: bool = True) -> Expr:
+        """Keep what no other argument makes superfluous; a single one is the answer."""
+        flat = {part for arg in map(sympify, args) for part in (arg.args if isinstance(arg, cls) else (arg,))}
+        kept: list[Expr] = []
+        for part in ordered(flat):
+            if not any(cls._beats(other, part) for other in kept):
+                kept = [*(other for other in kept if not cls._beats(part, other)), part]
+        return kept[0] if len(kept) == 1 else Expr.__new__(cls, *kept)
+
+    def _eval_is_integer(self) -> bool | None:
+        return True if all(part.is_integer for part in self.args) else None
+
+
+class Max(_Extreme):
+    """The largest of its arguments."""
+
+    @staticmethod
+    def _beats(one: Expr, other: Expr) -> bool:
+        return bool((one - other).is_nonnegative)
+
+    def _eval_is_positive(self) -> bool | None:
+        return fuzzy_or(part.is_positive for part in self.args)
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        return fuzzy_or(part.is_nonnegative for part in self.args)
+
+
+class Min(_Extreme):
+    """The smallest of its arguments."""
+
+    @staticmethod
+    def _beats(one: Expr, other: Expr) -> bool:
+        return bool((one - other).is_nonpositive)
+
+    def _eval_is_positive(self) -> bool | None:
+        return fuzzy_and(part.is_positive for part in self.args)
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        return fuzzy_and(part.is_nonnegative for part in self.args)
 
 
 def pad_to(size: Expr, multiple: Expr) -> Expr:

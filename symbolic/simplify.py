@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from sympy import Add, Expr, Integer, Max, Mul, Symbol, count_ops, factor_terms
+from sympy import Add, Expr, Integer, Mul, Symbol, count_ops, factor_terms
 
+from .functions import Max
 from .parameters import symbol, symbols
 from .terms import TermSet, in_place, is_zero_or_one, switch_factors
 
