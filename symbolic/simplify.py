@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 
 from sympy import Add, Expr, Integer, Mul, Symbol, count_ops, factor_terms
 
@@ -48,7 +49,12 @@ def add_like_products(expression: Expr) -> Expr:
 
 
 def merge_switches(expression: Expr) -> Expr:
-    """Collect 0/1 switches in front of each product of sizes, using x^2 = x."""
+    """Collect 0/1 switches in front of each product of sizes, using x^2 = x.
+
+    A form that would first have more summands than it has operations is left as it is.
+    """
+    if _summands(expression) > count_ops(expression):
+        return expression
     grouped: dict[Expr, Expr] = {}
     for summand in Add.make_args(expression.expand()):
         switches: list[Expr] = []
@@ -59,6 +65,13 @@ def merge_switches(expression: Expr) -> Expr:
         key = Mul(*sizes)
         grouped[key] = grouped.get(key, Integer(0)) + Mul(*switches)
     return Add(*(Mul(*switch_factors(coefficient), key) for key, coefficient in grouped.items()))
+
+
+def _summands(expression: Expr) -> int:
+    """How many summands the sums and products of ``expression`` have when they are multiplied out."""
+    if expression.is_Add:
+        return sum(map(_summands, expression.args))
+    return prod(map(_summands, expression.args)) if expression.is_Mul else 1
 
 
 def name_products(expression: Expr) -> Expr:
