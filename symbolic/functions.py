@@ -6,10 +6,11 @@ it and no rewriting turns an exact division under a ceiling into a rounded recip
 
 from __future__ import annotations
 
+from functools import cache
 from math import lcm
 from typing import Any
 
-from sympy import Eq, Expr, Function, Gt, Integer, Le, Rational, cacheit, ordered, sympify
+from sympy import Add, Eq, Expr, Function, Gt, Integer, Le, Rational, ordered, sympify
 from sympy.core.function import Application
 from sympy.core.logic import fuzzy_and, fuzzy_or
 from sympy.core.operations import LatticeOp
@@ -126,21 +127,26 @@ class Divides(Application, Boolean):  # type: ignore[misc]
 class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
     """The largest or smallest argument: flat, each argument once, in SymPy's order.
 
-    SymPy's own ``Max`` and ``Min`` factor the difference of every pair whenever a symbol inside is replaced. Here
-    an argument goes if the sign of a difference, as it stands, says that another one is never behind it.
+    SymPy's own ``Max`` and ``Min`` try to factor the difference of every pair, whenever a symbol inside is replaced.
+    Here an argument goes where the signs in a difference, as it stands, say that another one is never behind it.
     """
 
     is_real = True
 
-    @cacheit  # type: ignore[untyped-decorator]
     def __new__(cls, *args: Expr | int, evaluate: bool = True) -> Expr:
         """Keep what no other argument makes superfluous; a single one is the answer."""
-        flat = {part for arg in map(sympify, args) for part in (arg.args if isinstance(arg, cls) else (arg,))}
+        parts = [part for arg in map(sympify, args) for part in (arg.args if isinstance(arg, cls) else (arg,))]
+        kept = cls._needed(frozenset(parts))
+        return kept[0] if len(kept) == 1 else Expr.__new__(cls, *kept)
+
+    @classmethod
+    @cache
+    def _needed(cls, parts: frozenset[Expr]) -> tuple[Expr, ...]:
         kept: list[Expr] = []
-        for part in ordered(flat):
+        for part in ordered(parts):
             if not any(cls._beats(other, part) for other in kept):
                 kept = [*(other for other in kept if not cls._beats(part, other)), part]
-        return kept[0] if len(kept) == 1 else Expr.__new__(cls, *kept)
+        return tuple(kept)
 
     def _eval_is_integer(self) -> bool | None:
         return True if all(part.is_integer for part in self.args) else None
@@ -151,7 +157,7 @@ class Max(_Extreme):
 
     @staticmethod
     def _beats(one: Expr, other: Expr) -> bool:
-        return bool((one - other).is_nonnegative)
+        return _is_never_negative(one - other)
 
     def _eval_is_positive(self) -> bool | None:
         return fuzzy_or(part.is_positive for part in self.args)
@@ -165,13 +171,22 @@ class Min(_Extreme):
 
     @staticmethod
     def _beats(one: Expr, other: Expr) -> bool:
-        return bool((one - other).is_nonpositive)
+        return _is_never_negative(other - one)
 
     def _eval_is_positive(self) -> bool | None:
         return fuzzy_and(part.is_positive for part in self.args)
 
     def _eval_is_nonnegative(self) -> bool | None:
         return fuzzy_and(part.is_nonnegative for part in self.args)
+
+
+def _is_never_negative(expression: Expr) -> bool:
+    """True if the signs of the summands say so; one that is a positive integer makes up for -1."""
+    number, rest = expression.as_coeff_Add()
+    summands = Add.make_args(rest)
+    return all(part.is_nonnegative for part in summands) and (
+        number + sum(1 for part in summands if part.is_positive and part.is_integer) >= 0
+    )
 
 
 def pad_to(size: Expr, multiple: Expr) -> Expr:

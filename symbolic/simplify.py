@@ -43,17 +43,25 @@ class Rule:
     canonical: bool = False
 
 
+@cache
+def operations(expression: Expr) -> int:
+    """How many additions, multiplications and calls of functions it takes to compute the form as it stands."""
+    return int(count_ops(expression))
+
+
+@cache
 def add_like_products(expression: Expr) -> Expr:
     """Multiply numbers and add products that differ only in their numbers."""
     return expression.doit()
 
 
+@cache
 def merge_switches(expression: Expr) -> Expr:
     """Collect 0/1 switches in front of each product of sizes, using x^2 = x.
 
     A form that would first have more summands than it has operations is left as it is.
     """
-    if _summands(expression) > count_ops(expression):
+    if _summands(expression) > operations(expression):
         return expression
     grouped: dict[Expr, Expr] = {}
     for summand in Add.make_args(expression.expand()):
@@ -74,11 +82,13 @@ def _summands(expression: Expr) -> int:
     return prod(map(_summands, expression.args)) if expression.is_Mul else 1
 
 
+@cache
 def name_products(expression: Expr) -> Expr:
     """Write A for a d, K for k d and k_t for the key and value heads of one rank."""
     return expression.subs(Max(k / t, Integer(1)), kt).subs(a * d, A).subs(k * d, K)
 
 
+@cache
 def factor_common(expression: Expr) -> Expr:
     """Take common factors out of sums."""
     return factor_terms(expression)
@@ -107,15 +117,15 @@ def simplify(
     A canonical rule may not cost operations, the others must save some. ``defines`` is the symbol that
     the expression is the definition of; no rule may bring it in.
     """
-    steps = [Step("as written", expression, int(count_ops(expression)))]
+    steps = [Step("as written", expression, operations(expression))]
     for rule in rules:
         before = steps[-1]
         after = rule.apply(before.expression)
-        operations = int(count_ops(after))
-        saves = operations < before.operations or (rule.canonical and operations == before.operations)
+        count = operations(after)
+        saves = count < before.operations or (rule.canonical and count == before.operations)
         circular = defines is not None and defines in after.free_symbols
         if saves and not circular and _differs(after, before.expression):
-            steps.append(Step(rule.name, after, operations))
+            steps.append(Step(rule.name, after, count))
     return tuple(steps)
 
 
