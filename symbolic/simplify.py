@@ -16,7 +16,7 @@ from sympy import Add, Expr, Integer, Mul, Symbol, count_ops, factor_terms
 
 from .functions import Max
 from .parameters import symbol, symbols
-from .terms import TermSet, in_place, is_zero_or_one, switch_factors
+from .terms import TermSet, in_place, is_zero_or_one, multiplied_out, switch_factors
 
 a, d, k, t, A, K, kt = symbols("a d k t A K kt")
 
@@ -64,7 +64,7 @@ def merge_switches(expression: Expr) -> Expr:
     if _summands(expression) > operations(expression):
         return expression
     grouped: dict[Expr, Expr] = {}
-    for summand in Add.make_args(expression.expand()):
+    for summand in Add.make_args(multiplied_out(expression)):
         switches: list[Expr] = []
         sizes: list[Expr] = []
         for factor in Mul.make_args(summand):

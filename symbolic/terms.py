@@ -157,6 +157,11 @@ def in_place(expression: Expr, values: Mapping[Symbol, Expr]) -> Expr:
     return expression.xreplace(dict(values))
 
 
+def multiplied_out(expression: Expr) -> Expr:
+    """``expression`` without products and powers of sums."""
+    return expression.expand(power_base=False, power_exp=False, log=False, basic=False)
+
+
 def reduce_switches(expression: Expr) -> Expr:
     """Use x^2 = x for 0/1 switches and Iverson brackets; write the result as factors x and 1 - x."""
     return Mul(*switch_factors(expression))
@@ -164,12 +169,11 @@ def reduce_switches(expression: Expr) -> Expr:
 
 def switch_factors(expression: Expr) -> tuple[Expr, ...]:
     """The factors of ``reduce_switches``, for a caller who multiplies them with more."""
-    flat = expression.expand()
-    flat = flat.replace(
+    flat = multiplied_out(multiplied_out(expression).replace(
         lambda node: node.is_Pow and node.exp.is_Integer and is_zero_or_one(node.base), lambda node: node.base
-    ).expand()
+    ))
     factors: list[Expr] = []
-    for factor in Mul.make_args(flat.factor()):
+    for factor in Mul.make_args(flat.factor() if isinstance(flat, Add) else flat):
         if isinstance(factor, Add) and is_zero_or_one(factor + 1):
             factors += [Integer(-1), Integer(1) - (factor + 1)]
         elif isinstance(factor, Add) and factor.could_extract_minus_sign():
