@@ -59,9 +59,9 @@ def add_like_products(expression: Expr) -> Expr:
 def merge_switches(expression: Expr) -> Expr:
     """Collect 0/1 switches in front of each product of sizes, using x^2 = x.
 
-    A form that would first have more summands than it has operations is left as it is.
+    A form of which that would first make one of three times the operations is left as it is.
     """
-    if _summands(expression) > operations(expression):
+    if sum(_multiplied_out(expression)) > 3 * operations(expression):
         return expression
     grouped: dict[Expr, Expr] = {}
     for summand in Add.make_args(multiplied_out(expression)):
@@ -75,11 +75,15 @@ def merge_switches(expression: Expr) -> Expr:
     return Add(*(Mul(*switch_factors(coefficient), key) for key, coefficient in grouped.items()))
 
 
-def _summands(expression: Expr) -> int:
-    """How many summands the sums and products of ``expression`` have when they are multiplied out."""
+def _multiplied_out(expression: Expr) -> tuple[int, int]:
+    """How many summands ``expression`` has when it is multiplied out, and how many multiplications are in them."""
+    if not isinstance(expression, Add | Mul):
+        return 1, 0
+    summands, inside = zip(*map(_multiplied_out, expression.args), strict=True)
     if expression.is_Add:
-        return sum(map(_summands, expression.args))
-    return prod(map(_summands, expression.args)) if expression.is_Mul else 1
+        return sum(summands), sum(inside)
+    count = prod(summands)
+    return count, count * (len(summands) - 1) + sum(count // n * m for n, m in zip(summands, inside, strict=True))
 
 
 @cache

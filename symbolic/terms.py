@@ -43,13 +43,15 @@ class Term:
 class TermSet:
     """Terms in an order in which each can be computed from those before it; a term never changes.
 
-    ``given`` are derived letters that are inputs here, because no formula defines them.
+    ``given`` are derived letters that are inputs here, because no formula defines them; ``by_symbol`` are the
+    terms by the symbol that stands for them.
     """
 
     name: str
     terms: dict[str, Term] = field(default_factory=dict)
     identifiers: dict[str, str] = field(default_factory=dict)
     given: frozenset[Symbol] = frozenset()
+    by_symbol: dict[Symbol, Term] = field(default_factory=dict)
 
     def add(
         self, name: str, expression: Expr, unit: str, meaning: str, rows: tuple[Contribution, ...] = ()
@@ -65,11 +67,10 @@ class TermSet:
             raise ValueError(f"terms {self.identifiers[plain]} and {name} would share a variable of generated code")
         self.identifiers[plain] = name
         term = Term(name, term_symbol(name), expression, unit, meaning, rows)
-        known = {existing.symbol for existing in self.terms.values()} | _INPUTS | self.given
-        unknown = sorted(map(str, expression.free_symbols - known))
+        unknown = sorted(map(str, expression.free_symbols - self.by_symbol.keys() - _INPUTS - self.given))
         if unknown:
             raise ValueError(f"term {name} uses {unknown} before their definition")
-        self.terms[name] = term
+        self.terms[name] = self.by_symbol[term.symbol] = term
         return term.symbol
 
     def __getitem__(self, name: str) -> Term:
@@ -78,21 +79,15 @@ class TermSet:
     def __contains__(self, name: str) -> bool:
         return name in self.terms
 
-    @property
-    def by_symbol(self) -> dict[Symbol, Term]:
-        """The terms by the symbol that stands for them."""
-        return {term.symbol: term for term in self.terms.values()}
-
     def closure(self, names: Iterable[str]) -> list[Term]:
         """The named terms and all that they need, in computing order."""
-        by_symbol = self.by_symbol
         wanted: set[str] = set()
         pending = [self.terms[name] for name in names]
         while pending:
             term = pending.pop()
             if term.name not in wanted:
                 wanted.add(term.name)
-                pending.extend(by_symbol[s] for s in term.expression.free_symbols if s in by_symbol)
+                pending.extend(self.by_symbol[s] for s in term.expression.free_symbols & self.by_symbol.keys())
         return [term for name, term in self.terms.items() if name in wanted]
 
     def at(self, prefix: str, names: Iterable[str], values: Mapping[Symbol, Expr]) -> None:
