@@ -108,6 +108,10 @@ class Iverson(Function):  # type: ignore[misc]
         solved = _solved(condition)
         return None if solved == condition else cls(solved)
 
+    def doit(self, **_: Any) -> Expr:
+        """The bracket as it is: its condition was evaluated when it was made."""
+        return self
+
 
 class Divides(Application, Boolean):  # type: ignore[misc]
     """The condition that ``divisor`` divides ``dividend`` without remainder."""
