@@ -6,11 +6,11 @@ it and no rewriting turns an exact division under a ceiling into a rounded recip
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Callable, Iterable
 from math import lcm
 from typing import Any
 
-from sympy import Add, Eq, Expr, Function, Gt, Integer, Le, Rational, ordered, sympify
+from sympy import Add, Eq, Expr, Function, Gt, Integer, Le, Rational, cacheit, ordered, sympify
 from sympy.core.function import Application
 from sympy.core.logic import fuzzy_and, fuzzy_or
 from sympy.core.operations import LatticeOp
@@ -136,15 +136,17 @@ class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
     """
 
     is_real = True
+    _sign: Callable[[Iterable[bool | None]], bool | None]
+    _beats: Callable[[Expr, Expr], bool]
 
     def __new__(cls, *args: Expr | int, evaluate: bool = True) -> Expr:
-        """Keep what no other argument makes superfluous; a single one is the answer."""
+        """Keep what no other argument makes superfluous; a single one is the answer. There is no unevaluated form."""
         parts = [part for arg in map(sympify, args) for part in (arg.args if isinstance(arg, cls) else (arg,))]
         kept = cls._needed(frozenset(parts))
         return kept[0] if len(kept) == 1 else Expr.__new__(cls, *kept)
 
     @classmethod
-    @cache
+    @cacheit  # type: ignore[untyped-decorator]
     def _needed(cls, parts: frozenset[Expr]) -> tuple[Expr, ...]:
         kept: list[Expr] = []
         for part in ordered(parts):
@@ -155,33 +157,31 @@ class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
     def _eval_is_integer(self) -> bool | None:
         return True if all(part.is_integer for part in self.args) else None
 
+    def _eval_is_positive(self) -> bool | None:
+        return self._sign(part.is_positive for part in self.args)
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        return self._sign(part.is_nonnegative for part in self.args)
+
 
 class Max(_Extreme):
     """The largest of its arguments."""
+
+    _sign = staticmethod(fuzzy_or)
 
     @staticmethod
     def _beats(one: Expr, other: Expr) -> bool:
         return _is_never_negative(one - other)
 
-    def _eval_is_positive(self) -> bool | None:
-        return fuzzy_or(part.is_positive for part in self.args)
-
-    def _eval_is_nonnegative(self) -> bool | None:
-        return fuzzy_or(part.is_nonnegative for part in self.args)
-
 
 class Min(_Extreme):
     """The smallest of its arguments."""
 
+    _sign = staticmethod(fuzzy_and)
+
     @staticmethod
     def _beats(one: Expr, other: Expr) -> bool:
         return _is_never_negative(other - one)
-
-    def _eval_is_positive(self) -> bool | None:
-        return fuzzy_and(part.is_positive for part in self.args)
-
-    def _eval_is_nonnegative(self) -> bool | None:
-        return fuzzy_and(part.is_nonnegative for part in self.args)
 
 
 def _is_never_negative(expression: Expr) -> bool:
