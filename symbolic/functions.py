@@ -1,4 +1,4 @@
-"""The few integer functions that the formulas need and SymPy does not print for every target.
+"""The few functions that the formulas need and SymPy does not print for every target, or compares for too long.
 
 Each is exact on integers. Each is a function of its own, so that a printer decides how to write
 it and no rewriting turns an exact division under a ceiling into a rounded reciprocal.

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
+import sympy
 from hypothesis import given
 from hypothesis import strategies as st
 from sympy import Add, Eq, Expr, Ge, Gt, Integer, Le, Lt, Ne, Not, Or, Rational, Symbol, count_ops, false, srepr, true
 
+from shardmath.symbolic.accounts import build
 from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple, Max, Min, pad_to
+from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
 NATURAL = st.integers(1, 10**30)
 WHOLE = st.integers(-(10**30), 10**30)
@@ -139,6 +142,12 @@ def test_an_argument_that_another_one_makes_superfluous_is_dropped(found: Expr, 
 def test_an_argument_that_may_be_the_answer_stays(function: type, of_numbers: object, parts: tuple[Expr, ...]) -> None:
     assert set(function(*parts).args) == set(parts)
     assert count_ops(function(*parts, y)) == count_ops(function(*parts)) + 1 - (y in parts)
+
+
+def test_formulas_have_the_extremes_that_are_quick_to_compare() -> None:
+    for implementation in IMPLEMENTATIONS.values():
+        assert not [term.name for term in build(implementation).terms.values()
+                    if term.expression.has(sympy.Max, sympy.Min)]
 
 
 @pytest.mark.parametrize(
