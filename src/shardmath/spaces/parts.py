@@ -100,7 +100,7 @@ def _refuse_idle(space: Space, parts: Sequence[Part]) -> None:
     for name in space.axes:
         if name != "implementation" and not used & set(set_by(name)):
             rule = "must not be an axis: no formula of this model and implementation has it"
-            raise InputError(name, "axis", rule)
+            raise InputError(name, space.shown(name), rule)
 
 
 def _implementations(space: Space) -> tuple[str, ...]:
