@@ -116,9 +116,11 @@ class Graph:
         return factors
 
     def chained(self, op: str, parts: Sequence[Node]) -> Node:
-        """A sum or product of parts that stay as they are, even if they are sums or products themselves."""
+        """A sum, product or extreme of parts that stay as they are, even if they are operations of its kind."""
         if op == ADD:
             return self.add(parts)
+        if op in (MAX, MIN):
+            return parts[0] if len(parts) == 1 else self._node(op, _sorted(parts))
         constant = prod((_value(part) for part in parts if part.op == NUMBER), start=Fraction(1))
         factors = [part for part in parts if part.op != NUMBER]
         if constant == 0 or not factors:

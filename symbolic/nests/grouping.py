@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from .graph import ADD, MUL, Node, ordered
+from .maxima import Maxima
 from .order import Order, dependencies
 from .problem import Problem
 
@@ -57,6 +58,8 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
             parts += parts_of[arg] if arg.op == node.op and uses[arg] == 1 else [new[arg]]
         parts_of[node] = parts
         new[node] = _nested(node.op, parts, place, graph.chained)
+    maxima = Maxima(graph, place, lambda op, parts: _nested(op, parts, place, graph.chained))
+    new[problem.estimate] = maxima.rewritten(new[problem.estimate])
     renamed = {new[node]: name for node, name in reversed(names.items()) if node in new}
     return problem.with_roots([new[root] for root in roots]), renamed
 
