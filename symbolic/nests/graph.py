@@ -84,7 +84,9 @@ class Graph:
             else:
                 count, rest = self.coefficient(part)
                 multiples[rest] = multiples.get(rest, Fraction(0)) + count
-        summands = [self.mul((self.number(count), rest)) for rest, count in multiples.items() if count]
+        summands = [
+            rest if count == 1 else self.mul((self.number(count), rest)) for rest, count in multiples.items() if count
+        ]
         if constant or not summands:
             summands.append(self.number(constant))
         return summands[0] if len(summands) == 1 else self._node(ADD, _sorted(summands))

@@ -83,7 +83,8 @@ class Maxima:
         if node.op == ADD:
             parts = self._summands(node)
             total = self.graph.add(parts)
-            return node if total.op == ADD and len(total.args) == len(parts) else self.nested(ADD, self._summands(total))
+            same = total.op == ADD and len(total.args) == len(parts)
+            return node if same else self.nested(ADD, self._summands(total))
         if node.op == MUL:
             args = tuple(map(self._cancelled, node.args))
             return node if args == node.args else self.nested(MUL, args)
