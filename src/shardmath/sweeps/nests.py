@@ -27,9 +27,10 @@ class Nest:
     the names of what a configuration may break.
     """
 
-    def __init__(self, part: Part, questions: Sequence[Question]) -> None:
+    def __init__(self, part: Part, questions: Sequence[Question], module: ModuleType | None = None) -> None:
+        """Find or make the nest, unless its ``module`` is given."""
         self.part, self.questions = part, tuple(questions)
-        self.module = _module(part, self.questions)
+        self.module = module or _module(part, self.questions)
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
@@ -70,6 +71,8 @@ class Nest:
             arrays = [array for item in found.questions for array in item.arrays]
             entries, alive, broken, given, row = self._prepared
             found.broken += broken * (self._below * (stop - start))
+            if not alive:
+                return found
             found.evaluated = self.module.sweep(
                 start, stop, entries, alive, *self._arrays, given, row.copy(), *self._places, found.broken,
                 found.verdicts, *arrays,
@@ -104,13 +107,13 @@ class Nest:
     @cached_property
     def _table_places(self) -> NDArray[np.int64]:
         shape = [axis.size for axis in self._fused]
-        return np.indices(shape, np.int64).reshape(len(shape), -1)
+        return np.indices(shape, np.int64).reshape(len(shape), prod(shape))
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        sizes = np.array([axis.size for axis in self._outer], np.int64)
+        sizes = np.array([axis.size for axis in self._outer], np.int64)  # none if all axes are fused
         rows = [(axis, symbol) for axis in self._outer for symbol in axis.values]
-        values = np.zeros((len(rows), int(sizes.max())))
+        values = np.zeros((len(rows), int(sizes.max(initial=1))))
         for number, (axis, symbol) in enumerate(rows):
             values[number, : axis.size] = axis.values[symbol]
         return sizes, values
