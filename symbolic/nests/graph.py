@@ -122,7 +122,7 @@ class Graph:
         if op == ADD:
             return self.add(parts)
         if op in (MAX, MIN):
-            return parts[0] if len(parts) == 1 else self._node(op, _sorted(parts))
+            return parts[0] if len(parts) == 1 else self._node(op, tuple(parts))
         constant = prod((_value(part) for part in parts if part.op == NUMBER), start=Fraction(1))
         factors = [part for part in parts if part.op != NUMBER]
         if constant == 0 or not factors:

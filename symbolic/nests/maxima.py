@@ -30,11 +30,19 @@ class Maxima:
         self.graph, self.place, self.nested = graph, place, nested
         self.one = graph.number(1)
         self._known: dict[Node, Linear] = {}
+        self._bearing: set[Node] = set()
 
-    def rewritten(self, node: Node) -> Node:
-        """The same value; what is no maximum, or no sum with one, stays as it is."""
+    def rewritten(self, node: Node, alive: Node | None = None) -> Node:
+        """The same value; what is no maximum, or no sum with one, stays as it is.
+
+        ``alive`` becomes an argument as well. It is compared last wherever it is: what was computed for an entry that
+        breaks a condition may be no number, and an infinite second argument is larger than that, too.
+        """
         arguments = self._arguments(node)
-        if len(arguments) == 1 or not self.place(node)[1]:
+        if alive is not None:
+            arguments.append(alive)
+            self._bearing.add(alive)
+        if len(arguments) == 1:
             return node
         unique = {frozenset(linear.items()): linear for linear in map(self._linear, arguments)}
         return self._largest(list(unique.values()), max(self._depth(linear) for linear in unique.values()))
@@ -138,7 +146,7 @@ class Maxima:
     def _largest(self, sums: Sequence[Linear], depth: int) -> Node:
         """The largest of ``sums`` with what changes at ``depth`` outermost in the expression."""
         if depth < 0:
-            return self.graph.extreme(MAX, [self._flat_sum(list(linear.values())) for linear in sums])
+            return self.graph.number(0)
         by_rows: dict[Node, dict[Node, list[Linear]]] = {}
         for linear in sums:
             inner: Linear = {}
@@ -173,7 +181,14 @@ class Maxima:
         ])
 
     def _plus(self, left: Node, right: Node) -> Node:
-        return self.graph.chained(ADD, [left, right])
+        return self._bears(self.graph.chained(ADD, [left, right]), (left, right))
 
     def _maximum(self, parts: Sequence[Node]) -> Node:
-        return parts[0] if len(parts) == 1 else self.graph.chained(MAX, list(dict.fromkeys(parts)))
+        unique = sorted(dict.fromkeys(parts), key=self._bearing.__contains__)
+        return self._bears(self.graph.chained(MAX, unique), unique)
+
+    def _bears(self, node: Node, parts: Iterable[Node]) -> Node:
+        """Note that a node is infinite for entries that broke a condition, if one of its parts is."""
+        if not self._bearing.isdisjoint(parts):
+            self._bearing.add(node)
+        return node

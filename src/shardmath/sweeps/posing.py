@@ -12,7 +12,7 @@ from shardmath.spaces import Best, Front, Part, Question
 from shardmath.symbolic.nests import problem as nests
 from shardmath.symbolic.nests.formulas import Formulas, conditions_of, formulas
 from shardmath.symbolic.nests.graph import TRUTH, Graph, Node
-from shardmath.symbolic.nests.plan import ESTIMATE
+from shardmath.symbolic.nests.problem import ESTIMATE
 from shardmath.symbolic.nests.source import parse
 
 if TYPE_CHECKING:
