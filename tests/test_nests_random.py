@@ -35,7 +35,7 @@ from shardmath.symbolic.nests.graph import (
     exact,
 )
 from shardmath.symbolic.nests.made import nest_source
-from shardmath.symbolic.nests.plan import ESTIMATE
+from shardmath.symbolic.nests.problem import ESTIMATE
 
 THOROUGH = os.environ.get("ORACLES") == "full"
 AMONG = {"fits": 1, "uncertain": 2, "legal": None}

@@ -9,8 +9,7 @@ from dataclasses import asdict, dataclass
 
 from .formulas import Formulas, conditions_of, formulas
 from .graph import TRUTH, Graph, Node
-from .plan import ESTIMATE
-from .problem import Best, Front, Histogram, NestAxis, Problem, Question
+from .problem import ESTIMATE, Best, Front, Histogram, NestAxis, Problem, Question
 from .source import parse
 
 #: The term that verdicts are about.

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from .graph import Graph, Node
 
+#: What verdicts and questions call the estimate: infinite where a condition is broken.
+ESTIMATE = "estimate"
+
 
 @dataclass(frozen=True)
 class NestAxis:
