@@ -5,9 +5,9 @@ from __future__ import annotations
 from shardmath.spaces.candidates import DivisorsOf, Multiples, PowersOfTwo, Range
 from shardmath.spaces.declared import Axis, Constraint, Space
 from shardmath.spaces.parts import Part
-from shardmath.spaces.questions import Best, Front, Histogram, Question
+from shardmath.spaces.questions import Best, Front, Histogram, Question, Rows
 
 __all__ = [
     "Axis", "Best", "Constraint", "DivisorsOf", "Front", "Histogram", "Multiples", "Part", "PowersOfTwo", "Question",
-    "Range", "Space",
+    "Range", "Rows", "Space",
 ]

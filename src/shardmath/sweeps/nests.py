@@ -7,29 +7,37 @@ import json
 from collections.abc import Sequence
 from functools import cached_property
 from math import prod
-from types import ModuleType
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.cached import cached_module, sources_digest
-from shardmath.spaces import Best, Part, Question
+from shardmath.spaces import Best, Part, Question, Rows
 from shardmath.sweeps import answers
 from shardmath.sweeps.answers import Answer
 from shardmath.sweeps.posing import VERDICT_NAMES, folded, posed
+from shardmath.sweeps.rows import Table
 
 
 class Nest:
     """A part of a space with questions, ready to be swept.
 
     The configurations come in ``shards``: all those that share their place on the outermost axes. ``conditions`` are
-    the names of what a configuration may break.
+    the names of what a configuration may break. ``rows`` is the question whose answer is a table of its own for each
+    stretch, if there is one; ``questions`` are the others.
+
+    A nest is pickled with its source and not with what was compiled, so that another machine needs no file of this one.
     """
 
-    def __init__(self, part: Part, questions: Sequence[Question]) -> None:
-        self.part, self.questions = part, tuple(questions)
-        self.module = _module(part, self.questions)
+    def __init__(self, part: Part, questions: Sequence[Question], made: tuple[str, str] | None = None) -> None:
+        self.part = part
+        self.questions = tuple(question for question in questions if not isinstance(question, Rows))
+        self.rows = next((question for question in questions if isinstance(question, Rows)), None)
+        asked = self.questions if self.rows is None else (*self.questions, self.rows)
+        self.key, source = made or (_key(part, asked), None)
+        self.module = cached_module("nests", self.key, lambda: source or nest_source(part, asked))
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
@@ -38,6 +46,11 @@ class Nest:
         for axis in reversed(part.axes):
             steps[axis.name], step = step, step * axis.size
         self._steps = steps
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        source = Path(str(self.module.__file__)).read_text(encoding="utf-8")
+        asked = self.questions if self.rows is None else (*self.questions, self.rows)
+        return Nest, (self.part, asked, (self.key, source))
 
     @property
     def size(self) -> int:
@@ -63,11 +76,21 @@ class Nest:
         ]
         return answers.empty(self.questions, groups, len(self.conditions), len(VERDICT_NAMES))
 
-    def swept(self, start: int, stop: int, known: Answer) -> Answer:
-        """The answer for shards ``start`` to ``stop`` alone; of questions, what is better than ``known`` or in it."""
+    def table(self, start: int, stop: int) -> Table | None:
+        """Room for the rows of shards ``start`` to ``stop``, if they are asked for."""
+        return self.rows and Table.empty((stop - start) * self.shard_size, 1 + len(self.rows.of))
+
+    def swept(self, start: int, stop: int, known: Answer, table: Table | None = None) -> Answer:
+        """The answer for shards ``start`` to ``stop`` alone; of questions, what is better than ``known`` or in it.
+
+        Rows go to ``table``, which must be given if they are asked for.
+        """
         while True:
             found = known.seed()
             arrays = [array for item in found.questions for array in item.arrays]
+            if table is not None:
+                table.size[0] = 0
+                arrays += table.arrays
             entries, alive, broken, given, row = self._prepared
             found.broken += broken * (self._below * (stop - start))
             found.evaluated = self.module.sweep(
@@ -129,10 +152,6 @@ def nest_source(part: Part, questions: Sequence[Question]) -> str:
 
     problem, names = posed(part, questions)
     return made(part.evaluator.name, problem, names, literal=True)
-
-
-def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
-    return cached_module("nests", _key(part, questions), lambda: nest_source(part, questions))
 
 
 def _key(part: Part, questions: tuple[Question, ...]) -> str:

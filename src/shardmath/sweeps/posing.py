@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardmath.generated import definitions
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, VERDICTS
-from shardmath.spaces import Best, Front, Part, Question
+from shardmath.spaces import Best, Front, Part, Question, Rows
 from shardmath.symbolic.nests import problem as nests
 from shardmath.symbolic.nests.formulas import Formulas, conditions_of, formulas
 from shardmath.symbolic.nests.graph import TRUTH, Graph, Node
@@ -85,6 +85,8 @@ def _question(
         return nests.Best(question.name, keys, question.count, question.per, among)
     if isinstance(question, Front):
         return nests.Front(question.name, keys, among)
+    if isinstance(question, Rows):
+        return nests.Rows(question.name, (final(resolve(PEAK)), *keys), among)
     return nests.Histogram(question.name, keys[0], len(question.edges), among)
 
 
