@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from shardmath.cached import cached_module, sources_digest
 from shardmath.spaces import Best, Part, Question, Rows
-from shardmath.sweeps import answers
+from shardmath.sweeps import answers, posing
 from shardmath.sweeps.answers import Answer
 from shardmath.sweeps.posing import VERDICT_NAMES, folded, posed
 from shardmath.sweeps.rows import Table
@@ -157,6 +158,7 @@ def nest_source(part: Part, questions: Sequence[Question]) -> str:
 def _key(part: Part, questions: tuple[Question, ...]) -> str:
     """What the source of a nest depends on."""
     asked: Any = {
+        "posing": inspect.getsource(posing),
         "evaluator": [part.evaluator.implementation, part.evaluator.choices],
         "axes": [[axis.name, list(axis.values), axis.size] for axis in part.axes],
         "fixed": sorted(name for name in part.fixed),

@@ -34,8 +34,7 @@ def posed(part: Part, questions: Sequence[Question]) -> tuple[nests.Problem, Map
     given = {name: graph.number(value) for name, value in part.fixed.items() if folded(name, value)}
 
     def resolve(name: str) -> Node:
-        return derived.get(name) or given.get(name) or (
-            graph.name(name) if name in PARAMETERS else known.terms[name])
+        return derived.get(name) or given.get(name) or known.terms.get(name) or graph.name(name)
 
     for name, text in part.derived.items():
         derived[name] = _quantity(text, graph, resolve)
