@@ -138,6 +138,8 @@ def _sweep(
 ) -> None:
     """Bring ``runs`` to their end, part after part."""
     size = sum(nest.size for nest in nests)
+    if progress is not None:
+        progress(sum(state.shards * nest.shard_size for nest, state in zip(nests, runs, strict=True)), size)
     for nest, state in zip(nests, runs, strict=True):
         others = sum(other.shards * one.shard_size for one, other in zip(nests, runs, strict=True) if one is not nest)
         if stopped() or _finished(nest, state):

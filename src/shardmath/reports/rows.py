@@ -52,6 +52,8 @@ def write_rows(
     Raises InputError where nothing can be written, and for a name whose values are no integers.
     """
     count = 0
+    if progress is not None:
+        progress(count, total)
     with _writer(path)(path) as sink:
         for part in parts:
             for table in regrouped(folder.tables(part.number), GROUP):
