@@ -15,6 +15,8 @@ _SHORT = {
     "tensor_parallel": "TP", "context_parallel": "CP", "pipeline_parallel": "PP", "data_parallel": "DP",
     "micro_batch_size": "mbs", "sequence_parallel": "SP", "virtual_pipeline": "VPP", "expert_parallel": "EP",
 }
+#: Characters of a formula that heads a column; the title has all of it.
+_WIDEST = 20
 _AMONG = {"fits": "that fit", "uncertain": "that fit or may fit", "legal": "that are legal"}
 
 
@@ -53,7 +55,10 @@ def _configurations(title: str, configurations: Sequence[Configuration]) -> Tabl
     first = configurations[0]
     several = {axis.name for item in configurations for axis in item.part.axes if axis.size > 1}
     names = [name for name in first.labels if name in several or name in first.part.labels]
-    keys = [text for text in first.keys if text != "peak" and text not in names]
+    keys = {
+        text: text if len(text) <= _WIDEST else f"key {place}" for place, text in enumerate(first.keys, 1)
+        if text.lstrip("-") not in ("peak", *names)
+    }
     rows = [
         [
             *(_label(name, item) for name in names), *(_value(text, item) for text in keys), gib(item.peak_bytes),
@@ -62,7 +67,7 @@ def _configurations(title: str, configurations: Sequence[Configuration]) -> Tabl
         for item in configurations
     ]
     texts = {place for place, name in enumerate(names) if not isinstance(first.labels[name], int)}
-    titles = [*(_SHORT.get(name, name) for name in names), *keys, "peak GiB", "share", "verdict"]
+    titles = [*(_SHORT.get(name, name) for name in names), *keys.values(), "peak GiB", "share", "verdict"]
     return table(titles, rows, right=set(range(len(titles) - 1)) - texts, title=title)
 
 

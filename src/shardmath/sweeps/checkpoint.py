@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import tempfile
 import time
 import zipfile
 from collections.abc import Sequence
@@ -20,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.errors import InputError
+from shardmath.reports.files import whole_file
 from shardmath.sweeps.answers import Answer
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Run
 
 #: Seconds between two states.
-_SECONDS = 3.0
+SECONDS = 3.0
 _FORMAT = "shardmath checkpoint 1"
 
 
@@ -64,18 +63,13 @@ class Checkpoint:
         arrays: dict[str, NDArray[np.generic]] = {"header": np.array(json.dumps(header))}
         for part, run in enumerate(runs):
             arrays |= {f"{part}.{name}": array for name, array in _arrays(run.answer).items()}
-        try:
-            with tempfile.NamedTemporaryFile(dir=self.path.parent, prefix=f".{self.path.name}.", delete=False) as file:
-                np.savez_compressed(file, **arrays)
-            os.replace(file.name, self.path)
-        except OSError as error:
-            rule = f"must be a file that can be written: {error.strerror}"
-            raise InputError("checkpoint", str(self.path), rule) from None
+        with whole_file("checkpoint", str(self.path), "wb") as file:
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
         self._last = time.monotonic()
 
     def save_now_and_then(self, runs: Sequence[Run]) -> None:
         """Replace the file if it is some seconds old."""
-        if time.monotonic() - self._last >= _SECONDS:
+        if time.monotonic() - self._last >= SECONDS:
             self.save(runs)
 
     def load(self) -> list[Run]:

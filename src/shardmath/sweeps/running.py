@@ -74,10 +74,8 @@ class Workers:
 
 def chunk_of(nest: Nest, workers: int, least: int = _CHUNK) -> int:
     """Shards of one chunk."""
-    if nest.rows is not None:
-        least = min(least, _ROWS)
-        return max(1, min(least // nest.shard_size, nest.shards // workers))
-    return max(1, min(-(-least // nest.shard_size), nest.shards // (_CHUNKS * workers)))
+    wanted = -(-least // nest.shard_size) if nest.rows is None else min(least, _ROWS) // nest.shard_size
+    return max(1, min(wanted, nest.shards // (_CHUNKS * workers)))
 
 
 @contextmanager
