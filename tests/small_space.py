@@ -9,12 +9,12 @@ from pathlib import Path
 
 from shardmath.generated.definitions import VERDICTS, verdict
 from shardmath.settings import recompute_switches
-from shardmath.spaces import Best, Front, Histogram, Part, PowersOfTwo, Space
+from shardmath.spaces import Best, Front, Histogram, Part, Space
 
 AXES = {
     "seq_length": [4096, 6144, 8192, 10240, 12288, 16384], "tensor_parallel": [1, 2, 4, 8, 16],
     "pipeline_parallel": [1, 2, 3, 4, 8], "micro_batch_size": [1, 2, 4], "recompute": ["none", "full"],
-    "num_gpus": PowersOfTwo(16, 256),
+    "num_gpus": [16, 32, 48, 96, 256],
 }
 SEQUENCES = 256
 QUESTIONS = (
@@ -32,7 +32,7 @@ tensor_parallel = [1, 2, 4, 8, 16]
 pipeline_parallel = [1, 2, 3, 4, 8]
 micro_batch_size = [1, 2, 4]
 recompute = ["none", "full"]
-num_gpus = { powers_of_two = { from = 16, to = 256 } }
+num_gpus = [16, 32, 48, 96, 256]
 [fixed]
 global_batch_size = 256
 [questions.best]

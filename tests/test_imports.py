@@ -23,7 +23,7 @@ FOLDERS = {
 
 #: The modules and packages of ``shardmath.symbolic``. Each imports from lower layers and from its own package only.
 LAYERS = (
-    {"workspaces"},
+    {"nests", "workspaces"},
     {"choices", "functions", "parameters", "sources"},
     {"implementations", "ledger"},
     {"dimensions", "recompute"},
@@ -40,8 +40,8 @@ LAYERS = (
 )
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 
-#: The modules that show or derive formulas; no other part of the running code may import ``shardmath.symbolic``.
-SHOW_FORMULAS = {"shardmath.evaluators", "shardmath.formulas", "shardmath.stages"}
+#: The modules that show, derive or read formulas; no other part of the running code may import ``shardmath.symbolic``.
+SHOW_FORMULAS = {"shardmath.evaluators", "shardmath.formulas", "shardmath.spaces.texts", "shardmath.stages"}
 HEAVY = {"jinja2", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 
 

@@ -1,7 +1,8 @@
 """The memory of sharded LLM training: exact formulas, what fits into a GPU, and why.
 
 ``explain`` accounts for one configuration, byte by byte; ``sweep`` tries every legal layout of a model
-on a cluster; ``explore`` every configuration of a declared space. Everything is imported on first use, so that importing the package costs nothing.
+on a cluster; ``explore`` every configuration of a declared space. Everything is imported on first use, so
+that importing the package costs nothing.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from shardmath.errors import ABSENT, InputError
 from shardmath.huggingface_experts import EXPERTS
 from shardmath.huggingface_families import DENSE, Family
 from shardmath.models import Model
+from shardmath.reading import read_text
 
 __all__ = ["FAMILIES", "read_model"]
 
@@ -82,24 +83,11 @@ def _json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
     text = os.fspath(path)
     if os.path.isdir(text):
         inside = os.path.join(text, "config.json")
-        rule = "must be the path of a config.json, not of a folder"
-        raise InputError("model", text, rule, inside if os.path.isfile(inside) else None)
-    if not os.path.isfile(text):
-        rule = "must be a regular file" if os.path.exists(text) else "must be the path of an existing file"
-        raise InputError("model", text, rule)
+        if os.path.isfile(inside):
+            raise InputError("model", text, "must be the path of a config.json, not of a folder", inside)
+    content = read_text("model", text, "a config.json", _LARGEST_FILE)
     try:
-        with open(text, "rb") as file:
-            content = file.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise InputError("model", text, f"must be readable: {error.strerror}") from None
-    if len(content) > _LARGEST_FILE:
-        raise InputError("model", text, f"must be a config.json of at most {_LARGEST_FILE} bytes")
-    if not content.strip():
-        raise InputError("model", text, "must not be empty")
-    try:
-        value = json.loads(content.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise InputError("model", text, "must be UTF-8 text, this is binary") from None
+        value = json.loads(content)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise InputError("model", text, f"must be complete JSON: {error.msg} at {place}") from None

@@ -48,6 +48,8 @@ class _Writer:
             "shard_axes": len(order.shard),
             "outer_parameters": [parameter for axis in outer for parameter in axis.parameters],
             "conditions": [name for name, _ in plan.problem.conditions],
+            "tried": [step.number for level in plan.levels for step in (*level.before, *level.table)
+                      if isinstance(step, Check)],
             "scalars": self._scalars(), "columns": self._columns(),
             "before": self._before(plan.levels[0]),
             "before_alive": 0 in self.pens,

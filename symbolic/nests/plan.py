@@ -58,12 +58,7 @@ class Plan:
 
 
 def planned(problem: Problem, order: Order, known: Mapping[Node, str]) -> Plan:
-    """Lay out the nest of ``problem``; ``known`` names some nodes, such as terms.
-
-    Raises ValueError if no axis is fused: the innermost loop is over the table.
-    """
-    if not order.fused:
-        raise ValueError("a nest needs a fused axis")
+    """Lay out the nest of ``problem``; ``known`` names some nodes, such as terms."""
     depth = len(order.loops) + 1
     place = _places(problem, order, depth)
     forced = _kept_for_questions(problem.questions)
@@ -139,15 +134,15 @@ def _rows(
     """Give a row to what a deeper loop needs of a table, and note what each table loop loads and stores."""
     rows: dict[Node, int] = {}
     for number, level in enumerate(levels):
-        own = {step for step in level.table if not isinstance(step, Check)}
-        roots = [step.node if isinstance(step, Check) else step for step in level.table]
+        own = dict.fromkeys(step for step in level.table if not isinstance(step, Check))
+        referred = [step.node for step in level.table_checks]
         if number == depth:
-            roots += [problem.estimate, *problem.verdicts]
-        needed: dict[Node, None] = {}
-        for root in roots:
-            for node in _used(root, wanted):
-                if place[node][1] and node not in own and node.value != ESTIMATE:
-                    needed[node] = None
+            referred += [problem.estimate, *problem.verdicts, *_gates(problem.questions, place)]
+        referred += [arg for step in own for arg in step.args]
+        needed = dict.fromkeys(
+            node for node in _used(referred, wanted)
+            if place[node][1] and node not in own and node.value != ESTIMATE
+        )
         level.loads = [node for node in needed if place[node][0] < number or node.op == NAME]
         for node in level.loads:
             rows.setdefault(node, -1)
@@ -164,10 +159,16 @@ def _rows(
     return {node: number for number, node in enumerate(dict.fromkeys([*first, *stored]))}
 
 
-def _used(root: Node, wanted: set[Node]) -> list[Node]:
-    """Nodes with a variable, and names, that the source of ``root`` refers to."""
+def _gates(questions: Iterable[Question], place: Mapping[Node, Place]) -> list[Node]:
+    """The first key of each question that differs between entries: the table loop looks at it."""
+    keys = [question.keys for question in questions if not isinstance(question, Histogram)]
+    return [found[0] for own in keys if (found := [node for node in own if place[node][1]])]
+
+
+def _used(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
+    """Nodes with a variable, and names, that sources which mention ``roots`` refer to."""
     found: dict[Node, None] = {}
-    pending = list(root.args) if root in wanted else [root]
+    pending = list(roots)
     while pending:
         node = pending.pop()
         if node in wanted or node.op == NAME:

@@ -16,6 +16,8 @@ from .graph import CEIL_DIV, DIV, DIVIDES, EQ, FLOOR_DIV, LCM, LE, LT, MAX, MIN,
 LONGEST = 2000
 _PAIRS = {"ceil_div": CEIL_DIV, "floor_div": FLOOR_DIV, "lcm": LCM, "divides": DIVIDES}
 _MANY = {"max": MAX, "min": MIN}
+#: The largest exponent of a number, and of powers of powers; of a name it is 8.
+_HIGHEST = 64
 FUNCTIONS = (*_PAIRS, *_MANY)
 #: What a text may use, for messages.
 GRAMMAR = f"+ - * / // % ** == != <= < >= > and or not, a if condition else b, {', '.join(FUNCTIONS)}"
@@ -39,6 +41,7 @@ def parse(text: str, graph: Graph, resolve: Callable[[str], Node]) -> Node:
         raise FormulaError(text[:40] + "...", f"must have at most {LONGEST} characters")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
+        _refuse_high(tree)
         return Reader(graph, resolve).read(tree)
     except SyntaxError as error:
         raise FormulaError(text, f"must be one formula ({error.msg})") from None
@@ -133,7 +136,7 @@ class Reader:
             case ast.Mod():
                 return graph.add((left, graph.mul((minus, right, graph.binary(FLOOR_DIV, left, right)))))
             case ast.Pow():
-                return graph.mul([left] * _exponent(right))
+                return graph.mul([left] * _exponent(right, _HIGHEST if left.op == NUMBER else 8))
         raise _refused(tree)
 
     def _comparisons(self, tree: ast.Compare) -> Node:
@@ -178,7 +181,19 @@ def _is_zero(tree: ast.expr) -> bool:
     return isinstance(tree, ast.Constant) and tree.value == 0
 
 
-def _exponent(node: Node) -> int:
-    if node.op == NUMBER and isinstance(node.value, Fraction) and node.value.denominator == 1 and 0 < node.value <= 8:
-        return int(node.value)
-    raise FormulaError("**", "must have an exponent from 1 to 8")
+def _exponent(node: Node, most: int) -> int:
+    value = node.value if node.op == NUMBER else None
+    if isinstance(value, Fraction) and value.denominator == 1 and 0 < value <= most:
+        return int(value)
+    raise FormulaError("**", f"must have an exponent from 1 to {most}")
+
+
+def _refuse_high(tree: ast.AST) -> int:
+    """The product of the exponents inside each other; refused where it is so large that values could fill memory."""
+    inside = max(map(_refuse_high, ast.iter_child_nodes(tree)), default=1)
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Pow):
+        exponent = tree.right.value if isinstance(tree.right, ast.Constant) else None
+        inside *= exponent if isinstance(exponent, int) else _HIGHEST
+        if inside > _HIGHEST:
+            raise FormulaError("**", f"must have exponents of at most {_HIGHEST}, multiplied where one is in another")
+    return inside

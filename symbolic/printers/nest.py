@@ -45,7 +45,7 @@ class Dialect:
 
 
 NUMBA = Dialect("", " & ", " | ", "opposite({})", ("True", "False"))
-NUMPY = Dialect("all_", " & ", " | ", "~({})", ("TRUE", "FALSE"))
+NUMPY = Dialect("all_", " & ", " | ", "np.logical_not({})", ("TRUE", "FALSE"))
 C = Dialect("", " & ", " | ", "!({})", ("1", "0"))
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from shardmath.spaces.candidates import DivisorsOf, Multiples, PowersOfTwo, Range
 from shardmath.spaces.declared import Axis, Constraint, Space
+from shardmath.spaces.files import plain, read_space, space_of
 from shardmath.spaces.parts import Part
 from shardmath.spaces.questions import Best, Front, Histogram, Question, Rows
 
 __all__ = [
     "Axis", "Best", "Constraint", "DivisorsOf", "Front", "Histogram", "Multiples", "Part", "PowersOfTwo", "Question",
-    "Range", "Rows", "Space",
+    "Range", "Rows", "Space", "plain", "read_space", "space_of",
 ]

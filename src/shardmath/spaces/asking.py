@@ -13,7 +13,7 @@ from shardmath.gpus import Gpu
 from shardmath.models import Model
 from shardmath.parameters import OTHERS
 from shardmath.settings import GRADIENT_BYTES, as_gpu, as_model, recompute_switches
-from shardmath.spaces.candidates import DivisorsOf
+from shardmath.spaces.candidates import DivisorsOf, listed
 from shardmath.spaces.declared import Space
 from shardmath.spaces.symbols import SETTERS, SHAPE, set_by
 from shardmath.zero import staged
@@ -144,7 +144,7 @@ def _values(candidates: object) -> Sequence[int]:
     """Candidates as far as they are known before the model is; ``_SEVERAL`` stands for what is not."""
     if isinstance(candidates, DivisorsOf):
         return (candidates.at_least, max(candidates.at_least, min(_SEVERAL, candidates.at_most or _SEVERAL)))
-    return candidates if isinstance(candidates, tuple) else candidates.values("axes")  # type: ignore[attr-defined, no-any-return]
+    return listed("axes", candidates)
 
 
 def _largest(candidates: object) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS
@@ -11,7 +12,7 @@ from shardmath.models import Model
 from shardmath.parameters import LARGEST, model_values
 from shardmath.settings import recompute_switches, workspaces
 from shardmath.spaces.asking import gpus
-from shardmath.spaces.candidates import DivisorsOf
+from shardmath.spaces.candidates import DivisorsOf, listed
 from shardmath.spaces.declared import Axis, Space
 from shardmath.spaces.symbols import SETTERS, value_of
 
@@ -57,8 +58,7 @@ def _add(
         values = tuple(value_of(field, name, value) for value in declared.values(field, of))
         found[name] = Axis(name, values, {name: values})
     else:
-        values = declared if isinstance(declared, tuple) else declared.values(f"axes.{name}")  # type: ignore[assignment]
-        found[name] = _listed(name, values, space, models)
+        found[name] = _listed(name, listed(f"axes.{name}", declared), space, models)
 
 
 def axis_of(symbol: str, space: Space) -> str | None:
@@ -68,7 +68,7 @@ def axis_of(symbol: str, space: Space) -> str | None:
     return next((name for name in space.axes if symbol in SETTERS.get(name, ())), None)
 
 
-def _listed(name: str, values: Sequence[int | str], space: Space, models: Sequence[Model]) -> Axis:
+def _listed(name: str, values: Sequence[Any], space: Space, models: Sequence[Model]) -> Axis:
     if name == "model":
         return _axis(name, [model.name for model in models], [model_values(model) for model in models])
     if name == "gpu":
@@ -76,7 +76,7 @@ def _listed(name: str, values: Sequence[int | str], space: Space, models: Sequen
         own = not any("node_size" in names for names in (space.axes, space.fixed, space.derived))
         return _axis(name, [gpu.name for gpu in devices], [_of_gpu(gpu, own) for gpu in devices])
     if name == "gpu_memory_gib":
-        return _axis(name, values, [{"gpu_memory": Gpu.custom(value).memory_bytes} for value in values])  # type: ignore[arg-type]
+        return _axis(name, values, [{"gpu_memory": Gpu.custom(value).memory_bytes} for value in values])
     if name == "recompute":
         switches = [recompute_switches(str(mode)) for mode in values]
         for place, mode in enumerate(values):

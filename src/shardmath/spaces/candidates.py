@@ -11,6 +11,7 @@ from shardmath.errors import ABSENT, InputError, nearest_names
 
 #: No axis has more candidates: all of them are held in memory, and looked at when a space is checked.
 MOST = 2**16
+_LARGEST = 2**53
 
 
 @dataclass(frozen=True)
@@ -106,6 +107,14 @@ def read(field: str, declared: object) -> Candidates:
     raise InputError(field, declared, f"must be a list, or a table with one of {', '.join(KEYS)}")
 
 
+def listed(field: str, candidates: object) -> tuple[Any, ...]:
+    """The candidates that do not depend on other symbols. Raises InputError for ``field`` if there are none."""
+    if isinstance(candidates, Range | PowersOfTwo | Multiples):
+        return candidates.values(field)
+    assert isinstance(candidates, tuple)
+    return candidates
+
+
 def written(candidates: Candidates) -> Any:
     """Candidates as plain data: what ``read`` takes."""
     if isinstance(candidates, tuple):
@@ -166,6 +175,8 @@ def _counted(field: str, rule: Rule) -> None:
                 raise InputError(f"{field}.divisors_of", value, "must be the name of a parameter")
         elif isinstance(value, bool) or not isinstance(value, int | None):
             raise InputError(f"{field}.{_WRITTEN.get(item.name, item.name)}", value, "must be an integer")
+        elif value is not None and abs(value) > _LARGEST:
+            raise InputError(f"{field}.{_WRITTEN.get(item.name, item.name)}", value, "must be at most 2^53")
 
 
 def _at_least_one(field: str, value: int) -> None:

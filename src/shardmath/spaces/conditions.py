@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError
@@ -13,7 +13,7 @@ from shardmath.spaces.deriving import Derived
 from shardmath.spaces.texts import Texts, names_in
 
 if TYPE_CHECKING:
-    from shardmath.symbolic.nests.graph import Node
+    from shardmath.spaces.texts import Formula
 
 #: What ``shardmath.model_rules`` asks of a model, for shapes that are not those of one: the symbol to blame, and what
 #: must hold. Which formulas are needed (experts, latent attention) is decided before.
@@ -31,7 +31,8 @@ SHAPE_RULES = (
     ("first_dense_layers",
      "first_dense_layers < (num_layers - num_layers % moe_layer_step if num_experts > 0 else 1)"),
     ("q_lora_rank", "kv_lora_rank > 0 or q_lora_rank == 0"),
-    ("qk_rope_head_dim", "(qk_rope_head_dim == 0) == (kv_lora_rank == 0) and qk_rope_head_dim < head_dim"),
+    ("qk_rope_head_dim",
+     "kv_lora_rank == 0 and qk_rope_head_dim == 0 or kv_lora_rank > 0 and 1 <= qk_rope_head_dim < head_dim"),
     ("v_head_dim", "(v_head_dim == 0) == (kv_lora_rank == 0)"),
     ("num_kv_heads", "kv_lora_rank == 0 or num_kv_heads == num_attention_heads"),
     ("qkv_bias", "kv_lora_rank == 0 or qkv_bias == 0"),
@@ -58,9 +59,11 @@ def constraints_of(
         if isinstance(declared, DivisorsOf) and axis_of(declared.symbol, space) is not None
     ]
     automatic += [*derived.constraints, *_of_shape(space, texts, values), *without]
+    usual = derived.formulas.keys() - space.derived.keys()
     for constraint in automatic:
-        if values.impossible(texts.condition(constraint.name, constraint.text)) is not None:
-            shown = derived.fixed.get(constraint.name, constraint.text)
+        node = texts.condition(constraint.name, constraint.text)
+        if constraint.name not in usual and values.impossible(node) is not None:
+            shown = space.shown(constraint.name) or derived.fixed.get(constraint.name, constraint.text)
             raise InputError(constraint.name, shown, f"must meet {constraint.text}, which no candidate does")
     taken = {constraint.name for constraint in automatic} | set(rules)
     for constraint in space.constraints:
@@ -78,32 +81,24 @@ class _Values:
     """What is known of the symbols of a part without its formulas."""
 
     def __init__(self, texts: Texts, axes: Sequence[Axis], derived: Derived) -> None:
-        self.axes, self.fixed = axes, derived.fixed
-        self.graph = texts.graph
-        self.known = {texts.graph.name(name): texts.graph.number(value) for name, value in derived.fixed.items()}
-        self.known |= {
-            texts.graph.name(name): node
-            for name, node in zip(derived.nodes, texts.graph.replaced(derived.nodes.values(), self.known), strict=True)
-        }
+        self.texts, self.axes, self.fixed = texts, axes, derived.fixed
+        self.derived = {name: texts.filled(node, derived.fixed) for name, node in derived.nodes.items()}
 
-    def filled(self, condition: Node) -> Node:
+    def filled(self, condition: Formula) -> Formula:
         """The condition over symbols that axes set, and terms."""
-        return self.graph.replaced([condition], self.known)[0]
+        return self.texts.filled(condition, {**self.fixed, **self.derived})
 
-    def impossible(self, condition: Node) -> str | None:
+    def impossible(self, condition: Formula) -> str | None:
         """What ought to meet the condition, if that is one axis or none and nothing there does; else None."""
-        from shardmath.symbolic.nests.graph import TRUTH, exact
-
         filled = self.filled(condition)
-        if filled.op == TRUTH:
-            return None if filled.value else "what is fixed"
+        always = self.texts.constant(filled)
+        if always is not None:
+            return None if always else "what is fixed"
         names = names_in([filled])
         for axis in self.axes:
             if names <= axis.values.keys():
-                held = any(
-                    exact([filled], {name: axis.values[name][place] for name in names})[0]
-                    for place in range(axis.size)
-                )
+                values = ({name: axis.values[name][place] for name in names} for place in range(axis.size))
+                held = any(self.texts.value(filled, candidate) for candidate in values)
                 return None if held else f"at least one candidate of {axis.name}"
         return None
 
@@ -115,5 +110,5 @@ def _of_shape(space: Space, texts: Texts, values: _Values) -> Iterator[Constrain
         yield _RANK
     for symbol, text in SHAPE_RULES:
         node = texts.condition(symbol, text)
-        if names_in([node]) & declared and values.filled(node) is not values.graph.truth(True):
+        if names_in([node]) & declared and not texts.constant(values.filled(node)):
             yield Constraint(symbol, text, automatic=True)

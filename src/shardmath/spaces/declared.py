@@ -14,7 +14,7 @@ from shardmath.models import Model
 from shardmath.spaces import candidates
 from shardmath.spaces.candidates import Candidates, DivisorsOf
 from shardmath.spaces.questions import Best, Question
-from shardmath.spaces.symbols import AXES, SETTERS, SYMBOLS, refuse_unknown, set_by, value_of
+from shardmath.spaces.symbols import AXES, SETTERS, SYMBOLS, closest, refuse_unknown, set_by, value_of
 
 if TYPE_CHECKING:
     from shardmath.spaces.parts import Part
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 LARGEST = 2**62
 #: What can be fixed by a name that sets several symbols; model, GPU and implementation have fields of their own.
 _FIXED = ("gpu_memory_gib", "recompute", *SYMBOLS)
+
+_NAMED = (str, Model, Gpu, PathLike)
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Space:
         object.__setattr__(self, "axes", {
             name: candidates.read(f"axes.{name}", declared) for name, declared in self.axes.items()
         })
-        if not self.axes:
+        if not self.axes.keys() - {"implementation"}:
             raise InputError("axes", ABSENT, "must be given: at least one symbol with its candidates")
         _refuse_unknown_names(self)
         _refuse_twice(self)
@@ -86,6 +88,11 @@ class Space:
                 if name not in self.axes:
                     where = f"questions.{question.name}.per"
                     raise InputError(where, name, "must be an axis", nearest_names(name, self.axes))
+
+    def shown(self, name: str) -> object:
+        """What is declared of a name, for messages; None if nothing is."""
+        declared = next((names[name] for names in (self.derived, self.fixed, self.axes) if name in names), None)
+        return list(declared) if isinstance(declared, tuple) else declared
 
     def parts(self) -> tuple[Part, ...]:
         """What one compiled evaluator after the other has to sweep: the space with everything filled in.
@@ -120,7 +127,7 @@ def size_of(axes: Sequence[Axis]) -> int:
     size = prod(axis.size for axis in axes)
     if size > LARGEST:
         longest = max(axes, key=lambda axis: axis.size)
-        rule = f"must leave at most 2^62 configurations in all, not {size:.3g}"
+        rule = f"must leave at most 2^62 configurations in all, not 2^{size.bit_length() - 1} or more"
         raise InputError(f"axes.{longest.name}", f"{longest.size} candidates", rule)
     return size
 
@@ -138,7 +145,7 @@ def _refuse_unknown_names(space: Space) -> None:
         if isinstance(declared, DivisorsOf):
             if declared.symbol not in SYMBOLS:
                 raise InputError(f"axes.{name}.divisors_of", declared.symbol, "must be a known symbol",
-                                 nearest_names(str(declared.symbol), SYMBOLS))
+                                 closest(declared.symbol, SYMBOLS))
             if name in SETTERS:
                 raise InputError(f"axes.{name}", "divisors_of", "must be a list")
 
@@ -152,8 +159,8 @@ def _refuse_twice(space: Space) -> None:
             for symbol in set_by(name):
                 other = setters.setdefault(symbol, path)
                 if other != path:
-                    what = "it" if symbol == name else symbol
-                    raise InputError(path, _shown(getattr(space, section)[name]), f"must not be declared: {other} sets {what}")
+                    rule = f"must not be declared: {other} sets {'it' if symbol == name else symbol}"
+                    raise InputError(path, space.shown(name), rule)
     for name in ("model", "gpu"):
         if name in space.axes and getattr(space, name) is not None:
             raise InputError(name, getattr(space, name), f"must not be given: axes.{name} sets it")
@@ -168,13 +175,14 @@ def _refuse_values(space: Space) -> None:
         if isinstance(declared, DivisorsOf):
             continue
         path = f"axes.{name}"
-        values = declared if isinstance(declared, tuple) else declared.values(path)
+        values = candidates.listed(path, declared)
         if name in SYMBOLS:
             values = tuple(value_of(path, name, value) for value in values)
         seen: set[object] = set()
         for value in values:
-            if not isinstance(value, int | str | Model | Gpu | PathLike):
-                raise InputError(path, value, "must be a list of names" if name in SETTERS else "must be integers")
+            if name in SETTERS and not isinstance(value, int if name == "gpu_memory_gib" else _NAMED):
+                rule = "must be integers of GiB" if name == "gpu_memory_gib" else "must be a list of names"
+                raise InputError(path, value, rule)
             if value in seen:
                 raise InputError(path, value, "must not be there twice")
             seen.add(value)
@@ -188,7 +196,3 @@ def _refuse_repeated(section: str, items: Sequence[Constraint] | Sequence[Questi
         if item.name in names:
             raise InputError(f"{section}.{item.name}", item.name, "must not be there twice")
         names.add(item.name)
-
-
-def _shown(declared: object) -> object:
-    return list(declared) if isinstance(declared, tuple) else declared

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from graphlib import CycleError, TopologicalSorter
@@ -16,7 +16,7 @@ from shardmath.spaces.symbols import SYMBOLS, value_of
 from shardmath.spaces.texts import Texts, names_in, quotient
 
 if TYPE_CHECKING:
-    from shardmath.symbolic.nests.graph import Node
+    from shardmath.spaces.texts import Formula
 
 
 @dataclass(frozen=True)
@@ -29,22 +29,19 @@ class Derived:
 
     formulas: Mapping[str, str]
     fixed: Mapping[str, int]
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, Formula]
     constraints: tuple[Constraint, ...]
     bounds: Mapping[str, tuple[int | Fraction, int | Fraction]]
 
 
 def derived_of(
-    texts: Texts, formulas: Mapping[str, str], axes: Sequence[Axis], fixed: Mapping[str, int]
+    texts: Texts, formulas: Mapping[str, str], axes: Sequence[Axis], fixed: Mapping[str, int], own: Collection[str]
 ) -> Derived:
-    """Read the ``formulas`` of a part with these axes and fixed values.
+    """Read the ``formulas`` of a part with these axes and fixed values; those of ``own`` were declared.
 
-    Raises InputError for a formula that cannot be read, one that depends on itself, and a constant one whose value
-    the symbol cannot have.
+    Raises InputError for a formula that cannot be read, one that depends on itself, a constant one whose value the
+    symbol cannot have, and a declared one that cannot come out in range.
     """
-    from shardmath.symbolic.nests.bounds import bounds
-    from shardmath.symbolic.nests.graph import exact
-
     read = {name: texts.quantity(f"derived.{name}", text) for name, text in formulas.items()}
     for name, node in read.items():
         for other in sorted(names_in([node]) - set(SYMBOLS)):
@@ -53,27 +50,28 @@ def derived_of(
     within: dict[str, tuple[int | Fraction, int | Fraction]] = {name: (value, value) for name, value in fixed.items()}
     within |= {symbol: (min(values), max(values)) for axis in axes for symbol, values in axis.values.items()}
     kept: dict[str, str] = {}
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, Formula] = {}
     constraints: list[Constraint] = []
     for name in _in_order(read, formulas):
         field, text = f"derived.{name}", formulas[name]
         texts.refuse_zero_divisors(field, text, read[name], within)
         if names_in([read[name]]) <= constants.keys():
-            value = exact([read[name]], constants)[0]
+            value = Fraction(texts.value(read[name], constants))
             constants[name] = value_of(field, name, int(value) if value.denominator == 1 else float(value))
             within[name] = (constants[name], constants[name])
             continue
-        low, high = bounds([read[name]], within).get(read[name], limits(name))
-        constraint, within[name] = _legal(name, field, text, (ceil(low), floor(high)))
-        constraints += constraint
+        low, high = texts.within(read[name], within) or limits(name)
+        least, most = limits(name)
+        if name in own and (high < least or low > most):
+            raise InputError(field, text, f"must come out from {least} to {most}")
+        constraints += _legal(name, field, text, (ceil(low), floor(high)))
+        within[name] = (max(ceil(low), least), max(min(floor(high), most), least))
         kept[name] = text
-        nodes[name] = texts.graph.replaced(
-            [read[name]], {texts.graph.name(other): node for other, node in nodes.items()}
-        )[0]
+        nodes[name] = texts.filled(read[name], nodes)
     return Derived(kept, constants, nodes, tuple(constraints), within)
 
 
-def _in_order(read: Mapping[str, Node], formulas: Mapping[str, str]) -> list[str]:
+def _in_order(read: Mapping[str, Formula], formulas: Mapping[str, str]) -> list[str]:
     needs = {name: sorted(names_in([node]) & read.keys()) for name, node in read.items()}
     try:
         return [*TopologicalSorter(needs).static_order()]
@@ -83,19 +81,15 @@ def _in_order(read: Mapping[str, Node], formulas: Mapping[str, str]) -> list[str
         raise InputError(f"derived.{circle[0]}", formulas[circle[0]], rule) from None
 
 
-def _legal(name: str, field: str, text: str, within: tuple[int, int]) -> tuple[list[Constraint], tuple[int, int]]:
-    """What keeps a derived symbol whole and in range, if it may be otherwise; and its bounds where it is kept."""
+def _legal(name: str, field: str, text: str, within: tuple[int, int]) -> list[Constraint]:
+    """What keeps a derived symbol whole and in range, if it may be otherwise."""
     least, most = limits(name)
-    low, high = within
     conditions = []
     parts = quotient(field, text)
     if parts is not None:
         conditions.append(f"divides({parts[1]}, {parts[0]})")
-    if low < least:
+    if within[0] < least:
         conditions.append(f"{name} >= {least}")
-    if high > most:
+    if within[1] > most:
         conditions.append(f"{name} <= {most}")
-    if high < least or low > most:
-        raise InputError(field, text, f"must come out from {least} to {most}, not from {low} to {high}")
-    legal = [Constraint(name, " and ".join(conditions), automatic=True)] if conditions else []
-    return legal, (max(low, least), min(high, most))
+    return [Constraint(name, " and ".join(conditions), automatic=True)] if conditions else []

@@ -17,8 +17,8 @@ from shardmath.spaces.axes import axes_of
 from shardmath.spaces.conditions import constraints_of
 from shardmath.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.spaces.deriving import derived_of
-from shardmath.spaces.symbols import SYMBOLS
-from shardmath.spaces.texts import Texts
+from shardmath.spaces.symbols import SYMBOLS, set_by
+from shardmath.spaces.texts import Texts, names_written
 
 #: What symbols of the layout are where nothing is said of them, as in ``explain``.
 _SINGLE = {
@@ -65,7 +65,9 @@ class Part:
 def resolved(space: Space) -> tuple[Part, ...]:
     """The parts of ``space``. Raises InputError as ``Space.parts`` says."""
     try:
-        return tuple(_parts(space))
+        parts = tuple(_parts(space))
+        _refuse_idle(space, parts)
+        return parts
     except InputError as error:
         raise located(space, error) from None
 
@@ -87,6 +89,19 @@ def _parts(space: Space) -> Iterator[Part]:
         yield _part(one, evaluator, models, number, labels, without)
 
 
+def _refuse_idle(space: Space, parts: Sequence[Part]) -> None:
+    """Refuse an axis that neither an evaluator nor a formula of the space asks for."""
+    used = {"gpu_memory", *(name for part in parts for name in part.evaluator.terms.INPUTS)}
+    texts = [text for part in parts for text in part.derived.values()]
+    texts += [constraint.text for part in parts for constraint in part.constraints]
+    texts += [text for question in space.questions for text in question.formulas]
+    used |= {name for text in texts for name in names_written(text)}
+    for name in space.axes:
+        if name != "implementation" and not used & set(set_by(name)):
+            rule = "must not be an axis: no formula of this model and implementation has it"
+            raise InputError(name, "axis", rule)
+
+
 def _implementations(space: Space) -> tuple[str, ...]:
     names = space.axes.get("implementation", (space.implementation,))
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
@@ -105,11 +120,13 @@ def _part(
     formulas = {**_usual_formulas(asked, evaluator), **space.derived}
     varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
     for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS):
+        if name not in SYMBOLS:
+            raise InputError("kernels", dict(space.kernels), f"must not need {name}, which only `explain` finds")
         if name not in values and name not in varied:
             raise InputError(name, ABSENT, "must be declared: fixed, derived or an axis")
     texts = Texts([*SYMBOLS, *evaluator.terms.TERMS])
     fixed = {name: value for name, value in values.items() if name not in varied}
-    derived = derived_of(texts, formulas, axes, fixed)
+    derived = derived_of(texts, formulas, axes, fixed, space.derived)
     rules = [name for name, _, _ in evaluator.terms.RULES]
     constraints = constraints_of(space, texts, axes, derived, without, rules)
     for question in space.questions:

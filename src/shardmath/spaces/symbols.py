@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import PARAMETERS, RECOMPUTE_MODES, WORKSPACES
@@ -23,8 +23,16 @@ SETTERS: Mapping[str, tuple[str, ...]] = {
     "gpu_memory_gib": ("gpu_memory",),
     "recompute": SWITCHES,
 }
+#: So many names are listed where none is close.
+_FEW = 20
 #: What can be an axis.
 AXES = (*SETTERS, *SYMBOLS)
+
+
+def closest(name: object, known: Collection[str]) -> str | None:
+    """The known names that are spelled most like ``name``; None if there are many and none is close."""
+    found = nearest_names(str(name), known)
+    return found if len(known) <= _FEW or ", " not in found else None
 
 
 def refuse_unknown(section: str, name: object, known: tuple[str, ...]) -> None:
@@ -33,7 +41,7 @@ def refuse_unknown(section: str, name: object, known: tuple[str, ...]) -> None:
         field = f"{section}.{name}"
         if name in PARAMETERS:
             raise InputError(field, name, "must not be declared: formulas derive it from other symbols")
-        raise InputError(field, name, "must be a known symbol", nearest_names(str(name), known))
+        raise InputError(field, name, "must be a known symbol", closest(name, known))
 
 
 def value_of(field: str, name: str, value: object) -> int:

@@ -7,10 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import InputError
+from shardmath.spaces.symbols import closest
 
 if TYPE_CHECKING:
     from shardmath.symbolic.nests.graph import Node
+
+    Formula = Node
 
 Bounds = tuple[int | Fraction, int | Fraction]
 
@@ -52,11 +55,35 @@ class Texts:
             node = parse(text, self.graph, resolve)
         except FormulaError as error:
             if unknown:
-                nearest = nearest_names(unknown[0], self.known) if len(unknown[0]) < 100 else None
-                raise InputError(field, text, f"must have known names, not {unknown[0]:.60}", nearest) from None
+                rule = f"must have known names, not {unknown[0]:.60}"
+                raise InputError(field, text, rule, closest(unknown[0], self.known)) from None
             raise InputError(field, text, f"{error.rule}: {error.part}") from None
         _refuse_inexact(field, text, node)
         return node
+
+    def value(self, node: Node, values: Mapping[str, int | Fraction]) -> Fraction | bool:
+        """What ``node`` is for these values of its names, exactly."""
+        from shardmath.symbolic.nests.graph import exact
+
+        return exact([node], values)[0]
+
+    def constant(self, node: Node) -> bool | None:
+        """Whether a condition holds whatever its names are; None if that depends on them."""
+        return node.value if isinstance(node.value, bool) else None
+
+    def within(self, node: Node, known: Mapping[str, Bounds]) -> Bounds | None:
+        """The smallest and the largest value of a number, as far as bounds of names tell."""
+        from shardmath.symbolic.nests.bounds import bounds
+
+        return bounds([node], known).get(node)
+
+    def filled(self, node: Node, values: Mapping[str, int | Node]) -> Node:
+        """``node`` with numbers or other formulas for some names."""
+        known = {
+            self.graph.name(name): self.graph.number(value) if isinstance(value, int) else value
+            for name, value in values.items()
+        }
+        return self.graph.replaced([node], known)[0]
 
     def refuse_zero_divisors(self, field: str, text: str, node: Node, known: Mapping[str, Bounds]) -> None:
         """Raise InputError if ``node`` divides by something that may be 0, as far as bounds of names tell."""
@@ -76,6 +103,11 @@ def names_in(nodes: Iterable[Node]) -> set[str]:
     from shardmath.symbolic.nests.graph import NAME, ordered
 
     return {str(node.value) for node in ordered(nodes) if node.op == NAME}
+
+
+def names_written(text: str) -> set[str]:
+    """The names without a dot in a formula that has been read before."""
+    return {part.id for part in ast.walk(ast.parse(text.strip(), mode="eval")) if isinstance(part, ast.Name)}
 
 
 def quotient(field: str, text: str) -> tuple[str, str] | None:
@@ -121,7 +153,6 @@ def _refuse_inexact(field: str, text: str, node: Node) -> None:
         if part.op in (CEIL_DIV, FLOOR_DIV, DIVIDES, LCM) and any(inner.op == DIV for inner in ordered(part.args)):
             raise InputError(field, text, "must not have / inside of what rounds: write ceil_div(a, b * c)")
         if part.op == LCM:
-            right = part.args[1]
-            value = right.value if right.op == NUMBER else None
-            if not isinstance(value, Fraction) or value < 1 or value.denominator != 1 or value.numerator.bit_count() != 1:
+            value = part.args[1].value if part.args[1].op == NUMBER else None
+            if not isinstance(value, Fraction) or value not in {1 << bits for bits in range(32)}:
                 raise InputError(field, text, "must have a power of two as the second argument of lcm")

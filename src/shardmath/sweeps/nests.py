@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -32,13 +33,12 @@ class Nest:
     A nest is pickled with its source and not with what was compiled, so that another machine needs no file of this one.
     """
 
-    def __init__(self, part: Part, questions: Sequence[Question], made: tuple[str, str] | None = None) -> None:
+    def __init__(self, part: Part, questions: Sequence[Question], module: ModuleType | None = None) -> None:
+        """Find or make the nest, unless its ``module`` is given."""
         self.part = part
         self.questions = tuple(question for question in questions if not isinstance(question, Rows))
         self.rows = next((question for question in questions if isinstance(question, Rows)), None)
-        asked = self.questions if self.rows is None else (*self.questions, self.rows)
-        self.key, source = made or (_key(part, asked), None)
-        self.module = cached_module("nests", self.key, lambda: source or nest_source(part, asked))
+        self.module = module or _module(part, self.asked)
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
@@ -49,9 +49,17 @@ class Nest:
         self._steps = steps
 
     def __reduce__(self) -> tuple[Any, ...]:
-        source = Path(str(self.module.__file__)).read_text(encoding="utf-8")
-        asked = self.questions if self.rows is None else (*self.questions, self.rows)
-        return Nest, (self.part, asked, (self.key, source))
+        return _sent, (self.part, self.asked, Path(str(self.module.__file__)).stem, _text(self.module))
+
+    @property
+    def asked(self) -> tuple[Question, ...]:
+        """All questions, in the order in which the module has them."""
+        return self.questions if self.rows is None else (*self.questions, self.rows)
+
+    @property
+    def key(self) -> str:
+        """What the module depends on, and what a shard of it is."""
+        return f"{_key(self.part, self.asked)} {self.module.SHARD_AXES} of {', '.join(self.module.OUTER)}"
 
     @property
     def size(self) -> int:
@@ -94,6 +102,8 @@ class Nest:
                 arrays += table.arrays
             entries, alive, broken, given, row = self._prepared
             found.broken += broken * (self._below * (stop - start))
+            if not alive:
+                return found
             found.evaluated = self.module.sweep(
                 start, stop, entries, alive, *self._arrays, given, row.copy(), *self._places, found.broken,
                 found.verdicts, *arrays,
@@ -128,13 +138,13 @@ class Nest:
     @cached_property
     def _table_places(self) -> NDArray[np.int64]:
         shape = [axis.size for axis in self._fused]
-        return np.indices(shape, np.int64).reshape(len(shape), -1)
+        return np.indices(shape, np.int64).reshape(len(shape), prod(shape))
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        sizes = np.array([axis.size for axis in self._outer], np.int64)
+        sizes = np.array([axis.size for axis in self._outer], np.int64)  # none if all axes are fused
         rows = [(axis, symbol) for axis in self._outer for symbol in axis.values]
-        values = np.zeros((len(rows), int(sizes.max())))
+        values = np.zeros((len(rows), int(sizes.max(initial=1))))
         for number, (axis, symbol) in enumerate(rows):
             values[number, : axis.size] = axis.values[symbol]
         return sizes, values
@@ -153,6 +163,22 @@ def nest_source(part: Part, questions: Sequence[Question]) -> str:
 
     problem, names = posed(part, questions)
     return made(part.evaluator.name, problem, names, literal=True)
+
+
+def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
+    return cached_module("nests", _key(part, questions), lambda: nest_source(part, questions))
+
+
+def _sent(part: Part, questions: tuple[Question, ...], name: str, source: str) -> Nest:
+    """A nest that was made elsewhere, perhaps by another version: under its name unless that is taken."""
+    module = cached_module("nests", name, lambda: source)
+    if _text(module) != source:
+        module = cached_module("nests", hashlib.sha256(source.encode()).hexdigest()[:16], lambda: source)
+    return Nest(part, questions, module)
+
+
+def _text(module: ModuleType) -> str:
+    return Path(str(module.__file__)).read_text(encoding="utf-8")
 
 
 def _key(part: Part, questions: tuple[Question, ...]) -> str:

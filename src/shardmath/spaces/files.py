@@ -1,0 +1,133 @@
+"""Spaces in files: one TOML or YAML file declares what a ``Space`` has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from shardmath.errors import InputError, nearest_names
+from shardmath.reading import read_text
+from shardmath.spaces import candidates, questions
+from shardmath.spaces.declared import Constraint, Space
+
+#: Bytes of a file, and tables and lists inside each other: far more than any question needs.
+LARGEST, DEEPEST = 2**18, 8
+_NAMES = ("model", "gpu", "implementation", "schedule", "gradients")
+_TABLES = ("axes", "fixed", "derived", "constraints", "questions", "kernels")
+_KEYS = (*_NAMES, "zero_stage", *_TABLES)
+
+
+def read_space(path: str | os.PathLike[str]) -> Space:
+    """The space that the file at ``path`` declares; its name ends in ``.toml``, ``.yaml`` or ``.yml``.
+
+    Raises InputError for a file that cannot be read and for everything in it that is wrong; its field is then the
+    path inside of the file, such as ``axes.tensor_parallel``.
+    """
+    text = os.fspath(path)
+    kind = Path(text).suffix.lower()
+    if kind not in _READERS:
+        raise InputError("space", text, "must be a file that ends in .toml, .yaml or .yml")
+    content = read_text("space", text, "a declared space", LARGEST)
+    try:
+        declared = _READERS[kind](text, content)
+    except RecursionError:
+        raise _deep(text) from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        rule = f"must be complete {kind[1:].upper()}: {' '.join(str(error).split())[:200]}"
+        raise InputError("space", text, rule) from None
+    _refuse_deep(text, declared)
+    return space_of(declared)
+
+
+def space_of(declared: object) -> Space:
+    """The space that plain data declares: what a file holds. Raises InputError as ``read_space`` does."""
+    if not isinstance(declared, Mapping):
+        raise InputError("space", declared, f"must be a table with {', '.join(_KEYS)}")
+    for key, value in declared.items():
+        if key not in _KEYS:
+            raise InputError(str(key), value, "must not be given: there is no such key",
+                             nearest_names(str(key), _KEYS))
+        if key in _NAMES and not isinstance(value, str):
+            raise InputError(key, value, "must be text")
+        if key in _TABLES and not isinstance(value, Mapping):
+            raise InputError(key, value, "must be a table")
+    for axis, option in declared.get("kernels", {}).items():
+        if not isinstance(option, str):
+            raise InputError(f"kernels.{axis}", option, "must be text")
+    own: dict[str, Any] = {key: declared[key] for key in declared if key not in ("constraints", "questions")}
+    return Space(
+        **{"axes": {}, **own},
+        constraints=tuple(Constraint(name, text) for name, text in declared.get("constraints", {}).items()),
+        questions=tuple(questions.read(name, table) for name, table in declared.get("questions", {}).items()),
+    )
+
+
+def plain(space: Space) -> dict[str, Any]:
+    """A space as plain data, from which ``space_of`` makes an equal one; models and GPUs by their names."""
+    found: dict[str, Any] = {
+        "model": getattr(space.model, "name", space.model), "gpu": getattr(space.gpu, "name", space.gpu),
+        "implementation": space.implementation, "schedule": space.schedule, "gradients": space.gradients,
+        "zero_stage": space.zero_stage,
+        "axes": {name: candidates.written(candidates.read(name, space.axes[name])) for name in space.axes},
+        "fixed": dict(space.fixed), "derived": dict(space.derived), "kernels": dict(space.kernels),
+        "constraints": {constraint.name: constraint.text for constraint in space.constraints},
+        "questions": {question.name: questions.written(question) for question in space.questions},
+    }
+    return {key: value for key, value in found.items() if value not in (None, {})}
+
+
+def _toml(path: str, content: str) -> object:
+    import tomllib
+
+    return tomllib.loads(content)
+
+
+def _yaml(path: str, content: str) -> object:
+    try:
+        import yaml
+    except ImportError:
+        rule = "must be TOML, or PyYAML must be there: pip install 'shardmath[yaml]'"
+        raise InputError("space", path, rule) from None
+    try:
+        for event in yaml.parse(content, Loader=yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                raise InputError("space", path, f"must not have aliases, such as *{event.anchor:.40}")
+        return yaml.load(content, Loader=_once_each(yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
+
+def _once_each(loader: Any) -> Any:
+    """YAML's safe loader, but a key that is there twice is refused: the last one would win in silence."""
+
+    class Once(loader):  # type: ignore[misc]
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            found = super().construct_mapping(node, deep)
+            keys = [self.construct_object(key) for key, _ in node.value]
+            if len(found) < len(keys):
+                twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+                raise InputError(str(twice), twice, "must not be there twice")
+            return found
+
+    return Once
+
+
+def _refuse_deep(path: str, declared: object) -> None:
+    """Refuse tables and lists inside each other beyond ``DEEPEST``."""
+    level = [declared]
+    for _ in range(DEEPEST):
+        level = [inner for outer in level if isinstance(outer, Mapping | list)
+                 for inner in (outer.values() if isinstance(outer, Mapping) else outer)]
+    if any(isinstance(inner, Mapping | list) for inner in level):
+        raise _deep(path)
+
+
+def _deep(path: str) -> InputError:
+    return InputError("space", path, f"must not have more than {DEEPEST} tables and lists inside each other")
+
+
+_READERS = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}

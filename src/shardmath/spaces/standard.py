@@ -1,0 +1,106 @@
+"""The standard space: every layout of one model on one cluster, and what ``sweep`` asks of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+
+from shardmath.errors import InputError
+from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS
+from shardmath.gpus import Gpu
+from shardmath.models import Model
+from shardmath.parameters import checked, other_values
+from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switches
+from shardmath.spaces.candidates import Candidates, DivisorsOf
+from shardmath.spaces.declared import Space
+from shardmath.spaces.questions import MOST, Best
+
+#: Least model-parallel ranks, then the largest margin, then the larger micro-batch.
+RANKING = ("tensor_parallel * context_parallel * pipeline_parallel", "peak", "-micro_batch_size")
+
+
+def layouts(
+    model: Model | str | PathLike[str],
+    gpu: Gpu | str,
+    num_gpus: int,
+    *,
+    global_batch_size: int,
+    seq_length: int = 8192,
+    top: int = 10,
+    tensor_parallel: Sequence[int] | None = None,
+    context_parallel: Sequence[int] | None = None,
+    pipeline_parallel: Sequence[int] | None = None,
+    micro_batch_size: Sequence[int] | None = None,
+    sequence_parallel: Sequence[int] | None = None,
+    virtual_pipeline: Sequence[int] | None = None,
+    expert_parallel: Sequence[int] | None = None,
+    recompute: Sequence[str] | None = None,
+    implementation: str = "megatron",
+    kernels: Mapping[str, str] | None = None,
+    gradients: str | None = None,
+    distributed_optimizer: bool | None = None,
+    zero_stage: int | None = None,
+    vocab_multiple: int | None = None,
+    node_size: int | None = None,
+    schedule: str | None = None,
+    **others: int,
+) -> Space:
+    """Every layout of ``num_gpus`` GPUs as a space; the arguments are those of ``sweep``.
+
+    TP, CP and PP run over the divisors of the number of GPUs, micro-batch sizes over those of the batch, expert
+    parallelism over those of the experts. Asked are the ``top`` best layouts that fit, the best one for every
+    recompute mode, and the legal one of least memory. Raises InputError for values that are not legal.
+    """
+    chosen = as_model(model)
+    asked = other_values(others)
+    if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST:
+        raise InputError("top", top, f"must be an integer from 1 to {MOST}", "1")
+    degrees = DivisorsOf("num_gpus")
+    axes: dict[str, Candidates | None] = {
+        "tensor_parallel": _given("tensor_parallel", tensor_parallel) or degrees,
+        "context_parallel": _given("context_parallel", context_parallel) or degrees,
+        "pipeline_parallel": _given("pipeline_parallel", pipeline_parallel) or degrees,
+        "virtual_pipeline": _given("virtual_pipeline", virtual_pipeline),
+        "expert_parallel": _given("expert_parallel", expert_parallel)
+        or (DivisorsOf("num_experts") if chosen.num_experts else None),
+        "micro_batch_size": _given("micro_batch_size", micro_batch_size) or DivisorsOf("global_batch_size"),
+        "sequence_parallel": _given("sequence_parallel", sequence_parallel) or (0, 1),
+        "recompute": _modes(recompute, asked),
+    }
+    fixed = {
+        "num_gpus": num_gpus, "global_batch_size": global_batch_size, "seq_length": seq_length,
+        "distributed_optimizer": distributed_optimizer, "vocab_multiple": vocab_multiple, "node_size": node_size,
+        **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
+    }
+    return Space(
+        axes={name: candidates for name, candidates in axes.items() if candidates is not None},
+        model=chosen, gpu=as_gpu(gpu), implementation=implementation,
+        fixed={name: checked(name, value) for name, value in fixed.items() if value is not None},
+        questions=(
+            Best("best", RANKING, top),
+            Best("best_by_recompute", RANKING, 1, per=("recompute",)),
+            Best("smallest", ("peak",), 1, among="legal"),
+        ),
+        kernels=kernels or {}, schedule=schedule, zero_stage=zero_stage, gradients=gradients,
+    )
+
+
+def _given(name: str, candidates: Sequence[int] | None) -> tuple[int, ...] | None:
+    if candidates is None:
+        return None
+    if not candidates:
+        raise InputError(name, (), "must have at least one value")
+    return tuple(sorted({checked(name, value) for value in candidates}))
+
+
+def _modes(recompute: Sequence[str] | None, asked: Mapping[str, int]) -> tuple[str, ...]:
+    """The modes to try; regions asked for one by one go with each but full recompute, unless that is named too."""
+    modes = tuple(dict.fromkeys(
+        mode if recompute is None and mode == "full" else recompute_mode(mode, asked)
+        for mode in (RECOMPUTE_MODES if recompute is None else recompute)
+    ))
+    if not modes:
+        raise InputError("recompute", (), "must name at least one mode")
+    for mode in modes:
+        recompute_switches(mode)
+    return modes

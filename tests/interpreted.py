@@ -1,0 +1,33 @@
+"""Nests run by Python itself: the same source, without the compiler, so that thousands of them can be tried."""
+
+import math
+from types import ModuleType
+from typing import Any
+
+
+def interpreted(source: str) -> ModuleType:
+    """The module of a nest whose functions are plain Python."""
+    module = ModuleType("interpreted_nest")
+    source = source.replace("@njit(cache=True, ", "@njit(")
+    exec(compile(source, "<nest>", "exec"), module.__dict__)  # noqa: S102 -- what a test has just generated
+    for name, value in list(module.__dict__.items()):
+        if hasattr(value, "py_func"):
+            module.__dict__[name] = value.py_func
+    module.__dict__.update(
+        larger=max, smaller=min, floor=_rounded(math.floor), ceil=_rounded(math.ceil), opposite=lambda met: not met,
+        select=lambda condition, yes, no: yes if condition else no, divides=_divides, ceil_div=_ratio(math.ceil),
+        floor_div=_ratio(math.floor), lcm=lambda left, right: float(math.lcm(int(left), int(right))),
+    )
+    return module
+
+
+def _rounded(function: Any) -> Any:
+    return lambda number: float(function(number))
+
+
+def _ratio(function: Any) -> Any:
+    return lambda over, under: float(function(over / under))
+
+
+def _divides(divisor: float, dividend: float) -> bool:
+    return float(dividend / divisor).is_integer()

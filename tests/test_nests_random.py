@@ -1,0 +1,226 @@
+"""Random problems: the generated nest, run by Python, against exact fractions, one configuration after the other."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise, product
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from brute_force import Row, best, front, histogram
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from interpreted import interpreted
+
+from shardmath.spaces import Axis, Best, Front, Histogram, Part, Question
+from shardmath.sweeps.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
+from shardmath.sweeps.nests import Nest
+from shardmath.sweeps.running import Run
+from shardmath.symbolic.nests import problem as posed
+from shardmath.symbolic.nests.graph import (
+    CEIL_DIV,
+    DIV,
+    DIVIDES,
+    FLOOR_DIV,
+    LCM,
+    LE,
+    LT,
+    MAX,
+    MIN,
+    TRUTH,
+    Graph,
+    Node,
+    exact,
+)
+from shardmath.symbolic.nests.made import nest_source
+from shardmath.symbolic.nests.plan import ESTIMATE
+
+THOROUGH = os.environ.get("ORACLES") == "full"
+AMONG = {"fits": 1, "uncertain": 2, "legal": None}
+FIXED = ("u", "w", "limit")
+
+
+class Drawn:
+    """A random problem: its graph, axes with values, and what is asked."""
+
+    def __init__(self, draw: Any) -> None:
+        self.draw, self.graph = draw, Graph()
+        count = draw(st.integers(1, 5))
+        self.axes = []
+        for number in range(count):
+            size = draw(st.integers(1, 4))
+            symbols = [f"a{number}"] + ([f"b{number}"] if draw(st.booleans()) else [])
+            values = {
+                symbol: tuple(draw(st.lists(st.integers(1, 12), min_size=size, max_size=size))) for symbol in symbols
+            }
+            self.axes.append(Axis(f"axis{number}", tuple(range(size)), values))
+        self.fixed = {name: draw(st.integers(0, 9)) for name in FIXED[:2]} | {"limit": draw(st.integers(0, 400))}
+        self.names = [symbol for axis in self.axes for symbol in axis.values] + list(FIXED[:2])
+        self.quotients: list[Node] = []
+        self.guards = [
+            (f"guard{number}", self._guarded()) for number in range(draw(st.integers(0, 2)))
+        ]
+        others = [(f"rule{number}", self.condition(2)) for number in range(draw(st.integers(0, 3)))]
+        self.conditions = draw(st.permutations(self.guards + others))
+        self.peak = self.quantity(3)
+
+    def _guarded(self) -> Node:
+        """The condition that a quotient is whole; the quotient may then be used."""
+        graph = self.graph
+        over = graph.mul([self.quantity(1), graph.number(self.draw(st.sampled_from((1, 4, 12))))])
+        under = graph.add([self.quantity(0), graph.number(1)])
+        self.quotients.append(graph.binary(DIV, over, under))
+        return graph.binary(DIVIDES, under, over)
+
+    def quantity(self, depth: int) -> Node:
+        """A number that is whole wherever all conditions hold, and never negative."""
+        graph, draw = self.graph, self.draw
+        kind = draw(st.sampled_from("nnnc" + "q" * bool(self.quotients))) if depth == 0 else draw(
+            st.sampled_from("++**/\\mMsl"))
+        if kind == "n":
+            return graph.name(draw(st.sampled_from(self.names)))
+        if kind == "c":
+            return graph.number(draw(st.integers(0, 5)))
+        if kind == "q":
+            return draw(st.sampled_from(self.quotients))
+        parts = [self.quantity(depth - 1) for _ in range(draw(st.integers(2, 3)) if kind in "+mM" else 2)]
+        if kind == "+":
+            return graph.add(parts)
+        if kind == "*":
+            return graph.mul(parts)
+        if kind in "mM":
+            return graph.extreme(MIN if kind == "m" else MAX, parts)
+        if kind == "s":
+            return graph.select(self.condition(depth - 1), *parts)
+        if kind == "l":
+            return graph.binary(LCM, graph.add([graph.name(self.names[0]), graph.number(1)]), graph.number(4))
+        divisor = graph.add([parts[1], graph.number(1)])
+        return graph.binary(CEIL_DIV if kind == "/" else FLOOR_DIV, parts[0], divisor)
+
+    def condition(self, depth: int) -> Node:
+        """A comparison, or several of them."""
+        graph, draw = self.graph, self.draw
+        if depth and draw(st.booleans()):
+            return graph.logic(draw(st.sampled_from(("and", "or"))), [self.condition(depth - 1) for _ in range(2)])
+        if draw(st.booleans()):
+            return graph.negation(graph.binary(LE, self.quantity(0), self.quantity(0)))
+        return graph.binary(draw(st.sampled_from((LE, LT))), self.quantity(1), self.quantity(1))
+
+
+def question(drawn: Drawn, number: int) -> tuple[Question, posed.Question]:
+    """A random question, as a person asks it and as a nest knows it."""
+    draw, graph = drawn.draw, drawn.graph
+    among = draw(st.sampled_from(tuple(AMONG)))
+    estimate = graph.name(ESTIMATE)
+    kinds = {"peak": estimate, "key": drawn.quantity(2), "minus": graph.mul([graph.number(-1), drawn.quantity(0)])}
+    texts = draw(st.lists(st.sampled_from(tuple(kinds)), min_size=1, max_size=3, unique=True))
+    nodes = tuple(kinds[text] for text in texts)
+    kind = draw(st.sampled_from("bfh"))
+    name = f"question{number}"
+    if kind == "b":
+        per = tuple(draw(st.lists(st.sampled_from([axis.name for axis in drawn.axes]), max_size=2, unique=True)))
+        count = draw(st.integers(1, 4))
+        return Best(name, tuple(texts), count, per, among), posed.Best(name, nodes, count, per, AMONG[among])
+    if kind == "f" and len(texts) > 1:
+        return Front(name, tuple(texts), among), posed.Front(name, nodes, AMONG[among])
+    edges = tuple(sorted(draw(st.sets(st.integers(-20, 300), min_size=1, max_size=5))))
+    return Histogram(name, texts[0], edges, among), posed.Histogram(name, nodes[0], len(edges), AMONG[among])
+
+
+def rows_of(drawn: Drawn, problem: posed.Problem, questions: Sequence[Question], names: Sequence[str]) -> list[Row]:
+    """Every configuration, evaluated exactly; ``names`` are the conditions in the order in which they are tried."""
+    asked = dict(zip((item.name for item in questions), problem.questions, strict=True))
+    tried = [dict(drawn.conditions)[name] for name in names]
+    found = []
+    for index, places in enumerate(product(*(range(axis.size) for axis in drawn.axes))):
+        values = {name: Fraction(value) for name, value in drawn.fixed.items()}
+        for axis, place in zip(drawn.axes, places, strict=True):
+            values |= {symbol: Fraction(candidates[place]) for symbol, candidates in axis.values.items()}
+        labels = {axis.name: place for axis, place in zip(drawn.axes, places, strict=True)}
+        broken = next((number for number, node in enumerate(tried) if not exact([node], values)[0]), None)
+        if broken is not None:
+            found.append(Row(0, index, labels, values, broken))
+            continue
+        peak = cast(Fraction, exact([drawn.peak], values)[0])
+        known = values | {ESTIMATE: peak}
+        met = [bool(value) for value in exact(problem.verdicts, known)]
+        keys = {
+            name: tuple(Fraction(value) for value in exact(
+                [item.value] if isinstance(item, posed.Histogram) else item.keys, known))
+            for name, item in asked.items()
+        }
+        found.append(Row(0, index, labels, values, None, met.index(True) if any(met) else len(met), peak, keys))
+    return found
+
+
+def compare(found: Answer, rows: Sequence[Row], nest: Nest) -> None:
+    """The answer of a nest must be that of the rows."""
+    counted = Counter(row.broken for row in rows)
+    assert found.broken.tolist() == [counted[number] for number in range(len(nest.conditions))]
+    verdicts = Counter(row.verdict for row in rows)
+    assert found.verdicts.tolist() == [verdicts[number] for number in range(3)]
+    for item, answer in zip(nest.questions, found.questions, strict=True):
+        if isinstance(answer, HistogramAnswer):
+            assert answer.counts.tolist() == histogram(rows, cast(Histogram, item))
+        elif isinstance(answer, FrontAnswer):
+            size = int(answer.size[0])
+            expected = {row.index: row.keys[item.name] for row in front(rows, cast(Front, item)) if row.keys}
+            pairs = zip(answer.numbers[:size].tolist(), answer.keys[:size].tolist(), strict=True)
+            assert {number: tuple(keys) for number, keys in pairs} == expected
+        else:
+            compare_best(answer, cast(Best, item), rows, nest)
+
+
+def compare_best(answer: BestAnswer, asked: Best, rows: Sequence[Row], nest: Nest) -> None:
+    """The best of every group, in order, with their keys."""
+    sizes = {axis.name: axis.size for axis in nest.part.axes}
+    expected = best(rows, asked)
+    for group, places in enumerate(product(*(range(sizes[name]) for name in asked.per))):
+        members = expected.get(places, [])
+        assert answer.numbers[group, : len(members)].tolist() == [row.index for row in members]
+        assert [tuple(keys) for keys in answer.keys[group, : len(members)].tolist()] == [
+            row.keys[asked.name] for row in members if row.keys is not None
+        ]
+        assert np.isinf(answer.keys[group, len(members):]).all()
+
+
+@pytest.mark.parametrize("literal", [True, False], ids=["for these sizes", "for all sizes"])
+@settings(max_examples=1500 if THOROUGH else 40, deadline=None, phases=(Phase.reuse, Phase.generate),
+          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
+    drawn = Drawn(data.draw)
+    graph = drawn.graph
+    pairs = [question(drawn, number) for number in range(data.draw(st.integers(0, 3)))]
+    estimate, limit = graph.name(ESTIMATE), graph.name("limit")
+    verdicts = (graph.binary(LE, graph.mul([graph.number(2), estimate]), limit), graph.binary(LE, estimate, limit))
+    axes = tuple(posed.NestAxis(axis.name, tuple(axis.values), axis.size) for axis in drawn.axes)
+    conditions = tuple((name, node) for name, node in drawn.conditions if node.op != TRUTH or not node.value)
+    problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, tuple(item for _, item in pairs))
+    source = nest_source("random", problem, {}, literal=literal)
+    module = interpreted(source)
+    size = int(np.prod([axis.size for axis in drawn.axes]))
+    part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)
+    nest = Nest(part, [item for item, _ in pairs], module)
+    rows = rows_of(drawn, problem, nest.questions, _tried(nest, conditions))
+    reordered = [Row(row.part, row.index, row.labels, row.values, _place(row.broken, nest, conditions), row.verdict,
+                     row.peak, row.keys) for row in rows]
+    compare(nest.swept(0, nest.shards, nest.empty()), reordered, nest)
+    cuts = sorted(data.draw(st.sets(st.integers(0, nest.shards), max_size=3)) | {0, nest.shards})
+    state = Run(nest.empty())
+    for start, stop in data.draw(st.permutations(list(pairwise(cuts)))):
+        known = state.answer if data.draw(st.booleans()) else nest.empty()
+        state.add(start, stop, nest.swept(start, stop, known))
+    compare(state.answer, reordered, nest)
+
+
+def _tried(nest: Nest, conditions: Sequence[tuple[str, Node]]) -> list[str]:
+    """Conditions in the order in which the nest tries them."""
+    return [conditions[number][0] for number in nest.module.TRIED]
+
+
+def _place(broken: int | None, nest: Nest, conditions: Sequence[tuple[str, Node]]) -> int | None:
+    """From the place among the tried conditions to the place among all of them."""
+    return None if broken is None else int(nest.module.TRIED[broken])
