@@ -175,10 +175,10 @@ def compare(found: Answer, rows: Sequence[Row], nest: Nest) -> None:
 
 def compare_best(answer: BestAnswer, asked: Best, rows: Sequence[Row], nest: Nest) -> None:
     """The best of every group, in order, with their keys."""
-    sizes = {axis.name: axis.size for axis in nest.part.axes}
+    labels = {axis.name: axis.labels for axis in nest.part.axes}
     expected = best(rows, asked)
-    for group, places in enumerate(product(*(range(sizes[name]) for name in asked.per))):
-        members = expected.get(places, [])
+    for group, values in enumerate(product(*(labels[name] for name in asked.per))):
+        members = expected.get(values, [])
         assert answer.numbers[group, : len(members)].tolist() == [row.index for row in members]
         assert [tuple(keys) for keys in answer.keys[group, : len(members)].tolist()] == [
             row.keys[asked.name] for row in members if row.keys is not None
