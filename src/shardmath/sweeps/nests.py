@@ -87,7 +87,7 @@ class Nest:
 
     def table(self, start: int, stop: int) -> Table | None:
         """Room for the rows of shards ``start`` to ``stop``, if they are asked for."""
-        return self.rows and Table.empty((stop - start) * self.shard_size, 1 + len(self.rows.of))
+        return None if self.rows is None else Table.empty((stop - start) * self.shard_size, 1 + len(self.rows.of))
 
     def swept(self, start: int, stop: int, known: Answer, table: Table | None = None) -> Answer:
         """The answer for shards ``start`` to ``stop`` alone; of questions, what is better than ``known`` or in it.

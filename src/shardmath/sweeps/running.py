@@ -90,7 +90,7 @@ def swept(nest: Nest, start: int, stop: int, known: Answer) -> Swept:
     """One chunk: a function of its arguments alone."""
     table = nest.table(start, stop)
     answer = nest.swept(start, stop, known, table)
-    return answer, table and table.cut(0, len(table))
+    return answer, None if table is None else table.cut(0, len(table))
 
 
 def run(
