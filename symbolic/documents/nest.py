@@ -8,7 +8,7 @@ from typing import Any
 from ..nests.graph import NAME, Node, ordered
 from ..nests.grouping import ALIVE
 from ..nests.plan import Check, Level, Plan, group_axes
-from ..nests.problem import ESTIMATE, Best, Front, Histogram, NestAxis, Question
+from ..nests.problem import ESTIMATE, Best, Front, Histogram, NestAxis, Question, Rows
 from ..printers.nest import NUMBA, NUMPY, Dialect, NestPrinter
 
 #: Rows of the table start this many entries apart: a little more than what they hold, so that the rows of one entry
@@ -197,11 +197,13 @@ class _Writer:
         among_row = "row[ESTIMATE + i] < INFINITY" if question.among is None else " or ".join(
             self._in_scan(node) for node in self.plan.problem.verdicts[:question.among])
         base: dict[str, Any] = {"name": question.name, "among": among, "kind": type(question).__name__.lower(),
-                "among_row": f"({among_row})"}
+                                "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front)}
         if isinstance(question, Histogram):
             return {**base, "keys": [self._key(question.value)]}
         keys = [self._key(node) for node in question.keys]
         base |= {"keys": keys, "first": next((number for number, key in enumerate(keys) if key["fused"]), None)}
+        if isinstance(question, Rows):
+            return {**base, "verdicts": [self._in_scan(node) for node in self.plan.problem.verdicts]}
         if isinstance(question, Front):
             return base
         return {**base, "group": self._group(question), "per": list(question.per)}

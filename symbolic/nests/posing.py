@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from .formulas import Formulas, conditions_of, formulas
 from .graph import TRUTH, Graph, Node
-from .problem import ESTIMATE, Best, Front, Histogram, NestAxis, Problem, Question
+from .problem import ESTIMATE, Best, Front, Histogram, NestAxis, Problem, Question, Rows
 from .source import parse
 
 #: The term that verdicts are about.
@@ -18,7 +18,7 @@ PEAK = "peak"
 
 @dataclass(frozen=True)
 class Asked:
-    """A question as text: ``kind`` is best, front or histogram; see ``problem`` for the rest."""
+    """A question as text: ``kind`` is best, front, histogram or rows; see ``problem`` for the rest."""
 
     kind: str
     name: str
@@ -113,6 +113,8 @@ class _Poser:
             return Best(asked.name, keys, asked.per, asked.among)
         if asked.kind == "front":
             return Front(asked.name, keys, asked.among)
+        if asked.kind == "rows":
+            return Rows(asked.name, (self.graph.name(ESTIMATE), *keys), asked.among)
         return Histogram(asked.name, keys[0], asked.edges, asked.among)
 
 

@@ -52,7 +52,16 @@ class Histogram:
     among: int | None
 
 
-Question = Best | Front | Histogram
+@dataclass(frozen=True)
+class Rows:
+    """All configurations themselves, with the values of ``keys``."""
+
+    name: str
+    keys: tuple[Node, ...]
+    among: int | None
+
+
+Question = Best | Front | Histogram | Rows
 
 
 @dataclass(frozen=True)
@@ -92,6 +101,6 @@ def _with(question: Question, left) -> Question:  # type: ignore[no-untyped-def]
     if isinstance(question, Histogram):
         return Histogram(question.name, next(left), question.edges, question.among)
     keys = tuple(next(left) for _ in question.keys)
-    if isinstance(question, Front):
-        return Front(question.name, keys, question.among)
+    if isinstance(question, Front | Rows):
+        return type(question)(question.name, keys, question.among)
     return Best(question.name, keys, question.per, question.among)
