@@ -1,0 +1,217 @@
+"""What the bounds of names say about expressions: intervals, decided comparisons, arguments that are never chosen.
+
+All of it holds for every value within the bounds, because it is exact interval arithmetic on fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import product
+from math import ceil, floor, inf, isinf
+from typing import TypeAlias
+
+from .graph import (
+    ADD,
+    CEIL_DIV,
+    DIV,
+    EQ,
+    FLOOR_DIV,
+    LCM,
+    LE,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    NAME,
+    NUMBER,
+    SELECT,
+    Graph,
+    Node,
+    ordered,
+)
+
+#: A bound: an exact number, or an infinity where there is none.
+Bound: TypeAlias = "Fraction | int | float"
+Interval: TypeAlias = tuple[Bound, Bound]
+
+UNBOUNDED: Interval = (-inf, inf)
+_INTEGERS = frozenset((ADD, MUL, MAX, MIN, SELECT))
+_ROUNDED = frozenset((NAME, CEIL_DIV, FLOOR_DIV, LCM))
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the largest value of each name; all are integers, and a name without bounds may have any value.
+
+    ``facts`` are differences of names that are known to be at least 0.
+    """
+
+    graph: Graph
+    names: Mapping[str, tuple[int, int | None]]
+    facts: tuple[Node, ...] = ()
+    _intervals: dict[Node, Interval] = field(default_factory=dict)
+
+    def with_name(self, name: str, low: Bound, high: Bound) -> Bounds:
+        """The same with tighter bounds of one name."""
+        old_low, old_high = self.interval(self.graph.name(name))
+        low, high = max(low, old_low), min(high, old_high)
+        return Bounds(self.graph, {**self.names, name: (int(low), None if isinf(high) else int(high))}, self.facts)
+
+    def with_fact(self, difference: Node) -> Bounds:
+        """The same where ``difference`` is at least 0."""
+        return Bounds(self.graph, self.names, (*self.facts, difference))
+
+    def interval(self, node: Node) -> Interval:
+        """The least and the largest value that ``node`` can have."""
+        found = self._intervals.get(node)
+        if found is None:
+            for inner in ordered([node]):
+                if inner not in self._intervals:
+                    self._intervals[inner] = self._computed(inner)
+            found = self._intervals[node]
+        return found
+
+    def least_difference(self, larger: Node, smaller: Node) -> Bound:
+        """A lower bound of ``larger - smaller``."""
+        known = self.graph.number(0)
+        return max(self._least(difference(self.graph, larger, smaller, fact)) for fact in (known, *self.facts))
+
+    def _least(self, summands: Mapping[Node, Fraction]) -> Bound:
+        return sum(
+            _times(count, self.interval(node)[0 if count > 0 else 1]) for node, count in summands.items()
+        )
+
+    def is_integer(self, node: Node) -> bool:
+        """True if ``node`` is an integer wherever it has a value; False if that is not certain."""
+        if node.op == NUMBER:
+            return _number(node).denominator == 1
+        return node.op in _ROUNDED or node.op in _INTEGERS and all(map(self.is_integer, node.args[node.op == SELECT:]))
+
+    def folded(self, roots: Iterable[Node]) -> list[Node]:
+        """Copies of ``roots`` without what the bounds decide."""
+        roots = list(roots)
+        done: dict[Node, Node] = {}
+        for node in ordered(roots):
+            args = tuple(done[arg] for arg in node.args)
+            if node.op == DIV:
+                new = quotient(self.graph, *args)
+            elif node.op in (MAX, MIN):
+                new = self.graph.extreme(node.op, self._possible(node.op, args))
+            else:
+                new = self.graph.rebuilt(node, args)
+            done[node] = self._decided(new)
+        return [done[root] for root in roots]
+
+    def _decided(self, node: Node) -> Node:
+        if node.op in (EQ, LE, LT):
+            truth = self._truth(node.op, *node.args)
+            return node if truth is None else self.graph.truth(truth)
+        if node.op == NUMBER or node.is_condition:
+            return node
+        low, high = self.interval(node)
+        return self.graph.number(Fraction(low)) if low == high and not isinf(low) else node
+
+    def _truth(self, op: str, left: Node, right: Node) -> bool | None:
+        above, below = self.least_difference(left, right), self.least_difference(right, left)
+        if op == EQ:
+            return False if above > 0 or below > 0 else True if above >= 0 and below >= 0 else None
+        if op == LE:
+            return True if below >= 0 else False if above > 0 else None
+        return True if below > 0 else False if above >= 0 else None
+
+    def _possible(self, op: str, args: tuple[Node, ...]) -> list[Node]:
+        kept = list(dict.fromkeys(args))
+        for node in tuple(kept):
+            others = [other for other in kept if other is not node]
+            pairs = [(other, node) if op == MAX else (node, other) for other in others]
+            if any(self.least_difference(*pair) >= 0 for pair in pairs):
+                kept = others
+        return kept
+
+    def _computed(self, node: Node) -> Interval:
+        if node.op == NUMBER:
+            return _number(node), _number(node)
+        if node.op == NAME:
+            low, high = self.names.get(str(node.value), (-inf, None))
+            return low, inf if high is None else high
+        if node.is_condition:
+            return UNBOUNDED
+        parts = [self._intervals[arg] for arg in node.args]
+        if node.op == ADD:
+            return sum(low for low, _ in parts), sum(high for _, high in parts)
+        if node.op == MUL:
+            return _product(parts)
+        if node.op == MAX:
+            return max(low for low, _ in parts), max(high for _, high in parts)
+        if node.op == MIN:
+            return min(low for low, _ in parts), min(high for _, high in parts)
+        if node.op == SELECT:
+            return min(low for low, _ in parts[1:]), max(high for _, high in parts[1:])
+        if node.op == LCM:
+            (left, left_high), (right, right_high) = parts
+            return (max(floor(left), floor(right)), _times(left_high, right_high)) if min(left, right) >= 1 else (
+                UNBOUNDED)
+        return _rounded(node.op, _quotient(*parts))
+
+
+def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Fraction]:
+    """``larger`` less all of ``smaller`` as multiples of nodes that are no sums, without what both sides have."""
+    found: dict[Node, Fraction] = {}
+    pending = [(larger, Fraction(1)), *((node, Fraction(-1)) for node in smaller)]
+    while pending:
+        node, times = pending.pop()
+        count, rest = (_number(node), graph.number(1)) if node.op == NUMBER else graph.coefficient(node)
+        if rest.op == ADD:
+            pending += [(arg, times * count) for arg in rest.args]
+        else:
+            found[rest] = found.get(rest, Fraction(0)) + times * count
+    return {node: count for node, count in found.items() if count}
+
+
+def quotient(graph: Graph, over: Node, under: Node) -> Node:
+    """``over / under`` without the factors that both have."""
+    above, below = _factors(over), _factors(under)
+    for factor in tuple(below):
+        if factor in above and factor.op != NUMBER:
+            above.remove(factor)
+            below.remove(factor)
+    return graph.binary(DIV, graph.mul(above), graph.mul(below))
+
+
+def _factors(node: Node) -> list[Node]:
+    return list(node.args) if node.op == MUL else [node]
+
+
+def _times(left: Bound, right: Bound) -> Bound:
+    return 0 if left == 0 or right == 0 else left * right
+
+
+def _product(parts: Iterable[Interval]) -> Interval:
+    low: Bound = 1
+    high: Bound = 1
+    for part in parts:
+        corners = [_times(left, right) for left, right in product((low, high), part)]
+        low, high = min(corners), max(corners)
+    return low, high
+
+
+def _quotient(over: Interval, under: Interval) -> Interval:
+    """Bounds of a quotient by something positive; none if it may be 0 or less."""
+    if under[0] <= 0:
+        return UNBOUNDED
+    return _product((over, (0 if isinf(under[1]) else 1 / Fraction(under[1]), 1 / Fraction(under[0]))))
+
+
+def _rounded(op: str, bounds: Interval) -> Interval:
+    if op == DIV:
+        return bounds
+    whole = ceil if op == CEIL_DIV else floor
+    low, high = (bound if isinf(bound) else whole(bound) for bound in bounds)
+    return low, high
+
+
+def _number(node: Node) -> Fraction:
+    assert isinstance(node.value, Fraction)
+    return node.value
