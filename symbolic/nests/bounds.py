@@ -111,7 +111,18 @@ class Bounds:
         if node.op == NUMBER or node.is_condition:
             return node
         low, high = self.interval(node)
-        return self.graph.number(Fraction(low)) if low == high and not isinf(low) else node
+        if low == high and not isinf(low):
+            return self.graph.number(Fraction(low))
+        return self._factored(node) if node.op == ADD and low < 0 else node
+
+    def _factored(self, node: Node) -> Node:
+        """A sum as a product with what all its parts have in common: ``a - a b`` as ``a (1 - b)``."""
+        factors = [_factors(self.graph.coefficient(part)[1]) for part in node.args]
+        common = [factor for factor in factors[0] if all(factor in others for others in factors) and factor.op != NUMBER]
+        if not common:
+            return node
+        divisor = self.graph.mul(dict.fromkeys(common))
+        return self.graph.mul((divisor, self.graph.add(quotient(self.graph, part, divisor) for part in node.args)))
 
     def _truth(self, op: str, left: Node, right: Node) -> bool | None:
         above, below = self.least_difference(left, right), self.least_difference(right, left)

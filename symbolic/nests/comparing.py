@@ -6,6 +6,7 @@ large. What is not proved counts as unknown: the answer is never wrong, but it m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from math import inf, isinf
@@ -14,10 +15,11 @@ from .bounds import Bound, Bounds, difference
 from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, MAX, MIN, MUL, NAME, NUMBER, SELECT, Node
 from .polynomials import Monomial, Polynomial, Polynomials, combined
 
-#: Switches that one proof may tell apart, one after the other.
-_MOST_SPLITS = 4
+#: Switches that one proof may tell apart, and sums that it may take apart, one after the other.
+_MOST_STEPS = 6
 #: How deep proofs about arguments of functions may be nested.
 _DEEPEST = 4
+_OPENED = frozenset((ADD, MAX, MIN))
 _MONOTONE = frozenset((CEIL_DIV, FLOOR_DIV, DIV))
 #: Too long to be worth an attempt.
 _LONGEST = 600
@@ -30,8 +32,7 @@ class Prover:
         self.bounds, self.graph = bounds, bounds.graph
         self._found: dict[tuple[Node, Node], bool] = {}
         self._ratios: dict[tuple[Monomial, Monomial], Bound] = {}
-        self._closed = Polynomials(self._is_switch, lambda node: bounds.interval(node)[0] >= 0)
-        self._open = Polynomials(self._is_switch, self._is_complement)
+        self._form = Polynomials(self._is_switch, self._is_whole)
         self._depth = 0
 
     def never_exceeds(self, smaller: Node, larger: Node) -> bool:
@@ -64,41 +65,66 @@ class Prover:
         if smaller.op == MIN and any(self.never_exceeds(arg, larger) for arg in smaller.args):
             return True
         summands = difference(self.graph, larger, smaller)
-        for form, splits in ((self._closed, 0), (self._open, _MOST_SPLITS)):
-            terms = combined((form.of(node), count) for node, count in summands.items())
-            if len(terms) <= _LONGEST and self._never_negative(terms, form, splits):
-                return True
-        return False
+        terms = combined((self._form.of(node), count) for node, count in summands.items())
+        return self._never_negative(terms, _MOST_STEPS)
 
-    def _never_negative(self, terms: Polynomial, form: Polynomials, splits: int) -> bool:
-        left = self._uncovered(terms, form)
-        if not left:
-            return True
-        if not splits:
+    def _never_negative(self, terms: Polynomial, steps: int) -> bool:
+        """True only if the sum is never below 0; ``steps`` limits how often it is taken apart."""
+        if len(terms) > _LONGEST:
             return False
-        switch = _busiest((left, terms), form.switches)
-        if switch is not None:
-            return all(
-                self._never_negative(_with_switch(terms, switch, on), form, splits - 1) for on in (False, True)
-            )
-        return any(
-            all(self._never_negative(case, form, splits - 1) for case in cases)
-            for cases in self._chosen(terms, left, form)
+        left = self._uncovered(terms)
+        if left is None:
+            return True
+        return steps > 0 and any(
+            all(self._never_negative(case, steps - 1) for case in way) for way in self._ways(terms, left)
         )
 
-    def _uncovered(self, terms: Polynomial, form: Polynomials) -> Polynomial:
+    def _ways(self, terms: Polynomial, left: Monomial) -> Iterator[list[Polynomial]]:
+        """What to prove instead of a sum of which the term ``left`` is not covered: all sums of one of these lists."""
+        atoms = self._form.atoms
+        switch = _busiest(((left,), tuple(terms)), self._form.switches)
+        if switch is not None:
+            yield [_with_switch(terms, switch, on) for on in (False, True)]
+            return
+        inside = [serial for serial, power in left if power > 0 and atoms[serial].op in _OPENED] or list(dict.fromkeys(
+            serial for monomial in terms for serial, power in monomial if power > 0 and atoms[serial].op in _OPENED))
+        for serial in inside[:1]:
+            node = atoms[serial]
+            if node.op == ADD:
+                yield [self._with_value(terms, serial, self._form.inside(node))]
+                continue
+            within = {monomial: count for monomial, count in terms.items() if dict(monomial).get(serial, 0) > 0}
+            cases = [self._with_value(terms, serial, self._form.of(arg)) for arg in node.args]
+            grows = all((count > 0) == (node.op == MAX) for count in within.values())
+            if grows and all((serial, 1) in monomial for monomial in within) and self._are_signless(within):
+                yield from ([case] for case in cases)
+            else:
+                yield cases
+
+    def _with_value(self, terms: Polynomial, serial: int, value: Polynomial) -> Polynomial:
+        """The same sum with ``value`` for an atom, where it is not a divisor."""
+        parts: list[tuple[Polynomial, Fraction]] = []
+        for monomial, count in terms.items():
+            power = dict(monomial).get(serial, 0)
+            product: Polynomial = {tuple(item for item in monomial if item[0] != serial or power < 0): Fraction(1)}
+            for _ in range(power):
+                product = self._form.product(product, value)
+            parts.append((product, count))
+        return combined(parts)
+
+    def _uncovered(self, terms: Polynomial) -> Monomial | None:
         """A term that is or may be negative and that positive ones do not cover; nothing if all are covered."""
         positive = {monomial: count for monomial, count in terms.items() if count > 0}
         negative = {monomial: -count for monomial, count in terms.items() if count < 0}
         for monomial in terms:
-            if not self._are_signless((monomial,), form):
-                return {monomial: terms[monomial]}
+            if not self._are_signless((monomial,)):
+                return monomial
         partners: dict[Monomial, list[tuple[Bound, Monomial]]] = {}
         for monomial in negative:
-            ratios = ((self._ratio(other, monomial, form), other) for other in positive)
+            ratios = ((self._ratio(other, monomial), other) for other in positive)
             partners[monomial] = [(ratio, other) for ratio, other in ratios if ratio]
             if not partners[monomial]:
-                return {monomial: terms[monomial]}
+                return monomial
         for monomial, need in sorted(negative.items(), key=lambda item: len(partners[item[0]])):
             left: Bound = need
             for ratio, other in sorted(partners[monomial], key=lambda item: len(item[1])):
@@ -106,14 +132,14 @@ class Prover:
                 positive[other] -= used  # type: ignore[assignment]
                 left -= used * ratio
             if left:
-                return {monomial: terms[monomial]}
-        return {}
+                return monomial
+        return None
 
-    def _are_signless(self, monomials: Iterable[Monomial], form: Polynomials) -> bool:
+    def _are_signless(self, monomials: Iterable[Monomial]) -> bool:
         """True if no factor can be negative."""
-        return all(self.bounds.interval(form.atoms[serial])[0] >= 0 for monomial in monomials for serial, _ in monomial)
+        return all(self.bounds.interval(self._form.atoms[serial])[0] >= 0 for monomial in monomials for serial, _ in monomial)
 
-    def _ratio(self, over: Monomial, under: Monomial, form: Polynomials) -> Bound:
+    def _ratio(self, over: Monomial, under: Monomial) -> Bound:
         """Something that ``over / under`` is never below; atoms are at least 0."""
         key = (over, under)
         found = self._ratios.get(key)
@@ -121,8 +147,8 @@ class Prover:
             powers = dict(over)
             for serial, power in under:
                 powers[serial] = powers.get(serial, 0) - power
-            above = [form.atoms[serial] for serial, power in powers.items() for _ in range(power)]
-            below = [form.atoms[serial] for serial, power in powers.items() for _ in range(-power)]
+            above = [self._form.atoms[serial] for serial, power in powers.items() for _ in range(power)]
+            below = [self._form.atoms[serial] for serial, power in powers.items() for _ in range(-power)]
             found = self._ratios[key] = self._least_quotient(above, below)
         return found
 
@@ -148,54 +174,22 @@ class Prover:
             return bool(self.bounds.facts)
         return self.bounds.interval(larger)[1] == inf
 
-    def _chosen(self, terms: Polynomial, left: Polynomial, form: Polynomials) -> Iterator[list[Polynomial]]:
-        """Ways to prove a sum with a maximum or minimum: each a list of sums that have to be shown."""
-        found = {serial: form.atoms[serial] for monomial in (*left, *terms) for serial, power in monomial if power == 1}
-        for serial, node in found.items():
-            if node.op not in (MAX, MIN):
-                continue
-            within = {monomial: count for monomial, count in terms.items() if (serial, 1) in monomial}
-            cases = [self._with_value(terms, serial, form.of(arg), form) for arg in node.args]
-            if all((count > 0) == (node.op == MAX) for count in within.values()) and self._are_signless(within, form):
-                yield from ([case] for case in cases)
-            else:
-                yield cases
-            return
-
-    @staticmethod
-    def _with_value(terms: Polynomial, serial: int, value: Polynomial, form: Polynomials) -> Polynomial:
-        parts: list[tuple[Polynomial, Fraction]] = []
-        for monomial, count in terms.items():
-            if (serial, 1) in monomial:
-                rest = {tuple(item for item in monomial if item[0] != serial): Fraction(1)}
-                parts.append((form.product(rest, value), count))
-            else:
-                parts.append(({monomial: Fraction(1)}, count))
-        return combined(parts)
-
     def _is_switch(self, node: Node) -> bool:
         if node.op == SELECT:
             return [arg.value for arg in node.args[1:]] == [1, 0]
         return node.op == NAME and self.bounds.interval(node) == (0, 1)
 
-    def _is_complement(self, node: Node) -> bool:
-        """True for 1 less a product of switches that stand for conditions."""
-        one, *rest = node.args
-        if one.op != NUMBER or one.value != 1 or len(rest) != 1:
+    def _is_whole(self, node: Node) -> bool:
+        """True for a sum that is an atom: it is never negative, and more than a sum of names."""
+        if self.bounds.interval(node)[0] < 0:
             return False
-        count, product = self.graph.coefficient(rest[0])
-        factors = product.args if product.op == MUL else (product,)
-        return count == -1 and all(factor.op == SELECT and self._is_switch(factor) for factor in factors)
+        return any(self.graph.coefficient(arg)[1].op not in (NAME, NUMBER) for arg in node.args)
 
 
-def _busiest(places: tuple[Polynomial, ...], switches: set[int]) -> int | None:
+def _busiest(places: tuple[Iterable[Monomial], ...], switches: set[int]) -> int | None:
     """The switch that most terms have, of the first of ``places`` that has any."""
-    for terms in places:
-        counts: dict[int, int] = {}
-        for monomial in terms:
-            for serial, _ in monomial:
-                if serial in switches:
-                    counts[serial] = counts.get(serial, 0) + 1
+    for monomials in places:
+        counts = Counter(serial for monomial in monomials for serial, _ in monomial if serial in switches)
         if counts:
             return max(counts, key=lambda serial: (counts[serial], -serial))
     return None
