@@ -6,17 +6,17 @@ large. What is not proved counts as unknown: the answer is never wrong, but it m
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
+from itertools import chain
 from math import inf, isinf
 
 from .bounds import Bound, Bounds, difference
-from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, MAX, MIN, MUL, NAME, NUMBER, SELECT, Node
+from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, MAX, MIN, MUL, NAME, NUMBER, SELECT, Node, ordered
 from .polynomials import Monomial, Polynomial, Polynomials, combined
 
 #: Switches that one proof may tell apart, and sums that it may take apart, one after the other.
-_MOST_STEPS = 6
+_MOST_STEPS = 8
 #: How deep proofs about arguments of functions may be nested.
 _DEEPEST = 4
 _OPENED = frozenset((ADD, MAX, MIN))
@@ -33,6 +33,7 @@ class Prover:
         self._found: dict[tuple[Node, Node], bool] = {}
         self._ratios: dict[tuple[Monomial, Monomial], Bound] = {}
         self._form = Polynomials(self._is_switch, self._is_whole)
+        self._below: dict[int, set[int]] = {}
         self._depth = 0
 
     def never_exceeds(self, smaller: Node, larger: Node) -> bool:
@@ -81,18 +82,18 @@ class Prover:
 
     def _ways(self, terms: Polynomial, left: Monomial) -> Iterator[list[Polynomial]]:
         """What to prove instead of a sum of which the term ``left`` is not covered: all sums of one of these lists."""
-        atoms = self._form.atoms
-        switch = _busiest(((left,), tuple(terms)), self._form.switches)
-        if switch is not None:
-            yield [_with_switch(terms, switch, on) for on in (False, True)]
+        atoms, switches = self._form.atoms, self._form.switches
+        own = (serial for serial, _ in left if serial in switches)
+        every = (serial for monomial in terms for serial, _ in monomial if serial in switches)
+        serial = next(chain(own, self._opened(terms, left), every), None)
+        if serial is None:
             return
-        inside = [serial for serial, power in left if power > 0 and atoms[serial].op in _OPENED] or list(dict.fromkeys(
-            serial for monomial in terms for serial, power in monomial if power > 0 and atoms[serial].op in _OPENED))
-        for serial in inside[:1]:
-            node = atoms[serial]
-            if node.op == ADD:
-                yield [self._with_value(terms, serial, self._form.inside(node))]
-                continue
+        node = atoms[serial]
+        if serial in switches:
+            yield [_with_switch(terms, serial, on) for on in (False, True)]
+        elif node.op == ADD:
+            yield [self._with_value(terms, serial, self._form.inside(node))]
+        else:
             within = {monomial: count for monomial, count in terms.items() if dict(monomial).get(serial, 0) > 0}
             cases = [self._with_value(terms, serial, self._form.of(arg)) for arg in node.args]
             grows = all((count > 0) == (node.op == MAX) for count in within.values())
@@ -100,6 +101,23 @@ class Prover:
                 yield from ([case] for case in cases)
             else:
                 yield cases
+
+    def _opened(self, terms: Polynomial, left: Monomial) -> Iterator[int]:
+        """Atoms to take apart: first those that have what ``left`` consists of inside, then its own, then all."""
+        atoms, parts = self._form.atoms, {serial for serial, _ in left}
+        found = [
+            (serial, parts - {other for other, _ in monomial})
+            for monomial, count in terms.items() for serial, power in monomial
+            if power > 0 and atoms[serial].op in _OPENED
+        ]
+        own = [serial for serial, _ in found if serial in parts]
+        around = [serial for serial, missing in found if serial not in parts and missing <= self._inside(serial)]
+        return chain(around, own, (serial for serial, _ in found))
+
+    def _inside(self, serial: int) -> set[int]:
+        if serial not in self._below:
+            self._below[serial] = {node.serial for node in ordered(self._form.atoms[serial].args)}
+        return self._below[serial]
 
     def _with_value(self, terms: Polynomial, serial: int, value: Polynomial) -> Polynomial:
         """The same sum with ``value`` for an atom, where it is not a divisor."""
@@ -184,15 +202,6 @@ class Prover:
         if self.bounds.interval(node)[0] < 0:
             return False
         return any(self.graph.coefficient(arg)[1].op not in (NAME, NUMBER) for arg in node.args)
-
-
-def _busiest(places: tuple[Iterable[Monomial], ...], switches: set[int]) -> int | None:
-    """The switch that most terms have, of the first of ``places`` that has any."""
-    for monomials in places:
-        counts = Counter(serial for monomial in monomials for serial, _ in monomial if serial in switches)
-        if counts:
-            return max(counts, key=lambda serial: (counts[serial], -serial))
-    return None
 
 
 def _with_switch(terms: Polynomial, switch: int, on: bool) -> Polynomial:
