@@ -30,6 +30,7 @@ from .graph import (
     Graph,
     Node,
     ordered,
+    ordered_without,
 )
 
 #: A bound: an exact number, or an infinity where there is none.
@@ -67,9 +68,8 @@ class Bounds:
         """The least and the largest value that ``node`` can have."""
         found = self._intervals.get(node)
         if found is None:
-            for inner in ordered([node]):
-                if inner not in self._intervals:
-                    self._intervals[inner] = self._computed(inner)
+            for inner in ordered_without([node], self._intervals):
+                self._intervals[inner] = self._computed(inner)
             found = self._intervals[node]
         return found
 

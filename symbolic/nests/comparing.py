@@ -14,6 +14,7 @@ from math import inf, isinf
 from .bounds import Bound, Bounds, difference
 from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, MAX, MIN, MUL, NAME, NUMBER, SELECT, Node, ordered
 from .polynomials import Monomial, Polynomial, Polynomials, combined
+from .trials import Points
 
 #: Switches that one proof may tell apart, and sums that it may take apart, one after the other.
 _MOST_STEPS = 8
@@ -28,8 +29,8 @@ _LONGEST = 600
 class Prover:
     """Compares expressions within bounds; remembers what it found."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self.bounds, self.graph = bounds, bounds.graph
+    def __init__(self, bounds: Bounds, points: Points) -> None:
+        self.bounds, self.graph, self._points = bounds, bounds.graph, points
         self._found: dict[tuple[Node, Node], bool] = {}
         self._ratios: dict[tuple[Monomial, Monomial], Bound] = {}
         self._form = Polynomials(self._is_switch, self._is_whole)
@@ -52,7 +53,7 @@ class Prover:
         low, high = self.bounds.interval(smaller), self.bounds.interval(larger)
         if low[1] <= high[0]:
             return True
-        if low[0] > high[1]:
+        if low[0] > high[1] or self._points.refute(smaller, larger):
             return False
         if smaller.op == larger.op and smaller.op in _MONOTONE and smaller.args[1] is larger.args[1]:
             if self.bounds.interval(smaller.args[1])[0] > 0 and self.never_exceeds(smaller.args[0], larger.args[0]):

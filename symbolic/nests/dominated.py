@@ -15,7 +15,7 @@ from math import ceil, floor, inf, isinf
 from .bounds import Bounds, difference, quotient
 from .comparing import Prover
 from .graph import ADD, DIVIDES, EQ, LE, LT, MAX, MIN, NAME, NUMBER, Graph, Node, ordered
-from .trials import perhaps_dominated
+from .trials import Points
 
 #: More cases are not told apart.
 _MOST_CASES = 24
@@ -63,10 +63,13 @@ def _parts(graph: Graph, rank: Node) -> tuple[list[Node], list[Node]]:
 
 def _undominated(pairs: Sequence[Pair], split: Sequence[tuple[Bounds, Sequence[Node]]]) -> list[Pair]:
     """The pairs that stay. Those that random points do not rule out are tried, ranks between first and last first."""
-    provers = [(Prover(bounds), case, perhaps_dominated(case, bounds)) for bounds, case in split]
+    provers = []
+    for bounds, case in split:
+        points = Points(bounds, case)
+        provers.append((Prover(bounds, points), case, points.refuted(case)))
     kept = list(range(len(pairs)))
     for number in sorted(kept, key=lambda item: (pairs[item].rank not in (1, 2), item)):
-        others = [[other for other in kept if other != number and table[number, other]] for *_, table in provers]
+        others = [[other for other in kept if other != number and not table[number, other]] for *_, table in provers]
         if all(others) and all(
             any(prover.never_exceeds(case[number], case[other]) for other in candidates)
             for (prover, case, _), candidates in zip(provers, others, strict=True)

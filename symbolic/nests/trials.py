@@ -5,7 +5,7 @@ Points only refute. They are floats, so nothing may follow from a comparison tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,14 +14,15 @@ from numpy.typing import NDArray
 from .bounds import Bounds
 from .graph import (
     ADD, AND, CEIL_DIV, DIV, DIVIDES, EQ, FLOOR_DIV, LCM, LE, LT, MAX, MIN, MUL, NAME, NOT, NUMBER, OR, SELECT, TRUTH,
-    Node, ordered,
+    Node, ordered, ordered_without,
 )
 
 Column: TypeAlias = NDArray[Any]
 
-_POINTS = 192
+_POINTS = 96
 #: Widths, as powers of e, of the ranges above a least value that numbers are drawn from.
 _RANGES = (0.0, 1.0, 4.0, 12.0)
+_LARGE = 2**40
 _CLOSE = 1 + 1e-9
 _OPERATIONS: dict[str, Callable[..., Column]] = {
     ADD: lambda *parts: sum(parts[1:], start=parts[0]),
@@ -43,38 +44,42 @@ _OPERATIONS: dict[str, Callable[..., Column]] = {
 }
 
 
-def values(roots: Sequence[Node], names: Mapping[str, Column]) -> list[Column]:
-    """Evaluate ``roots`` with a column of values for every name."""
-    known: dict[Node, Any] = {}
-    with np.errstate(all="ignore"):
-        for node in ordered(roots):
-            if node.op == NAME:
-                known[node] = names[str(node.value)]
-            elif node.op in (NUMBER, TRUTH):
-                known[node] = node.value if node.op == TRUTH else float(node.value)  # type: ignore[arg-type]
-            else:
-                known[node] = _OPERATIONS[node.op](*(known[arg] for arg in node.args))
-    return [known[root] for root in roots]
+class Points:
+    """Random values of all names within bounds, and what expressions are there."""
 
+    def __init__(self, bounds: Bounds, roots: Iterable[Node]) -> None:
+        names = {node for node in ordered((*roots, *bounds.facts)) if node.op == NAME}
+        generator = np.random.default_rng(len(names))
+        self._known: dict[Node, Any] = {}
+        for node in sorted(names, key=lambda node: str(node.value)):
+            low, high = bounds.interval(node)
+            above = np.exp(generator.random(_POINTS) * generator.choice(_RANGES, _POINTS)) - 1
+            self._known[node] = np.minimum(np.floor(float(max(low, -_LARGE)) + above), float(high))
+        met = np.ones(_POINTS, bool)
+        for fact in bounds.facts:
+            met &= self.values(fact) >= 0
+        self._known = {node: self._known[node][met] for node in names}
+        self._count = int(met.sum())
 
-def points(roots: Sequence[Node], bounds: Bounds) -> dict[str, Column]:
-    """Random values of the names in ``roots``, within the bounds and as the facts say."""
-    generator = np.random.default_rng(len(roots))
-    names = {str(node.value) for node in ordered((*roots, *bounds.facts)) if node.op == NAME}
-    drawn = {}
-    for name in sorted(names):
-        low, high = bounds.interval(bounds.graph.name(name))
-        above = np.exp(generator.random(_POINTS) * generator.choice(_RANGES, _POINTS)) - 1
-        drawn[name] = np.minimum(np.floor(max(low, 0) + above), high) if low >= 0 else low + above
-    met = np.ones(_POINTS, bool)
-    for fact in values(bounds.facts, drawn):
-        met &= fact >= 0
-    return {name: column[met] for name, column in drawn.items()}
+    def values(self, node: Node) -> Column:
+        """The value of a number at every point."""
+        known = self._known
+        if node not in known:
+            with np.errstate(all="ignore"):
+                for inner in ordered_without([node], known):
+                    if inner.op == NUMBER:
+                        known[inner] = float(inner.value)  # type: ignore[arg-type]
+                    elif inner.op == TRUTH:
+                        known[inner] = inner.value
+                    else:
+                        known[inner] = _OPERATIONS[inner.op](*(known[arg] for arg in inner.args))
+        return known[node]  # type: ignore[no-any-return]
 
+    def refute(self, smaller: Node, larger: Node) -> bool:
+        """True if ``smaller`` exceeds ``larger`` somewhere."""
+        return bool(np.any(self.values(smaller) > self.values(larger) * _CLOSE))
 
-def perhaps_dominated(roots: Sequence[Node], bounds: Bounds) -> Column:
-    """A table that is False in row i, column j where ``roots[i]`` exceeds ``roots[j]`` at some point."""
-    drawn = points(roots, bounds)
-    count = len(next(iter(drawn.values()), ()))
-    rows = np.array([np.broadcast_to(np.asarray(row, float), count) for row in values(roots, drawn)])
-    return ~np.any(rows[:, None, :] > rows[None, :, :] * _CLOSE, axis=2)
+    def refuted(self, nodes: Sequence[Node]) -> Column:
+        """A table that is True in row i, column j where the first node exceeds the other one somewhere."""
+        rows = np.array([np.broadcast_to(np.asarray(self.values(node), float), self._count) for node in nodes])
+        return np.any(rows[:, None, :] > rows[None, :, :] * _CLOSE, axis=2)  # type: ignore[no-any-return]
