@@ -35,6 +35,8 @@ from .graph import (
 
 #: A bound: an exact number, or an infinity where there is none.
 Bound: TypeAlias = "Fraction | int | float"
+#: Integers are much faster than fractions.
+Rational: TypeAlias = "Fraction | int"
 Interval: TypeAlias = tuple[Bound, Bound]
 
 UNBOUNDED: Interval = (-inf, inf)
@@ -56,13 +58,17 @@ class Bounds:
 
     def with_name(self, name: str, low: Bound, high: Bound) -> Bounds:
         """The same with tighter bounds of one name."""
-        old_low, old_high = self.interval(self.graph.name(name))
+        node = self.graph.name(name)
+        old_low, old_high = self.interval(node)
         low, high = max(low, old_low), min(high, old_high)
-        return Bounds(self.graph, {**self.names, name: (int(low), None if isinf(high) else int(high))}, self.facts)
+        names = {**self.names, name: (int(low), None if isinf(high) else int(high))}
+        changed = users(self._intervals, {node})
+        kept = {inner: found for inner, found in self._intervals.items() if inner not in changed}
+        return Bounds(self.graph, names, self.facts, kept)
 
     def with_fact(self, difference: Node) -> Bounds:
         """The same where ``difference`` is at least 0."""
-        return Bounds(self.graph, self.names, (*self.facts, difference))
+        return Bounds(self.graph, self.names, (*self.facts, difference), self._intervals)
 
     def interval(self, node: Node) -> Interval:
         """The least and the largest value that ``node`` can have."""
@@ -78,7 +84,7 @@ class Bounds:
         known = self.graph.number(0)
         return max(self._least(difference(self.graph, larger, smaller, fact)) for fact in (known, *self.facts))
 
-    def _least(self, summands: Mapping[Node, Fraction]) -> Bound:
+    def _least(self, summands: Mapping[Node, Rational]) -> Bound:
         return sum(
             _times(count, self.interval(node)[0 if count > 0 else 1]) for node, count in summands.items()
         )
@@ -89,11 +95,16 @@ class Bounds:
             return _number(node).denominator == 1
         return node.op in _ROUNDED or node.op in _INTEGERS and all(map(self.is_integer, node.args[node.op == SELECT:]))
 
-    def folded(self, roots: Iterable[Node]) -> list[Node]:
-        """Copies of ``roots`` without what the bounds decide."""
+    def folded(self, roots: Iterable[Node], changed: Iterable[Node] | None = None) -> list[Node]:
+        """Copies of ``roots`` without what the bounds decide; only what uses ``changed`` may be decided now."""
         roots = list(roots)
         done: dict[Node, Node] = {}
-        for node in ordered(roots):
+        nodes = ordered(roots)
+        affected = set(nodes) if changed is None else users(nodes, set(changed))
+        for node in nodes:
+            if node not in affected:
+                done[node] = node
+                continue
             args = tuple(done[arg] for arg in node.args)
             if node.op == DIV:
                 new = quotient(self.graph, *args)
@@ -143,7 +154,8 @@ class Bounds:
 
     def _computed(self, node: Node) -> Interval:
         if node.op == NUMBER:
-            return _number(node), _number(node)
+            value = plain(_number(node))
+            return value, value
         if node.op == NAME:
             low, high = self.names.get(str(node.value), (-inf, None))
             return low, inf if high is None else high
@@ -167,18 +179,26 @@ class Bounds:
         return _rounded(node.op, _quotient(*parts))
 
 
-def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Fraction]:
+def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Rational]:
     """``larger`` less all of ``smaller`` as multiples of nodes that are no sums, without what both sides have."""
-    found: dict[Node, Fraction] = {}
-    pending = [(larger, Fraction(1)), *((node, Fraction(-1)) for node in smaller)]
+    found: dict[Node, Rational] = {}
+    pending: list[tuple[Node, Rational]] = [(larger, 1), *((node, -1) for node in smaller)]
     while pending:
         node, times = pending.pop()
         count, rest = (_number(node), graph.number(1)) if node.op == NUMBER else graph.coefficient(node)
+        times *= plain(count)
         if rest.op == ADD:
-            pending += [(arg, times * count) for arg in rest.args]
+            pending += [(arg, times) for arg in rest.args]
         else:
-            found[rest] = found.get(rest, Fraction(0)) + times * count
+            found[rest] = found.get(rest, 0) + times
     return {node: count for node, count in found.items() if count}
+
+
+def users(nodes: Iterable[Node], changed: set[Node]) -> set[Node]:
+    """``changed`` and all of ``nodes``, which come after their arguments, that are made of them."""
+    found = set(changed)
+    found.update(node for node in nodes if any(arg in found for arg in node.args))
+    return found
 
 
 def quotient(graph: Graph, over: Node, under: Node) -> Node:
@@ -221,6 +241,17 @@ def _rounded(op: str, bounds: Interval) -> Interval:
     whole = ceil if op == CEIL_DIV else floor
     low, high = (bound if isinf(bound) else whole(bound) for bound in bounds)
     return low, high
+
+
+def plain(value: Fraction) -> Rational:
+    """The same number, as an integer if it is one."""
+    return value.numerator if value.denominator == 1 else value
+
+
+def exact_bound(bound: Bound) -> Rational:
+    """A bound that is known to be finite."""
+    assert not isinstance(bound, float)
+    return bound
 
 
 def _number(node: Node) -> Fraction:

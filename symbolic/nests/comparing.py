@@ -11,7 +11,7 @@ from fractions import Fraction
 from itertools import chain
 from math import inf, isinf
 
-from .bounds import Bound, Bounds, difference
+from .bounds import Bounds, Rational, difference, exact_bound
 from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, MAX, MIN, MUL, NAME, NUMBER, SELECT, Node, ordered
 from .polynomials import Monomial, Polynomial, Polynomials, combined
 from .trials import Points
@@ -32,22 +32,31 @@ class Prover:
     def __init__(self, bounds: Bounds, points: Points) -> None:
         self.bounds, self.graph, self._points = bounds, bounds.graph, points
         self._found: dict[tuple[Node, Node], bool] = {}
-        self._ratios: dict[tuple[Monomial, Monomial], Bound] = {}
+        self._ratios: dict[tuple[Monomial, Monomial], Rational] = {}
         self._form = Polynomials(self._is_switch, self._is_whole)
         self._below: dict[int, set[int]] = {}
-        self._depth = 0
+        self._proving: set[tuple[Node, Node]] = set()
+        #: True if something was not tried because too much is being proved: it may be found another time.
+        self._gave_up = False
 
     def never_exceeds(self, smaller: Node, larger: Node) -> bool:
         """True only if ``smaller <= larger`` wherever both have a value."""
         if smaller is larger:
             return True
         key = (smaller, larger)
-        if key not in self._found:
-            self._found[key] = False  # while it is being proved, it must not be used
-            self._depth += 1
-            self._found[key] = self._depth <= _DEEPEST and self._compared(smaller, larger)
-            self._depth -= 1
-        return self._found[key]
+        if key in self._found:
+            return self._found[key]
+        if len(self._proving) >= _DEEPEST or key in self._proving:
+            self._gave_up = True
+            return False
+        outside, self._gave_up = self._gave_up, False
+        self._proving.add(key)
+        found = self._compared(smaller, larger)
+        self._proving.remove(key)
+        if found or not self._gave_up or not self._proving:
+            self._found[key] = found
+        self._gave_up |= outside
+        return found
 
     def _compared(self, smaller: Node, larger: Node) -> bool:
         low, high = self.bounds.interval(smaller), self.bounds.interval(larger)
@@ -122,10 +131,10 @@ class Prover:
 
     def _with_value(self, terms: Polynomial, serial: int, value: Polynomial) -> Polynomial:
         """The same sum with ``value`` for an atom, where it is not a divisor."""
-        parts: list[tuple[Polynomial, Fraction]] = []
+        parts: list[tuple[Polynomial, Rational]] = []
         for monomial, count in terms.items():
             power = dict(monomial).get(serial, 0)
-            product: Polynomial = {tuple(item for item in monomial if item[0] != serial or power < 0): Fraction(1)}
+            product: Polynomial = {tuple(item for item in monomial if item[0] != serial or power < 0): 1}
             for _ in range(power):
                 product = self._form.product(product, value)
             parts.append((product, count))
@@ -138,18 +147,20 @@ class Prover:
         for monomial in terms:
             if not self._are_signless((monomial,)):
                 return monomial
-        partners: dict[Monomial, list[tuple[Bound, Monomial]]] = {}
+        partners: dict[Monomial, list[tuple[Rational, Monomial]]] = {}
         for monomial in negative:
             ratios = ((self._ratio(other, monomial), other) for other in positive)
             partners[monomial] = [(ratio, other) for ratio, other in ratios if ratio]
             if not partners[monomial]:
                 return monomial
         for monomial, need in sorted(negative.items(), key=lambda item: len(partners[item[0]])):
-            left: Bound = need
-            for ratio, other in sorted(partners[monomial], key=lambda item: len(item[1])):
-                used = min(positive[other], left / ratio)
-                positive[other] -= used  # type: ignore[assignment]
+            left: Rational = need
+            for ratio, other in sorted(partners[monomial], key=lambda item: _distance(item[1], monomial)):
+                used = min(positive[other], Fraction(left) / ratio)
+                positive[other] -= used
                 left -= used * ratio
+                if not left:
+                    break
             if left:
                 return monomial
         return None
@@ -158,7 +169,7 @@ class Prover:
         """True if no factor can be negative."""
         return all(self.bounds.interval(self._form.atoms[serial])[0] >= 0 for monomial in monomials for serial, _ in monomial)
 
-    def _ratio(self, over: Monomial, under: Monomial) -> Bound:
+    def _ratio(self, over: Monomial, under: Monomial) -> Rational:
         """Something that ``over / under`` is never below; atoms are at least 0."""
         key = (over, under)
         found = self._ratios.get(key)
@@ -168,11 +179,15 @@ class Prover:
                 powers[serial] = powers.get(serial, 0) - power
             above = [self._form.atoms[serial] for serial, power in powers.items() for _ in range(power)]
             below = [self._form.atoms[serial] for serial, power in powers.items() for _ in range(-power)]
-            found = self._ratios[key] = self._least_quotient(above, below)
+            outside, self._gave_up = self._gave_up, False
+            found = self._least_quotient(above, below)
+            if found or not self._gave_up:
+                self._ratios[key] = found
+            self._gave_up |= outside
         return found
 
-    def _least_quotient(self, above: list[Node], below: list[Node]) -> Bound:
-        result: Bound = 1
+    def _least_quotient(self, above: list[Node], below: list[Node]) -> Rational:
+        result: Rational = 1
         for node in below:
             high = self.bounds.interval(node)[1]
             if isinf(high):
@@ -182,9 +197,9 @@ class Prover:
                     return 0
                 above.remove(partner)
             elif high > 0:
-                result /= Fraction(high)
+                result = Fraction(result) / Fraction(high) if high != 1 else result
         for node in above:
-            result *= self.bounds.interval(node)[0]
+            result *= exact_bound(self.bounds.interval(node)[0])
         return result
 
     def _may_compare(self, smaller: Node, larger: Node) -> bool:
@@ -205,10 +220,15 @@ class Prover:
         return any(self.graph.coefficient(arg)[1].op not in (NAME, NUMBER) for arg in node.args)
 
 
+def _distance(one: Monomial, other: Monomial) -> int:
+    """How many factors two monomials do not share: what is closest is used up first."""
+    return len(set(one) ^ set(other))
+
+
 def _with_switch(terms: Polynomial, switch: int, on: bool) -> Polynomial:
     result: Polynomial = {}
     for monomial, count in terms.items():
         rest = tuple(item for item in monomial if item[0] != switch)
         if on or len(rest) == len(monomial):
-            result[rest] = result.get(rest, Fraction(0)) + count
+            result[rest] = result.get(rest, 0) + count
     return {monomial: count for monomial, count in result.items() if count}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, floor, inf, isinf
 
-from .bounds import Bounds, difference, quotient
+from .bounds import Bounds, Rational, difference, quotient
 from .comparing import Prover
 from .graph import ADD, DIVIDES, EQ, LE, LT, MAX, MIN, NAME, NUMBER, Graph, Node, ordered
 from .trials import Points
@@ -135,10 +135,14 @@ def cases(bounds: Bounds, roots: Sequence[Node]) -> Iterator[tuple[Bounds, list[
             yield within, folded
             continue
         count += 1
-        pending += [(case, case.folded(folded)) for case in split]
+        changed, halves = split
+        for half in halves:
+            same = _equal(half)
+            renamed = bounds.graph.replaced(folded, same) if same else folded
+            pending.append((half, half.folded(renamed, [*changed, *same.values()])))
 
 
-def _split(bounds: Bounds, roots: Sequence[Node]) -> tuple[Bounds, Bounds] | None:
+def _split(bounds: Bounds, roots: Sequence[Node]) -> tuple[list[Node], tuple[Bounds, Bounds]] | None:
     """Both sides of the first comparison of one or two names that is open and decides a minimum or maximum.
 
     Comparisons in conditions count if they are of one name that is in such a minimum or maximum.
@@ -150,16 +154,16 @@ def _split(bounds: Bounds, roots: Sequence[Node]) -> tuple[Bounds, Bounds] | Non
         for op, parts in found:
             inside = [name for name in parts if name.op == NAME]
             if len(inside) == most and (op in (MIN, MAX) or most == 1 and inside[0] in deciding):
-                return _halves(bounds, parts, inside)
+                return inside, _halves(bounds, parts, inside)
     return None
 
 
-def _halves(bounds: Bounds, parts: Mapping[Node, Fraction], names: Sequence[Node]) -> tuple[Bounds, Bounds]:
+def _halves(bounds: Bounds, parts: Mapping[Node, Rational], names: Sequence[Node]) -> tuple[Bounds, Bounds]:
     """What holds where a sum of multiples of names is at least 0, and where it is less."""
     graph = bounds.graph
     if len(names) == 1:
         name, = names
-        root = -parts.get(graph.number(1), Fraction(0)) / parts[name]
+        root = Fraction(-parts.get(graph.number(1), 0)) / parts[name]
         return bounds.with_name(str(name.value), -inf, floor(root)), bounds.with_name(
             str(name.value), floor(root) + 1, inf)
     terms = [graph.mul((graph.number(count), node)) for node, count in parts.items()]
@@ -168,7 +172,20 @@ def _halves(bounds: Bounds, parts: Mapping[Node, Fraction], names: Sequence[Node
         graph.add((minus, *(graph.mul((minus, term)) for term in terms))))
 
 
-def _linear(graph: Graph, comparison: Node) -> dict[Node, Fraction] | None:
+def _equal(bounds: Bounds) -> dict[Node, Node]:
+    """A name for another one where the facts say that both are equal."""
+    if len(bounds.facts) > 1:
+        *facts, latest = bounds.facts
+        for fact in facts:
+            if not difference(bounds.graph, bounds.graph.number(0), fact, latest):
+                names = [node for node in latest.args if node.op == NAME]
+                others = [node for node in difference(bounds.graph, latest) if node.op == NAME and node not in names]
+                if len(names) == len(others) == 1 and len(latest.args) == _TWO:
+                    return {names[0]: others[0]}
+    return {}
+
+
+def _linear(graph: Graph, comparison: Node) -> dict[Node, Rational] | None:
     """The difference of both sides if it is a sum of integer multiples of one or two names, else nothing."""
     parts = difference(graph, *comparison.args)
     names = [node for node in parts if node.op == NAME]

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TypeAlias
 
+from .bounds import Rational, plain
 from .graph import ADD, DIV, MUL, NUMBER, SELECT, Node
 
 #: Atoms with their exponents, none of them 0, by serial number of the atom.
 Monomial: TypeAlias = tuple[tuple[int, int], ...]
-Polynomial: TypeAlias = dict[Monomial, Fraction]
+Polynomial: TypeAlias = dict[Monomial, Rational]
 
 ONE: Monomial = ()
 #: A product with more terms stays a product.
@@ -46,7 +47,7 @@ class Polynomials:
             self.atoms[node.serial] = node
             if self._is_switch(node):
                 self.switches.add(node.serial)
-        return {((node.serial, exponent),): Fraction(1)}
+        return {((node.serial, exponent),): 1}
 
     def product(self, left: Polynomial, right: Polynomial) -> Polynomial:
         """The product of two polynomials."""
@@ -54,7 +55,7 @@ class Polynomials:
         for one, count in left.items():
             for other, times in right.items():
                 key = self.times(one, other)
-                result[key] = result.get(key, Fraction(0)) + count * times
+                result[key] = result.get(key, 0) + count * times
         return {key: count for key, count in result.items() if count}
 
     def times(self, left: Monomial, right: Monomial) -> Monomial:
@@ -70,7 +71,7 @@ class Polynomials:
     def _expanded(self, node: Node) -> Polynomial:
         if node.op == NUMBER:
             assert isinstance(node.value, Fraction)
-            return {ONE: node.value} if node.value else {}
+            return {ONE: plain(node.value)} if node.value else {}
         if node.op == ADD and not self._whole(node):
             return self.inside(node)
         if node.op == MUL:
@@ -82,7 +83,7 @@ class Polynomials:
         return self.atom(node)
 
     def _multiplied(self, factors: Iterable[Node], start: Polynomial | None = None) -> Polynomial:
-        result = start if start is not None else {ONE: Fraction(1)}
+        result = start if start is not None else {ONE: 1}
         for factor in factors:
             other = self.of(factor)
             if len(result) * len(other) > _MOST_TERMS:
@@ -92,7 +93,7 @@ class Polynomials:
 
     def _inverse(self, node: Node) -> Polynomial:
         if node.op == MUL:
-            result: Polynomial = {ONE: Fraction(1)}
+            result: Polynomial = {ONE: 1}
             for factor in node.args:
                 result = self.product(result, self._inverse(factor))
             return result
@@ -101,16 +102,16 @@ class Polynomials:
         terms = self.of(node)
         if len(terms) == 1:
             (monomial, count), = terms.items()
-            return {tuple((serial, -power) for serial, power in monomial): 1 / count}
+            return {tuple((serial, -power) for serial, power in monomial): plain(1 / Fraction(count))}
         return self.atom(node, -1)
 
 
-def combined(parts: Iterable[tuple[Mapping[Monomial, Fraction], Fraction | int]]) -> Polynomial:
+def combined(parts: Iterable[tuple[Mapping[Monomial, Rational], Rational]]) -> Polynomial:
     """A sum of multiples of polynomials."""
     result: Polynomial = {}
     for polynomial, times in parts:
         for monomial, count in polynomial.items():
-            result[monomial] = result.get(monomial, Fraction(0)) + times * count
+            result[monomial] = result.get(monomial, 0) + times * count
     return {monomial: count for monomial, count in result.items() if count}
 
 
