@@ -5,7 +5,7 @@ All of it holds for every value within the bounds, because it is exact interval 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import product
@@ -37,6 +37,8 @@ from .graph import (
 Bound: TypeAlias = "Fraction | int | float"
 #: Integers are much faster than fractions.
 Rational: TypeAlias = "Fraction | int"
+#: The least and the largest value of a name, where it has one.
+Limits: TypeAlias = tuple[int | None, int | None]
 Interval: TypeAlias = tuple[Bound, Bound]
 
 UNBOUNDED: Interval = (-inf, inf)
@@ -52,23 +54,42 @@ class Bounds:
     """
 
     graph: Graph
-    names: Mapping[str, tuple[int, int | None]]
+    names: Mapping[str, Limits]
     facts: tuple[Node, ...] = ()
     _intervals: dict[Node, Interval] = field(default_factory=dict)
 
-    def with_name(self, name: str, low: Bound, high: Bound) -> Bounds:
+    def with_name(self, name: str, low: int | None, high: int | None) -> Bounds:
         """The same with tighter bounds of one name."""
         node = self.graph.name(name)
-        old_low, old_high = self.interval(node)
-        low, high = max(low, old_low), min(high, old_high)
-        names = {**self.names, name: (int(low), None if isinf(high) else int(high))}
+        least, most = self.names.get(name, (None, None))
+        limits = (_tighter(max, least, low), _tighter(min, most, high))
         changed = users(self._intervals, {node})
         kept = {inner: found for inner, found in self._intervals.items() if inner not in changed}
-        return Bounds(self.graph, names, self.facts, kept)
+        return Bounds(self.graph, {**self.names, name: limits}, self.facts, kept)
 
     def with_fact(self, difference: Node) -> Bounds:
         """The same where ``difference`` is at least 0."""
         return Bounds(self.graph, self.names, (*self.facts, difference), self._intervals)
+
+    @property
+    def are_possible(self) -> bool:
+        """False if a name has no value left."""
+        return all(low is None or high is None or low <= high for low, high in self.names.values())
+
+    def equal_names(self) -> tuple[Node, Node] | None:
+        """Two names that the latest fact and another one say to be equal."""
+        *facts, latest = self.facts or (self.graph.number(0),)
+        parts = difference(self.graph, latest)
+        if sorted(parts.values()) == [-1, 1] and any(not difference(self.graph, latest, _minus(self.graph, fact)) for fact in facts):
+            one, other = parts
+            return one, other
+        return None
+
+    def with_equal(self, gone: Node, kept: Node) -> Bounds:
+        """The same for expressions that have the name ``kept`` for ``gone`` as well."""
+        facts = tuple(fact for fact in self.facts if len(difference(self.graph, fact).keys() - {gone, kept}) > 0)
+        facts = tuple(self.graph.replaced(facts, {gone: kept}))
+        return Bounds(self.graph, self.names, facts).with_name(str(kept.value), *self.names[str(gone.value)])
 
     def interval(self, node: Node) -> Interval:
         """The least and the largest value that ``node`` can have."""
@@ -82,9 +103,10 @@ class Bounds:
     def least_difference(self, larger: Node, smaller: Node) -> Bound:
         """A lower bound of ``larger - smaller``."""
         known = self.graph.number(0)
-        return max(self._least(difference(self.graph, larger, smaller, fact)) for fact in (known, *self.facts))
+        return max(self.least(difference(self.graph, larger, smaller, fact)) for fact in (known, *self.facts))
 
-    def _least(self, summands: Mapping[Node, Rational]) -> Bound:
+    def least(self, summands: Mapping[Node, Rational]) -> Bound:
+        """A lower bound of a sum of multiples, without the facts."""
         return sum(
             _times(count, self.interval(node)[0 if count > 0 else 1]) for node, count in summands.items()
         )
@@ -157,8 +179,8 @@ class Bounds:
             value = plain(_number(node))
             return value, value
         if node.op == NAME:
-            low, high = self.names.get(str(node.value), (-inf, None))
-            return low, inf if high is None else high
+            least, most = self.names.get(str(node.value), (None, None))
+            return -inf if least is None else least, inf if most is None else most
         if node.is_condition:
             return UNBOUNDED
         parts = [self._intervals[arg] for arg in node.args]
@@ -199,6 +221,14 @@ def users(nodes: Iterable[Node], changed: set[Node]) -> set[Node]:
     found = set(changed)
     found.update(node for node in nodes if any(arg in found for arg in node.args))
     return found
+
+
+def _tighter(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else choose(one, other)
+
+
+def _minus(graph: Graph, node: Node) -> Node:
+    return graph.mul((graph.number(-1), node))
 
 
 def quotient(graph: Graph, over: Node, under: Node) -> Node:
