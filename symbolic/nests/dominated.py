@@ -18,11 +18,11 @@ from .trials import Points
 
 @dataclass(frozen=True)
 class Pair:
-    """One rank at one moment: ``total`` is what it keeps then, ``moment`` the part that is only kept then."""
+    """One rank at one moment: the parts that it always keeps, and what it only keeps at that moment."""
 
     rank: int
+    always: tuple[Node, ...]
     moment: Node
-    total: Node
 
 
 def without_dominated(
@@ -32,41 +32,44 @@ def without_dominated(
 
     ``names`` are the least and largest values of names, all of which are integers.
     """
-    ranks = [_parts(graph, rank) for rank in (estimate.args if estimate.op == MAX else (estimate,))]
-    pairs = [
-        Pair(number, moment, graph.add((*rest, moment)))
-        for number, (rest, moments) in enumerate(ranks) for moment in moments
-    ]
-    kept = _undominated(pairs, list(cases(*freed(graph, [pair.total for pair in pairs], names, conditions))))
-    new = []
-    for number, (rest, _) in enumerate(ranks):
-        moments = [pair.moment for pair in kept if pair.rank == number]
-        if moments:
-            new.append(graph.add((*rest, graph.extreme(MAX, moments))))
-    return graph.extreme(MAX, new)
+    pairs = pairs_of(estimate)
+    totals = [graph.add((*pair.always, pair.moment)) for pair in pairs]
+    kept = _undominated(pairs, list(cases(*freed(graph, totals, names, conditions))))
+    ranks = {pair.rank: pair.always for pair in kept}
+    return graph.extreme(MAX, [
+        graph.add((*always, graph.extreme(MAX, [pair.moment for pair in kept if pair.rank == rank])))
+        for rank, always in ranks.items()
+    ])
 
 
-def _parts(graph: Graph, rank: Node) -> tuple[list[Node], list[Node]]:
-    """What a rank always keeps, and its moments: the summand that is a maximum of most parts."""
-    summands = list(rank.args) if rank.op == ADD else [rank]
-    largest = max((node for node in summands if node.op == MAX), key=lambda node: len(node.args), default=None)
-    if largest is None:
-        return [], [rank]
-    return [node for node in summands if node is not largest], list(largest.args)
+def pairs_of(estimate: Node) -> list[Pair]:
+    """The ranks and moments of an estimate; the moments of a rank are its maximum of most parts."""
+    pairs = []
+    for number, rank in enumerate(estimate.args if estimate.op == MAX else (estimate,)):
+        summands = rank.args if rank.op == ADD else (rank,)
+        largest = max((node for node in summands if node.op == MAX), key=lambda node: len(node.args), default=rank)
+        always = tuple(node for node in summands if node is not largest)
+        moments = largest.args if largest.op == MAX else (largest,)
+        pairs += [Pair(number, always if largest.op == MAX else (), moment) for moment in moments]
+    return pairs
 
 
 def _undominated(pairs: Sequence[Pair], split: Sequence[tuple[Bounds, Sequence[Node]]]) -> list[Pair]:
-    """The pairs that stay. Those that random points do not rule out are tried, ranks between first and last first."""
+    """The pairs that stay. Of equal ones those of one rank do: each rank is tried as the one that goes last."""
     provers = []
     for bounds, case in split:
         points = Points(bounds, case)
         provers.append((Prover(bounds, points), case, points.refuted(case)))
-    kept = list(range(len(pairs)))
-    for number in sorted(kept, key=lambda item: (pairs[item].rank not in (1, 2), item)):
-        others = [[other for other in kept if other != number and not table[number, other]] for *_, table in provers]
-        if all(others) and all(
-            any(prover.never_exceeds(case[number], case[other]) for other in candidates)
-            for (prover, case, _), candidates in zip(provers, others, strict=True)
-        ):
-            kept.remove(number)
-    return [pairs[number] for number in kept]
+    best = list(range(len(pairs)))
+    for last in sorted({pair.rank for pair in pairs}, reverse=True):
+        kept = list(range(len(pairs)))
+        for number in sorted(kept, key=lambda item: (pairs[item].rank == last, item)):
+            others = [[other for other in kept if other != number and not table[number, other]]
+                      for *_, table in provers]
+            if all(others) and all(
+                any(prover.never_exceeds(case[number], case[other]) for other in candidates)
+                for (prover, case, _), candidates in zip(provers, others, strict=True)
+            ):
+                kept.remove(number)
+        best = min(best, kept, key=lambda numbers: (len(numbers), len({pairs[item].rank for item in numbers})))
+    return [pairs[number] for number in best]
