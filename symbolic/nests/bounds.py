@@ -232,13 +232,18 @@ def _minus(graph: Graph, node: Node) -> Node:
 
 
 def quotient(graph: Graph, over: Node, under: Node) -> Node:
-    """``over / under`` without the factors that both have."""
-    above, below = _factors(over), _factors(under)
+    """``over / under`` without the factors that both have, also if they are factors of every part of a sum."""
+    parts = over.args if over.op == ADD else (over,)
+    factors = [_factors(part) for part in parts]
+    below = _factors(under)
     for factor in tuple(below):
-        if factor in above and factor.op != NUMBER:
-            above.remove(factor)
+        if factor.op != NUMBER and all(factor in inside for inside in factors):
             below.remove(factor)
-    return graph.binary(DIV, graph.mul(above), graph.mul(below))
+            for inside in factors:
+                inside.remove(factor)
+    if len(below) == len(_factors(under)):
+        return graph.binary(DIV, over, under)
+    return graph.binary(DIV, graph.add(map(graph.mul, factors)), graph.mul(below))
 
 
 def _factors(node: Node) -> list[Node]:
