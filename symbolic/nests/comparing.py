@@ -187,26 +187,35 @@ class Prover:
         return found
 
     def _least_quotient(self, above: list[Node], below: list[Node]) -> Rational:
+        """By the bounds of all factors, or without pairs of which the one above is at least as large."""
+        rest, unpaired = list(above), []
+        for node in below:
+            partner = next(
+                (other for other in rest if self._may_compare(node, other) and self.never_exceeds(node, other)), None)
+            if partner is None:
+                unpaired.append(node)
+            else:
+                rest.remove(partner)
+        paired = self._by_bounds(rest, unpaired)
+        return paired if len(unpaired) == len(below) else max(paired, self._by_bounds(above, below))
+
+    def _by_bounds(self, above: list[Node], below: list[Node]) -> Rational:
         result: Rational = 1
         for node in below:
             high = self.bounds.interval(node)[1]
             if isinf(high):
-                partner = next((other for other in above if self._may_compare(node, other)
-                                and self.never_exceeds(node, other)), None)
-                if partner is None:
-                    return 0
-                above.remove(partner)
-            elif high > 0:
-                result = Fraction(result) / Fraction(high) if high != 1 else result
+                return 0
+            if high > 0:
+                result = Fraction(result) / Fraction(high)
         for node in above:
             result *= exact_bound(self.bounds.interval(node)[0])
         return result
 
     def _may_compare(self, smaller: Node, larger: Node) -> bool:
-        """False where no proof is to be expected: two names that nothing connects."""
+        """False where no proof is to be expected, or where bounds say it all: two names that nothing connects."""
         if smaller.op == larger.op == NAME:
             return bool(self.bounds.facts)
-        return self.bounds.interval(larger)[1] == inf
+        return smaller.op not in (NAME, SELECT) and larger.op != SELECT
 
     def _is_switch(self, node: Node) -> bool:
         if node.op == SELECT:
