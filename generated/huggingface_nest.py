@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'num_layers', 'ffn_hidden_size', 'num_attention_heads', 'head_dim', 'num_kv_heads', 'qk_norm', 'qkv_bias', 'hidden_size', 'vocab_multiple', 'vocab_size', 'tied_embeddings', 'gpu_memory']
+SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'head_dim', 'vocab_multiple', 'vocab_size', 'hidden_size', 'num_layers', 'ffn_hidden_size', 'num_attention_heads', 'num_kv_heads', 'qk_norm', 'qkv_bias', 'tied_embeddings', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'tensor_parallel', 'context_parallel', 'pipeline_parallel', 'sequence_parallel', 'recompute_core_attention', 'recompute_mlp', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'sequence', 'batch', 'replicas']
 #: The order in which conditions are tried, by their places.
@@ -90,18 +90,6 @@ def smaller(typing, left, right):
 
 
 @intrinsic
-def floor(typing, number):
-    """The number without its fraction, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.floor", args))
-
-
-@intrinsic
-def ceil(typing, number):
-    """The number rounded up, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.ceil", args))
-
-
-@intrinsic
 def select(typing, condition, yes, no):
     """One of two numbers, without a branch."""
     def build(context, builder, signature, args):
@@ -124,20 +112,26 @@ def _rounded(builder, name, args):
     return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
 
 
-@njit(error_model="numpy")
-def ceil_div(numerator, denominator):
-    return ceil(numerator / denominator)
+@intrinsic
+def ceil_div(typing, numerator, denominator):
+    """A quotient rounded up, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def floor_div(numerator, denominator):
-    return floor(numerator / denominator)
+@intrinsic
+def floor_div(typing, numerator, denominator):
+    """A quotient rounded down, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def divides(divisor, dividend):
-    quotient = dividend / divisor
-    return floor(quotient) == quotient
+@intrinsic
+def divides(typing, divisor, dividend):
+    """Whether a number divides another one."""
+    def build(context, builder, signature, args):
+        quotient = builder.fdiv(args[1], args[0])
+        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
+
+    return types.boolean(types.float64, types.float64), build
 
 
 @njit(error_model="numpy")
@@ -148,7 +142,6 @@ def lcm(left, right):
     return left * (right / first)
 
 
-@njit(error_model="numpy")
 def aligned(row):
     """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
     room = np.empty(row.size + 8)
@@ -251,7 +244,7 @@ def write(numbers, verdicts, values, size, number, verdict, keys):
     size[0] = place + 1
 
 
-def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, num_layers, ffn_hidden_size, num_attention_heads, head_dim, num_kv_heads, qk_norm, qkv_bias, hidden_size, vocab_multiple, vocab_size, tied_embeddings, gpu_memory, pipeline_parallel, sequence_parallel):
+def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, head_dim, vocab_multiple, vocab_size, hidden_size, num_layers, ffn_hidden_size, num_attention_heads, num_kv_heads, qk_norm, qkv_bias, tied_embeddings, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(14, np.int64)
@@ -268,31 +261,31 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     met = (gradient_bytes == 2.0)
     broken[10] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
+    x1 = 8.0*seq_length
+    x2 = -distributed_optimizer
+    x3 = 4.0*hidden_size
+    x4 = 8.0 + x3
     query_size = num_attention_heads*head_dim
-    x1 = 2.0*num_kv_heads*head_dim
-    x2 = 2.0 + 3.0*qk_norm
-    x3 = 1.0 + qk_norm
-    x4 = 2.0*qk_norm
-    x5 = query_size + x1
-    x6 = 3.0*hidden_size
+    x5 = 2.0*num_kv_heads*head_dim
+    x6 = 2.0 + 3.0*qk_norm
+    x7 = 1.0 + qk_norm
+    x8 = 2.0*qk_norm
+    x9 = query_size + x5
+    x10 = 3.0*hidden_size
     kv_size = num_kv_heads*head_dim
-    x7 = 2.0*hidden_size
-    x8 = 2.0*head_dim*qk_norm + x7
-    x9 = -distributed_optimizer
-    x10 = 8.0*head_dim*qk_norm + 8.0*hidden_size
-    x11 = 2.0 + x6
-    x12 = 4.0*x11
-    x13 = -tied_embeddings
-    x14 = all_ceil_div(hidden_size, 64.0)
-    attention_norm_aligned = 64.0*x14
-    x15 = 64.0*qkv_bias
-    x16 = 128.0*qk_norm*all_ceil_div(head_dim, 64.0) + 128.0*x14
-    x17 = -hidden_size*tied_embeddings
-    x18 = 4.0*distributed_optimizer
-    x19 = 2.0*x11
-    x20 = 4.0*hidden_size
-    x21 = 8.0 + x20
-    x22 = 8.0*seq_length
+    x11 = 2.0*hidden_size
+    x12 = 2.0*head_dim*qk_norm + x11
+    x13 = 8.0*head_dim*qk_norm + 8.0*hidden_size
+    x14 = 2.0 + x10
+    x15 = 4.0*x14
+    x16 = -tied_embeddings
+    x17 = all_ceil_div(hidden_size, 64.0)
+    attention_norm_aligned = 64.0*x17
+    x18 = 64.0*qkv_bias
+    x19 = 128.0*qk_norm*all_ceil_div(head_dim, 64.0) + 128.0*x17
+    x20 = -hidden_size*tied_embeddings
+    x21 = 4.0*distributed_optimizer
+    x22 = 2.0*x14
     x23 = (4.0*gpu_memory)/5.0
     x24 = (pipeline_parallel == 1.0)
     met = x24
@@ -304,7 +297,7 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     alive_0 = all_select(kept, -INFINITY, INFINITY)
     stage_layers = num_layers/pipeline_parallel
     x25 = all_select(x24, 1.0, 0.0)
-    x26 = 1.0 + x13*x25
+    x26 = 1.0 + x16*x25
     x27 = hidden_size*x26
     x28 = hidden_size*x25
     x29 = 64.0*x26
@@ -318,7 +311,7 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     row[int(X29):int(X29) + entries] = x29
     row[int(X30):int(X30) + entries] = x30
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([seq_length, ffn_hidden_size, num_kv_heads, query_size, x1, num_attention_heads, head_dim, x4, x5, kv_size, x8, x7, x6, qkv_bias, x10, x9, x12, vocab_multiple, vocab_size, hidden_size, x16, x15, x17, x19, x21, x22, x20, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x18, x3, x2, x23, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([seq_length, vocab_multiple, vocab_size, hidden_size, x2, x4, x1, ffn_hidden_size, num_kv_heads, query_size, x5, num_attention_heads, head_dim, x8, x9, kv_size, x12, x11, x10, qkv_bias, x13, x15, x19, x18, x20, x22, x3, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x21, x7, x6, x23, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -330,47 +323,50 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     answer had no room for all that belongs to it.
     """
     seq_length = given[0]
-    ffn_hidden_size = given[1]
-    num_kv_heads = given[2]
-    query_size = given[3]
-    x1 = given[4]
-    num_attention_heads = given[5]
-    head_dim = given[6]
-    x4 = given[7]
-    x5 = given[8]
-    kv_size = given[9]
-    x8 = given[10]
-    x7 = given[11]
-    x6 = given[12]
-    qkv_bias = given[13]
-    x10 = given[14]
-    x9 = given[15]
+    vocab_multiple = given[1]
+    vocab_size = given[2]
+    hidden_size = given[3]
+    x2 = given[4]
+    x4 = given[5]
+    x1 = given[6]
+    ffn_hidden_size = given[7]
+    num_kv_heads = given[8]
+    query_size = given[9]
+    x5 = given[10]
+    num_attention_heads = given[11]
+    head_dim = given[12]
+    x8 = given[13]
+    x9 = given[14]
+    kv_size = given[15]
     x12 = given[16]
-    vocab_multiple = given[17]
-    vocab_size = given[18]
-    hidden_size = given[19]
-    x16 = given[20]
+    x11 = given[17]
+    x10 = given[18]
+    qkv_bias = given[19]
+    x13 = given[20]
     x15 = given[21]
-    x17 = given[22]
-    x19 = given[23]
-    x21 = given[24]
+    x19 = given[22]
+    x18 = given[23]
+    x20 = given[24]
     x22 = given[25]
-    x20 = given[26]
+    x3 = given[26]
     num_gpus = given[27]
     global_batch_size = given[28]
     data_parallel_replicas = given[29]
     distributed_optimizer = given[30]
     attention_norm_aligned = given[31]
-    x18 = given[32]
-    x3 = given[33]
-    x2 = given[34]
+    x21 = given[32]
+    x7 = given[33]
+    x6 = given[34]
     x23 = given[35]
     gpu_memory = given[36]
     below_1 = sizes[3]
+<<<<<<< HEAD
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
     row = aligned(row)
+=======
+>>>>>>> room-cnest
     evaluated = 0
     full = False
     for shard in range(start, stop):
@@ -394,37 +390,37 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x32 = tensor_parallel*context_parallel
         x33 = tensor_parallel - 1.0
         local_sequence = seq_length/context_parallel
+        x34 = 4.0*local_sequence
+        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
+        x35 = 4.0*hidden_size*local_vocab
+        embedding_parameters = hidden_size*local_vocab
+        x36 = 4.0*(hidden_size + embedding_parameters)*x2
+        x37 = larger(8.0*micro_batch_size + 8.0*micro_batch_size*local_sequence*select((1.0 < micro_batch_size), 1.0, 0.0) + 10.0*micro_batch_size*local_vocab*local_sequence + x35 + micro_batch_size*x1 + x36 + x4, x35 + x36 + x4 + 14.0*micro_batch_size*local_vocab*local_sequence)
         local_ffn = ffn_hidden_size/tensor_parallel
-        x34 = 8.0*micro_batch_size*local_sequence*local_ffn
-        x35 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x36 = micro_batch_size*query_size*local_sequence*x35
-        x37 = micro_batch_size*local_sequence*x1*x35
+        x38 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x39 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x40 = micro_batch_size*query_size*local_sequence*x39
+        x41 = micro_batch_size*local_sequence*x5*x39
         local_heads = num_attention_heads/tensor_parallel
-        x38 = head_dim*micro_batch_size*local_sequence*local_heads
-        x39 = -x35
+        x42 = head_dim*micro_batch_size*local_sequence*local_heads
+        x43 = -x39
         kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x40 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x41 = (-2.0)*x35
-        x42 = 2.0*micro_batch_size*local_sequence*local_heads
-        x43 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x4
-        local_qkv_features = x5/tensor_parallel
+        x44 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x45 = (-2.0)*x39
+        x46 = 2.0*micro_batch_size*local_sequence*local_heads
+        x47 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
+        local_qkv_features = x9/tensor_parallel
         local_kv_features = kv_size/tensor_parallel
         local_query_features = query_size/tensor_parallel
-        layer_parameters = qkv_bias*local_qkv_features + local_ffn*x6 + local_kv_features*x7 + local_query_features*x7 + x8
-        x44 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x6 + 4.0*local_kv_features*x7 + 4.0*local_query_features*x7 + 4.0*layer_parameters*x9 + x10
-        x45 = micro_batch_size*x7
-        x46 = micro_batch_size*x12 + 2.0*micro_batch_size*x7
-        x47 = 4.0*local_sequence
-        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
-        embedding_parameters = hidden_size*local_vocab
-        x48 = ceil_div(embedding_parameters, 64.0)
-        layer_aligned = 128.0*ceil_div(hidden_size*local_kv_features, 64.0) + 128.0*ceil_div(hidden_size*local_query_features, 64.0) + 192.0*ceil_div(hidden_size*local_ffn, 64.0) + x15*ceil_div(local_qkv_features, 64.0) + x16
-        x49 = 4.0*hidden_size*local_vocab
-        x50 = 9.0*micro_batch_size*local_sequence*select((1.0 < tensor_parallel), 1.0, 0.0) + 8.0*micro_batch_size*local_sequence*select(x31, 1.0, 0.0) + x49 + 4.0*local_vocab*x17 + 4.0*(embedding_parameters + local_vocab*x17)*x9
-        x51 = micro_batch_size*x19 + x45
-        x52 = 4.0*(hidden_size + embedding_parameters)*x9
-        x53 = larger(x21 + 8.0*micro_batch_size + 8.0*micro_batch_size*local_sequence*select((1.0 < micro_batch_size), 1.0, 0.0) + 10.0*micro_batch_size*local_vocab*local_sequence + x49 + micro_batch_size*x22 + x52, x21 + x49 + x52 + 14.0*micro_batch_size*local_vocab*local_sequence)
-        x54 = x20 + x49 + x52
+        layer_parameters = qkv_bias*local_qkv_features + local_ffn*x10 + local_kv_features*x11 + local_query_features*x11 + x12
+        x48 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x10 + 4.0*local_kv_features*x11 + 4.0*local_query_features*x11 + 4.0*layer_parameters*x2 + x13
+        x49 = micro_batch_size*x11
+        x50 = micro_batch_size*x15 + 2.0*micro_batch_size*x11
+        x51 = ceil_div(embedding_parameters, 64.0)
+        layer_aligned = 128.0*ceil_div(hidden_size*local_kv_features, 64.0) + 128.0*ceil_div(hidden_size*local_query_features, 64.0) + 192.0*ceil_div(hidden_size*local_ffn, 64.0) + x18*ceil_div(local_qkv_features, 64.0) + x19
+        x52 = 9.0*micro_batch_size*local_sequence*select((1.0 < tensor_parallel), 1.0, 0.0) + 8.0*micro_batch_size*local_sequence*select(x31, 1.0, 0.0) + x35 + 4.0*local_vocab*x20 + 4.0*(embedding_parameters + local_vocab*x20)*x2
+        x53 = micro_batch_size*x22 + x49
+        x54 = x35 + x3 + x36
         x55 = -micro_batch_size
         lost_0 = 0
         lost_11 = 0
@@ -462,12 +458,12 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             last_parameters = hidden_size + local_vocab*x27 + stage_layers*layer_parameters + local_vocab*x28
             optimizer_shards = 1.0 + distributed_optimizer*(x59/data_parallel_replicas - 1.0)
             x61 = lcm(optimizer_shards, 128.0)
-            x62 = x61*ceil_div(attention_norm_aligned + x48*x29 + stage_layers*layer_aligned + x48*x30, x61)
+            x62 = x61*ceil_div(attention_norm_aligned + x51*x29 + stage_layers*layer_aligned + x51*x30, x61)
             last_optimizer = (4.0*(last_parameters + distributed_optimizer*(x62 - last_parameters)))/optimizer_shards
-            x63 = x25*x50
-            x64 = x62*x18
-            x65 = last_optimizer + x63 + x64 + local_sequence_sp*x51 + x53
-            x66 = last_optimizer + x63 + x64 + x54
+            x63 = x25*x52
+            x64 = x62*x21
+            x65 = last_optimizer + x63 + x64 + local_sequence_sp*x53
+            x66 = last_optimizer + x63 + x64
             row[X56 + i] = x56
             row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
             row[X60 + i] = x60
@@ -496,13 +492,14 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            x67 = 1.0 - recompute_full
-            x68 = (1.0 - recompute_mlp)*x34 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x36 + 2.0*recompute_core_attention*x37 + 2.0*x38*(recompute_core_attention + x2 + recompute_core_attention*x39) + 2.0*x40*(recompute_core_attention + x2 + recompute_core_attention*x41) + 2.0*x42*(x3 - recompute_core_attention) + x43
-            x69 = x67*x68 + x44
-            x70 = recompute_full*x45 + x67*x46
-            tables_saved = x47*(head_dim + 2.0*recompute_full)
-            x71 = recompute_full*x46
-            x72 = tables_saved + recompute_full*x68
+            tables_saved = x34*(head_dim + 2.0*recompute_full)
+            x67 = tables_saved + x37
+            x68 = 1.0 - recompute_full
+            x69 = (1.0 - recompute_mlp)*x38 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x40 + 2.0*recompute_core_attention*x41 + 2.0*x42*(recompute_core_attention + x6 + recompute_core_attention*x43) + 2.0*x44*(recompute_core_attention + x6 + recompute_core_attention*x45) + 2.0*x46*(x7 - recompute_core_attention) + x47
+            x70 = x68*x69 + x48
+            x71 = recompute_full*x49 + x68*x50
+            x72 = tables_saved + recompute_full*x69 + x54
+            x73 = recompute_full*x50
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -522,9 +519,9 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 x60 = row[X60 + i]
                 x65 = row[X65 + i]
                 x66 = row[X66 + i]
-                x73 = stage_layers*x69
-                x74 = x60*x70
-                estimate = larger(larger(x73 + x74 + tables_saved + x65, x73 + x74 + local_sequence_sp*x71 + x72 + x66), alive_1)
+                x74 = stage_layers*x70
+                x75 = x60*x71
+                estimate = larger(larger(x67 + x74 + x75 + x65, x72 + x74 + x75 + local_sequence_sp*x73 + x66), alive_1)
                 row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x23)
                 upto_0 += met_0

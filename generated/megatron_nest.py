@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'num_layers', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'gradient_bytes', 'hidden_size', 'qk_norm', 'qkv_bias', 'vocab_multiple', 'vocab_size', 'tied_embeddings', 'distributed_optimizer', 'torch_workspace_bytes', 'engine_workspace_bytes', 'gpu_memory']
+SCALARS = ['num_gpus', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'num_layers', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'gradient_bytes', 'engine_workspace_bytes', 'hidden_size', 'qk_norm', 'qkv_bias', 'vocab_multiple', 'vocab_size', 'tied_embeddings', 'distributed_optimizer', 'torch_workspace_bytes', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'sharded_gradients', 'sharded_weights', 'node', 'heads', 'kv_heads', 'kv_features', 'ffn', 'layers', 'sequence', 'context', 'batch', 'sequence_parallel', 'replicas', 'recompute', 'gradients']
 #: The order in which conditions are tried, by their places.
@@ -128,18 +128,6 @@ def smaller(typing, left, right):
 
 
 @intrinsic
-def floor(typing, number):
-    """The number without its fraction, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.floor", args))
-
-
-@intrinsic
-def ceil(typing, number):
-    """The number rounded up, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.ceil", args))
-
-
-@intrinsic
 def select(typing, condition, yes, no):
     """One of two numbers, without a branch."""
     def build(context, builder, signature, args):
@@ -162,20 +150,26 @@ def _rounded(builder, name, args):
     return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
 
 
-@njit(error_model="numpy")
-def ceil_div(numerator, denominator):
-    return ceil(numerator / denominator)
+@intrinsic
+def ceil_div(typing, numerator, denominator):
+    """A quotient rounded up, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def floor_div(numerator, denominator):
-    return floor(numerator / denominator)
+@intrinsic
+def floor_div(typing, numerator, denominator):
+    """A quotient rounded down, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def divides(divisor, dividend):
-    quotient = dividend / divisor
-    return floor(quotient) == quotient
+@intrinsic
+def divides(typing, divisor, dividend):
+    """Whether a number divides another one."""
+    def build(context, builder, signature, args):
+        quotient = builder.fdiv(args[1], args[0])
+        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
+
+    return types.boolean(types.float64, types.float64), build
 
 
 @njit(error_model="numpy")
@@ -186,7 +180,6 @@ def lcm(left, right):
     return left * (right / first)
 
 
-@njit(error_model="numpy")
 def aligned(row):
     """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
     room = np.empty(row.size + 8)
@@ -289,7 +282,7 @@ def write(numbers, verdicts, values, size, number, verdict, keys):
     size[0] = place + 1
 
 
-def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, seq_length, global_batch_size, data_parallel_replicas, gradient_bytes, hidden_size, qk_norm, qkv_bias, vocab_multiple, vocab_size, tied_embeddings, distributed_optimizer, torch_workspace_bytes, engine_workspace_bytes, gpu_memory, pipeline_parallel, sequence_parallel):
+def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, seq_length, global_batch_size, data_parallel_replicas, gradient_bytes, engine_workspace_bytes, hidden_size, qk_norm, qkv_bias, vocab_multiple, vocab_size, tied_embeddings, distributed_optimizer, torch_workspace_bytes, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(16, np.int64)
@@ -305,38 +298,38 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     broken[15] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     kv_size = num_kv_heads*head_dim
-    x2 = 2.0*hidden_size
-    x3 = 2.0 + hidden_size
-    x4 = 4.0*x3
+    x2 = 4.0*head_dim
+    x3 = 2.0*hidden_size
     query_size = num_attention_heads*head_dim
-    x5 = 2.0*num_kv_heads*head_dim
-    x6 = 2.0 + qk_norm
-    x7 = 1.0 + qk_norm
-    x8 = 2.0*qk_norm
-    x9 = query_size + x5
-    x10 = 2.0*ffn_hidden_size
-    x11 = x2 + 2.0*head_dim*qk_norm
-    x12 = -tied_embeddings
-    x13 = 2.0*qk_norm*all_ceil_div(head_dim, 64.0)
-    x14 = all_ceil_div(hidden_size, 64.0)
-    x15 = 128.0*x14
-    attention_norm_aligned = 64.0*x14
-    x16 = (-2.0)*hidden_size
-    x17 = 4.0*hidden_size
-    x18 = (-4.0)*hidden_size
-    x19 = -distributed_optimizer
+    x4 = 2.0*num_kv_heads*head_dim
+    x5 = query_size + x4
+    x6 = 1.0 - all_select((query_size == ffn_hidden_size), 1.0, 0.0)
+    x7 = 2.0*ffn_hidden_size
+    x8 = 1.0 - all_select((x7 == x5), 1.0, 0.0)
+    x9 = 2.0 + hidden_size
+    x10 = 4.0*x9
+    x11 = 2.0 + qk_norm
+    x12 = 1.0 + qk_norm
+    x13 = 2.0*qk_norm
+    x14 = x3 + 2.0*head_dim*qk_norm
+    x15 = -tied_embeddings
+    x16 = 2.0*qk_norm*all_ceil_div(head_dim, 64.0)
+    x17 = all_ceil_div(hidden_size, 64.0)
+    x18 = 128.0*x17
+    attention_norm_aligned = 64.0*x17
+    x19 = (-2.0)*hidden_size
+    x20 = 4.0*hidden_size
+    x21 = (-4.0)*hidden_size
+    x22 = -distributed_optimizer
     head_workspace_buffer = 2.0*torch_workspace_bytes
-    x20 = x2 + head_workspace_buffer
-    x21 = x17 + 4.0*head_dim*qk_norm
-    x22 = -hidden_size*distributed_optimizer
-    x23 = -hidden_size*tied_embeddings
-    x24 = hidden_size*tied_embeddings*distributed_optimizer
-    x25 = 2.0*distributed_optimizer + gradient_bytes*distributed_optimizer
-    x26 = 4.0*head_dim
-    x27 = 1.0 - all_select((query_size == ffn_hidden_size), 1.0, 0.0)
-    x28 = 1.0 - all_select((x10 == x9), 1.0, 0.0)
-    x29 = 2.0*x3
-    x30 = engine_workspace_bytes + x2 + head_workspace_buffer
+    x23 = x3 + head_workspace_buffer
+    x24 = x20 + 4.0*head_dim*qk_norm
+    x25 = -hidden_size*distributed_optimizer
+    x26 = -hidden_size*tied_embeddings
+    x27 = hidden_size*tied_embeddings*distributed_optimizer
+    x28 = 2.0*distributed_optimizer + gradient_bytes*distributed_optimizer
+    x29 = engine_workspace_bytes + x3 + head_workspace_buffer
+    x30 = 2.0*x9
     x31 = 4.0*all_select(x1, 1.0, 0.0)
     x32 = (4.0*gpu_memory)/5.0
     met = all_divides(pipeline_parallel, num_layers)
@@ -353,7 +346,7 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     x39 = all_select((x35 == 0.0), 1.0, 0.0)
     x40 = hidden_size*x39
     x41 = all_select((pipeline_parallel == 1.0), 1.0, 0.0)
-    x42 = 1.0 + x41*x12
+    x42 = 1.0 + x41*x15
     x43 = hidden_size*x37*x42
     x44 = 64.0*x39
     x45 = attention_norm_aligned*x37
@@ -414,7 +407,7 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     row[int(X58):int(X58) + entries] = x58
     row[int(X63):int(X63) + entries] = x63
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, x2, x4, query_size, x5, head_dim, x8, x9, qkv_bias, hidden_size, x10, x11, vocab_multiple, vocab_size, x15, x13, x16, x17, x18, x19, gradient_bytes, x20, x21, x22, x23, x24, x26, x28, x27, engine_workspace_bytes, x29, x30, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x25, attention_norm_aligned, x31, x7, x6, x32, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, x2, hidden_size, x7, query_size, x8, x6, x5, x3, engine_workspace_bytes, x10, x4, head_dim, x13, qkv_bias, x14, vocab_multiple, vocab_size, x18, x16, x19, x20, x21, x22, gradient_bytes, x23, x24, x25, x26, x27, x29, x30, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x28, attention_norm_aligned, x31, x12, x11, x32, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -432,52 +425,55 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     ffn_hidden_size = given[4]
     seq_length = given[5]
     x2 = given[6]
-    x4 = given[7]
-    query_size = given[8]
-    x5 = given[9]
-    head_dim = given[10]
-    x8 = given[11]
-    x9 = given[12]
-    qkv_bias = given[13]
-    hidden_size = given[14]
+    hidden_size = given[7]
+    x7 = given[8]
+    query_size = given[9]
+    x8 = given[10]
+    x6 = given[11]
+    x5 = given[12]
+    x3 = given[13]
+    engine_workspace_bytes = given[14]
     x10 = given[15]
-    x11 = given[16]
-    vocab_multiple = given[17]
-    vocab_size = given[18]
-    x15 = given[19]
-    x13 = given[20]
-    x16 = given[21]
-    x17 = given[22]
+    x4 = given[16]
+    head_dim = given[17]
+    x13 = given[18]
+    qkv_bias = given[19]
+    x14 = given[20]
+    vocab_multiple = given[21]
+    vocab_size = given[22]
     x18 = given[23]
-    x19 = given[24]
-    gradient_bytes = given[25]
+    x16 = given[24]
+    x19 = given[25]
     x20 = given[26]
     x21 = given[27]
     x22 = given[28]
-    x23 = given[29]
-    x24 = given[30]
-    x26 = given[31]
-    x28 = given[32]
-    x27 = given[33]
-    engine_workspace_bytes = given[34]
+    gradient_bytes = given[29]
+    x23 = given[30]
+    x24 = given[31]
+    x25 = given[32]
+    x26 = given[33]
+    x27 = given[34]
     x29 = given[35]
     x30 = given[36]
     num_gpus = given[37]
     global_batch_size = given[38]
     data_parallel_replicas = given[39]
     distributed_optimizer = given[40]
-    x25 = given[41]
+    x28 = given[41]
     attention_norm_aligned = given[42]
     x31 = given[43]
-    x7 = given[44]
-    x6 = given[45]
+    x12 = given[44]
+    x11 = given[45]
     x32 = given[46]
     gpu_memory = given[47]
     below_1 = sizes[3]
+<<<<<<< HEAD
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
     row = aligned(row)
+=======
+>>>>>>> room-cnest
     evaluated = 0
     full = False
     for shard in range(start, stop):
@@ -512,90 +508,90 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x68 = tensor_parallel*context_parallel
         x69 = tensor_parallel - 1.0
         x70 = (2.0 <= tensor_parallel)
-        x71 = micro_batch_size*x2
-        x72 = micro_batch_size*x4
-        x73 = 2.0*micro_batch_size*x2
-        x74 = x72 + x73
         local_sequence = seq_length/context_parallel
+        tables_buffer = local_sequence*x2
         local_ffn = ffn_hidden_size/tensor_parallel
-        x75 = 6.0*micro_batch_size*local_sequence*local_ffn
-        x76 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x77 = micro_batch_size*query_size*local_sequence*x76
-        x78 = micro_batch_size*local_sequence*x5*x76
-        local_heads = num_attention_heads/tensor_parallel
-        x79 = head_dim*micro_batch_size*local_sequence*local_heads
-        x80 = -x76
-        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x81 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x82 = (-2.0)*x76
-        x83 = 2.0*micro_batch_size*local_sequence*local_heads
-        x84 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
-        local_qkv_features = x9/tensor_parallel
-        x85 = qkv_bias*local_qkv_features
-        x86 = hidden_size*local_qkv_features
+        x71 = hidden_size*tensor_parallel
+        x72 = (ffn_hidden_size == x71)
+        local_gate_up_features = x7/tensor_parallel
+        x73 = (query_size == x71)
+        mlp_dummies_buffer = x3*(local_ffn*(1.0 - select((x72 & (x5 == x71)), 1.0, 0.0))*x6 + local_gate_up_features*(1.0 - select((x73 & (x7 == x71)), 1.0, 0.0))*x8)
+        local_qkv_features = x5/tensor_parallel
         local_query_features = query_size/tensor_parallel
-        x87 = hidden_size*local_query_features
-        local_gate_up_features = x10/tensor_parallel
-        x88 = local_gate_up_features + local_ffn
-        swiglu_parameters = hidden_size*x88
-        layer_parameters = x85 + x86 + x87 + swiglu_parameters + x11
+        attention_dummies_buffer = x3*(local_qkv_features + local_query_features)
+        x74 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer
+        x75 = micro_batch_size*x3
+        x76 = micro_batch_size*x10
+        x77 = 2.0*micro_batch_size*x3
+        x78 = x76 + x77
+        x79 = 6.0*micro_batch_size*local_sequence*local_ffn
+        x80 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x81 = micro_batch_size*query_size*local_sequence*x80
+        x82 = micro_batch_size*local_sequence*x4*x80
+        local_heads = num_attention_heads/tensor_parallel
+        x83 = head_dim*micro_batch_size*local_sequence*local_heads
+        x84 = -x80
+        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
+        x85 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x86 = (-2.0)*x80
+        x87 = 2.0*micro_batch_size*local_sequence*local_heads
+        x88 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x13
+        x89 = qkv_bias*local_qkv_features
+        x90 = hidden_size*local_qkv_features
+        x91 = hidden_size*local_query_features
+        x92 = local_gate_up_features + local_ffn
+        swiglu_parameters = hidden_size*x92
+        layer_parameters = x89 + x90 + x91 + swiglu_parameters + x14
         padded_vocab_size = vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel)
         local_vocab = padded_vocab_size/tensor_parallel
-        layer_aligned = 64.0*(ceil_div(hidden_size*local_ffn, 64.0) + ceil_div(hidden_size*local_gate_up_features, 64.0)) + 64.0*(qkv_bias*ceil_div(local_qkv_features, 64.0) + x13 + ceil_div(x86, 64.0) + ceil_div(x87, 64.0)) + x15
+        layer_aligned = 64.0*(ceil_div(hidden_size*local_ffn, 64.0) + ceil_div(hidden_size*local_gate_up_features, 64.0)) + 64.0*(qkv_bias*ceil_div(local_qkv_features, 64.0) + x16 + ceil_div(x90, 64.0) + ceil_div(x91, 64.0)) + x18
         embedding_parameters = hidden_size*local_vocab
-        x89 = ceil_div(embedding_parameters, 64.0)
-        x90 = 9.0*micro_batch_size*local_sequence*select((1.0 < tensor_parallel), 1.0, 0.0)
-        x91 = 8.0*micro_batch_size*local_sequence*select((tensor_parallel == 1.0), 1.0, 0.0)
-        x92 = x90 + x91
-        x93 = micro_batch_size*x16
-        x94 = micro_batch_size*x17
-        x95 = micro_batch_size*x18
-        x96 = 2.0*hidden_size*local_vocab
-        x97 = hidden_size*tensor_parallel
-        x98 = (query_size == x97)
-        x99 = (x97 == padded_vocab_size)
-        x100 = (ffn_hidden_size == x97)
-        x101 = local_vocab*x2*(1.0 - select((x98 & x99), 1.0, 0.0))*(1.0 - select((x99 & x100), 1.0, 0.0))*(1.0 - select((x10 == padded_vocab_size), 1.0, 0.0))*(1.0 - select((x9 == padded_vocab_size), 1.0, 0.0))
-        x102 = hidden_size + embedding_parameters
-        x103 = gradient_bytes*(hidden_size + embedding_parameters + x102*x19)
-        x104 = 2.0*x102*x19
-        x105 = x96 + x101 + x103 + x104 + x20
-        x106 = gradient_bytes*(x85 + x86 + x87 + swiglu_parameters + x11 + layer_parameters*x19) + 2.0*qkv_bias*local_qkv_features + 2.0*hidden_size*local_qkv_features + 2.0*hidden_size*local_query_features + 2.0*hidden_size*x88 + 2.0*layer_parameters*x19 + x21
-        x107 = gradient_bytes*(embedding_parameters + local_vocab*x22)
-        x108 = 2.0*local_vocab*x22
-        x109 = x96 + x107 + x108
-        x110 = local_vocab*x23
-        x111 = 2.0*local_vocab*x23
-        x112 = gradient_bytes*(x110 + local_vocab*x24) + x111 + 2.0*local_vocab*x24
-        x113 = micro_batch_size*local_sequence*x2
-        tables_buffer = local_sequence*x26
-        mlp_dummies_buffer = x2*(local_ffn*(1.0 - select((x100 & (x9 == x97)), 1.0, 0.0))*x27 + local_gate_up_features*(1.0 - select((x98 & (x10 == x97)), 1.0, 0.0))*x28)
-        attention_dummies_buffer = x2*(local_qkv_features + local_query_features)
-        x114 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer
-        x115 = engine_workspace_bytes + x96 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x107 + x108
-        embedding_aligned = 64.0*x89
-        x116 = x93 + x72 + 3.0*micro_batch_size*x2
+        x93 = ceil_div(embedding_parameters, 64.0)
+        x94 = 9.0*micro_batch_size*local_sequence*select((1.0 < tensor_parallel), 1.0, 0.0)
+        x95 = 8.0*micro_batch_size*local_sequence*select((tensor_parallel == 1.0), 1.0, 0.0)
+        x96 = x94 + x95
+        x97 = micro_batch_size*x19
+        x98 = micro_batch_size*x20
+        x99 = micro_batch_size*x21
+        x100 = 2.0*hidden_size*local_vocab
+        x101 = (x71 == padded_vocab_size)
+        x102 = local_vocab*x3*(1.0 - select((x73 & x101), 1.0, 0.0))*(1.0 - select((x101 & x72), 1.0, 0.0))*(1.0 - select((x7 == padded_vocab_size), 1.0, 0.0))*(1.0 - select((x5 == padded_vocab_size), 1.0, 0.0))
+        x103 = hidden_size + embedding_parameters
+        x104 = gradient_bytes*(hidden_size + embedding_parameters + x103*x22)
+        x105 = 2.0*x103*x22
+        x106 = x100 + x102 + x104 + x105 + x23
+        x107 = gradient_bytes*(x89 + x90 + x91 + swiglu_parameters + x14 + layer_parameters*x22) + 2.0*qkv_bias*local_qkv_features + 2.0*hidden_size*local_qkv_features + 2.0*hidden_size*local_query_features + 2.0*hidden_size*x92 + 2.0*layer_parameters*x22 + x24
+        x108 = gradient_bytes*(embedding_parameters + local_vocab*x25)
+        x109 = 2.0*local_vocab*x25
+        x110 = x100 + x108 + x109
+        x111 = local_vocab*x26
+        x112 = 2.0*local_vocab*x26
+        x113 = gradient_bytes*(x111 + local_vocab*x27) + x112 + 2.0*local_vocab*x27
+        x114 = micro_batch_size*local_sequence*x3
+        x115 = engine_workspace_bytes + x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x108 + x109
+        embedding_aligned = 64.0*x93
+        x116 = x97 + x76 + 3.0*micro_batch_size*x3
         x117 = 2.0*micro_batch_size*local_sequence*local_gate_up_features
-        x118 = engine_workspace_bytes + x96 + x117 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x107 + x108
+        x118 = engine_workspace_bytes + x100 + x117 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x108 + x109
         x119 = 2.0*micro_batch_size*(hidden_size*local_sequence + local_sequence*local_gate_up_features - 3.0*local_sequence*local_ffn)
-        x120 = engine_workspace_bytes + x96 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x107 + x108 + x119
+        x120 = engine_workspace_bytes + x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x108 + x109 + x119
         x121 = 2.0*micro_batch_size*local_sequence*local_ffn
-        x122 = engine_workspace_bytes + x96 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x107 + x108 + x121
-        x123 = engine_workspace_bytes + x96 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x107 + x108 + x2*(local_vocab + micro_batch_size*local_sequence)
-        x124 = embedding_parameters + x110
-        x125 = gradient_bytes*(embedding_parameters + x110 + x19*x124)
-        x126 = 2.0*x19*x124
-        x127 = x90 + x96 + x111 + x125 + x126
-        x128 = micro_batch_size*x29 + x71
-        x129 = x30 + micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab) + 2.0*micro_batch_size*local_sequence*(10.0 + local_vocab) + x96 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x101 + x103 + x104 + 4.0*micro_batch_size*local_sequence*(7.0 + 2.0*select((1.0 < micro_batch_size), 1.0, 0.0))
-        x130 = x90 + x91 + x96 + x111 + x125 + x126
-        x131 = x30 + 2.0*micro_batch_size*local_sequence*local_vocab + x96 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x101 + x113 + x103 + x104
-        x132 = x30 + x96 + x117 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x101 + x103 + x104
-        x133 = 2.0*micro_batch_size*local_sequence*x2
-        x134 = x30 + x96 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x101 + x103 + x104 + x119
-        x135 = x30 + x96 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x101 + x103 + x104 + x121
-        x136 = x91 + x96 + x111 + x125 + x126
-        x137 = x30 + x96 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x101 + x103 + x104
+        x122 = engine_workspace_bytes + x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x108 + x109 + x121
+        x123 = engine_workspace_bytes + x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x108 + x109 + x3*(local_vocab + micro_batch_size*local_sequence)
+        x124 = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab) + 2.0*micro_batch_size*local_sequence*(10.0 + local_vocab) + x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x102 + x104 + x105 + x29 + 4.0*micro_batch_size*local_sequence*(7.0 + 2.0*select((1.0 < micro_batch_size), 1.0, 0.0))
+        x125 = embedding_parameters + x111
+        x126 = gradient_bytes*(embedding_parameters + x111 + x22*x125)
+        x127 = 2.0*x22*x125
+        x128 = x94 + x100 + x112 + x126 + x127
+        x129 = micro_batch_size*x30 + x75
+        x130 = 2.0*micro_batch_size*local_sequence*local_vocab + x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x102 + x114 + x104 + x105 + x29
+        x131 = x94 + x95 + x100 + x112 + x126 + x127
+        x132 = x100 + x117 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x102 + x104 + x105 + x29
+        x133 = x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x102 + x104 + x105 + x119 + x29
+        x134 = 2.0*micro_batch_size*local_sequence*x3
+        x135 = x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x102 + x104 + x105 + x121 + x29
+        x136 = x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x102 + x104 + x105 + x29
+        x137 = x95 + x100 + x112 + x126 + x127
         x138 = -micro_batch_size
         lost_0 = 0
         lost_9 = 0
@@ -670,57 +666,57 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             optimizer_shards = 1.0 + distributed_optimizer*(x143/data_parallel_replicas - 1.0)
             x147 = lcm(optimizer_shards, 128.0)
             x148 = stage_layers*layer_aligned
-            x149 = x147*ceil_div(x148 + x89*x44 + x45 + x89*x46, x147)
+            x149 = x147*ceil_div(x148 + x93*x44 + x45 + x93*x46, x147)
             x150 = select((second_in_flight < num_microbatches), 1.0, 0.0)
-            x151 = local_sequence_sp*x94
-            x152 = stage_layers*x106
+            x151 = local_sequence_sp*x98
+            x152 = stage_layers*x107
             x153 = select((1.0 < sequence_shards), 1.0, 0.0)
-            x154 = (12.0*(second_parameters + distributed_optimizer*(x149 - second_parameters)))/optimizer_shards + (x39*second_in_flight)*x92 + x73*(local_sequence_sp*x150) + x93*(local_sequence_sp*x39*x150 + local_sequence_sp*x37*x150) + x151 + (local_sequence_sp*x37)*x95 + x37*x105 + x152 + x39*x109 + x47*x112 + x149*x25 + (x153*x37)*x113 + x114
+            x154 = (12.0*(second_parameters + distributed_optimizer*(x149 - second_parameters)))/optimizer_shards + (x39*second_in_flight)*x96 + x77*(local_sequence_sp*x150) + x97*(local_sequence_sp*x39*x150 + local_sequence_sp*x37*x150) + x151 + (local_sequence_sp*x37)*x99 + x37*x106 + x152 + x39*x110 + x47*x113 + x149*x28 + (x153*x37)*x114
             penultimate_in_flight = smaller(x49, num_microbatches)
             x155 = stage_layers*local_sequence_sp*penultimate_in_flight
             x156 = stage_layers*penultimate_in_flight
             penultimate_parameters = x51 + x146 + local_vocab*x53 + local_vocab*x54
-            x157 = x147*ceil_div(x148 + x89*x55 + x56 + x89*x57, x147)
+            x157 = x147*ceil_div(x148 + x93*x55 + x56 + x93*x57, x147)
             x158 = select((penultimate_in_flight < num_microbatches), 1.0, 0.0)
-            x159 = x114 + (12.0*(penultimate_parameters + distributed_optimizer*(x157 - penultimate_parameters)))/optimizer_shards + x151 + x152 + x92*(x52*penultimate_in_flight) + x73*(local_sequence_sp*x158) + x93*(local_sequence_sp*x52*x158 + local_sequence_sp*x50*x158) + x95*(local_sequence_sp*x50) + x50*x105 + x52*x109 + x112*x58 + x157*x25 + x113*(x153*x50)
+            x159 = (12.0*(penultimate_parameters + distributed_optimizer*(x157 - penultimate_parameters)))/optimizer_shards + x151 + x152 + x96*(x52*penultimate_in_flight) + x77*(local_sequence_sp*x158) + x97*(local_sequence_sp*x52*x158 + local_sequence_sp*x50*x158) + x99*(local_sequence_sp*x50) + x50*x106 + x52*x110 + x113*x58 + x157*x28 + x114*(x153*x50)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
             x160 = stage_layers*local_sequence_sp*first_in_flight
             x161 = stage_layers*first_in_flight
             first_parameters = embedding_parameters + x59 + x146 + local_vocab*x60
-            x162 = x147*ceil_div(embedding_aligned + x148 + x61 + x89*x62, x147)
+            x162 = x147*ceil_div(embedding_aligned + x148 + x61 + x93*x62, x147)
             first_buffer_elements = first_parameters + distributed_optimizer*(x162 - first_parameters)
             first_optimizer = (12.0*first_buffer_elements)/optimizer_shards
-            x163 = x41*x105
-            x164 = x112*x63
-            x165 = x162*x25
+            x163 = x41*x106
+            x164 = x113*x63
+            x165 = x162*x28
             x166 = x41*x153
-            x167 = x113*x166
-            x168 = x95*(local_sequence_sp*x41)
-            x169 = first_in_flight*x92
+            x167 = x114*x166
+            x168 = x99*(local_sequence_sp*x41)
+            x169 = first_in_flight*x96
             x170 = select((first_in_flight < num_microbatches), 1.0, 0.0)
-            x171 = x115 + first_optimizer + x151 + x152 + x163 + x164 + x165 + x167 + x168 + x169 + x71*(local_sequence_sp*x170) + x93*(local_sequence_sp*x41*x170)
-            x172 = x113*(x153 + x166)
+            x171 = first_optimizer + x151 + x152 + x163 + x164 + x165 + x167 + x168 + x169 + x75*(local_sequence_sp*x170) + x97*(local_sequence_sp*x41*x170)
+            x172 = x114*(x153 + x166)
             x173 = local_sequence_sp*x153
-            x174 = larger(larger(first_optimizer + x152 + x163 + x164 + x165 + x167 + x169 + x118, first_optimizer + x152 + x163 + x164 + x165 + x169 + x172 + x173*x71 + x120), first_optimizer + x152 + x163 + x164 + x165 + x169 + x172 + x122)
+            x174 = larger(larger(x118 + first_optimizer + x152 + x163 + x164 + x165 + x167 + x169, x120 + first_optimizer + x152 + x163 + x164 + x165 + x169 + x172 + x173*x75), x122 + first_optimizer + x152 + x163 + x164 + x165 + x169 + x172)
             x175 = stage_layers*local_sequence_sp
-            x176 = first_optimizer + x163 + x164 + x165 + x167 + x169 + x71*(local_sequence_sp*x64) + x123
+            x176 = first_optimizer + x163 + x164 + x165 + x167 + x169 + x75*(local_sequence_sp*x64)
             last_parameters = hidden_size + x146 + local_vocab*x65 + local_vocab*x59
-            x177 = x147*ceil_div(attention_norm_aligned + x148 + x89*x66 + x89*x67, x147)
+            x177 = x147*ceil_div(attention_norm_aligned + x148 + x93*x66 + x93*x67, x147)
             last_buffer_elements = last_parameters + distributed_optimizer*(x177 - last_parameters)
             last_optimizer = (12.0*last_buffer_elements)/optimizer_shards
-            x178 = x177*x25
-            x179 = x153*x113
-            x180 = local_sequence_sp*x128
+            x178 = x177*x28
+            x179 = x153*x114
+            x180 = local_sequence_sp*x129
             x181 = select((1.0 < num_microbatches), 1.0, 0.0)
             x182 = local_sequence_sp*x181
-            x183 = x71*x182
-            x184 = x93*(local_sequence_sp*x41*x181)
-            x185 = x41*x130
-            x186 = x71*(x173 + x182)
-            x187 = larger(last_optimizer + x178 + x179 + x41*x127 + x180 + x183 + x184 + x129, last_optimizer + x178 + x179 + x180 + x184 + x185 + x186 + x131)
-            x188 = x153*x133
-            x189 = larger(larger(last_optimizer + x178 + x179 + x183 + x184 + x185 + x132, last_optimizer + x178 + x184 + x185 + x186 + x188 + x134), last_optimizer + x178 + x183 + x184 + x185 + x188 + x135)
-            x190 = larger(larger(x91*first_in_flight + x152 + x163 + x164 + x165 + first_optimizer + (first_buffer_elements*x31)/optimizer_shards + x167 + x115, x151 + x152 + x41*x136 + x178 + last_optimizer + (x31*last_buffer_elements)/optimizer_shards + x179 + x168 + x137), alive_1)
+            x183 = x75*x182
+            x184 = x97*(local_sequence_sp*x41*x181)
+            x185 = x41*x131
+            x186 = x75*(x173 + x182)
+            x187 = larger(x124 + last_optimizer + x178 + x179 + x41*x128 + x180 + x183 + x184, x130 + last_optimizer + x178 + x179 + x180 + x184 + x185 + x186)
+            x188 = x153*x134
+            x189 = larger(larger(x132 + last_optimizer + x178 + x179 + x183 + x184 + x185, x133 + last_optimizer + x178 + x184 + x185 + x186 + x188), x135 + last_optimizer + x178 + x183 + x184 + x185 + x188)
+            x190 = larger(larger(x115 + x95*first_in_flight + x152 + x163 + x164 + x165 + first_optimizer + (first_buffer_elements*x31)/optimizer_shards + x167, x136 + x151 + x152 + x41*x137 + x178 + last_optimizer + (x31*last_buffer_elements)/optimizer_shards + x179 + x168), alive_1)
             row[X139 + i] = x139
             row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
             row[X144 + i] = x144
@@ -760,14 +756,14 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 broken[14] += alive_1_count * 1
                 continue
             x191 = 1.0 - recompute_full
-            x192 = recompute_full*x71 + x191*x74
-            x193 = (1.0 - recompute_mlp)*x75 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x77 + 2.0*recompute_core_attention*x78 + 2.0*x79*(recompute_core_attention + recompute_core_attention*x80 + x6) + 2.0*x81*(recompute_core_attention + x6 + recompute_core_attention*x82) + 2.0*x83*(x7 - recompute_core_attention) + x84
+            x192 = recompute_full*x75 + x191*x78
+            x193 = (1.0 - recompute_mlp)*x79 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x81 + 2.0*recompute_core_attention*x82 + 2.0*x83*(recompute_core_attention + recompute_core_attention*x84 + x11) + 2.0*x85*(recompute_core_attention + x11 + recompute_core_attention*x86) + 2.0*x87*(x12 - recompute_core_attention) + x88
             x194 = x191*x193
-            x195 = x71 + recompute_full*x116
-            x196 = recompute_mlp*x75 + recompute_full*x193
-            x197 = x106 - x191*x193
+            x195 = recompute_mlp*x79 + recompute_full*x193
+            x196 = x75 + recompute_full*x116
+            x197 = x107 - x191*x193
             x198 = -x192
-            x199 = x194 + x106
+            x199 = x194 + x107
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -800,10 +796,10 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 x189 = row[X189 + i]
                 x200 = x192*x160
                 x201 = x194*x161
-                x202 = local_sequence_sp*x195
+                x202 = local_sequence_sp*x196
                 x203 = stage_layers*x199
                 x204 = x192*x175
-                estimate = larger(larger(larger(larger(larger(larger(larger(x144*x192 + x145*x194 + x154, x192*x155 + x194*x156 + x159), x200 + x201 + x171), x200 + x201 + x202 + x196 + x174), x200 + x201 + stage_layers*x197 + x175*x198 + x176), x203 + x204 + x187), x202 + x203 + x204 + x196 + x189), x190)
+                estimate = larger(larger(larger(larger(larger(larger(larger(x74 + x144*x192 + x145*x194 + x154, x74 + x192*x155 + x194*x156 + x159), x115 + x200 + x201 + x171), x195 + x200 + x201 + x202 + x174), x123 + x200 + x201 + stage_layers*x197 + x175*x198 + x176), x203 + x204 + x187), x195 + x202 + x203 + x204 + x189), x190)
                 row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x32)
                 upto_0 += met_0

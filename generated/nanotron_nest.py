@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'gradient_bytes', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'hidden_size', 'qk_norm', 'vocab_multiple', 'vocab_size', 'qkv_bias', 'tied_embeddings', 'distributed_optimizer', 'gpu_memory']
+SCALARS = ['num_gpus', 'gradient_bytes', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'qk_norm', 'hidden_size', 'vocab_multiple', 'vocab_size', 'qkv_bias', 'tied_embeddings', 'distributed_optimizer', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'gradient_bytes', 'context_parallel', 'sharded_gradients', 'sharded_weights', 'recompute_core_attention', 'recompute_mlp', 'node', 'heads', 'kv_heads', 'kv_features', 'ffn', 'microbatches', 'layers', 'sequence', 'batch', 'sequence_parallel', 'replicas']
 #: The order in which conditions are tried, by their places.
@@ -108,18 +108,6 @@ def smaller(typing, left, right):
 
 
 @intrinsic
-def floor(typing, number):
-    """The number without its fraction, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.floor", args))
-
-
-@intrinsic
-def ceil(typing, number):
-    """The number rounded up, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.ceil", args))
-
-
-@intrinsic
 def select(typing, condition, yes, no):
     """One of two numbers, without a branch."""
     def build(context, builder, signature, args):
@@ -142,20 +130,26 @@ def _rounded(builder, name, args):
     return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
 
 
-@njit(error_model="numpy")
-def ceil_div(numerator, denominator):
-    return ceil(numerator / denominator)
+@intrinsic
+def ceil_div(typing, numerator, denominator):
+    """A quotient rounded up, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def floor_div(numerator, denominator):
-    return floor(numerator / denominator)
+@intrinsic
+def floor_div(typing, numerator, denominator):
+    """A quotient rounded down, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def divides(divisor, dividend):
-    quotient = dividend / divisor
-    return floor(quotient) == quotient
+@intrinsic
+def divides(typing, divisor, dividend):
+    """Whether a number divides another one."""
+    def build(context, builder, signature, args):
+        quotient = builder.fdiv(args[1], args[0])
+        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
+
+    return types.boolean(types.float64, types.float64), build
 
 
 @njit(error_model="numpy")
@@ -166,7 +160,6 @@ def lcm(left, right):
     return left * (right / first)
 
 
-@njit(error_model="numpy")
 def aligned(row):
     """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
     room = np.empty(row.size + 8)
@@ -269,7 +262,7 @@ def write(numbers, verdicts, values, size, number, verdict, keys):
     size[0] = place + 1
 
 
-def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, hidden_size, qk_norm, vocab_multiple, vocab_size, qkv_bias, tied_embeddings, distributed_optimizer, gpu_memory, pipeline_parallel, sequence_parallel):
+def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, qk_norm, hidden_size, vocab_multiple, vocab_size, qkv_bias, tied_embeddings, distributed_optimizer, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(18, np.int64)
@@ -284,24 +277,24 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     broken[4] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     kv_size = num_kv_heads*head_dim
-    x1 = 2.0*hidden_size
-    x2 = (-2.0)*hidden_size
-    x3 = 2.0 + hidden_size
-    x4 = 4.0*x3
-    x5 = (-2.0)*head_dim
     query_size = num_attention_heads*head_dim
-    x6 = 2.0*num_kv_heads*head_dim
-    x7 = all_select((num_attention_heads == num_kv_heads), 1.0, 0.0)
-    x8 = (-2.0)*x7
-    x9 = 2.0 + qk_norm + 2.0*x7
-    x10 = 1.0 + qk_norm
-    x11 = 2.0*qk_norm
-    x12 = 2.0 + qk_norm
-    x13 = hidden_size*gradient_bytes
+    x1 = 2.0*num_kv_heads*head_dim
+    x2 = all_select((num_attention_heads == num_kv_heads), 1.0, 0.0)
+    x3 = (-2.0)*x2
+    x4 = 2.0 + qk_norm + 2.0*x2
+    x5 = 1.0 + qk_norm
+    x6 = 2.0*qk_norm
+    x7 = 2.0 + qk_norm
+    x8 = 2.0*hidden_size
+    x9 = hidden_size*gradient_bytes
+    x10 = (-2.0)*hidden_size
+    x11 = 2.0 + hidden_size
+    x12 = 4.0*x11
+    x13 = (-2.0)*head_dim
     x14 = 4.0*hidden_size
-    x15 = query_size + x6
+    x15 = query_size + x1
     x16 = 2.0*ffn_hidden_size
-    x17 = 2.0*head_dim*qk_norm + x1
+    x17 = 2.0*head_dim*qk_norm + x8
     x18 = -tied_embeddings
     x19 = 2.0*head_dim
     x20 = x14 + 4.0*head_dim*qk_norm
@@ -312,7 +305,7 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     x25 = 2.0*x23
     x26 = (-2.0)*hidden_size*tied_embeddings*x23
     x27 = -hidden_size*tied_embeddings
-    x28 = 2.0*x3
+    x28 = 2.0*x11
     x29 = (4.0*gpu_memory)/5.0
     met = all_divides(pipeline_parallel, num_layers)
     broken[13] += np.count_nonzero(kept & np.logical_not(met))
@@ -355,7 +348,7 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     row[int(X37):int(X37) + entries] = x37
     row[int(X45):int(X45) + entries] = x45
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, x1, x4, x2, seq_length, x5, query_size, x6, head_dim, x11, x12, hidden_size, vocab_multiple, vocab_size, x13, x14, x15, x16, x17, qkv_bias, x20, gradient_bytes, x19, x22, x21, x24, x25, x26, x27, x28, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x10, x9, x8, x29, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, query_size, x1, head_dim, x6, x7, hidden_size, vocab_multiple, vocab_size, x8, x9, x12, x10, x13, x14, x15, x16, x17, qkv_bias, x20, gradient_bytes, x19, x22, x21, x24, x25, x26, x27, x28, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x5, x4, x3, x29, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -371,19 +364,19 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     num_kv_heads = given[2]
     kv_size = given[3]
     ffn_hidden_size = given[4]
-    x1 = given[5]
-    x4 = given[6]
-    x2 = given[7]
-    seq_length = given[8]
-    x5 = given[9]
-    query_size = given[10]
-    x6 = given[11]
-    head_dim = given[12]
-    x11 = given[13]
-    x12 = given[14]
-    hidden_size = given[15]
-    vocab_multiple = given[16]
-    vocab_size = given[17]
+    seq_length = given[5]
+    query_size = given[6]
+    x1 = given[7]
+    head_dim = given[8]
+    x6 = given[9]
+    x7 = given[10]
+    hidden_size = given[11]
+    vocab_multiple = given[12]
+    vocab_size = given[13]
+    x8 = given[14]
+    x9 = given[15]
+    x12 = given[16]
+    x10 = given[17]
     x13 = given[18]
     x14 = given[19]
     x15 = given[20]
@@ -404,16 +397,19 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     global_batch_size = given[35]
     data_parallel_replicas = given[36]
     distributed_optimizer = given[37]
-    x10 = given[38]
-    x9 = given[39]
-    x8 = given[40]
+    x5 = given[38]
+    x4 = given[39]
+    x3 = given[40]
     x29 = given[41]
     gpu_memory = given[42]
     below_1 = sizes[3]
+<<<<<<< HEAD
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
     row = aligned(row)
+=======
+>>>>>>> room-cnest
     evaluated = 0
     full = False
     for shard in range(start, stop):
@@ -448,62 +444,62 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x47 = tensor_parallel*context_parallel
         x48 = tensor_parallel - 1.0
         x49 = (2.0 <= tensor_parallel)
-        x50 = micro_batch_size*x1
-        x51 = micro_batch_size*x4
-        x52 = 2.0*micro_batch_size*x1
-        x53 = micro_batch_size*x2 + x51 + x52
         local_sequence = seq_length/context_parallel
-        local_heads = num_attention_heads/tensor_parallel
-        x54 = select((1.0 < tensor_parallel), 1.0, 0.0)
-        x55 = select((1.0 < micro_batch_size), 1.0, 0.0)
-        x56 = micro_batch_size*local_sequence*local_heads*x54*x55*x5
-        x57 = x51 + x52
         local_ffn = ffn_hidden_size/tensor_parallel
-        x58 = 8.0*micro_batch_size*local_sequence*local_ffn
-        x59 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x60 = micro_batch_size*query_size*local_sequence*x59
-        x61 = micro_batch_size*local_sequence*x6*x59
+        x50 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x51 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x52 = micro_batch_size*query_size*local_sequence*x51
+        x53 = micro_batch_size*local_sequence*x1*x51
         kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x62 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x63 = (-2.0)*x59
-        x64 = 2.0*micro_batch_size*local_sequence*local_heads
-        x65 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x11
-        x66 = head_dim*micro_batch_size*local_sequence*local_heads
-        x67 = -x59
-        x68 = x54*x55 + x12
-        x69 = 4.0*micro_batch_size*local_sequence*local_ffn
-        x70 = 2.0*hidden_size*local_ffn
+        x54 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x55 = (-2.0)*x51
+        local_heads = num_attention_heads/tensor_parallel
+        x56 = 2.0*micro_batch_size*local_sequence*local_heads
+        x57 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x6
+        x58 = head_dim*micro_batch_size*local_sequence*local_heads
+        x59 = -x51
+        x60 = select((1.0 < tensor_parallel), 1.0, 0.0)
+        x61 = select((1.0 < micro_batch_size), 1.0, 0.0)
+        x62 = x60*x61 + x7
+        x63 = 4.0*micro_batch_size*local_sequence*local_ffn
+        x64 = 2.0*hidden_size*local_ffn
         local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
-        x71 = local_vocab*x1
-        x72 = local_vocab*x13
-        x73 = x69 + x70 + x71 + x72
+        x65 = local_vocab*x8
+        x66 = local_vocab*x9
+        x67 = x63 + x64 + x65 + x66
+        x68 = micro_batch_size*x8
+        x69 = micro_batch_size*x12
+        x70 = 2.0*micro_batch_size*x8
+        x71 = micro_batch_size*x10 + x69 + x70
+        x72 = micro_batch_size*local_sequence*local_heads*x60*x61*x13
+        x73 = x69 + x70
         x74 = micro_batch_size*local_sequence*x14
         embedding_parameters = hidden_size*local_vocab
         local_qkv_features = x15/tensor_parallel
         local_query_features = query_size/tensor_parallel
         x75 = x16/tensor_parallel + local_ffn
         layer_parameters = qkv_bias*local_qkv_features + hidden_size*local_qkv_features + hidden_size*local_query_features + hidden_size*x75 + x17
-        x76 = 9.0*micro_batch_size*local_sequence*x54
+        x76 = 9.0*micro_batch_size*local_sequence*x60
         x77 = 8.0*micro_batch_size*local_sequence*select((tensor_parallel == 1.0), 1.0, 0.0)
         x78 = x76 + x77
         x79 = local_sequence*x19 + gradient_bytes*layer_parameters + 2.0*qkv_bias*local_qkv_features + 2.0*hidden_size*local_qkv_features + 2.0*hidden_size*local_query_features + 2.0*hidden_size*x75 + x20
         x80 = 2.0*hidden_size*local_vocab
         x81 = hidden_size + embedding_parameters
         x82 = gradient_bytes*x81
-        x83 = x80 + x1 + x82
+        x83 = x80 + x8 + x82
         x84 = local_vocab*x21 + local_vocab*x22
         x85 = local_vocab*x24
         x86 = x25*x81
         x87 = x25*layer_parameters
         x88 = local_vocab*x26
-        x89 = x69 + x70
-        x90 = x71 + x72
-        x91 = embedding_parameters + local_vocab*x27
-        x92 = x76 + x77 + x80 + gradient_bytes*x91 + 2.0*local_vocab*x27
-        x93 = x25*x91
-        x94 = micro_batch_size*x28 + x50
-        x95 = x1 + micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab) + x80 + 2.0*micro_batch_size*local_sequence*(19.0 + 2.0*local_vocab + 4.0*x55) + x82
-        x96 = x1 + x80 + x69 + x70 + x82
+        x89 = x63 + x64
+        x90 = x65 + x66
+        x91 = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab) + x80 + x8 + 2.0*micro_batch_size*local_sequence*(19.0 + 2.0*local_vocab + 4.0*x61) + x82
+        x92 = embedding_parameters + local_vocab*x27
+        x93 = x76 + x77 + x80 + gradient_bytes*x92 + 2.0*local_vocab*x27
+        x94 = x25*x92
+        x95 = micro_batch_size*x28 + x68
+        x96 = x80 + x8 + x63 + x64 + x82
         x97 = -micro_batch_size
         lost_0 = 0
         lost_12 = 0
@@ -569,19 +565,19 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             x108 = select((1.0 < x99), 1.0, 0.0)
             x109 = x33*x108
             x110 = (stage_layers*x108)*x87
-            x111 = x73 + tables_buffer + (12.0*(embedding_parameters + x34 + x106 + local_vocab*x36))/optimizer_shards + first_in_flight*x78 + x107 + x33*x83 + x37*x84 + x108*x85 + x109*x86 + x110 + (x108*x37)*x88
+            x111 = tables_buffer + (12.0*(embedding_parameters + x34 + x106 + local_vocab*x36))/optimizer_shards + first_in_flight*x78 + x107 + x33*x83 + x37*x84 + x108*x85 + x109*x86 + x110 + (x108*x37)*x88
             second_in_flight = smaller(x39, num_microbatches)
             x112 = stage_layers*local_sequence_sp*second_in_flight
             x113 = stage_layers*second_in_flight
             x114 = second_in_flight*x32
-            x115 = x89 + tables_buffer + (12.0*(x41 + x106 + local_vocab*x43 + local_vocab*x44))/optimizer_shards + x107 + x110 + x78*(x42*second_in_flight) + x40*x83 + x42*x90 + x84*x45 + x86*(x40*x108) + x85*(x42*x108) + x88*(x108*x45)
+            x115 = tables_buffer + (12.0*(x41 + x106 + local_vocab*x43 + local_vocab*x44))/optimizer_shards + x107 + x110 + x78*(x42*second_in_flight) + x40*x83 + x42*x90 + x84*x45 + x86*(x40*x108) + x85*(x42*x108) + x88*(x108*x45)
             x116 = stage_layers*local_sequence_sp
             last_optimizer = (12.0*(hidden_size + x106 + local_vocab*x46 + local_vocab*x34))/optimizer_shards
-            x117 = x33*x92
+            x117 = x33*x93
             x118 = x108*x86
-            x119 = x109*x93
-            x120 = tables_buffer + last_optimizer + x110 + x117 + x118 + x119 + local_sequence_sp*x94 + x95
-            x121 = tables_buffer + last_optimizer + x110 + x117 + x118 + x119 + x96
+            x119 = x109*x94
+            x120 = tables_buffer + last_optimizer + x110 + x117 + x118 + x119 + local_sequence_sp*x95
+            x121 = tables_buffer + last_optimizer + x110 + x117 + x118 + x119
             row[X98 + i] = x98
             row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
             row[X103 + i] = x103
@@ -620,15 +616,18 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            x122 = x50 + recompute_full*x53
-            x123 = recompute_full*x56
-            x124 = 1.0 - recompute_full
-            x125 = recompute_full*x50 + x124*x57
-            x126 = (1.0 - recompute_mlp)*x58 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x60 + 2.0*recompute_core_attention*x61 + 2.0*x62*(recompute_core_attention + recompute_core_attention*x8 + recompute_core_attention*x63 + x9) + 2.0*x64*(x10 - recompute_core_attention) + x65 + 2.0*x66*(recompute_core_attention*x67 + x68)
-            x127 = x124*x126
-            x128 = x124*x56
-            x129 = recompute_full*x126
-            x130 = x127 + x79
+            x122 = (1.0 - recompute_mlp)*x50 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x52 + 2.0*recompute_core_attention*x53 + 2.0*x54*(recompute_core_attention + recompute_core_attention*x3 + recompute_core_attention*x55 + x4) + 2.0*x56*(x5 - recompute_core_attention) + x57 + 2.0*x58*(recompute_core_attention*x59 + x62)
+            x123 = recompute_full*x122
+            x124 = x123 + x67
+            x125 = x68 + recompute_full*x71
+            x126 = recompute_full*x72
+            x127 = 1.0 - recompute_full
+            x128 = recompute_full*x68 + x127*x73
+            x129 = x127*x122
+            x130 = x127*x72
+            x131 = x123 + x89
+            x132 = x129 + x79
+            x133 = x123 + x96
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -658,12 +657,12 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 x115 = row[X115 + i]
                 x120 = row[X120 + i]
                 x121 = row[X121 + i]
-                x131 = local_sequence_sp*x122
-                x132 = sequence_parallel*x123
-                x133 = stage_layers*x130
-                x134 = x125*x116
-                x135 = x32*x128
-                estimate = larger(larger(larger(larger(x131 + x132 + x103*x125 + x104*x127 + x105*x128 + x129 + x111, x131 + x132 + x125*x112 + x127*x113 + x128*x114 + x129 + x115), x133 + x134 + x135 + x120), x131 + x132 + x133 + x134 + x135 + x129 + x121), alive_1)
+                x134 = local_sequence_sp*x125
+                x135 = sequence_parallel*x126
+                x136 = stage_layers*x132
+                x137 = x128*x116
+                x138 = x32*x130
+                estimate = larger(larger(larger(larger(x124 + x134 + x135 + x103*x128 + x104*x129 + x105*x130 + x111, x131 + x134 + x135 + x128*x112 + x129*x113 + x130*x114 + x115), x91 + x136 + x137 + x138 + x120), x133 + x134 + x135 + x136 + x137 + x138 + x121), alive_1)
                 row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x29)
                 upto_0 += met_0

@@ -36,46 +36,41 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X90 = np.uint64(12312)
-X92 = np.uint64(16416)
+X89 = np.uint64(12312)
+X91 = np.uint64(16416)
 X80 = np.uint64(20520)
 X81 = np.uint64(24624)
 X83 = np.uint64(28728)
 X77 = np.uint64(32832)
 X78 = np.uint64(36936)
-X88 = np.uint64(41040)
-X89 = np.uint64(45144)
+X87 = np.uint64(41040)
+X88 = np.uint64(45144)
 X84 = np.uint64(49248)
-X91 = np.uint64(53352)
-X93 = np.uint64(57456)
-X94 = np.uint64(61560)
-X95 = np.uint64(65664)
-X96 = np.uint64(69768)
-X87 = np.uint64(73872)
-X98 = np.uint64(77976)
-X97 = np.uint64(82080)
-X157 = np.uint64(86184)
-LOCAL_SEQUENCE_SP = np.uint64(90288)
-X162 = np.uint64(94392)
-X163 = np.uint64(98496)
-X194 = np.uint64(102600)
-X195 = np.uint64(106704)
-X196 = np.uint64(110808)
-X204 = np.uint64(114912)
-X205 = np.uint64(119016)
-X206 = np.uint64(123120)
-X233 = np.uint64(127224)
-X235 = np.uint64(131328)
-X244 = np.uint64(135432)
-X246 = np.uint64(139536)
-X247 = np.uint64(143640)
-X248 = np.uint64(147744)
-X249 = np.uint64(151848)
-X252 = np.uint64(155952)
-ALIVE_0 = np.uint64(160056)
-ALIVE_1 = np.uint64(164160)
-ESTIMATE = np.uint64(168264)
-ROWS = 42
+X90 = np.uint64(53352)
+X92 = np.uint64(57456)
+X93 = np.uint64(61560)
+X94 = np.uint64(65664)
+X95 = np.uint64(69768)
+X86 = np.uint64(73872)
+X96 = np.uint64(77976)
+X152 = np.uint64(82080)
+LOCAL_SEQUENCE_SP = np.uint64(86184)
+X157 = np.uint64(90288)
+X158 = np.uint64(94392)
+X189 = np.uint64(98496)
+X190 = np.uint64(102600)
+X191 = np.uint64(106704)
+X197 = np.uint64(110808)
+X198 = np.uint64(114912)
+X199 = np.uint64(119016)
+X225 = np.uint64(123120)
+X226 = np.uint64(127224)
+X234 = np.uint64(131328)
+X237 = np.uint64(135432)
+ALIVE_0 = np.uint64(139536)
+ALIVE_1 = np.uint64(143640)
+ESTIMATE = np.uint64(147744)
+ROWS = 37
 
 
 INFINITY = math.inf
@@ -116,18 +111,6 @@ def smaller(typing, left, right):
 
 
 @intrinsic
-def floor(typing, number):
-    """The number without its fraction, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.floor", args))
-
-
-@intrinsic
-def ceil(typing, number):
-    """The number rounded up, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.ceil", args))
-
-
-@intrinsic
 def select(typing, condition, yes, no):
     """One of two numbers, without a branch."""
     def build(context, builder, signature, args):
@@ -150,20 +133,26 @@ def _rounded(builder, name, args):
     return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
 
 
-@njit(error_model="numpy")
-def ceil_div(numerator, denominator):
-    return ceil(numerator / denominator)
+@intrinsic
+def ceil_div(typing, numerator, denominator):
+    """A quotient rounded up, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def floor_div(numerator, denominator):
-    return floor(numerator / denominator)
+@intrinsic
+def floor_div(typing, numerator, denominator):
+    """A quotient rounded down, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def divides(divisor, dividend):
-    quotient = dividend / divisor
-    return floor(quotient) == quotient
+@intrinsic
+def divides(typing, divisor, dividend):
+    """Whether a number divides another one."""
+    def build(context, builder, signature, args):
+        quotient = builder.fdiv(args[1], args[0])
+        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
+
+    return types.boolean(types.float64, types.float64), build
 
 
 @njit(error_model="numpy")
@@ -174,7 +163,6 @@ def lcm(left, right):
     return left * (right / first)
 
 
-@njit(error_model="numpy")
 def aligned(row):
     """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
     room = np.empty(row.size + 8)
@@ -333,39 +321,39 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     x33 = (-4.0)*hidden_size*tied_embeddings*distributed_optimizer - hidden_size*tied_embeddings*gradient_bytes*distributed_optimizer
     x34 = -gradient_bytes*x13
     x35 = -gradient_bytes*distributed_optimizer
-    x36 = (-2.0)*hidden_size
-    x37 = (-4.0)*x2
-    x38 = -x20
-    x39 = 2.0*hidden_size*gradient_bytes*x13
-    x40 = 8.0*hidden_size*x13 + x39
-    x41 = 2.0 - 2.0*distributed_optimizer
-    x42 = 8.0 - 8.0*distributed_optimizer
-    x43 = 2.0*hidden_size*gradient_bytes*distributed_optimizer
-    x44 = 8.0*hidden_size*distributed_optimizer + x43
-    x45 = 8.0*distributed_optimizer
-    x46 = qkv_bias*gradient_bytes*x13
-    x47 = x46 + 4.0*qkv_bias*x13
-    x48 = 2.0*qk_norm*gradient_bytes*x13
-    x49 = x48 + 8.0*qk_norm*x13
-    x50 = qkv_bias*gradient_bytes*distributed_optimizer
-    x51 = x50 + 4.0*qkv_bias*distributed_optimizer
-    x52 = 2.0*qk_norm*gradient_bytes*distributed_optimizer
-    x53 = x52 + 8.0*qk_norm*distributed_optimizer
-    x54 = 4.0*hidden_size
-    x55 = 3.0*hidden_size
-    x56 = x26 + x39
+    x36 = 4.0*hidden_size
+    x37 = 3.0*hidden_size
+    x38 = (-2.0)*hidden_size
+    x39 = (-4.0)*x2
+    x40 = -x20
+    x41 = 2.0*hidden_size*gradient_bytes*x13
+    x42 = 8.0*hidden_size*x13 + x41
+    x43 = 2.0 - 2.0*distributed_optimizer
+    x44 = 8.0 - 8.0*distributed_optimizer
+    x45 = 2.0*hidden_size*gradient_bytes*distributed_optimizer
+    x46 = 8.0*hidden_size*distributed_optimizer + x45
+    x47 = 8.0*distributed_optimizer
+    x48 = qkv_bias*gradient_bytes*x13
+    x49 = x48 + 4.0*qkv_bias*x13
+    x50 = 2.0*qk_norm*gradient_bytes*x13
+    x51 = x50 + 8.0*qk_norm*x13
+    x52 = qkv_bias*gradient_bytes*distributed_optimizer
+    x53 = x52 + 4.0*qkv_bias*distributed_optimizer
+    x54 = 2.0*qk_norm*gradient_bytes*distributed_optimizer
+    x55 = x54 + 8.0*qk_norm*distributed_optimizer
+    x56 = x26 + x41
     x57 = 4.0 + x22
-    x58 = x30 + x43
+    x58 = x30 + x45
     x59 = 2.0*qkv_bias*x13
-    x60 = x46 + x59
+    x60 = x48 + x59
     x61 = x16 + x27
     x62 = 4.0*qk_norm*x13
-    x63 = x48 + x62
+    x63 = x50 + x62
     x64 = 2.0*qkv_bias*distributed_optimizer
-    x65 = x50 + x64
+    x65 = x52 + x64
     x66 = x18 + x31
     x67 = 4.0*qk_norm*distributed_optimizer
-    x68 = x52 + x67
+    x68 = x54 + x67
     x69 = (-2.0)*hidden_size*x13
     x70 = (-2.0)*hidden_size*distributed_optimizer
     x71 = 2.0*head_dim
@@ -393,41 +381,38 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     x84 = x82*x83
     x85 = x8*x84
     x86 = 4.0*x81 + stage_layer_steps_buffer + x85
-    x87 = tables_buffer + x86
-    x88 = hidden_size*x81
-    x89 = hidden_size*x83*(1.0 + x11*x82)
-    x90 = all_select((3.0 <= stage_layers), 1.0, 0.0)
-    x91 = stage_layers*x90
-    x92 = all_select((2.0 <= stage_layers), 1.0, 0.0)
-    x93 = stage_layers*x92
-    x94 = x92*x81
-    x95 = x90*x92
-    x96 = x90*x92*x81
-    x97 = x73 + x86
-    x98 = tables_buffer + stage_layer_steps_buffer + x85
+    x87 = hidden_size*x81
+    x88 = hidden_size*x83*(1.0 + x11*x82)
+    x89 = all_select((3.0 <= stage_layers), 1.0, 0.0)
+    x90 = stage_layers*x89
+    x91 = all_select((2.0 <= stage_layers), 1.0, 0.0)
+    x92 = stage_layers*x91
+    x93 = x91*x81
+    x94 = x89*x91
+    x95 = x89*x91*x81
+    x96 = stage_layer_steps_buffer + x85
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
-    row[int(X90):int(X90) + entries] = x90
-    row[int(X92):int(X92) + entries] = x92
+    row[int(X89):int(X89) + entries] = x89
+    row[int(X91):int(X91) + entries] = x91
     row[int(X80):int(X80) + entries] = x80
     row[int(X81):int(X81) + entries] = x81
     row[int(X83):int(X83) + entries] = x83
     row[int(X77):int(X77) + entries] = x77
     row[int(X78):int(X78) + entries] = x78
+    row[int(X87):int(X87) + entries] = x87
     row[int(X88):int(X88) + entries] = x88
-    row[int(X89):int(X89) + entries] = x89
     row[int(X84):int(X84) + entries] = x84
-    row[int(X91):int(X91) + entries] = x91
+    row[int(X90):int(X90) + entries] = x90
+    row[int(X92):int(X92) + entries] = x92
     row[int(X93):int(X93) + entries] = x93
     row[int(X94):int(X94) + entries] = x94
     row[int(X95):int(X95) + entries] = x95
+    row[int(X86):int(X86) + entries] = x86
     row[int(X96):int(X96) + entries] = x96
-    row[int(X87):int(X87) + entries] = x87
-    row[int(X98):int(X98) + entries] = x98
-    row[int(X97):int(X97) + entries] = x97
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, x1, x3, query_size, x4, head_dim, x7, hidden_size, x10, vocab_multiple, vocab_size, x12, x36, x37, x41, x13, gradient_bytes, x42, x15, distributed_optimizer, x45, x54, x55, x57, x24, x23, x25, qkv_bias, x72, x71, num_gpus, global_batch_size, data_parallel_replicas, x9, x14, x16, x17, x18, x19, x35, x34, x33, x32, x29, x28, x21, x38, x53, x51, x49, x47, x44, x40, x56, x58, x60, x61, x63, x65, x66, x68, x70, x69, x67, x64, x62, x59, x30, x26, x31, x27, x74, x52, x50, x48, x46, x43, x39, x5, x6, x75, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, x1, x3, query_size, x4, head_dim, x7, hidden_size, x10, vocab_multiple, vocab_size, x12, x37, tables_buffer, x36, x38, x39, x43, x13, gradient_bytes, x44, x15, distributed_optimizer, x47, x57, x24, x23, x25, x73, qkv_bias, x72, x71, num_gpus, global_batch_size, data_parallel_replicas, x9, x14, x16, x17, x18, x19, x35, x34, x33, x32, x29, x28, x21, x40, x55, x53, x51, x49, x46, x42, x56, x58, x60, x61, x63, x65, x66, x68, x70, x69, x67, x64, x62, x59, x30, x26, x31, x27, x74, x54, x52, x50, x48, x45, x41, x5, x6, x75, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -455,81 +440,86 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     vocab_multiple = given[14]
     vocab_size = given[15]
     x12 = given[16]
-    x36 = given[17]
-    x37 = given[18]
-    x41 = given[19]
-    x13 = given[20]
-    gradient_bytes = given[21]
-    x42 = given[22]
-    x15 = given[23]
-    distributed_optimizer = given[24]
-    x45 = given[25]
-    x54 = given[26]
-    x55 = given[27]
-    x57 = given[28]
-    x24 = given[29]
-    x23 = given[30]
-    x25 = given[31]
-    qkv_bias = given[32]
-    x72 = given[33]
-    x71 = given[34]
-    num_gpus = given[35]
-    global_batch_size = given[36]
-    data_parallel_replicas = given[37]
-    x9 = given[38]
-    x14 = given[39]
-    x16 = given[40]
-    x17 = given[41]
-    x18 = given[42]
-    x19 = given[43]
-    x35 = given[44]
-    x34 = given[45]
-    x33 = given[46]
-    x32 = given[47]
-    x29 = given[48]
-    x28 = given[49]
-    x21 = given[50]
-    x38 = given[51]
-    x53 = given[52]
-    x51 = given[53]
-    x49 = given[54]
-    x47 = given[55]
-    x44 = given[56]
-    x40 = given[57]
-    x56 = given[58]
-    x58 = given[59]
-    x60 = given[60]
-    x61 = given[61]
-    x63 = given[62]
-    x65 = given[63]
-    x66 = given[64]
-    x68 = given[65]
-    x70 = given[66]
-    x69 = given[67]
-    x67 = given[68]
-    x64 = given[69]
-    x62 = given[70]
-    x59 = given[71]
-    x30 = given[72]
-    x26 = given[73]
-    x31 = given[74]
-    x27 = given[75]
-    x74 = given[76]
-    x52 = given[77]
-    x50 = given[78]
-    x48 = given[79]
-    x46 = given[80]
-    x43 = given[81]
-    x39 = given[82]
-    x5 = given[83]
-    x6 = given[84]
-    x75 = given[85]
-    gpu_memory = given[86]
+    x37 = given[17]
+    tables_buffer = given[18]
+    x36 = given[19]
+    x38 = given[20]
+    x39 = given[21]
+    x43 = given[22]
+    x13 = given[23]
+    gradient_bytes = given[24]
+    x44 = given[25]
+    x15 = given[26]
+    distributed_optimizer = given[27]
+    x47 = given[28]
+    x57 = given[29]
+    x24 = given[30]
+    x23 = given[31]
+    x25 = given[32]
+    x73 = given[33]
+    qkv_bias = given[34]
+    x72 = given[35]
+    x71 = given[36]
+    num_gpus = given[37]
+    global_batch_size = given[38]
+    data_parallel_replicas = given[39]
+    x9 = given[40]
+    x14 = given[41]
+    x16 = given[42]
+    x17 = given[43]
+    x18 = given[44]
+    x19 = given[45]
+    x35 = given[46]
+    x34 = given[47]
+    x33 = given[48]
+    x32 = given[49]
+    x29 = given[50]
+    x28 = given[51]
+    x21 = given[52]
+    x40 = given[53]
+    x55 = given[54]
+    x53 = given[55]
+    x51 = given[56]
+    x49 = given[57]
+    x46 = given[58]
+    x42 = given[59]
+    x56 = given[60]
+    x58 = given[61]
+    x60 = given[62]
+    x61 = given[63]
+    x63 = given[64]
+    x65 = given[65]
+    x66 = given[66]
+    x68 = given[67]
+    x70 = given[68]
+    x69 = given[69]
+    x67 = given[70]
+    x64 = given[71]
+    x62 = given[72]
+    x59 = given[73]
+    x30 = given[74]
+    x26 = given[75]
+    x31 = given[76]
+    x27 = given[77]
+    x74 = given[78]
+    x54 = given[79]
+    x52 = given[80]
+    x50 = given[81]
+    x48 = given[82]
+    x45 = given[83]
+    x41 = given[84]
+    x5 = given[85]
+    x6 = given[86]
+    x75 = given[87]
+    gpu_memory = given[88]
     below_1 = sizes[3]
+<<<<<<< HEAD
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
     row = aligned(row)
+=======
+>>>>>>> room-cnest
     evaluated = 0
     full = False
     for shard in range(start, stop):
@@ -561,73 +551,70 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         if opposite((divides(2.0*context_parallel, seq_length) | (context_parallel < 2.0))):
             broken[14] += alive * below_1
             continue
-        x99 = tensor_parallel*context_parallel
-        x100 = tensor_parallel - 1.0
-        x101 = (2.0 <= tensor_parallel)
-        x102 = (tensor_parallel == 1.0)
-        x103 = micro_batch_size*x1
-        x104 = micro_batch_size*x3
+        x97 = tensor_parallel*context_parallel
+        x98 = tensor_parallel - 1.0
+        x99 = (2.0 <= tensor_parallel)
+        x100 = (tensor_parallel == 1.0)
+        x101 = micro_batch_size*x1
+        x102 = micro_batch_size*x3
         local_sequence = seq_length/context_parallel
-        x105 = 2.0*micro_batch_size*local_sequence
+        x103 = 2.0*micro_batch_size*local_sequence
         local_ffn = ffn_hidden_size/tensor_parallel
-        x106 = 4.0*local_ffn
-        x107 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x108 = micro_batch_size*query_size*local_sequence*x107
-        x109 = micro_batch_size*local_sequence*x4*x107
+        x104 = 4.0*local_ffn
+        x105 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x106 = micro_batch_size*query_size*local_sequence*x105
+        x107 = micro_batch_size*local_sequence*x4*x105
         local_heads = num_attention_heads/tensor_parallel
-        x110 = head_dim*micro_batch_size*local_sequence*local_heads
-        x111 = -x107
+        x108 = head_dim*micro_batch_size*local_sequence*local_heads
+        x109 = -x105
         kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x112 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x113 = (-2.0)*x107
-        x114 = 2.0*micro_batch_size*local_sequence*local_heads
-        x115 = hidden_size*micro_batch_size*local_sequence + micro_batch_size*kv_heads_per_rank*local_sequence*x7
-        x116 = 8.0*micro_batch_size*local_sequence
+        x110 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x111 = (-2.0)*x105
+        x112 = 2.0*micro_batch_size*local_sequence*local_heads
+        x113 = hidden_size*micro_batch_size*local_sequence + micro_batch_size*kv_heads_per_rank*local_sequence*x7
+        x114 = 8.0*micro_batch_size*local_sequence
         local_qkv_features = x10/tensor_parallel
         local_kv_features = kv_size/tensor_parallel
         local_query_features = query_size/tensor_parallel
         local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
-        x117 = 4.0*micro_batch_size*local_vocab*local_sequence
-        x118 = select((1.0 < tensor_parallel), 1.0, 0.0)
+        x115 = 4.0*micro_batch_size*local_vocab*local_sequence
+        x116 = select((1.0 < tensor_parallel), 1.0, 0.0)
         head_saved = micro_batch_size*local_sequence*x1
-        x119 = 16.0 + x116 + x117 + 2.0*micro_batch_size*local_vocab*local_sequence*(3.0 + 2.0*x118) + 12.0*micro_batch_size*local_sequence*x118 + head_saved - 8.0*x118
-        x120 = micro_batch_size*x12
-        x121 = 16.0 + x116 + x117 + 4.0*micro_batch_size*local_vocab*local_sequence*(2.0 + x118) + 33.0*micro_batch_size*local_sequence*x118 + 4.0*x118 + head_saved
-        x122 = 16.0 + x116 + 2.0*hidden_size*micro_batch_size*local_sequence + 2.0*micro_batch_size*local_vocab*local_sequence + 2.0*hidden_size*local_vocab + head_saved
-        x123 = 16.0 + x116
-        x124 = x120 + x103
-        x125 = micro_batch_size*x36 + x104
-        x126 = micro_batch_size*x37
-        x127 = (-2.0)*hidden_size*micro_batch_size*local_sequence
-        x128 = (-2.0)*micro_batch_size*kv_heads_per_rank*local_sequence*x7
-        x129 = x127 + x128
-        x130 = local_ffn*x13 + local_query_features*x13 + x41
-        x131 = gradient_bytes*x130
-        x132 = x131 + 4.0*local_ffn*x13 + 4.0*local_query_features*x13 + x42
-        x133 = distributed_optimizer*local_ffn + distributed_optimizer*local_query_features + x15
-        x134 = gradient_bytes*x133
-        x135 = x45 + x134 + 4.0*distributed_optimizer*local_ffn + 4.0*distributed_optimizer*local_query_features
-        x136 = micro_batch_size*local_sequence*x118*x54
-        x137 = 2.0*hidden_size*local_ffn
-        x138 = x137 + 4.0*micro_batch_size*local_sequence*local_ffn
-        x139 = 2.0*local_ffn*x55
-        x140 = x139 + 2.0*micro_batch_size*local_sequence*x1 - 6.0*micro_batch_size*local_sequence*local_ffn
-        x141 = 2.0*micro_batch_size*local_sequence*local_ffn + x137 + 2.0*hidden_size*micro_batch_size*local_sequence*x118
-        x142 = 2.0*local_ffn*x13
-        x143 = 2.0*local_query_features*x13
-        x144 = x131 + x142 + x143 + x57
-        x145 = 2.0*distributed_optimizer*local_ffn
-        x146 = 2.0*distributed_optimizer*local_query_features
-        x147 = x24 + x134 + x145 + x146
-        x148 = 2.0*x130
-        x149 = 2.0*x133
-        x150 = x23 + x142 + x143
-        x151 = x25 + x145 + x146
-        x152 = 4.0*micro_batch_size + micro_batch_size*x54 + x126
-        x153 = micro_batch_size*local_sequence*local_heads*x71 + micro_batch_size*local_sequence*x72 + x127 + x128 + x139 + 2.0*qkv_bias*local_qkv_features + 2.0*local_kv_features*x1 + 2.0*local_query_features*x1
-        x154 = 8.0 + x116
-        x155 = 4.0 + local_vocab*x1
-        x156 = -micro_batch_size
+        x117 = 16.0 + x114 + x115 + 2.0*micro_batch_size*local_vocab*local_sequence*(3.0 + 2.0*x116) + 12.0*micro_batch_size*local_sequence*x116 + head_saved - 8.0*x116
+        x118 = micro_batch_size*x12
+        x119 = 16.0 + x114 + x115 + 4.0*micro_batch_size*local_vocab*local_sequence*(2.0 + x116) + 33.0*micro_batch_size*local_sequence*x116 + 4.0*x116 + head_saved
+        x120 = 16.0 + x114 + 2.0*hidden_size*micro_batch_size*local_sequence + 2.0*micro_batch_size*local_vocab*local_sequence + 2.0*hidden_size*local_vocab + head_saved
+        x121 = 16.0 + x114
+        x122 = x118 + x101
+        x123 = 2.0*hidden_size*local_ffn
+        x124 = 2.0*local_ffn*x37
+        x125 = larger(larger(larger(tables_buffer + micro_batch_size*local_sequence*x116*x36, tables_buffer + x123 + 4.0*micro_batch_size*local_sequence*local_ffn), tables_buffer + x124 + 2.0*micro_batch_size*local_sequence*x1 - 6.0*micro_batch_size*local_sequence*local_ffn), tables_buffer + 2.0*micro_batch_size*local_sequence*local_ffn + x123 + 2.0*hidden_size*micro_batch_size*local_sequence*x116)
+        x126 = micro_batch_size*x38 + x102
+        x127 = micro_batch_size*x39
+        x128 = (-2.0)*hidden_size*micro_batch_size*local_sequence
+        x129 = (-2.0)*micro_batch_size*kv_heads_per_rank*local_sequence*x7
+        x130 = x128 + x129
+        x131 = local_ffn*x13 + local_query_features*x13 + x43
+        x132 = gradient_bytes*x131
+        x133 = x132 + 4.0*local_ffn*x13 + 4.0*local_query_features*x13 + x44
+        x134 = distributed_optimizer*local_ffn + distributed_optimizer*local_query_features + x15
+        x135 = gradient_bytes*x134
+        x136 = x47 + x135 + 4.0*distributed_optimizer*local_ffn + 4.0*distributed_optimizer*local_query_features
+        x137 = 2.0*local_ffn*x13
+        x138 = 2.0*local_query_features*x13
+        x139 = x132 + x137 + x138 + x57
+        x140 = 2.0*distributed_optimizer*local_ffn
+        x141 = 2.0*distributed_optimizer*local_query_features
+        x142 = x24 + x135 + x140 + x141
+        x143 = 2.0*x131
+        x144 = 2.0*x134
+        x145 = x23 + x137 + x138
+        x146 = x25 + x140 + x141
+        x147 = micro_batch_size*local_sequence*local_heads*x71 + micro_batch_size*local_sequence*x72 + x128 + x129 + x124 + 2.0*qkv_bias*local_qkv_features + 2.0*local_kv_features*x1 + 2.0*local_query_features*x1 + x73
+        x148 = 4.0*micro_batch_size + micro_batch_size*x36 + x127
+        x149 = 8.0 + x114
+        x150 = 4.0 + local_vocab*x1
+        x151 = -micro_batch_size
         lost_0 = 0
         lost_11 = 0
         lost_13 = 0
@@ -639,170 +626,155 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
-            x90 = row[X90 + i]
-            x92 = row[X92 + i]
+            x89 = row[X89 + i]
+            x91 = row[X91 + i]
             x80 = row[X80 + i]
             x81 = row[X81 + i]
             x83 = row[X83 + i]
             x77 = row[X77 + i] != 0.0
             x78 = row[X78 + i] != 0.0
+            x87 = row[X87 + i]
             x88 = row[X88 + i]
-            x89 = row[X89 + i]
             x84 = row[X84 + i]
-            x91 = row[X91 + i]
+            x90 = row[X90 + i]
+            x92 = row[X92 + i]
             x93 = row[X93 + i]
             x94 = row[X94 + i]
             x95 = row[X95 + i]
+            x86 = row[X86 + i]
             x96 = row[X96 + i]
-            x87 = row[X87 + i]
-            x98 = row[X98 + i]
-            x97 = row[X97 + i]
             kept = row[ALIVE_0 + i] < 0.0
-            x157 = pipeline_parallel*x99
-            met = divides(x157, num_gpus)
+            x152 = pipeline_parallel*x97
+            met = divides(x152, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x158 = num_gpus/x157
-            x159 = micro_batch_size*x158
-            num_microbatches = global_batch_size/x159
+            x153 = num_gpus/x152
+            x154 = micro_batch_size*x153
+            num_microbatches = global_batch_size/x154
             met = (pipeline_parallel <= num_microbatches)
             lost_11 += kept & opposite(met)
             kept = kept & met
-            x160 = context_parallel*(1.0 + sequence_parallel*x100)
-            met = divides(x160, seq_length)
+            x155 = context_parallel*(1.0 + sequence_parallel*x98)
+            met = divides(x155, seq_length)
             lost_13 += kept & opposite(met)
             kept = kept & met
-            met = divides(x159, global_batch_size)
+            met = divides(x154, global_batch_size)
             lost_15 += kept & opposite(met)
             kept = kept & met
-            met = (x77 | x101)
+            met = (x77 | x99)
             lost_16 += kept & opposite(met)
             kept = kept & met
-            x161 = context_parallel*x158
-            met = divides(data_parallel_replicas, x161)
+            x156 = context_parallel*x153
+            met = divides(data_parallel_replicas, x156)
             lost_17 += kept & opposite(met)
             kept = kept & met
-            met = (x78 | x102)
+            met = (x78 | x100)
             lost_20 += kept & opposite(met)
             kept = kept & met
             alive_1 = select(kept, -INFINITY, INFINITY)
-            local_sequence_sp = seq_length/x160
+            local_sequence_sp = seq_length/x155
             penultimate_in_flight = smaller(x80, num_microbatches)
-            x162 = stage_layers*local_sequence_sp*penultimate_in_flight
-            x163 = stage_layers*penultimate_in_flight
-            x164 = x116*(x81*penultimate_in_flight)
-            x165 = x161/data_parallel_replicas
-            optimizer_shards = 1.0 + distributed_optimizer*(x165 - 1.0)
-            x166 = ceil_div(local_ffn, optimizer_shards)
-            x167 = ceil_div(hidden_size, optimizer_shards)
-            x168 = ceil_div(local_qkv_features, optimizer_shards)
-            x169 = ceil_div(local_kv_features, optimizer_shards)
-            x170 = ceil_div(local_query_features, optimizer_shards)
-            x171 = ceil_div(head_dim, optimizer_shards)
-            layer_aligned = optimizer_shards*(x1*x166 + local_ffn*x167) + optimizer_shards*(qkv_bias*x168 + x1*x169 + hidden_size*x170 + local_query_features*x167 + x7*x171) + 2.0*optimizer_shards*x167
-            x172 = ceil_div(local_vocab, optimizer_shards)
-            x173 = x83*optimizer_shards*x167
-            x174 = optimizer_shards*x172*x89
-            penultimate_aligned = stage_layers*layer_aligned + optimizer_shards*x172*x88 + x173 + x174
-            penultimate_weight = (x9*penultimate_aligned)/x161
+            x157 = stage_layers*local_sequence_sp*penultimate_in_flight
+            x158 = stage_layers*penultimate_in_flight
+            x159 = x114*(x81*penultimate_in_flight)
+            x160 = x156/data_parallel_replicas
+            optimizer_shards = 1.0 + distributed_optimizer*(x160 - 1.0)
+            x161 = ceil_div(local_ffn, optimizer_shards)
+            x162 = ceil_div(hidden_size, optimizer_shards)
+            x163 = ceil_div(local_qkv_features, optimizer_shards)
+            x164 = ceil_div(local_kv_features, optimizer_shards)
+            x165 = ceil_div(local_query_features, optimizer_shards)
+            x166 = ceil_div(head_dim, optimizer_shards)
+            layer_aligned = optimizer_shards*(x1*x161 + local_ffn*x162) + optimizer_shards*(qkv_bias*x163 + x1*x164 + hidden_size*x165 + local_query_features*x162 + x7*x166) + 2.0*optimizer_shards*x162
+            x167 = ceil_div(local_vocab, optimizer_shards)
+            x168 = x83*optimizer_shards*x162
+            x169 = optimizer_shards*x167*x88
+            penultimate_aligned = stage_layers*layer_aligned + optimizer_shards*x167*x87 + x168 + x169
+            penultimate_weight = (x9*penultimate_aligned)/x156
             penultimate_optimizer = (8.0*penultimate_aligned)/optimizer_shards
-            x175 = select((1.0 < num_microbatches), 1.0, 0.0)
-            penultimate_accumulated_gradients = penultimate_weight*x175
-            x176 = penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients
-            x177 = local_sequence_sp*x83
-            x178 = x120*x177
-            x179 = x83*x167
-            x180 = x14*x179
-            x181 = x83*x165*x167
-            x182 = x15*x181
-            x183 = x83*x172
-            x184 = x16*x183
-            x185 = x172*x84
-            x186 = x185*x17
-            x187 = x83*x165*x172
-            x188 = x18*x187
-            x189 = x165*x172*x84
-            x190 = x189*x19
-            x191 = x83*x123
-            x192 = x173 + x174 - optimizer_shards*x167
-            x193 = x165*x167
-            x194 = larger(larger(larger(x87 + x164 + x176 + x83*x119 + x178 + x180 + x182 + x184 + x186 + x188 + x190, x87 + x164 + x176 + x178 + x180 + x182 + x184 + x186 + x188 + x190 + x83*x121), x87 + x164 + x176 + x178 + x180 + x182 + x184 + x186 + x188 + x190 + x83*x122), x87 + x164 + x191 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + (data_parallel_replicas*x192*(4.0 + x21*x175))/x161 + x177*x124 + x179*x23 + x181*x25 + x183*x28 + x185*x29 + x187*x32 + x189*x33 + x167*x34 + x193*x35)
-            x195 = local_sequence_sp*x90
-            x196 = local_sequence_sp*x91
-            x197 = 1.0 + x38*x175
-            x198 = (x9*layer_aligned*x197)/x161
-            x199 = optimizer_shards*x167*x197
-            x200 = x192*(1.0 - x175)
-            x201 = (x9*(x199 + x200))/x161
-            x202 = x164 + x191 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x198*x91 + x90*x201 + x40*(x90*x166 + x90*x169) + x132*(x90*x167) + x44*(x90*x165*x166 + x90*x165*x169) + x135*(x90*x165*x167) + x47*(x90*x168) + x28*(x90*x170) + x49*(x90*x171) + x51*(x90*x165*x168) + x32*(x90*x165*x170) + x53*(x90*x165*x171) - 2.0*x90*x198
-            x203 = larger(larger(larger(x136 + x87, x138 + x87), x140 + x87), x141 + x87)
-            x204 = x202 + x203
-            x205 = local_sequence_sp*x92
-            x206 = local_sequence_sp*x93
-            x207 = x92*x201
-            x208 = x92*x166
-            x209 = x92*x169
-            x210 = x56*(x208 + x209)
-            x211 = x92*x167
-            x212 = x144*x211
-            x213 = x92*x165*x166
-            x214 = x92*x165*x169
-            x215 = x58*(x213 + x214)
-            x216 = x92*x165*x167
-            x217 = x147*x216
-            x218 = x92*x168
-            x219 = x60*x218
-            x220 = x92*x170
-            x221 = x61*x220
-            x222 = x92*x171
-            x223 = x63*x222
-            x224 = x92*x165*x168
-            x225 = x65*x224
-            x226 = x92*x165*x170
-            x227 = x66*x226
-            x228 = x92*x165*x171
-            x229 = x68*x228
-            x230 = x172*x94
-            x231 = x165*x172*x94
-            x232 = x164 + x191 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x198*x93 + x207 + x210 + x212 + x215 + x217 + x219 + x221 + x223 + x225 + x227 + x229 + x16*x230 + x18*x231 - x92*x198
-            x233 = x203 + x232
-            x234 = x164 + x191 + x210 + x212 + x215 + x217 + x219 + x221 + x223 + x225 + x227 + x229 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x92*x198 + x207 + x26*(x166*x95 + x169*x95) + x148*(x167*x95) + x30*(x165*x166*x95 + x165*x169*x95) + x149*(x165*x167*x95) + x59*(x168*x95) + x16*(x230 + x170*x95) + x62*(x171*x95) + x64*(x165*x168*x95) + x18*(x231 + x165*x170*x95) + x67*(x165*x171*x95) + x69*(x172*x96) + x70*(x165*x172*x96)
-            x235 = x203 + x234
-            x236 = x165*x166
-            x237 = x165*x169
-            x238 = x81*x172
-            x239 = x165*x168
-            x240 = x165*x170
-            x241 = x81*x165*x172
-            x242 = x165*x171
-            x243 = x164 + x191 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x201 + x26*(x166 + x169 + x208 + x209) + x167*x150 + x30*(x236 + x237 + x213 + x214) + x193*x151 + x59*(x168 + x218) + x16*(x170 + x238 + x220) + x62*(x171 + x222) + x64*(x239 + x224) + x18*(x240 + x241 + x226) + x67*(x242 + x228) + x148*x211 + x149*x216 + x230*x69 + x231*x70
-            x244 = x203 + x243
-            x245 = x153 + x97
-            x246 = x202 + x245
-            x247 = x232 + x245
-            x248 = x234 + x245
-            x249 = x243 + x245
-            x250 = (x9*(x199 + x200 + stage_layers*layer_aligned*x197))/x161
-            x251 = x81*x155
-            x252 = larger(larger(larger(penultimate_optimizer + 2.0*penultimate_weight + x83*x154 + x164 + x87, x164 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x250 + x251 + x191 + x103*x177 + x39*(x166 + x169) + x167*x131 + x43*(x236 + x237) + x193*x134 + x168*x46 + x170*x27 + x171*x48 + x239*x50 + x240*x31 + x242*x52 + x16*x238 + x18*x241 + x98), x164 + x251 + x191 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x250 + x81*((optimizer_shards*x172*x74)/x161) + x238*x27 + x241*x31 + x98), alive_1)
-            row[X157 + i] = x157
+            x170 = select((1.0 < num_microbatches), 1.0, 0.0)
+            penultimate_accumulated_gradients = penultimate_weight*x170
+            x171 = penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients
+            x172 = local_sequence_sp*x83
+            x173 = x118*x172
+            x174 = x83*x162
+            x175 = x14*x174
+            x176 = x83*x160*x162
+            x177 = x15*x176
+            x178 = x83*x167
+            x179 = x16*x178
+            x180 = x167*x84
+            x181 = x180*x17
+            x182 = x83*x160*x167
+            x183 = x18*x182
+            x184 = x160*x167*x84
+            x185 = x184*x19
+            x186 = x83*x121
+            x187 = x168 + x169 - optimizer_shards*x162
+            x188 = x160*x162
+            x189 = larger(larger(larger(tables_buffer + x86 + x159 + x171 + x83*x117 + x173 + x175 + x177 + x179 + x181 + x183 + x185, tables_buffer + x86 + x159 + x171 + x173 + x175 + x177 + x179 + x181 + x183 + x185 + x83*x119), tables_buffer + x86 + x159 + x171 + x173 + x175 + x177 + x179 + x181 + x183 + x185 + x83*x120), tables_buffer + x86 + x159 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + (data_parallel_replicas*x187*(4.0 + x21*x170))/x156 + x172*x122 + x174*x23 + x176*x25 + x178*x28 + x180*x29 + x182*x32 + x184*x33 + x162*x34 + x188*x35)
+            x190 = local_sequence_sp*x89
+            x191 = local_sequence_sp*x90
+            x192 = 1.0 + x40*x170
+            x193 = (x9*layer_aligned*x192)/x156
+            x194 = optimizer_shards*x162*x192
+            x195 = x187*(1.0 - x170)
+            x196 = (x9*(x194 + x195))/x156
+            x197 = x86 + x159 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x193*x90 + x89*x196 + x42*(x89*x161 + x89*x164) + x133*(x89*x162) + x46*(x89*x160*x161 + x89*x160*x164) + x136*(x89*x160*x162) + x49*(x89*x163) + x28*(x89*x165) + x51*(x89*x166) + x53*(x89*x160*x163) + x32*(x89*x160*x165) + x55*(x89*x160*x166) - 2.0*x89*x193
+            x198 = local_sequence_sp*x91
+            x199 = local_sequence_sp*x92
+            x200 = x91*x196
+            x201 = x91*x161
+            x202 = x91*x164
+            x203 = x56*(x201 + x202)
+            x204 = x91*x162
+            x205 = x139*x204
+            x206 = x91*x160*x161
+            x207 = x91*x160*x164
+            x208 = x58*(x206 + x207)
+            x209 = x91*x160*x162
+            x210 = x142*x209
+            x211 = x91*x163
+            x212 = x60*x211
+            x213 = x91*x165
+            x214 = x61*x213
+            x215 = x91*x166
+            x216 = x63*x215
+            x217 = x91*x160*x163
+            x218 = x65*x217
+            x219 = x91*x160*x165
+            x220 = x66*x219
+            x221 = x91*x160*x166
+            x222 = x68*x221
+            x223 = x167*x93
+            x224 = x160*x167*x93
+            x225 = x86 + x159 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x193*x92 + x200 + x203 + x205 + x208 + x210 + x212 + x214 + x216 + x218 + x220 + x222 + x16*x223 + x18*x224 - x91*x193
+            x226 = x86 + x159 + x186 + x203 + x205 + x208 + x210 + x212 + x214 + x216 + x218 + x220 + x222 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x91*x193 + x200 + x26*(x161*x94 + x164*x94) + x143*(x162*x94) + x30*(x160*x161*x94 + x160*x164*x94) + x144*(x160*x162*x94) + x59*(x163*x94) + x16*(x223 + x165*x94) + x62*(x166*x94) + x64*(x160*x163*x94) + x18*(x224 + x160*x165*x94) + x67*(x160*x166*x94) + x69*(x167*x95) + x70*(x160*x167*x95)
+            x227 = x160*x161
+            x228 = x160*x164
+            x229 = x81*x167
+            x230 = x160*x163
+            x231 = x160*x165
+            x232 = x81*x160*x167
+            x233 = x160*x166
+            x234 = x86 + x159 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x196 + x26*(x161 + x164 + x201 + x202) + x162*x145 + x30*(x227 + x228 + x206 + x207) + x188*x146 + x59*(x163 + x211) + x16*(x165 + x229 + x213) + x62*(x166 + x215) + x64*(x230 + x217) + x18*(x231 + x232 + x219) + x67*(x233 + x221) + x143*x204 + x144*x209 + x223*x69 + x224*x70
+            x235 = (x9*(x194 + x195 + stage_layers*layer_aligned*x192))/x156
+            x236 = x81*x150
+            x237 = larger(larger(larger(tables_buffer + penultimate_optimizer + 2.0*penultimate_weight + x83*x149 + x159 + x86, tables_buffer + x159 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x235 + x236 + x186 + x101*x172 + x41*(x161 + x164) + x162*x132 + x45*(x227 + x228) + x188*x135 + x163*x48 + x165*x27 + x166*x50 + x230*x52 + x231*x31 + x233*x54 + x16*x229 + x18*x232 + x96), tables_buffer + x159 + x236 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x235 + x81*((optimizer_shards*x167*x74)/x156) + x229*x27 + x232*x31 + x96), alive_1)
+            row[X152 + i] = x152
             row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
-            row[X162 + i] = x162
-            row[X163 + i] = x163
-            row[X194 + i] = x194
-            row[X195 + i] = x195
-            row[X196 + i] = x196
-            row[X204 + i] = x204
-            row[X205 + i] = x205
-            row[X206 + i] = x206
-            row[X233 + i] = x233
-            row[X235 + i] = x235
-            row[X244 + i] = x244
-            row[X246 + i] = x246
-            row[X247 + i] = x247
-            row[X248 + i] = x248
-            row[X249 + i] = x249
-            row[X252 + i] = x252
+            row[X157 + i] = x157
+            row[X158 + i] = x158
+            row[X189 + i] = x189
+            row[X190 + i] = x190
+            row[X191 + i] = x191
+            row[X197 + i] = x197
+            row[X198 + i] = x198
+            row[X199 + i] = x199
+            row[X225 + i] = x225
+            row[X226 + i] = x226
+            row[X234 + i] = x234
+            row[X237 + i] = x237
             row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[11] += lost_11 * below_1
@@ -829,32 +801,33 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[2] += alive_1_count * 1
                 continue
-            x253 = 1.0 - recompute_full
-            x254 = recompute_full*x103 + x253*x104
-            x255 = hidden_size + x106*(1.0 - recompute_mlp)
-            x256 = recompute_core_attention + x5 + recompute_core_attention*x111
-            x257 = recompute_core_attention + x5 + recompute_core_attention*x113
-            x258 = x6 - recompute_core_attention
-            x259 = x105*x255 + 2.0*(2.0*recompute_core_attention + recompute_core_attention*x108 + recompute_core_attention*x109 + x110*x256 + x112*x257 + x114*x258 + x115)
-            x260 = x253*x259
-            x261 = recompute_full*x125
-            x262 = x103 + x261
-            x263 = x261 + x126
-            x264 = (-2.0)*x263
-            x265 = recompute_full*x259
-            x266 = -x105*x255
-            x267 = (-4.0)*recompute_core_attention
-            x268 = (-2.0)*recompute_core_attention*x108
-            x269 = (-2.0)*recompute_core_attention*x109
-            x270 = (-2.0)*x110*x256
-            x271 = (-2.0)*x112*x257
-            x272 = (-2.0)*x114*x258
-            x273 = x265 + x266 + x267 + x268 + x269 + x270 + x271 + x272 + x129
-            x274 = (-2.0)*x273
-            x275 = -x263
-            x276 = -x273
-            x277 = x261 + x152
-            x278 = x265 + x266 + x267 + x268 + x269 + x270 + x271 + x272
+            x238 = 1.0 - recompute_full
+            x239 = recompute_full*x101 + x238*x102
+            x240 = hidden_size + x104*(1.0 - recompute_mlp)
+            x241 = recompute_core_attention + x5 + recompute_core_attention*x109
+            x242 = recompute_core_attention + x5 + recompute_core_attention*x111
+            x243 = x6 - recompute_core_attention
+            x244 = x103*x240 + 2.0*(2.0*recompute_core_attention + recompute_core_attention*x106 + recompute_core_attention*x107 + x108*x241 + x110*x242 + x112*x243 + x113)
+            x245 = x238*x244
+            x246 = recompute_full*x244
+            x247 = x246 + x125
+            x248 = recompute_full*x126
+            x249 = x101 + x248
+            x250 = x248 + x127
+            x251 = (-2.0)*x250
+            x252 = -x103*x240
+            x253 = (-4.0)*recompute_core_attention
+            x254 = (-2.0)*recompute_core_attention*x106
+            x255 = (-2.0)*recompute_core_attention*x107
+            x256 = (-2.0)*x108*x241
+            x257 = (-2.0)*x110*x242
+            x258 = (-2.0)*x112*x243
+            x259 = x246 + x252 + x253 + x254 + x255 + x256 + x257 + x258 + x130
+            x260 = (-2.0)*x259
+            x261 = -x250
+            x262 = -x259
+            x263 = x246 + x252 + x253 + x254 + x255 + x256 + x257 + x258 + x147
+            x264 = x248 + x148
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -868,49 +841,45 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             near_smallest = False
             for i in range(np.uint64(entries)):
                 local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
-                x90 = row[X90 + i]
-                x92 = row[X92 + i]
-                x157 = row[X157 + i]
-                x162 = row[X162 + i]
-                x163 = row[X163 + i]
-                x195 = row[X195 + i]
+                x89 = row[X89 + i]
                 x91 = row[X91 + i]
-                x196 = row[X196 + i]
-                x205 = row[X205 + i]
-                x93 = row[X93 + i]
-                x206 = row[X206 + i]
-                x252 = row[X252 + i]
-                x194 = row[X194 + i]
-                x204 = row[X204 + i]
-                x233 = row[X233 + i]
-                x235 = row[X235 + i]
-                x244 = row[X244 + i]
-                x246 = row[X246 + i]
-                x247 = row[X247 + i]
-                x248 = row[X248 + i]
-                x249 = row[X249 + i]
-                x279 = x162*x254
-                x280 = x163*x260
-                x281 = local_sequence_sp*x262
-                x282 = x264*x195
-                x283 = x90*x274
-                x284 = x263*x196
-                x285 = x273*x91
-                x286 = x275*x205
-                x287 = x92*x276
-                x288 = x263*x206
-                x289 = x273*x93
-                x290 = x263*x205
-                x291 = x92*x273
-                x292 = local_sequence_sp*x277
-                estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(x279 + x280 + x194, x279 + x280 + x281 + x282 + x283 + x284 + x285 + x265 + x204), x279 + x280 + x281 + x286 + x287 + x288 + x289 + x265 + x233), x279 + x280 + x281 + x290 + x291 + x265 + x235), x279 + x280 + x281 + x265 + x244), x279 + x280 + x282 + x283 + x284 + x285 + x292 + x278 + x246), x279 + x280 + x286 + x287 + x288 + x289 + x292 + x278 + x247), x279 + x280 + x290 + x291 + x292 + x278 + x248), x279 + x280 + x292 + x278 + x249), x252)
+                x152 = row[X152 + i]
+                x157 = row[X157 + i]
+                x158 = row[X158 + i]
+                x190 = row[X190 + i]
+                x90 = row[X90 + i]
+                x191 = row[X191 + i]
+                x198 = row[X198 + i]
+                x92 = row[X92 + i]
+                x199 = row[X199 + i]
+                x237 = row[X237 + i]
+                x189 = row[X189 + i]
+                x197 = row[X197 + i]
+                x225 = row[X225 + i]
+                x226 = row[X226 + i]
+                x234 = row[X234 + i]
+                x265 = x157*x239
+                x266 = x158*x245
+                x267 = local_sequence_sp*x249
+                x268 = x251*x190
+                x269 = x89*x260
+                x270 = x250*x191
+                x271 = x259*x90
+                x272 = x261*x198
+                x273 = x91*x262
+                x274 = x250*x199
+                x275 = x259*x92
+                x276 = x250*x198
+                x277 = x91*x259
+                x278 = local_sequence_sp*x264
+                estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(x265 + x266 + x189, x247 + x265 + x266 + x267 + x268 + x269 + x270 + x271 + x197), x247 + x265 + x266 + x267 + x272 + x273 + x274 + x275 + x225), x247 + x265 + x266 + x267 + x276 + x277 + x226), x247 + x265 + x266 + x267 + x234), x263 + x265 + x266 + x268 + x269 + x270 + x271 + x278 + x197), x263 + x265 + x266 + x272 + x273 + x274 + x275 + x278 + x225), x263 + x265 + x266 + x276 + x277 + x278 + x226), x263 + x265 + x266 + x278 + x234), x237)
                 row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x75)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
                 upto_1 += met_1
-                near_best |= met_0 & (x157 <= bound_best)
-                near_best_by_recompute |= met_0 & (x157 <= bound_best_by_recompute)
+                near_best |= met_0 & (x152 <= bound_best)
+                near_best_by_recompute |= met_0 & (x152 <= bound_best_by_recompute)
                 near_smallest |= (estimate < INFINITY) & (estimate <= bound_smallest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
@@ -919,14 +888,14 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
 
             if near_best:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x75)) and row[X157 + i] <= bound_best:
-                        keys = (row[X157 + i], row[ESTIMATE + i], x156, )
+                    if ((row[ESTIMATE + i] <= x75)) and row[X152 + i] <= bound_best:
+                        keys = (row[X152 + i], row[ESTIMATE + i], x151, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
             if near_best_by_recompute:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x75)) and row[X157 + i] <= bound_best_by_recompute:
-                        keys = (row[X157 + i], row[ESTIMATE + i], x156, )
+                    if ((row[ESTIMATE + i] <= x75)) and row[X152 + i] <= bound_best_by_recompute:
+                        keys = (row[X152 + i], row[ESTIMATE + i], x151, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
             if near_smallest:

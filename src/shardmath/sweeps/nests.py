@@ -110,7 +110,7 @@ class Nest:
             if not alive:
                 return found
             found.evaluated = self.module.sweep(
-                start, stop, entries, alive, *self._arrays, given, row.copy(), *self._places, found.broken,
+                start, stop, entries, alive, *self._arrays, given, self.module.aligned(row), *self._places, found.broken,
                 found.verdicts, *arrays,
             )
             if found.evaluated >= 0:
