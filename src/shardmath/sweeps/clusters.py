@@ -41,7 +41,7 @@ def client_of(where: str, processes: int | None = None) -> Iterator[Client]:
         raise InputError("dask", where, "needs Dask: install shardmath[dask]") from None
     if where == LOCAL:
         with (
-            LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
+            LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=":0") as cluster,  # type: ignore[no-untyped-call]
             Client(cluster) as client,  # type: ignore[no-untyped-call]
         ):
             yield client
