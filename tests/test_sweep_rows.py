@@ -28,7 +28,7 @@ from shardmath.sweeps.running import run
 from shardmath.symbolic.nests import problem as posed
 from shardmath.symbolic.nests.graph import LE
 from shardmath.symbolic.nests.made import nest_source
-from shardmath.symbolic.nests.plan import ESTIMATE
+from shardmath.symbolic.nests.problem import ESTIMATE
 
 pytestmark = pytest.mark.slow
 

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..nests.graph import NAME, Node, ordered
-from ..nests.order import MOST_ENTRIES
-from ..nests.plan import ESTIMATE, Best, Check, Level, Plan, group_axes
-from ..nests.problem import Front, Histogram, NestAxis, Question, Rows
+from ..nests.grouping import ALIVE
+from ..nests.plan import Check, Level, Plan, group_axes
+from ..nests.problem import ESTIMATE, Best, Front, Histogram, NestAxis, Question, Rows
 from ..printers.nest import NUMBA, NUMPY, Dialect, NestPrinter
 
 #: Rows of the table start this many entries apart: a little more than what they hold, so that the rows of one entry
 #: do not fall on the same lines of a cache.
 _APART = 8
+#: Entries that the table of a nest for all sizes has room for.
+_ROOM = 4096
 
 
-def nest(title: str, plan: Plan, *, dialect: Dialect = NUMBA, literal: bool = False) -> dict[str, Any]:
+def nest(title: str, key: str, plan: Plan, *, dialect: Dialect = NUMBA, literal: bool = False) -> dict[str, Any]:
     """Prepare a nest. With ``literal``, sizes of axes are written as numbers, and the nest is for no others."""
-    return _Writer(plan, dialect, literal).data(title)
+    return {"key": key, **_Writer(plan, dialect, literal).data(title)}
 
 
 class _Writer:
@@ -29,7 +31,7 @@ class _Writer:
         self.printer = NestPrinter(dialect, plan.names)
         self.depth = len(plan.levels) - 1
         entries = plan.order.entries
-        self.stride = (-(-entries // 8) * 8 if literal else MOST_ENTRIES) + _APART
+        self.stride = (-(-entries // 8) * 8 if literal else _ROOM) + _APART
         self.pens = [number for number, level in enumerate(plan.levels[:-1]) if level.table_checks]
 
     def data(self, title: str) -> dict[str, Any]:
@@ -37,7 +39,7 @@ class _Writer:
         outer = list(order.outer)
         given = self._given()
         rows = [plan.names[node] for node, _ in sorted(plan.rows.items(), key=lambda item: item[1])]
-        rows += [f"alive_{number}" for number in self.pens]
+        rows += [name for number in self.pens if (name := _alive(number)) not in rows]
         if plan.problem.questions:
             rows.append(ESTIMATE)
         return {
@@ -52,12 +54,14 @@ class _Writer:
                       if isinstance(step, Check)],
             "scalars": self._scalars(), "columns": self._columns(),
             "before": self._before(plan.levels[0]),
-            "before_alive": 0 in self.pens,
-            "before_rows": [plan.names[node] for node, number in sorted(plan.rows.items(), key=lambda item: item[1])
-                            if plan.place[node][0] == 0],
+            "before_rows": list(dict.fromkeys([
+                *(plan.names[node] for node, number in sorted(plan.rows.items(), key=lambda item: item[1])
+                  if plan.place[node][0] == 0),
+                *([_alive(0)] if 0 in self.pens else []),
+            ])),
             "given": given,
             "rows": [{"name": name, "place": number * self.stride} for number, name in enumerate(rows)],
-            "stride": self.stride,
+            "stride": self.stride, "room": self.stride - _APART,
             "literal": self.literal, "entries": self._size_of_table(),
             "shard_index": self._shard_index(order.shard),
             "shards": self._product(order.shard, 0),
@@ -73,7 +77,7 @@ class _Writer:
 
     def _leaves(self) -> list[Node]:
         return [node for node in ordered(self.plan.problem.roots)
-                if node.op == NAME and node.value != ESTIMATE and self.plan.place[node][0] == 0]
+                if node.op == NAME and node.value not in (ESTIMATE, ALIVE) and self.plan.place[node][0] == 0]
 
     def _scalars(self) -> list[str]:
         return [str(node.value) for node in self._leaves() if not self.plan.place[node][1]]
@@ -93,7 +97,7 @@ class _Writer:
                               self.plan.names[node]})
             else:
                 steps.append({"check": False, "name": self.plan.names[node], "source": printer.doprint(node)})
-        return steps
+        return _with_alive(steps, 0, NUMPY) if 0 in self.pens else steps
 
     def _loaded(self, node: Node) -> dict[str, Any]:
         """A variable that comes from an array of numbers: a condition is one that is not 0."""
@@ -153,6 +157,10 @@ class _Writer:
         parameters = [parameter for axis in order.outer for parameter in axis.parameters]
         alive_row = max((pen for pen in self.pens if pen < number), default=None)
         innermost = number == self.depth
+        steps = [self._step(step) for step in level.table]
+        stores = [plan.names[node] for node in level.stores if node in plan.rows]
+        if number in self.pens:
+            steps, stores = _with_alive(steps, number, self.dialect), [*stores, _alive(number)]
         return {
             "number": number, "innermost": innermost,
             "axis": None if number == 1 else {"name": f"i_{axes[0].name}", "size": self._size(position, axes[0])},
@@ -162,12 +170,12 @@ class _Writer:
             ],
             "before": [self._step(step) for step in level.before],
             "alive": "alive" if not [pen for pen in self.pens if 0 < pen < number] else f"alive_{alive_row}_count",
-            "alive_row": None if alive_row is None else f"alive_{alive_row}",
+            "alive_row": None if alive_row is None else _alive(alive_row),
             "table": bool(level.table) or innermost,
             "loads": [self._loaded(node) for node in level.loads],
-            "steps": [self._step(step) for step in level.table],
+            "steps": steps,
             "checks": [check.number for check in level.table_checks],
-            "stores": [plan.names[node] for node in level.stores if node in plan.rows],
+            "stores": stores,
             "below": "1" if innermost else f"below_{number}",
             "estimate": self._source(plan.problem.estimate) if innermost else "",
             "met": [self._source(node) for node in plan.problem.verdicts] if innermost else [],
@@ -188,8 +196,8 @@ class _Writer:
         among = None if question.among is None else f"met_{question.among - 1}"
         among_row = "row[ESTIMATE + i] < INFINITY" if question.among is None else " or ".join(
             self._in_scan(node) for node in self.plan.problem.verdicts[:question.among])
-        base = {"name": question.name, "among": among, "kind": type(question).__name__.lower(),
-                "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front)}
+        base: dict[str, Any] = {"name": question.name, "among": among, "kind": type(question).__name__.lower(),
+                                "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front)}
         if isinstance(question, Histogram):
             return {**base, "keys": [self._key(question.value)]}
         keys = [self._key(node) for node in question.keys]
@@ -198,7 +206,7 @@ class _Writer:
             return {**base, "verdicts": [self._in_scan(node) for node in self.plan.problem.verdicts]}
         if isinstance(question, Front):
             return base
-        return {**base, "group": self._group(question), "per": list(question.per), "count": question.count}
+        return {**base, "group": self._group(question), "per": list(question.per)}
 
     def _key(self, node: Node) -> dict[str, Any]:
         fused = self.plan.place[node][1]
@@ -224,3 +232,15 @@ class _Writer:
             index = f"i_{axis.name}"
             text = f"({text}) * {self._size(position, axis)} + {index}" if text else index
         return text or "0"
+
+
+def _alive(number: int) -> str:
+    """The row that tells which entries broke no condition up to a level."""
+    return f"{ALIVE}_{number}"
+
+
+def _with_alive(steps: list[dict[str, Any]], number: int, dialect: Dialect) -> list[dict[str, Any]]:
+    """The steps of a level with that row, behind its last condition."""
+    last = max(place for place, step in enumerate(steps) if step["check"])
+    source = f"{dialect.prefix}select(kept, -INFINITY, INFINITY)"
+    return [*steps[:last + 1], {"check": False, "name": _alive(number), "source": source}, *steps[last + 1:]]

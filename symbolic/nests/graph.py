@@ -84,7 +84,9 @@ class Graph:
             else:
                 count, rest = self.coefficient(part)
                 multiples[rest] = multiples.get(rest, Fraction(0)) + count
-        summands = [self.mul((self.number(count), rest)) for rest, count in multiples.items() if count]
+        summands = [
+            rest if count == 1 else self.mul((self.number(count), rest)) for rest, count in multiples.items() if count
+        ]
         if constant or not summands:
             summands.append(self.number(constant))
         return summands[0] if len(summands) == 1 else self._node(ADD, _sorted(summands))
@@ -116,9 +118,11 @@ class Graph:
         return factors
 
     def chained(self, op: str, parts: Sequence[Node]) -> Node:
-        """A sum or product of parts that stay as they are, even if they are sums or products themselves."""
+        """A sum, product or extreme of parts that stay as they are, even if they are operations of its kind."""
         if op == ADD:
             return self.add(parts)
+        if op in (MAX, MIN):
+            return parts[0] if len(parts) == 1 else self._node(op, tuple(parts))
         constant = prod((_value(part) for part in parts if part.op == NUMBER), start=Fraction(1))
         factors = [part for part in parts if part.op != NUMBER]
         if constant == 0 or not factors:

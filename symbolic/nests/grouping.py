@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from .graph import ADD, MUL, Node, ordered
+from .graph import ADD, DIV, LE, MUL, Graph, Node, ordered
+from .maxima import Maxima
 from .order import Order, dependencies
-from .problem import Problem
+from .problem import ESTIMATE, Problem
 
+#: Minus infinity for entries of the table that broke no condition so far, infinity for the others.
+ALIVE = "alive"
 #: Where a value is computed: how many loops deep (0 is before all of them), and whether it is a row of the table.
 Place = tuple[int, bool]
 
@@ -57,7 +60,15 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
             parts += parts_of[arg] if arg.op == node.op and uses[arg] == 1 else [new[arg]]
         parts_of[node] = parts
         new[node] = _nested(node.op, parts, place, graph.chained)
-    renamed = {new[node]: name for node, name in reversed(names.items()) if node in new}
+    maxima = Maxima(graph, place, lambda op, parts: _nested(op, parts, place, graph.chained))
+    last = max((place(new[node]) for _, node in problem.conditions if place(new[node])[1]), default=None)
+    alive = None
+    if last is not None and last[0] <= len(order.loops):
+        alive = graph.name(ALIVE)
+        masks[alive] = next(masks[new[node]] for _, node in problem.conditions if place(new[node]) == last)
+    new[problem.estimate] = maxima.rewritten(new[problem.estimate], alive)
+    new |= {node: _threshold(graph, new[node]) for node in problem.verdicts}
+    renamed = {new[node]: name for node, name in reversed(list(names.items())) if node in new}
     return problem.with_roots([new[root] for root in roots]), renamed
 
 
@@ -80,3 +91,17 @@ def _nested(
         else:
             scalar = [chained(op, scalar + found)]
     return chained(op, table + scalar)
+
+
+def _threshold(graph: Graph, verdict: Node) -> Node:
+    """Write ``c * estimate <= x`` as ``estimate <= x / c``, which is computed once for the whole table.
+
+    The estimate is a whole number of bytes, and x below 2**53: the quotient is rounded by less than 1 / c, and unless
+    it is whole itself, whole numbers are at least so far away.
+    """
+    if verdict.op != LE or verdict.args[0].op != MUL:
+        return verdict
+    count, rest = graph.coefficient(verdict.args[0])
+    if rest.value != ESTIMATE or count <= 0 or count.denominator != 1:
+        return verdict
+    return graph.binary(LE, rest, graph.binary(DIV, verdict.args[1], graph.number(count)))

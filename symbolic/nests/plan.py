@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .graph import NAME, NUMBER, TRUTH, Node, ordered
-from .grouping import Place, places
+from .grouping import ALIVE, Place, places
 from .order import Order, dependencies
-from .problem import Best, Histogram, Problem, Question
+from .problem import ESTIMATE, Best, Histogram, Problem, Question
 
-#: What verdicts and questions call the estimate: infinite where a condition is broken.
-ESTIMATE = "estimate"
 _LEAVES = frozenset((NAME, NUMBER, TRUTH))
 
 
@@ -75,18 +73,21 @@ def planned(problem: Problem, order: Order, known: Mapping[Node, str]) -> Plan:
         if node in wanted and node not in done:
             _schedule(node, place[node], wanted, place, levels, done)
     rows = _rows(problem, levels, place, wanted, forced, depth)
-    return Plan(problem, order, levels, _named(levels, problem, known), rows, place)
+    return Plan(problem, order, levels, _named(levels, problem, known, place), rows, place)
 
 
 def _places(problem: Problem, order: Order, depth: int) -> dict[Node, Place]:
     place_of = places(problem, order)
     found: dict[Node, Place] = {}
     masks = dependencies(problem.roots, problem.axes)
+    pens = [place_of(masks[node]) for _, node in problem.conditions]
     for node, mask in masks.items():
         below = [found[arg] for arg in node.args]
         at = place_of(mask)
         if node.op == NAME and node.value == ESTIMATE:
             at = (depth, True)
+        if node.op == NAME and node.value == ALIVE:
+            at = max(pen for pen in pens if pen[1])
         found[node] = (max([at[0], *(item[0] for item in below)]), at[1] or any(item[1] for item in below))
     return found
 
@@ -143,7 +144,9 @@ def _rows(
             node for node in _used(referred, wanted)
             if place[node][1] and node not in own and node.value != ESTIMATE
         )
-        level.loads = [node for node in needed if place[node][0] < number or node.op == NAME]
+        level.loads = [
+            node for node in needed if place[node][0] < number or (node.op == NAME and node.value != ALIVE)
+        ]
         for node in level.loads:
             rows.setdefault(node, -1)
     for question in problem.questions:
@@ -178,9 +181,12 @@ def _used(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
     return sorted(found, key=lambda node: node.serial)
 
 
-def _named(levels: tuple[Level, ...], problem: Problem, known: Mapping[Node, str]) -> dict[Node, str]:
+def _named(
+    levels: tuple[Level, ...], problem: Problem, known: Mapping[Node, str], place: Mapping[Node, Place],
+) -> dict[Node, str]:
     """A variable for every node that is computed: of the term that it is, or a number."""
     names: dict[Node, str] = {node: str(node.value) for node in ordered(problem.roots) if node.op == NAME}
+    names |= {node: f"{ALIVE}_{place[node][0]}" for node in names if node.value == ALIVE}
     taken = set(names.values())
     count = 0
     for level in levels:

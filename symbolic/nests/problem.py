@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from .graph import Graph, Node
 
+#: What verdicts and questions call the estimate: infinite where a condition is broken.
+ESTIMATE = "estimate"
+
 
 @dataclass(frozen=True)
 class NestAxis:
@@ -18,7 +21,7 @@ class NestAxis:
 
 @dataclass(frozen=True)
 class Best:
-    """The ``count`` best configurations, for each combination of the axes ``per``.
+    """The best configurations, as many as there is room for, for each combination of the axes ``per``.
 
     ``keys`` are compared one after the other, smaller is better; equal ones are sorted by their number. Only those
     count whose verdict is one of the first ``among``; all legal ones if that is None.
@@ -26,7 +29,6 @@ class Best:
 
     name: str
     keys: tuple[Node, ...]
-    count: int
     per: tuple[str, ...]
     among: int | None
 
@@ -101,4 +103,4 @@ def _with(question: Question, left) -> Question:  # type: ignore[no-untyped-def]
     keys = tuple(next(left) for _ in question.keys)
     if isinstance(question, Front | Rows):
         return type(question)(question.name, keys, question.among)
-    return Best(question.name, keys, question.count, question.per, question.among)
+    return Best(question.name, keys, question.per, question.among)

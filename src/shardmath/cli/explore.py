@@ -25,7 +25,8 @@ _STOPPED = 130
               help="A term or a formula as a further column of the rows. May be repeated.")
 @click.option("--checkpoint", metavar="FILE", help="Keep the state in a file, every few seconds.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if it is there.")
-@click.option("--dask", metavar="ADDRESS", help="Sweep on the cluster of a Dask scheduler, or on processes here: local.")
+@click.option("--dask", metavar="ADDRESS",
+              help="Sweep on the cluster of a Dask scheduler, or on processes here: local.")
 @click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")
 def explore(space: str, json: bool, resume: bool, checkpoint: str | None, **options: Any) -> int:
     """Look at every configuration of SPACE (a .toml or .yaml file) and answer its questions.

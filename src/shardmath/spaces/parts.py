@@ -19,6 +19,7 @@ from shardmath.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.spaces.deriving import derived_of
 from shardmath.spaces.symbols import SYMBOLS, set_by
 from shardmath.spaces.texts import Texts, names_written
+from shardmath.symbolic.nests.standard import DATA_PARALLEL, MODEL_PARALLEL
 
 #: What symbols of the layout are where nothing is said of them, as in ``explain``.
 _SINGLE = {
@@ -99,7 +100,7 @@ def _refuse_idle(space: Space, parts: Sequence[Part]) -> None:
     for name in space.axes:
         if name != "implementation" and not used & set(set_by(name)):
             rule = "must not be an axis: no formula of this model and implementation has it"
-            raise InputError(name, "axis", rule)
+            raise InputError(name, space.shown(name), rule)
 
 
 def _implementations(space: Space) -> tuple[str, ...]:
@@ -151,12 +152,12 @@ def _values(asked: Asked, evaluator: Evaluator, model: Model) -> dict[str, int]:
 
 def _usual_formulas(asked: Asked, evaluator: Evaluator) -> dict[str, str]:
     """What is derived where nothing is said of it."""
-    declared, ranks = asked.declared, "tensor_parallel * context_parallel * pipeline_parallel"
+    declared = asked.declared
     usual = {}
     if "data_parallel" not in declared:
-        usual["data_parallel"] = f"num_gpus / ({ranks})"
+        usual["data_parallel"] = DATA_PARALLEL
     elif "num_gpus" not in declared:
-        usual["num_gpus"] = f"{ranks} * data_parallel"
+        usual["num_gpus"] = f"{MODEL_PARALLEL} * data_parallel"
     if "sequence_parallel" not in declared and evaluator.defaults["sequence_parallel"]:
         usual["sequence_parallel"] = "1 if tensor_parallel > 1 else 0"
     usual |= following(evaluator, dict.fromkeys(declared, 1))

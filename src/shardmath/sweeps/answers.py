@@ -86,7 +86,7 @@ class FrontAnswer:
         kept: list[int] = []
         for row in order:
             # Sorted by the first key: only a row before this one can beat or equal it.
-            if not len(kept) or not (keys[kept] <= keys[row]).all(axis=1).any():
+            if not kept or not (keys[kept] <= keys[row]).all(axis=1).any():
                 kept.append(int(row))
         found = FrontAnswer.empty(keys.shape[1]).with_room(2 * len(kept))
         found.keys[: len(kept)], found.numbers[: len(kept)], found.size[0] = keys[kept], numbers[kept], len(kept)

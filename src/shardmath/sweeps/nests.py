@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
-import json
 from collections.abc import Sequence
 from functools import cached_property
+from importlib import import_module
 from math import prod
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +16,11 @@ from numpy.typing import NDArray
 
 from shardmath.cached import cached_module, sources_digest
 from shardmath.spaces import Best, Part, Question, Rows
-from shardmath.sweeps import answers, posing
+from shardmath.sweeps import answers
 from shardmath.sweeps.answers import Answer
-from shardmath.sweeps.posing import VERDICT_NAMES, folded, posed
+from shardmath.sweeps.posing import VERDICT_NAMES, evaluator_source, is_large, posing_of, verdict_source
 from shardmath.sweeps.rows import Table
+from shardmath.symbolic.nests.posing import Posing
 
 
 class Nest:
@@ -58,8 +58,13 @@ class Nest:
 
     @property
     def key(self) -> str:
-        """What the module depends on, and what a shard of it is."""
-        return f"{_key(self.part, self.asked)} {self.module.SHARD_AXES} of {', '.join(self.module.OUTER)}"
+        """A digest of all that answers depend on, and of what a shard is."""
+        part = self.part
+        told = (
+            self.module.KEY, self.module.OUTER, self.module.SHARD_AXES, part.labels, part.axes,
+            sorted(part.fixed.items()), part.derived, part.constraints, self.asked,
+        )
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
     @property
     def size(self) -> int:
@@ -157,16 +162,26 @@ class Nest:
         return steps, (fused[:, None] * self._table_places).sum(axis=0)
 
 
-def nest_source(part: Part, questions: Sequence[Question]) -> str:
-    """The source of the nest for a part; a function of its axes, its formulas and the questions."""
-    from shardmath.symbolic.nests.made import nest_source as made
-
-    problem, names = posed(part, questions)
-    return made(part.evaluator.name, problem, names, literal=True)
-
-
 def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
-    return cached_module("nests", _key(part, questions), lambda: nest_source(part, questions))
+    """The module with the nest: from the package if it is made for this, else from the cache."""
+    evaluator, general = evaluator_source(part), not is_large(part)
+    if general:
+        posing = posing_of(part, questions, literal=False)
+        key = posing.key(evaluator)
+        packaged = None if part.evaluator.folder else import_module(f"shardmath.generated.{part.evaluator.name}_nest")
+        module = packaged if packaged and key == packaged.KEY else _cached(part, posing, evaluator)
+        if prod(axis.size for axis in part.axes if axis.name in module.FUSED) <= module.ROOM:
+            return module
+    return _cached(part, posing_of(part, questions, literal=True), evaluator)
+
+
+def _cached(part: Part, posing: Posing, evaluator: str) -> ModuleType:
+    def source() -> str:
+        from shardmath.symbolic.nests.made import nest_of
+
+        return nest_of(part.evaluator.name, posing, evaluator, verdict_source())
+
+    return cached_module("nests", f"{posing.key(evaluator)}_{sources_digest()[:16]}", source)
 
 
 def _sent(part: Part, questions: tuple[Question, ...], name: str, source: str) -> Nest:
@@ -179,18 +194,3 @@ def _sent(part: Part, questions: tuple[Question, ...], name: str, source: str) -
 
 def _text(module: ModuleType) -> str:
     return Path(str(module.__file__)).read_text(encoding="utf-8")
-
-
-def _key(part: Part, questions: tuple[Question, ...]) -> str:
-    """What the source of a nest depends on."""
-    asked: Any = {
-        "posing": inspect.getsource(posing),
-        "evaluator": [part.evaluator.implementation, part.evaluator.choices],
-        "axes": [[axis.name, list(axis.values), axis.size] for axis in part.axes],
-        "fixed": sorted(name for name in part.fixed),
-        "folded": {name: value for name, value in sorted(part.fixed.items()) if folded(name, value)},
-        "derived": dict(part.derived),
-        "constraints": [[item.name, item.text] for item in part.constraints],
-        "questions": [repr(question) for question in questions],
-    }
-    return hashlib.sha256((sources_digest() + json.dumps(asked)).encode()).hexdigest()[:16]

@@ -1,0 +1,194 @@
+"""The largest of many sums, written so that the innermost loops do the least: Horner's rule for maximum and plus.
+
+An argument of a maximum is a polynomial: scalars times rows of the table. What does not change in the innermost loop
+is put aside; of arguments that agree in the rest, the largest is taken in an outer loop, for max(x + a, x + b) is
+x + max(a, b). What was put aside is treated in the same way for the next loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from .graph import ADD, DIV, MAX, MUL, NUMBER, Graph, Node
+
+Place = tuple[int, bool]
+#: A sum of rows with scalar coefficients; the row of what is no row is the number 1.
+Linear = dict[Node, Node]
+#: Sums of more rows than this are not multiplied out, nor maxima of more arguments put together.
+_MOST = 64
+
+
+class Maxima:
+    """Rewrites maxima of a graph for the places of its nodes.
+
+    ``nested`` puts the parts of a sum or product together by place, from the outside inwards.
+    """
+
+    def __init__(
+        self, graph: Graph, place: Callable[[Node], Place], nested: Callable[[str, Sequence[Node]], Node],
+    ) -> None:
+        self.graph, self.place, self.nested = graph, place, nested
+        self.one = graph.number(1)
+        self._known: dict[Node, Linear] = {}
+        self._bearing: set[Node] = set()
+
+    def rewritten(self, node: Node, alive: Node | None = None) -> Node:
+        """The same value; what is no maximum, or no sum with one, stays as it is.
+
+        ``alive`` becomes an argument as well. It is compared last wherever it is: what was computed for an entry that
+        breaks a condition may be no number, and an infinite second argument is larger than that, too.
+        """
+        arguments = self._arguments(node)
+        if alive is not None:
+            arguments.append(alive)
+            self._bearing.add(alive)
+        if len(arguments) == 1:
+            return node
+        unique = {frozenset(linear.items()): linear for linear in map(self._linear, arguments)}
+        return self._largest(list(unique.values()), max(self._depth(linear) for linear in unique.values()))
+
+    def _arguments(self, node: Node) -> list[Node]:
+        """Sums of which ``node`` is the largest: what is added to a maximum is added to its arguments."""
+        if node.op == MAX:
+            return [argument for arg in node.args for argument in self._arguments(arg)]
+        if node.op == ADD:
+            for arg in node.args:
+                found = self._arguments(arg)
+                if 1 < len(found) <= _MOST:
+                    rest = [other for other in node.args if other is not arg]
+                    return [final for argument in found for final in self._arguments(self.graph.add([argument, *rest]))]
+        return [node]
+
+    # Linear forms.
+
+    def _linear(self, node: Node) -> Linear:
+        if node not in self._known:
+            self._known[node] = self._taken_apart(node)
+        return self._known[node]
+
+    def _taken_apart(self, node: Node) -> Linear:
+        if not self.place(node)[1]:
+            return {self.one: self._cancelled(node)}
+        if node.op == ADD:
+            return self._added(map(self._linear, node.args))
+        if node.op == MUL:
+            found: Linear = {self.one: self.one}
+            for arg in node.args:
+                factor = self._linear(arg)
+                if len(found) * len(factor) > _MOST:
+                    return {node: self.one}
+                found = self._added(
+                    {self._times(row, other): self._times(scalar, by)}
+                    for row, scalar in found.items() for other, by in factor.items()
+                )
+            return found
+        if node.op == DIV:
+            return self._divided(*node.args) or {node: self.one}
+        return {node: self.one}
+
+    def _cancelled(self, node: Node) -> Node:
+        """A scalar without parts of sums that are added and taken away again."""
+        if node.op == ADD:
+            parts = self._summands(node)
+            total = self.graph.add(parts)
+            same = total.op == ADD and len(total.args) == len(parts)
+            return node if same else self.nested(ADD, self._summands(total))
+        if node.op == MUL:
+            args = tuple(map(self._cancelled, node.args))
+            return node if args == node.args else self.nested(MUL, args)
+        return node
+
+    def _added(self, sums: Iterable[Linear]) -> Linear:
+        found: dict[Node, list[Node]] = {}
+        for linear in sums:
+            for row, scalar in linear.items():
+                found.setdefault(row, []).append(scalar)
+        total = {row: self._flat_sum(scalars) for row, scalars in found.items()}
+        return {row: scalar for row, scalar in total.items() if scalar.value != 0}
+
+    def _flat_sum(self, scalars: Sequence[Node]) -> Node:
+        if len(scalars) == 1:
+            return scalars[0]
+        return self.nested(ADD, [part for scalar in scalars for part in self._summands(scalar)])
+
+    def _summands(self, node: Node) -> list[Node]:
+        if node.op == ADD:
+            return [part for arg in node.args for part in self._summands(arg)]
+        if node.op == MUL and len(node.args) == 2 and node.args[0].op == NUMBER and node.args[1].op == ADD:
+            number, inner = node.args
+            return [self.graph.mul((number, part)) for part in self._summands(inner)]
+        return [node]
+
+    def _times(self, left: Node, right: Node) -> Node:
+        if self.one in (left, right):
+            return right if left is self.one else left
+        return self.nested(MUL, [part for factor in (left, right) for part in self._factors(factor)])
+
+    def _factors(self, node: Node) -> list[Node]:
+        return [part for arg in node.args for part in self._factors(arg)] if node.op == MUL else [node]
+
+    def _divided(self, over: Node, under: Node) -> Linear | None:
+        """The quotient where the divisor is a factor of all rows; else rounding would matter."""
+        found: Linear = {}
+        for row, scalar in self._linear(over).items():
+            factors = self._factors(row)
+            if under not in factors:
+                return None
+            factors.remove(under)
+            found[self.graph.mul(factors)] = scalar
+        return found
+
+    def _depth(self, linear: Linear) -> int:
+        return max((max(self.place(row)[0], self.place(scalar)[0]) for row, scalar in linear.items()), default=0)
+
+    # Maxima.
+
+    def _largest(self, sums: Sequence[Linear], depth: int) -> Node:
+        """The largest of ``sums`` with what changes at ``depth`` outermost in the expression."""
+        if depth < 0:
+            return self.graph.number(0)
+        by_rows: dict[Node, dict[Node, list[Linear]]] = {}
+        for linear in sums:
+            inner: Linear = {}
+            outer: Linear = {}
+            for row, scalar in linear.items():
+                at = max(self.place(row)[0], self.place(scalar)[0])
+                (inner if at == depth else outer)[row] = scalar
+            scalar, rest = self._split(inner.pop(self.one, self.graph.number(0)), depth)
+            if rest.value != 0:
+                outer[self.one] = rest
+            by_rows.setdefault(self._sum(inner), {}).setdefault(scalar, []).append(outer)
+        return self._maximum([
+            self._plus(rows, self._maximum([
+                self._plus(scalar, self._largest(outers, depth - 1)) for scalar, outers in by_scalar.items()
+            ]))
+            for rows, by_scalar in by_rows.items()
+        ])
+
+    def _split(self, scalar: Node, depth: int) -> tuple[Node, Node]:
+        """What changes at ``depth`` of a sum without rows, and what does not."""
+        parts = self._summands(scalar)
+        changing = [part for part in parts if self.place(part)[0] == depth]
+        return self.nested(ADD, changing), self.nested(ADD, [part for part in parts if part not in changing])
+
+    def _sum(self, inner: Mapping[Node, Node]) -> Node:
+        """Rows with the same scalar are added in an outer loop where they can be."""
+        by_scalar: dict[Node, list[Node]] = {}
+        for row, scalar in inner.items():
+            by_scalar.setdefault(scalar, []).append(row)
+        return self.graph.chained(ADD, [
+            self.graph.chained(MUL, [scalar, self.nested(ADD, rows)]) for scalar, rows in by_scalar.items()
+        ])
+
+    def _plus(self, left: Node, right: Node) -> Node:
+        return self._bears(self.graph.chained(ADD, [left, right]), (left, right))
+
+    def _maximum(self, parts: Sequence[Node]) -> Node:
+        unique = sorted(dict.fromkeys(parts), key=self._bearing.__contains__)
+        return self._bears(self.graph.chained(MAX, unique), unique)
+
+    def _bears(self, node: Node, parts: Iterable[Node]) -> Node:
+        """Note that a node is infinite for entries that broke a condition, if one of its parts is."""
+        if not self._bearing.isdisjoint(parts):
+            self._bearing.add(node)
+        return node
