@@ -1,4 +1,4 @@
-"""A sweep on a Dask cluster of processes gives the answer and the rows of one on threads, whatever happens to workers."""
+"""A sweep on Dask processes gives the answer and the rows of one on threads, whatever happens to workers."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_scheduler_that_is_none_is_refused(address: str, monkeypatch: pytest.M
     from shardmath.sweeps import clusters
 
     monkeypatch.setattr(clusters, "_PATIENCE", 1)
-    with pytest.raises(InputError, match="dask = .*must be the address"):
+    with pytest.raises(InputError, match=r"dask = .*must be the address"):
         explore(small_space.space(), dask=address)
 
 
