@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'vocab_multiple', 'vocab_size', 'hidden_size', 'head_dim', 'num_layers', 'ffn_hidden_size', 'num_kv_heads', 'qk_norm', 'num_attention_heads', 'qkv_bias', 'tied_embeddings', 'gpu_memory']
+SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'num_layers', 'hidden_size', 'ffn_hidden_size', 'num_attention_heads', 'head_dim', 'num_kv_heads', 'qk_norm', 'vocab_multiple', 'vocab_size', 'qkv_bias', 'tied_embeddings', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'tensor_parallel', 'context_parallel', 'pipeline_parallel', 'sequence_parallel', 'recompute_core_attention', 'recompute_mlp', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'sequence', 'batch', 'replicas']
 #: The order in which conditions are tried, by their places.
@@ -36,80 +36,56 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X18 = np.uint64(12312)
-X23 = np.uint64(16416)
-X33 = np.uint64(20520)
-X30 = np.uint64(24624)
-X36 = np.uint64(28728)
-X47 = np.uint64(32832)
-X44 = np.uint64(36936)
-X50 = np.uint64(41040)
-X19 = np.uint64(45144)
-X20 = np.uint64(49248)
-X21 = np.uint64(53352)
-X25 = np.uint64(57456)
-X26 = np.uint64(61560)
-X27 = np.uint64(65664)
-X31 = np.uint64(69768)
-X32 = np.uint64(73872)
-X35 = np.uint64(77976)
-X37 = np.uint64(82080)
-X38 = np.uint64(86184)
-X39 = np.uint64(90288)
-X40 = np.uint64(94392)
-X41 = np.uint64(98496)
-X42 = np.uint64(102600)
-X45 = np.uint64(106704)
-X46 = np.uint64(110808)
-X49 = np.uint64(114912)
-X51 = np.uint64(119016)
-X52 = np.uint64(123120)
-X53 = np.uint64(127224)
-X54 = np.uint64(131328)
-X55 = np.uint64(135432)
-X56 = np.uint64(139536)
-X57 = np.uint64(143640)
-X58 = np.uint64(147744)
-X59 = np.uint64(151848)
-X60 = np.uint64(155952)
-X61 = np.uint64(160056)
-X22 = np.uint64(164160)
-X90 = np.uint64(168264)
-FIRST_LOSS_AFTER_FORWARD = np.uint64(172368)
-FIRST_END_ACTIVATIONS = np.uint64(176472)
-FIRST_IN_FLIGHT = np.uint64(180576)
-X95 = np.uint64(184680)
-FIRST_EMBEDDING_ACTIVATION = np.uint64(188784)
-X96 = np.uint64(192888)
-X97 = np.uint64(196992)
-X98 = np.uint64(201096)
-FIRST_LOSS_LOSS_FORWARD = np.uint64(205200)
-FIRST_LOSS_LOSS_BACKWARD = np.uint64(209304)
-FIRST_STATIC = np.uint64(213408)
-SECOND_LOSS_AFTER_FORWARD = np.uint64(217512)
-SECOND_END_ACTIVATIONS = np.uint64(221616)
-SECOND_IN_FLIGHT = np.uint64(225720)
-X103 = np.uint64(229824)
-SECOND_EMBEDDING_ACTIVATION = np.uint64(233928)
-SECOND_LOSS_LOSS_FORWARD = np.uint64(238032)
-SECOND_LOSS_LOSS_BACKWARD = np.uint64(242136)
-SECOND_STATIC = np.uint64(246240)
-PENULTIMATE_LOSS_AFTER_FORWARD = np.uint64(250344)
-PENULTIMATE_END_ACTIVATIONS = np.uint64(254448)
-PENULTIMATE_IN_FLIGHT = np.uint64(258552)
-X105 = np.uint64(262656)
-PENULTIMATE_EMBEDDING_ACTIVATION = np.uint64(266760)
-PENULTIMATE_LOSS_LOSS_FORWARD = np.uint64(270864)
-PENULTIMATE_LOSS_LOSS_BACKWARD = np.uint64(274968)
-PENULTIMATE_STATIC = np.uint64(279072)
-X107 = np.uint64(283176)
-LAST_EMBEDDING_ACTIVATION = np.uint64(287280)
-LAST_END_ACTIVATIONS = np.uint64(291384)
-LAST_STATIC = np.uint64(295488)
-ALIVE_0 = np.uint64(299592)
-ALIVE_1 = np.uint64(303696)
-ESTIMATE = np.uint64(307800)
-ROWS = 76
+X28 = np.uint64(12312)
+X29 = np.uint64(16416)
+X37 = np.uint64(20520)
+X40 = np.uint64(24624)
+X38 = np.uint64(28728)
+X39 = np.uint64(32832)
+X48 = np.uint64(36936)
+X51 = np.uint64(41040)
+X49 = np.uint64(45144)
+X50 = np.uint64(49248)
+X31 = np.uint64(53352)
+X32 = np.uint64(57456)
+X33 = np.uint64(61560)
+X41 = np.uint64(65664)
+X42 = np.uint64(69768)
+X43 = np.uint64(73872)
+X44 = np.uint64(77976)
+X45 = np.uint64(82080)
+X52 = np.uint64(86184)
+X53 = np.uint64(90288)
+X54 = np.uint64(94392)
+X55 = np.uint64(98496)
+X56 = np.uint64(102600)
+X58 = np.uint64(106704)
+X59 = np.uint64(110808)
+X60 = np.uint64(114912)
+X34 = np.uint64(119016)
+X46 = np.uint64(123120)
+X57 = np.uint64(127224)
+X110 = np.uint64(131328)
+LOCAL_SEQUENCE_SP = np.uint64(135432)
+X115 = np.uint64(139536)
+X116 = np.uint64(143640)
+X126 = np.uint64(147744)
+X127 = np.uint64(151848)
+X128 = np.uint64(155952)
+X129 = np.uint64(160056)
+X136 = np.uint64(164160)
+X137 = np.uint64(168264)
+X138 = np.uint64(172368)
+X139 = np.uint64(176472)
+X146 = np.uint64(180576)
+X147 = np.uint64(184680)
+X148 = np.uint64(188784)
+X152 = np.uint64(192888)
+X153 = np.uint64(196992)
+ALIVE_0 = np.uint64(201096)
+ALIVE_1 = np.uint64(205200)
+ESTIMATE = np.uint64(209304)
+ROWS = 52
 
 
 INFINITY = math.inf
@@ -209,6 +185,15 @@ def lcm(left, right):
 
 
 @njit(error_model="numpy")
+def aligned(row):
+    """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
+    room = np.empty(row.size + 8)
+    start = -(room.ctypes.data // 8) % 8
+    room[start:start + row.size] = row
+    return room[start:start + row.size]
+
+
+@njit(error_model="numpy")
 def precedes(keys, number, best, numbers, place):
     """Whether a configuration is better than the one at a place: by its keys in turn, then by its number."""
     for column in range(len(keys)):
@@ -292,7 +277,17 @@ def bin_of(edges, value):
     return place
 
 
-def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, vocab_multiple, vocab_size, hidden_size, head_dim, num_layers, ffn_hidden_size, num_kv_heads, qk_norm, num_attention_heads, qkv_bias, tied_embeddings, gpu_memory, pipeline_parallel, sequence_parallel):
+@njit(error_model="numpy")
+def write(numbers, verdicts, values, size, number, verdict, keys):
+    """Append a configuration to a table, which has room for all of them."""
+    place = size[0]
+    numbers[place], verdicts[place] = number, verdict
+    for column in range(len(keys)):
+        values[place, column] = keys[column]
+    size[0] = place + 1
+
+
+def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, num_layers, hidden_size, ffn_hidden_size, num_attention_heads, head_dim, num_kv_heads, qk_norm, vocab_multiple, vocab_size, qkv_bias, tied_embeddings, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(14, np.int64)
@@ -309,123 +304,114 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     met = (gradient_bytes == 2.0)
     broken[10] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    x1 = 8.0*(1.0 + seq_length)
+    x1 = 2.0*hidden_size
     x2 = 3.0*hidden_size
-    x3 = 2.0*(2.0 + x2)
-    x4 = 2.0*hidden_size
-    x5 = 2.0*qk_norm
+    x3 = 2.0 + x2
+    x4 = 4.0*x3
     query_size = num_attention_heads*head_dim
-    x6 = 2.0*num_kv_heads*head_dim
-    x7 = 2.0 + 3.0*qk_norm
-    x8 = 1.0 + qk_norm
-    x9 = 8.0*seq_length
-    x10 = query_size + x6
+    x5 = 2.0*num_kv_heads*head_dim
+    x6 = 2.0 + 3.0*qk_norm
+    x7 = 1.0 + qk_norm
+    x8 = 2.0*qk_norm
+    x9 = -hidden_size*distributed_optimizer
+    x10 = query_size + x5
     kv_size = num_kv_heads*head_dim
-    x11 = 2.0*head_dim*qk_norm + x4
+    x11 = 2.0*head_dim*qk_norm + x1
     x12 = -tied_embeddings
     x13 = 64.0*qkv_bias
     x14 = all_ceil_div(hidden_size, 64.0)
     x15 = 128.0*qk_norm*all_ceil_div(head_dim, 64.0) + 128.0*x14
     attention_norm_aligned = 64.0*x14
-    x16 = 4.0*gpu_memory
-    x17 = (pipeline_parallel == 1.0)
-    met = x17
+    x16 = 8.0*(1.0 + seq_length)
+    x17 = -distributed_optimizer
+    x18 = 4.0*hidden_size
+    x19 = 8.0 + x18
+    x20 = 2.0*x3
+    x21 = -hidden_size*tied_embeddings
+    x22 = hidden_size*tied_embeddings*distributed_optimizer
+    x23 = 4.0*distributed_optimizer
+    x24 = 8.0*seq_length
+    x25 = 8.0*head_dim*qk_norm + 8.0*hidden_size
+    x26 = (4.0*gpu_memory)/5.0
+    x27 = (pipeline_parallel == 1.0)
+    met = x27
     broken[3] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     met = (sequence_parallel == 0.0)
     broken[4] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    x18 = all_select(x17, 1.0, 0.0)
-    x19 = x18*x3
-    x20 = x4*x18
+    alive_0 = all_select(kept, -INFINITY, INFINITY)
     stage_layers = num_layers/pipeline_parallel
-    x21 = stage_layers*x4
-    x22 = -stage_layers
-    x23 = hidden_size*x18
-    x24 = 1.0 + x12*x18
-    x25 = hidden_size*x18*x24
-    x26 = attention_norm_aligned*x18
-    x27 = 64.0*x18*x24
-    x28 = pipeline_parallel - 1.0
-    x29 = all_smaller(1.0, x28)
-    x30 = all_select((x29 == x28), 1.0, 0.0)
-    x31 = x30*x3
-    x32 = x4*x30
-    x33 = pipeline_parallel - x29
-    x34 = all_select((x29 == 0.0), 1.0, 0.0)
-    x35 = 9.0*x34
-    x36 = hidden_size*x30
-    x37 = hidden_size*x34
-    x38 = hidden_size*x30*x24
-    x39 = 64.0*x34
-    x40 = attention_norm_aligned*x30
-    x41 = 64.0*x30*x24
-    x42 = 8.0*x34
-    x43 = all_larger(0.0, pipeline_parallel - 2.0)
-    x44 = all_select((x43 == x28), 1.0, 0.0)
-    x45 = x44*x3
-    x46 = x4*x44
-    x47 = pipeline_parallel - x43
-    x48 = all_select((x43 == 0.0), 1.0, 0.0)
-    x49 = 9.0*x48
-    x50 = hidden_size*x44
-    x51 = hidden_size*x48
-    x52 = hidden_size*x44*x24
-    x53 = 64.0*x48
-    x54 = attention_norm_aligned*x44
-    x55 = 64.0*x44*x24
-    x56 = 8.0*x48
-    x57 = 9.0*x18
-    x58 = hidden_size*x24
-    x59 = 64.0*x24
-    x60 = 64.0*x18
-    x61 = 8.0*x18
+    x28 = all_select(x27, 1.0, 0.0)
+    x29 = hidden_size*x28
+    x30 = 1.0 + x12*x28
+    x31 = hidden_size*x28*x30
+    x32 = attention_norm_aligned*x28
+    x33 = 64.0*x28*x30
+    x34 = x28*x28
+    x35 = pipeline_parallel - 1.0
+    x36 = all_smaller(1.0, x35)
+    x37 = pipeline_parallel - x36
+    x38 = all_select((x36 == x35), 1.0, 0.0)
+    x39 = hidden_size*x38
+    x40 = all_select((x36 == 0.0), 1.0, 0.0)
+    x41 = hidden_size*x40
+    x42 = hidden_size*x38*x30
+    x43 = 64.0*x40
+    x44 = attention_norm_aligned*x38
+    x45 = 64.0*x38*x30
+    x46 = x28*x38
+    x47 = all_larger(0.0, pipeline_parallel - 2.0)
+    x48 = pipeline_parallel - x47
+    x49 = all_select((x47 == x35), 1.0, 0.0)
+    x50 = hidden_size*x49
+    x51 = all_select((x47 == 0.0), 1.0, 0.0)
+    x52 = hidden_size*x51
+    x53 = hidden_size*x49*x30
+    x54 = 64.0*x51
+    x55 = attention_norm_aligned*x49
+    x56 = 64.0*x49*x30
+    x57 = x28*x49
+    x58 = hidden_size*x30
+    x59 = 64.0*x30
+    x60 = 64.0*x28
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
-    row[int(X18):int(X18) + entries] = x18
-    row[int(X23):int(X23) + entries] = x23
-    row[int(X33):int(X33) + entries] = x33
-    row[int(X30):int(X30) + entries] = x30
-    row[int(X36):int(X36) + entries] = x36
-    row[int(X47):int(X47) + entries] = x47
-    row[int(X44):int(X44) + entries] = x44
-    row[int(X50):int(X50) + entries] = x50
-    row[int(X19):int(X19) + entries] = x19
-    row[int(X20):int(X20) + entries] = x20
-    row[int(X21):int(X21) + entries] = x21
-    row[int(X25):int(X25) + entries] = x25
-    row[int(X26):int(X26) + entries] = x26
-    row[int(X27):int(X27) + entries] = x27
-    row[int(X31):int(X31) + entries] = x31
-    row[int(X32):int(X32) + entries] = x32
-    row[int(X35):int(X35) + entries] = x35
+    row[int(X28):int(X28) + entries] = x28
+    row[int(X29):int(X29) + entries] = x29
     row[int(X37):int(X37) + entries] = x37
+    row[int(X40):int(X40) + entries] = x40
     row[int(X38):int(X38) + entries] = x38
     row[int(X39):int(X39) + entries] = x39
-    row[int(X40):int(X40) + entries] = x40
+    row[int(X48):int(X48) + entries] = x48
+    row[int(X51):int(X51) + entries] = x51
+    row[int(X49):int(X49) + entries] = x49
+    row[int(X50):int(X50) + entries] = x50
+    row[int(X31):int(X31) + entries] = x31
+    row[int(X32):int(X32) + entries] = x32
+    row[int(X33):int(X33) + entries] = x33
     row[int(X41):int(X41) + entries] = x41
     row[int(X42):int(X42) + entries] = x42
+    row[int(X43):int(X43) + entries] = x43
+    row[int(X44):int(X44) + entries] = x44
     row[int(X45):int(X45) + entries] = x45
-    row[int(X46):int(X46) + entries] = x46
-    row[int(X49):int(X49) + entries] = x49
-    row[int(X51):int(X51) + entries] = x51
     row[int(X52):int(X52) + entries] = x52
     row[int(X53):int(X53) + entries] = x53
     row[int(X54):int(X54) + entries] = x54
     row[int(X55):int(X55) + entries] = x55
     row[int(X56):int(X56) + entries] = x56
-    row[int(X57):int(X57) + entries] = x57
     row[int(X58):int(X58) + entries] = x58
     row[int(X59):int(X59) + entries] = x59
     row[int(X60):int(X60) + entries] = x60
-    row[int(X61):int(X61) + entries] = x61
-    row[int(X22):int(X22) + entries] = x22
-    row[int(ALIVE_0):int(ALIVE_0) + entries] = np.where(kept, 0.0, INFINITY)
-    return np.array([vocab_multiple, vocab_size, seq_length, x1, ffn_hidden_size, hidden_size, num_kv_heads, x5, query_size, x6, num_attention_heads, head_dim, x3, x9, x10, kv_size, x11, x4, x2, qkv_bias, x15, x13, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x8, x7, x16, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    row[int(X34):int(X34) + entries] = x34
+    row[int(X46):int(X46) + entries] = x46
+    row[int(X57):int(X57) + entries] = x57
+    row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
+    return np.array([x1, x4, seq_length, ffn_hidden_size, num_kv_heads, query_size, x5, num_attention_heads, head_dim, x8, vocab_multiple, vocab_size, hidden_size, x9, x10, qkv_bias, x2, kv_size, x11, x15, x13, x16, x17, x19, x20, x21, x22, x24, x25, x18, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x23, attention_norm_aligned, x7, x6, x26, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers):
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
@@ -433,41 +419,51 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     of a configuration, ``numbers`` what each entry adds. Returns how many configurations were evaluated; -1 if an
     answer had no room for all that belongs to it.
     """
-    vocab_multiple = given[0]
-    vocab_size = given[1]
+    x1 = given[0]
+    x4 = given[1]
     seq_length = given[2]
-    x1 = given[3]
-    ffn_hidden_size = given[4]
-    hidden_size = given[5]
-    num_kv_heads = given[6]
-    x5 = given[7]
-    query_size = given[8]
-    x6 = given[9]
-    num_attention_heads = given[10]
-    head_dim = given[11]
-    x3 = given[12]
+    ffn_hidden_size = given[3]
+    num_kv_heads = given[4]
+    query_size = given[5]
+    x5 = given[6]
+    num_attention_heads = given[7]
+    head_dim = given[8]
+    x8 = given[9]
+    vocab_multiple = given[10]
+    vocab_size = given[11]
+    hidden_size = given[12]
     x9 = given[13]
     x10 = given[14]
-    kv_size = given[15]
-    x11 = given[16]
-    x4 = given[17]
-    x2 = given[18]
-    qkv_bias = given[19]
-    x15 = given[20]
-    x13 = given[21]
-    num_gpus = given[22]
-    global_batch_size = given[23]
-    data_parallel_replicas = given[24]
-    distributed_optimizer = given[25]
-    attention_norm_aligned = given[26]
-    x8 = given[27]
-    x7 = given[28]
-    x16 = given[29]
-    gpu_memory = given[30]
+    qkv_bias = given[15]
+    x2 = given[16]
+    kv_size = given[17]
+    x11 = given[18]
+    x15 = given[19]
+    x13 = given[20]
+    x16 = given[21]
+    x17 = given[22]
+    x19 = given[23]
+    x20 = given[24]
+    x21 = given[25]
+    x22 = given[26]
+    x24 = given[27]
+    x25 = given[28]
+    x18 = given[29]
+    num_gpus = given[30]
+    global_batch_size = given[31]
+    data_parallel_replicas = given[32]
+    distributed_optimizer = given[33]
+    x23 = given[34]
+    attention_norm_aligned = given[35]
+    x7 = given[36]
+    x6 = given[37]
+    x26 = given[38]
+    gpu_memory = given[39]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
+    row = aligned(row)
     evaluated = 0
     full = False
     for shard in range(start, stop):
@@ -481,56 +477,74 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         tensor_parallel = values[0, i_tensor_parallel]
         context_parallel = values[1, i_context_parallel]
         micro_batch_size = values[2, i_micro_batch_size]
-        x62 = (tensor_parallel == 1.0)
-        if opposite(x62):
+        x61 = (tensor_parallel == 1.0)
+        if opposite(x61):
             broken[1] += alive * below_1
             continue
         if opposite((context_parallel == 1.0)):
             broken[2] += alive * below_1
             continue
-        x63 = tensor_parallel*context_parallel
-        x64 = tensor_parallel - 1.0
-        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
+        x62 = tensor_parallel*context_parallel
+        x63 = tensor_parallel - 1.0
+        x64 = micro_batch_size*x1
+        x65 = micro_batch_size*x4 + 2.0*micro_batch_size*x1
         local_sequence = seq_length/context_parallel
-        x65 = select((1.0 < micro_batch_size), 1.0, 0.0)
-        x66 = 8.0*micro_batch_size*local_sequence*x65
-        loss_after_forward = 4.0 + 2.0*micro_batch_size*local_vocab*local_sequence + x66 + micro_batch_size*(1.0 - x65)*x1
-        loss_saved = 4.0 + 4.0*micro_batch_size*local_vocab*local_sequence
-        x67 = 4.0*local_sequence
-        x68 = select((1.0 < tensor_parallel), 1.0, 0.0)
-        x69 = 9.0*micro_batch_size*local_sequence*x68
-        x70 = 2.0*micro_batch_size
         local_ffn = ffn_hidden_size/tensor_parallel
-        x71 = 4.0*local_sequence*local_ffn
-        x72 = hidden_size*micro_batch_size
-        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x73 = micro_batch_size*kv_heads_per_rank*local_sequence*x5
-        x74 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x75 = micro_batch_size*query_size*local_sequence*x74
-        x76 = micro_batch_size*local_sequence*x6*x74
+        x66 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x67 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x68 = micro_batch_size*query_size*local_sequence*x67
+        x69 = micro_batch_size*local_sequence*x5*x67
         local_heads = num_attention_heads/tensor_parallel
-        x77 = head_dim*micro_batch_size*local_sequence*local_heads
-        x78 = -x74
-        x79 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x80 = (-2.0)*x74
-        x81 = 2.0*micro_batch_size*local_sequence*local_heads
-        x82 = micro_batch_size*x3
-        loss_loss_forward = 4.0 + 8.0*micro_batch_size + x66 + 6.0*micro_batch_size*local_vocab*local_sequence + micro_batch_size*x9
-        loss_loss_backward = 4.0 + 10.0*micro_batch_size*local_vocab*local_sequence
+        x70 = head_dim*micro_batch_size*local_sequence*local_heads
+        x71 = -x67
+        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
+        x72 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x73 = (-2.0)*x67
+        x74 = 2.0*micro_batch_size*local_sequence*local_heads
+        x75 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
+        x76 = 4.0*local_sequence
+        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
+        x77 = 4.0*hidden_size*local_vocab
+        x78 = x77 + 4.0*local_vocab*x9
         embedding_parameters = hidden_size*local_vocab
         local_qkv_features = x10/tensor_parallel
+        x79 = qkv_bias*local_qkv_features
+        swiglu_parameters = local_ffn*x2
         local_kv_features = kv_size/tensor_parallel
+        x80 = local_kv_features*x1
         local_query_features = query_size/tensor_parallel
-        layer_parameters = qkv_bias*local_qkv_features + local_ffn*x2 + local_kv_features*x4 + local_query_features*x4 + x11
-        x83 = ceil_div(embedding_parameters, 64.0)
-        embedding_aligned = 64.0*x83
+        x81 = local_query_features*x1
+        layer_parameters = x79 + swiglu_parameters + x80 + x81 + x11
+        x82 = ceil_div(embedding_parameters, 64.0)
+        embedding_aligned = 64.0*x82
         layer_aligned = 128.0*ceil_div(hidden_size*local_kv_features, 64.0) + 128.0*ceil_div(hidden_size*local_query_features, 64.0) + 192.0*ceil_div(hidden_size*local_ffn, 64.0) + x13*ceil_div(local_qkv_features, 64.0) + x15
-        x84 = select(x62, 1.0, 0.0)
-        x85 = 8.0*micro_batch_size*local_sequence*x84
-        x86 = micro_batch_size*local_sequence*x68
-        x87 = micro_batch_size*local_sequence*x84
-        x88 = micro_batch_size*x4
-        x89 = -micro_batch_size
+        x83 = select((1.0 < micro_batch_size), 1.0, 0.0)
+        x84 = 8.0*micro_batch_size*local_sequence*x83
+        x85 = 6.0*micro_batch_size*local_vocab*local_sequence
+        x86 = micro_batch_size*(1.0 - x83)*x16
+        x87 = hidden_size + embedding_parameters
+        x88 = 4.0*x87*x17
+        x89 = x84 + x85 + x77 + x86 + x88 + x19
+        x90 = micro_batch_size*x20 + x64
+        x91 = 9.0*micro_batch_size*local_sequence*select((1.0 < tensor_parallel), 1.0, 0.0)
+        x92 = 8.0*micro_batch_size*local_sequence*select(x61, 1.0, 0.0)
+        x93 = x91 + x92
+        x94 = 4.0*(x79 + swiglu_parameters + x80 + x81 + x11 + layer_parameters*x17)
+        x95 = local_vocab*x21
+        x96 = 4.0*(x95 + local_vocab*x22)
+        x97 = 8.0*micro_batch_size
+        x98 = 10.0*micro_batch_size*local_vocab*local_sequence
+        x99 = micro_batch_size*x24
+        x100 = x97 + x84 + x98 + x77 + x99 + x88 + x19
+        x101 = 14.0*micro_batch_size*local_vocab*local_sequence
+        x102 = x77 + x88 + x19 + x101
+        x103 = 4.0*(hidden_size + embedding_parameters + x87*x17)
+        x104 = 4.0*(embedding_parameters + local_vocab*x9)
+        x105 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x2 + 4.0*local_kv_features*x1 + 4.0*local_query_features*x1 + 4.0*layer_parameters*x17 + x25
+        x106 = x91 + x92 + x77 + 4.0*local_vocab*x21 + 4.0*x17*(embedding_parameters + x95)
+        x107 = larger(larger(x19 + x84 + x85 + x77 + x86 + x88, x19 + x97 + x84 + x98 + x77 + x99 + x88), x19 + x77 + x88 + x101)
+        x108 = x18 + x77 + x88
+        x109 = -micro_batch_size
         lost_0 = 0
         lost_11 = 0
         lost_12 = 0
@@ -539,139 +553,125 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
-            x18 = row[X18 + i]
-            x23 = row[X23 + i]
-            x33 = row[X33 + i]
-            x30 = row[X30 + i]
-            x36 = row[X36 + i]
-            x47 = row[X47 + i]
-            x44 = row[X44 + i]
-            x50 = row[X50 + i]
-            x19 = row[X19 + i]
-            x20 = row[X20 + i]
-            x21 = row[X21 + i]
-            x25 = row[X25 + i]
-            x26 = row[X26 + i]
-            x27 = row[X27 + i]
-            x31 = row[X31 + i]
-            x32 = row[X32 + i]
-            x35 = row[X35 + i]
+            x28 = row[X28 + i]
+            x29 = row[X29 + i]
             x37 = row[X37 + i]
+            x40 = row[X40 + i]
             x38 = row[X38 + i]
             x39 = row[X39 + i]
-            x40 = row[X40 + i]
+            x48 = row[X48 + i]
+            x51 = row[X51 + i]
+            x49 = row[X49 + i]
+            x50 = row[X50 + i]
+            x31 = row[X31 + i]
+            x32 = row[X32 + i]
+            x33 = row[X33 + i]
             x41 = row[X41 + i]
             x42 = row[X42 + i]
+            x43 = row[X43 + i]
+            x44 = row[X44 + i]
             x45 = row[X45 + i]
-            x46 = row[X46 + i]
-            x49 = row[X49 + i]
-            x51 = row[X51 + i]
             x52 = row[X52 + i]
             x53 = row[X53 + i]
             x54 = row[X54 + i]
             x55 = row[X55 + i]
             x56 = row[X56 + i]
-            x57 = row[X57 + i]
             x58 = row[X58 + i]
             x59 = row[X59 + i]
             x60 = row[X60 + i]
-            x61 = row[X61 + i]
-            kept = row[ALIVE_0 + i] == 0.0
-            x90 = pipeline_parallel*x63
-            met = divides(x90, num_gpus)
+            x34 = row[X34 + i]
+            x46 = row[X46 + i]
+            x57 = row[X57 + i]
+            kept = row[ALIVE_0 + i] < 0.0
+            x110 = pipeline_parallel*x62
+            met = divides(x110, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x91 = context_parallel*(1.0 + sequence_parallel*x64)
-            met = divides(x91, seq_length)
+            x111 = context_parallel*(1.0 + sequence_parallel*x63)
+            met = divides(x111, seq_length)
             lost_11 += kept & opposite(met)
             kept = kept & met
-            x92 = num_gpus/x90
-            x93 = micro_batch_size*x92
-            met = divides(x93, global_batch_size)
+            x112 = num_gpus/x110
+            x113 = micro_batch_size*x112
+            met = divides(x113, global_batch_size)
             lost_12 += kept & opposite(met)
             kept = kept & met
-            x94 = context_parallel*x92
-            met = divides(data_parallel_replicas, x94)
+            x114 = context_parallel*x112
+            met = divides(data_parallel_replicas, x114)
             lost_13 += kept & opposite(met)
             kept = kept & met
-            first_loss_after_forward = x18*loss_after_forward
-            local_sequence_sp = seq_length/x91
-            first_end_activations = x18*loss_saved + micro_batch_size*local_sequence_sp*x19 + micro_batch_size*local_sequence_sp*x20
-            num_microbatches = global_batch_size/x93
+            alive_1 = select(kept, -INFINITY, INFINITY)
+            local_sequence_sp = seq_length/x111
+            num_microbatches = global_batch_size/x113
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x95 = micro_batch_size*local_sequence_sp*first_in_flight*x21
-            first_embedding_activation = x69*first_in_flight
-            x96 = hidden_size*local_sequence_sp
-            x97 = local_sequence_sp*x72 + x73
-            x98 = 2.0*local_sequence_sp*x82
-            first_loss_loss_forward = x18*loss_loss_forward
-            first_loss_loss_backward = x18*loss_loss_backward
-            x99 = stage_layers*layer_parameters
-            first_parameters = embedding_parameters + x23 + x99 + local_vocab*x25
-            optimizer_shards = 1.0 + distributed_optimizer*(x94/data_parallel_replicas - 1.0)
-            x100 = lcm(optimizer_shards, 128.0)
-            x101 = stage_layers*layer_aligned
-            x102 = 4.0*(first_parameters + distributed_optimizer*(x100*ceil_div(embedding_aligned + x101 + x26 + x83*x27, x100) - first_parameters))
-            first_static = x102 + x102/optimizer_shards + x85*first_in_flight
-            second_loss_after_forward = x30*loss_after_forward
-            second_end_activations = loss_saved*x30 + micro_batch_size*local_sequence_sp*x31 + micro_batch_size*local_sequence_sp*x32
-            second_in_flight = smaller(x33, num_microbatches)
-            x103 = micro_batch_size*local_sequence_sp*x21*second_in_flight
-            second_embedding_activation = second_in_flight*x35*x86
-            second_loss_loss_forward = x30*loss_loss_forward
-            second_loss_loss_backward = loss_loss_backward*x30
-            second_parameters = x36 + x99 + local_vocab*x37 + local_vocab*x38
-            x104 = 4.0*(second_parameters + distributed_optimizer*(x100*ceil_div(x101 + x83*x39 + x40 + x83*x41, x100) - second_parameters))
-            second_static = x104 + x104/optimizer_shards + second_in_flight*x42*x87
-            penultimate_loss_after_forward = x44*loss_after_forward
-            penultimate_end_activations = loss_saved*x44 + micro_batch_size*local_sequence_sp*x45 + micro_batch_size*local_sequence_sp*x46
-            penultimate_in_flight = smaller(x47, num_microbatches)
-            x105 = micro_batch_size*local_sequence_sp*x21*penultimate_in_flight
-            penultimate_embedding_activation = x86*penultimate_in_flight*x49
-            penultimate_loss_loss_forward = x44*loss_loss_forward
-            penultimate_loss_loss_backward = loss_loss_backward*x44
-            penultimate_parameters = x50 + x99 + local_vocab*x51 + local_vocab*x52
-            x106 = 4.0*(penultimate_parameters + distributed_optimizer*(x100*ceil_div(x101 + x83*x53 + x54 + x83*x55, x100) - penultimate_parameters))
-            penultimate_static = x106 + x106/optimizer_shards + x87*penultimate_in_flight*x56
-            x107 = micro_batch_size*local_sequence_sp*x21
-            last_embedding_activation = x86*x57
-            last_end_activations = loss_saved + local_sequence_sp*x82 + local_sequence_sp*x88
-            last_parameters = hidden_size + x99 + local_vocab*x58 + local_vocab*x23
-            x108 = 4.0*(last_parameters + distributed_optimizer*(x100*ceil_div(attention_norm_aligned + x101 + x83*x59 + x83*x60, x100) - last_parameters))
-            last_static = x108 + x108/optimizer_shards + x87*x61
-            row[X90 + i] = x90
-            row[FIRST_LOSS_AFTER_FORWARD + i] = first_loss_after_forward
-            row[FIRST_END_ACTIVATIONS + i] = first_end_activations
-            row[FIRST_IN_FLIGHT + i] = first_in_flight
-            row[X95 + i] = x95
-            row[FIRST_EMBEDDING_ACTIVATION + i] = first_embedding_activation
-            row[X96 + i] = x96
-            row[X97 + i] = x97
-            row[X98 + i] = x98
-            row[FIRST_LOSS_LOSS_FORWARD + i] = first_loss_loss_forward
-            row[FIRST_LOSS_LOSS_BACKWARD + i] = first_loss_loss_backward
-            row[FIRST_STATIC + i] = first_static
-            row[SECOND_LOSS_AFTER_FORWARD + i] = second_loss_after_forward
-            row[SECOND_END_ACTIVATIONS + i] = second_end_activations
-            row[SECOND_IN_FLIGHT + i] = second_in_flight
-            row[X103 + i] = x103
-            row[SECOND_EMBEDDING_ACTIVATION + i] = second_embedding_activation
-            row[SECOND_LOSS_LOSS_FORWARD + i] = second_loss_loss_forward
-            row[SECOND_LOSS_LOSS_BACKWARD + i] = second_loss_loss_backward
-            row[SECOND_STATIC + i] = second_static
-            row[PENULTIMATE_LOSS_AFTER_FORWARD + i] = penultimate_loss_after_forward
-            row[PENULTIMATE_END_ACTIVATIONS + i] = penultimate_end_activations
-            row[PENULTIMATE_IN_FLIGHT + i] = penultimate_in_flight
-            row[X105 + i] = x105
-            row[PENULTIMATE_EMBEDDING_ACTIVATION + i] = penultimate_embedding_activation
-            row[PENULTIMATE_LOSS_LOSS_FORWARD + i] = penultimate_loss_loss_forward
-            row[PENULTIMATE_LOSS_LOSS_BACKWARD + i] = penultimate_loss_loss_backward
-            row[PENULTIMATE_STATIC + i] = penultimate_static
-            row[X107 + i] = x107
-            row[LAST_EMBEDDING_ACTIVATION + i] = last_embedding_activation
-            row[LAST_END_ACTIVATIONS + i] = last_end_activations
-            row[LAST_STATIC + i] = last_static
-            row[ALIVE_1 + i] = select(kept, 0.0, INFINITY)
+            x115 = stage_layers*local_sequence_sp*first_in_flight
+            x116 = stage_layers*first_in_flight
+            x117 = stage_layers*layer_parameters
+            first_parameters = embedding_parameters + x29 + x117 + local_vocab*x31
+            optimizer_shards = 1.0 + distributed_optimizer*(x114/data_parallel_replicas - 1.0)
+            x118 = lcm(optimizer_shards, 128.0)
+            x119 = stage_layers*layer_aligned
+            x120 = x118*ceil_div(embedding_aligned + x119 + x32 + x82*x33, x118)
+            first_optimizer = (4.0*(first_parameters + distributed_optimizer*(x120 - first_parameters)))/optimizer_shards
+            x121 = (local_sequence_sp*x28)*x90
+            x122 = first_in_flight*x93
+            x123 = stage_layers*x94
+            x124 = x34*x96
+            x125 = x120*x23
+            x126 = larger(larger(x78 + first_optimizer + x28*x89 + x121 + x122 + x123 + x124 + x125, x78 + first_optimizer + x121 + x122 + x123 + x124 + x125 + x28*x100), x78 + first_optimizer + x121 + x122 + x123 + x124 + x125 + x28*x102)
+            x127 = x78 + first_optimizer + x122 + x123 + x124 + x125 + x28*x103
+            second_in_flight = smaller(x37, num_microbatches)
+            x128 = stage_layers*local_sequence_sp*second_in_flight
+            x129 = stage_layers*second_in_flight
+            second_parameters = x39 + x117 + local_vocab*x41 + local_vocab*x42
+            x130 = x118*ceil_div(x119 + x82*x43 + x44 + x82*x45, x118)
+            second_optimizer = (4.0*(second_parameters + distributed_optimizer*(x130 - second_parameters)))/optimizer_shards
+            x131 = x90*(local_sequence_sp*x38)
+            x132 = x93*(x40*second_in_flight)
+            x133 = x40*x104
+            x134 = x96*x46
+            x135 = x130*x23
+            x136 = larger(larger(second_optimizer + x123 + x38*x89 + x131 + x132 + x133 + x134 + x135, second_optimizer + x123 + x131 + x132 + x133 + x134 + x135 + x38*x100), second_optimizer + x123 + x131 + x132 + x133 + x134 + x135 + x38*x102)
+            x137 = second_optimizer + x123 + x132 + x133 + x134 + x135 + x38*x103
+            penultimate_in_flight = smaller(x48, num_microbatches)
+            x138 = stage_layers*local_sequence_sp*penultimate_in_flight
+            x139 = stage_layers*penultimate_in_flight
+            penultimate_parameters = x50 + x117 + local_vocab*x52 + local_vocab*x53
+            x140 = x118*ceil_div(x119 + x82*x54 + x55 + x82*x56, x118)
+            penultimate_optimizer = (4.0*(penultimate_parameters + distributed_optimizer*(x140 - penultimate_parameters)))/optimizer_shards
+            x141 = x90*(local_sequence_sp*x49)
+            x142 = x93*(x51*penultimate_in_flight)
+            x143 = x51*x104
+            x144 = x96*x57
+            x145 = x140*x23
+            x146 = larger(larger(penultimate_optimizer + x123 + x49*x89 + x141 + x142 + x143 + x144 + x145, penultimate_optimizer + x123 + x141 + x142 + x143 + x144 + x145 + x49*x100), penultimate_optimizer + x123 + x141 + x142 + x143 + x144 + x145 + x49*x102)
+            x147 = penultimate_optimizer + x123 + x142 + x143 + x144 + x145 + x49*x103
+            x148 = stage_layers*local_sequence_sp
+            last_parameters = hidden_size + x117 + local_vocab*x58 + local_vocab*x29
+            x149 = x118*ceil_div(attention_norm_aligned + x119 + x82*x59 + x82*x60, x118)
+            last_optimizer = (4.0*(last_parameters + distributed_optimizer*(x149 - last_parameters)))/optimizer_shards
+            x150 = x28*x106
+            x151 = x149*x23
+            x152 = last_optimizer + x150 + local_sequence_sp*x90 + x151 + x107
+            x153 = last_optimizer + x150 + x151 + x108
+            row[X110 + i] = x110
+            row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
+            row[X115 + i] = x115
+            row[X116 + i] = x116
+            row[X126 + i] = x126
+            row[X127 + i] = x127
+            row[X128 + i] = x128
+            row[X129 + i] = x129
+            row[X136 + i] = x136
+            row[X137 + i] = x137
+            row[X138 + i] = x138
+            row[X139 + i] = x139
+            row[X146 + i] = x146
+            row[X147 + i] = x147
+            row[X148 + i] = x148
+            row[X152 + i] = x152
+            row[X153 + i] = x153
+            row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[11] += lost_11 * below_1
         broken[12] += lost_12 * below_1
@@ -694,9 +694,14 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            tables_saved = x67*(head_dim + 2.0*recompute_full)
-            x109 = x71*(1.0 - recompute_mlp)
-            x110 = 2.0*recompute_core_attention + recompute_core_attention*x75 + recompute_core_attention*x76 + x77*(recompute_core_attention + recompute_core_attention*x78 + x7) + x79*(recompute_core_attention + x7 + recompute_core_attention*x80) + x81*(x8 - recompute_core_attention)
+            x154 = 1.0 - recompute_full
+            x155 = recompute_full*x64 + x154*x65
+            x156 = (1.0 - recompute_mlp)*x66 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x68 + 2.0*recompute_core_attention*x69 + 2.0*x70*(recompute_core_attention + recompute_core_attention*x71 + x6) + 2.0*x72*(recompute_core_attention + x6 + recompute_core_attention*x73) + 2.0*x74*(x7 - recompute_core_attention) + x75
+            x157 = x154*x156
+            tables_saved = x76*(head_dim + 2.0*recompute_full)
+            x158 = recompute_full*x65
+            x159 = tables_saved + recompute_full*x156
+            x160 = x157 + x105
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -705,82 +710,65 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             bound_smallest = smallest_keys[group_smallest, last_smallest, 0]
             upto_0 = 0
             upto_1 = 0
-            near_best = 0
-            near_best_by_recompute = 0
-            near_smallest = 0
+            near_best = False
+            near_best_by_recompute = False
+            near_smallest = False
             for i in range(np.uint64(entries)):
                 stage_layers = row[STAGE_LAYERS + i]
-                x22 = row[X22 + i]
-                x96 = row[X96 + i]
-                first_loss_loss_backward = row[FIRST_LOSS_LOSS_BACKWARD + i]
-                second_loss_loss_backward = row[SECOND_LOSS_LOSS_BACKWARD + i]
-                penultimate_loss_loss_backward = row[PENULTIMATE_LOSS_LOSS_BACKWARD + i]
-                x90 = row[X90 + i]
-                first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
-                first_end_activations = row[FIRST_END_ACTIVATIONS + i]
-                first_in_flight = row[FIRST_IN_FLIGHT + i]
-                x95 = row[X95 + i]
-                first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
-                x97 = row[X97 + i]
-                x98 = row[X98 + i]
-                first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
-                first_static = row[FIRST_STATIC + i]
-                second_loss_after_forward = row[SECOND_LOSS_AFTER_FORWARD + i]
-                second_end_activations = row[SECOND_END_ACTIVATIONS + i]
-                second_in_flight = row[SECOND_IN_FLIGHT + i]
-                x103 = row[X103 + i]
-                second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
-                second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
-                second_static = row[SECOND_STATIC + i]
-                penultimate_loss_after_forward = row[PENULTIMATE_LOSS_AFTER_FORWARD + i]
-                penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
-                penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
-                x105 = row[X105 + i]
-                penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
-                penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
-                penultimate_static = row[PENULTIMATE_STATIC + i]
-                x107 = row[X107 + i]
-                last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
-                last_end_activations = row[LAST_END_ACTIVATIONS + i]
-                last_static = row[LAST_STATIC + i]
-                last_held_dense_layers = stage_layers + recompute_full*x22
-                layer_saved = x70*(x96 + x109) + 2.0*(x97 + x110) + x98
-                first_inner_activations = tables_saved + recompute_full*x95 + first_embedding_activation + first_in_flight*last_held_dense_layers*layer_saved
-                first_activation = first_end_activations + first_inner_activations
-                stage_recomputed_layer_layer_backward = recompute_full*layer_saved
-                second_inner_activations = tables_saved + recompute_full*x103 + second_embedding_activation + last_held_dense_layers*layer_saved*second_in_flight
-                second_activation = second_end_activations + second_inner_activations
-                penultimate_inner_activations = tables_saved + recompute_full*x105 + penultimate_embedding_activation + last_held_dense_layers*layer_saved*penultimate_in_flight
-                penultimate_activation = penultimate_end_activations + penultimate_inner_activations
-                last_inner_activations = tables_saved + recompute_full*x107 + last_embedding_activation + last_held_dense_layers*layer_saved
-                last_activation = last_inner_activations + last_end_activations
-                estimate = larger(larger(larger(larger(larger(larger(first_loss_after_forward + first_activation, first_activation + first_loss_loss_forward), first_loss_loss_backward + first_activation), first_inner_activations + stage_recomputed_layer_layer_backward) + first_static, larger(larger(larger(second_loss_after_forward + second_activation, second_activation + second_loss_loss_forward), second_loss_loss_backward + second_activation), stage_recomputed_layer_layer_backward + second_inner_activations) + second_static), larger(larger(larger(penultimate_loss_after_forward + penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), penultimate_loss_loss_backward + penultimate_activation), stage_recomputed_layer_layer_backward + penultimate_inner_activations) + penultimate_static), larger(larger(larger(loss_after_forward + last_activation, loss_loss_forward + last_activation), loss_loss_backward + last_activation), stage_recomputed_layer_layer_backward + last_inner_activations) + last_static) + row[ALIVE_1 + i]
+                local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                x110 = row[X110 + i]
+                alive_1 = row[ALIVE_1 + i]
+                x115 = row[X115 + i]
+                x116 = row[X116 + i]
+                x148 = row[X148 + i]
+                x128 = row[X128 + i]
+                x129 = row[X129 + i]
+                x138 = row[X138 + i]
+                x139 = row[X139 + i]
+                x126 = row[X126 + i]
+                x127 = row[X127 + i]
+                x136 = row[X136 + i]
+                x137 = row[X137 + i]
+                x146 = row[X146 + i]
+                x147 = row[X147 + i]
+                x152 = row[X152 + i]
+                x153 = row[X153 + i]
+                x161 = x115*x155
+                x162 = x116*x157
+                x163 = local_sequence_sp*x158
+                x164 = x155*x128
+                x165 = x157*x129
+                x166 = x155*x138
+                x167 = x157*x139
+                x168 = x155*x148
+                x169 = stage_layers*x160
+                estimate = larger(larger(larger(larger(larger(larger(larger(larger(x161 + x162 + tables_saved + x126, x161 + x162 + x163 + x159 + x127), x164 + x165 + tables_saved + x136), x163 + x164 + x165 + x159 + x137), x166 + x167 + tables_saved + x146), x163 + x166 + x167 + x159 + x147), x168 + x169 + tables_saved + x152), x163 + x168 + x169 + x159 + x153), alive_1)
                 row[ESTIMATE + i] = estimate
-                met_0 = (5.0*estimate <= x16)
+                met_0 = (estimate <= x26)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
                 upto_1 += met_1
-                near_best += met_0 & (x90 <= bound_best)
-                near_best_by_recompute += met_0 & (x90 <= bound_best_by_recompute)
-                near_smallest += (estimate < INFINITY) & (estimate <= bound_smallest)
+                near_best |= met_0 & (x110 <= bound_best)
+                near_best_by_recompute |= met_0 & (x110 <= bound_best_by_recompute)
+                near_smallest |= (estimate < INFINITY) & (estimate <= bound_smallest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best > 0:
+            if near_best:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x16)) and row[X90 + i] <= bound_best:
-                        keys = (row[X90 + i], row[ESTIMATE + i], x89, )
+                    if ((row[ESTIMATE + i] <= x26)) and row[X110 + i] <= bound_best:
+                        keys = (row[X110 + i], row[ESTIMATE + i], x109, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute > 0:
+            if near_best_by_recompute:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x16)) and row[X90 + i] <= bound_best_by_recompute:
-                        keys = (row[X90 + i], row[ESTIMATE + i], x89, )
+                    if ((row[ESTIMATE + i] <= x26)) and row[X110 + i] <= bound_best_by_recompute:
+                        keys = (row[X110 + i], row[ESTIMATE + i], x109, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest > 0:
+            if near_smallest:
                 for i in range(entries):
                     if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
                         keys = (row[ESTIMATE + i], )

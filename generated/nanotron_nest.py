@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'gradient_bytes', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'vocab_multiple', 'vocab_size', 'hidden_size', 'qk_norm', 'qkv_bias', 'tied_embeddings', 'distributed_optimizer', 'gpu_memory']
+SCALARS = ['num_gpus', 'gradient_bytes', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'hidden_size', 'qk_norm', 'vocab_multiple', 'vocab_size', 'qkv_bias', 'tied_embeddings', 'distributed_optimizer', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'gradient_bytes', 'context_parallel', 'sharded_gradients', 'sharded_weights', 'recompute_core_attention', 'recompute_mlp', 'node', 'heads', 'kv_heads', 'kv_features', 'ffn', 'microbatches', 'layers', 'sequence', 'batch', 'sequence_parallel', 'replicas']
 #: The order in which conditions are tried, by their places.
@@ -36,74 +36,52 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X21 = np.uint64(12312)
-X19 = np.uint64(16416)
-X29 = np.uint64(20520)
-X36 = np.uint64(24624)
-X33 = np.uint64(28728)
+X33 = np.uint64(12312)
+X30 = np.uint64(16416)
+X34 = np.uint64(20520)
+X39 = np.uint64(24624)
+X42 = np.uint64(28728)
 X40 = np.uint64(32832)
-X48 = np.uint64(36936)
-X45 = np.uint64(41040)
-X52 = np.uint64(45144)
-X20 = np.uint64(49248)
-X22 = np.uint64(53352)
-X23 = np.uint64(57456)
-X24 = np.uint64(61560)
-X26 = np.uint64(65664)
-X27 = np.uint64(69768)
-X28 = np.uint64(73872)
-X31 = np.uint64(77976)
-X34 = np.uint64(82080)
-X35 = np.uint64(86184)
-X38 = np.uint64(90288)
-X39 = np.uint64(94392)
-X41 = np.uint64(98496)
-X42 = np.uint64(102600)
-X43 = np.uint64(106704)
-X46 = np.uint64(110808)
-X47 = np.uint64(114912)
-X50 = np.uint64(119016)
-X51 = np.uint64(123120)
-X53 = np.uint64(127224)
-X54 = np.uint64(131328)
-X55 = np.uint64(135432)
-X56 = np.uint64(139536)
-X57 = np.uint64(143640)
-X58 = np.uint64(147744)
-X25 = np.uint64(151848)
-X91 = np.uint64(155952)
-FIRST_END_ACTIVATIONS = np.uint64(160056)
-FIRST_IN_FLIGHT = np.uint64(164160)
-X96 = np.uint64(168264)
-FIRST_EMBEDDING_ACTIVATION = np.uint64(172368)
-X97 = np.uint64(176472)
-X98 = np.uint64(180576)
-X100 = np.uint64(184680)
-X101 = np.uint64(188784)
-FIRST_LOSS_LOSS_FORWARD = np.uint64(192888)
-SWIGLU_LAYER_BACKWARD = np.uint64(196992)
-X102 = np.uint64(201096)
-FIRST_STATIC = np.uint64(205200)
-SECOND_END_ACTIVATIONS = np.uint64(209304)
-SECOND_IN_FLIGHT = np.uint64(213408)
-X105 = np.uint64(217512)
-SECOND_EMBEDDING_ACTIVATION = np.uint64(221616)
-SECOND_LOSS_LOSS_FORWARD = np.uint64(225720)
-SECOND_STATIC = np.uint64(229824)
-PENULTIMATE_END_ACTIVATIONS = np.uint64(233928)
-PENULTIMATE_IN_FLIGHT = np.uint64(238032)
-X106 = np.uint64(242136)
-PENULTIMATE_EMBEDDING_ACTIVATION = np.uint64(246240)
-PENULTIMATE_LOSS_LOSS_FORWARD = np.uint64(250344)
-PENULTIMATE_STATIC = np.uint64(254448)
-X107 = np.uint64(258552)
-LAST_EMBEDDING_ACTIVATION = np.uint64(262656)
-LAST_END_ACTIVATIONS = np.uint64(266760)
-LAST_STATIC = np.uint64(270864)
-ALIVE_0 = np.uint64(274968)
-ALIVE_1 = np.uint64(279072)
-ESTIMATE = np.uint64(283176)
-ROWS = 70
+X41 = np.uint64(36936)
+X47 = np.uint64(41040)
+X50 = np.uint64(45144)
+X48 = np.uint64(49248)
+X49 = np.uint64(53352)
+X31 = np.uint64(57456)
+X36 = np.uint64(61560)
+X43 = np.uint64(65664)
+X44 = np.uint64(69768)
+X51 = np.uint64(73872)
+X52 = np.uint64(77976)
+X54 = np.uint64(82080)
+X32 = np.uint64(86184)
+X37 = np.uint64(90288)
+X45 = np.uint64(94392)
+X53 = np.uint64(98496)
+X108 = np.uint64(102600)
+LOCAL_SEQUENCE_SP = np.uint64(106704)
+X113 = np.uint64(110808)
+X114 = np.uint64(114912)
+X115 = np.uint64(119016)
+X127 = np.uint64(123120)
+X128 = np.uint64(127224)
+X129 = np.uint64(131328)
+X130 = np.uint64(135432)
+X131 = np.uint64(139536)
+X139 = np.uint64(143640)
+X140 = np.uint64(147744)
+X141 = np.uint64(151848)
+X142 = np.uint64(155952)
+X143 = np.uint64(160056)
+X151 = np.uint64(164160)
+X152 = np.uint64(168264)
+X153 = np.uint64(172368)
+X157 = np.uint64(176472)
+X158 = np.uint64(180576)
+ALIVE_0 = np.uint64(184680)
+ALIVE_1 = np.uint64(188784)
+ESTIMATE = np.uint64(192888)
+ROWS = 48
 
 
 INFINITY = math.inf
@@ -203,6 +181,15 @@ def lcm(left, right):
 
 
 @njit(error_model="numpy")
+def aligned(row):
+    """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
+    room = np.empty(row.size + 8)
+    start = -(room.ctypes.data // 8) % 8
+    room[start:start + row.size] = row
+    return room[start:start + row.size]
+
+
+@njit(error_model="numpy")
 def precedes(keys, number, best, numbers, place):
     """Whether a configuration is better than the one at a place: by its keys in turn, then by its number."""
     for column in range(len(keys)):
@@ -286,7 +273,17 @@ def bin_of(edges, value):
     return place
 
 
-def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, vocab_multiple, vocab_size, hidden_size, qk_norm, qkv_bias, tied_embeddings, distributed_optimizer, gpu_memory, pipeline_parallel, sequence_parallel):
+@njit(error_model="numpy")
+def write(numbers, verdicts, values, size, number, verdict, keys):
+    """Append a configuration to a table, which has room for all of them."""
+    place = size[0]
+    numbers[place], verdicts[place] = number, verdict
+    for column in range(len(keys)):
+        values[place, column] = keys[column]
+    size[0] = place + 1
+
+
+def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, hidden_size, qk_norm, vocab_multiple, vocab_size, qkv_bias, tied_embeddings, distributed_optimizer, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(18, np.int64)
@@ -301,112 +298,96 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     broken[4] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     kv_size = num_kv_heads*head_dim
-    x1 = 2.0*(2.0 + hidden_size)
-    x2 = 2.0*hidden_size
-    x3 = 2.0 + qk_norm
-    x4 = 2.0*qk_norm
+    x1 = 2.0*hidden_size
+    x2 = 2.0 + hidden_size
+    x3 = 4.0*x2
     query_size = num_attention_heads*head_dim
-    x5 = 2.0*num_kv_heads*head_dim
-    x6 = all_select((num_attention_heads == num_kv_heads), 1.0, 0.0)
-    x7 = (-2.0)*x6
-    x8 = 2.0 + qk_norm + 2.0*x6
-    x9 = 1.0 + qk_norm
-    x10 = (-2.0)*hidden_size
-    x11 = 4.0*hidden_size
-    x12 = 2.0*head_dim
-    x13 = query_size + x5
-    x14 = 2.0*ffn_hidden_size
-    x15 = 2.0*head_dim*qk_norm + x2
-    x16 = -tied_embeddings
-    x17 = 2.0*(1.0 - distributed_optimizer)
-    x18 = 4.0*gpu_memory
+    x4 = 2.0*num_kv_heads*head_dim
+    x5 = all_select((num_attention_heads == num_kv_heads), 1.0, 0.0)
+    x6 = (-2.0)*x5
+    x7 = 2.0 + qk_norm + 2.0*x5
+    x8 = 1.0 + qk_norm
+    x9 = 2.0*qk_norm
+    x10 = 2.0 + qk_norm
+    x11 = (-2.0)*head_dim
+    x12 = hidden_size*gradient_bytes
+    x13 = 4.0*hidden_size
+    x14 = query_size + x4
+    x15 = 2.0*ffn_hidden_size
+    x16 = 2.0*head_dim*qk_norm + x1
+    x17 = -tied_embeddings
+    x18 = 2.0*x2
+    x19 = 2.0*head_dim
+    x20 = x13 + 4.0*head_dim*qk_norm
+    x21 = (-2.0)*hidden_size*tied_embeddings
+    x22 = -hidden_size*tied_embeddings*gradient_bytes
+    x23 = 1.0 - distributed_optimizer
+    x24 = 2.0*hidden_size*x23
+    x25 = 2.0*x23
+    x26 = (-2.0)*hidden_size*tied_embeddings*x23
+    x27 = (-2.0)*hidden_size
+    x28 = -hidden_size*tied_embeddings
+    x29 = (4.0*gpu_memory)/5.0
     met = all_divides(pipeline_parallel, num_layers)
     broken[13] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    x19 = pipeline_parallel - 1.0
-    x20 = (sequence_parallel == 0.0)
-    x21 = all_select((pipeline_parallel == 1.0), 1.0, 0.0)
-    x22 = x21*x1
-    x23 = x21*x2
+    alive_0 = all_select(kept, -INFINITY, INFINITY)
+    x30 = pipeline_parallel - 1.0
+    x31 = (sequence_parallel == 0.0)
     stage_layers = num_layers/pipeline_parallel
-    x24 = stage_layers*x2
-    x25 = -stage_layers
-    x26 = -sequence_parallel
-    x27 = 2.0*x21
-    x28 = stage_layers*x12
-    x29 = hidden_size*x21
-    x30 = 1.0 + x16*x21
-    x31 = hidden_size*x21*x30
-    x32 = all_smaller(1.0, x19)
-    x33 = all_select((x32 == x19), 1.0, 0.0)
-    x34 = x33*x1
-    x35 = x2*x33
-    x36 = pipeline_parallel - x32
-    x37 = all_select((x32 == 0.0), 1.0, 0.0)
-    x38 = 9.0*x37
-    x39 = 2.0*x33
-    x40 = hidden_size*x33
-    x41 = hidden_size*x37
-    x42 = hidden_size*x33*x30
-    x43 = 8.0*x37
-    x44 = all_larger(0.0, pipeline_parallel - 2.0)
-    x45 = all_select((x44 == x19), 1.0, 0.0)
-    x46 = x45*x1
-    x47 = x2*x45
-    x48 = pipeline_parallel - x44
-    x49 = all_select((x44 == 0.0), 1.0, 0.0)
-    x50 = 9.0*x49
-    x51 = 2.0*x45
-    x52 = hidden_size*x45
-    x53 = hidden_size*x49
-    x54 = hidden_size*x45*x30
-    x55 = 8.0*x49
-    x56 = 9.0*x21
-    x57 = hidden_size*x30
-    x58 = 8.0*x21
+    x32 = sequence_parallel*stage_layers
+    x33 = all_select((pipeline_parallel == 1.0), 1.0, 0.0)
+    x34 = hidden_size*x33
+    x35 = 1.0 + x17*x33
+    x36 = hidden_size*x33*x35
+    x37 = x33*x33
+    x38 = all_smaller(1.0, x30)
+    x39 = pipeline_parallel - x38
+    x40 = all_select((x38 == x30), 1.0, 0.0)
+    x41 = hidden_size*x40
+    x42 = all_select((x38 == 0.0), 1.0, 0.0)
+    x43 = hidden_size*x42
+    x44 = hidden_size*x40*x35
+    x45 = x33*x40
+    x46 = all_larger(0.0, pipeline_parallel - 2.0)
+    x47 = pipeline_parallel - x46
+    x48 = all_select((x46 == x30), 1.0, 0.0)
+    x49 = hidden_size*x48
+    x50 = all_select((x46 == 0.0), 1.0, 0.0)
+    x51 = hidden_size*x50
+    x52 = hidden_size*x48*x35
+    x53 = x33*x48
+    x54 = hidden_size*x35
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
-    row[int(X21):int(X21) + entries] = x21
-    row[int(X19):int(X19) + entries] = x19
-    row[int(X29):int(X29) + entries] = x29
-    row[int(X36):int(X36) + entries] = x36
     row[int(X33):int(X33) + entries] = x33
-    row[int(X40):int(X40) + entries] = x40
-    row[int(X48):int(X48) + entries] = x48
-    row[int(X45):int(X45) + entries] = x45
-    row[int(X52):int(X52) + entries] = x52
-    row[int(X20):int(X20) + entries] = x20
-    row[int(X22):int(X22) + entries] = x22
-    row[int(X23):int(X23) + entries] = x23
-    row[int(X24):int(X24) + entries] = x24
-    row[int(X26):int(X26) + entries] = x26
-    row[int(X27):int(X27) + entries] = x27
-    row[int(X28):int(X28) + entries] = x28
-    row[int(X31):int(X31) + entries] = x31
+    row[int(X30):int(X30) + entries] = x30
     row[int(X34):int(X34) + entries] = x34
-    row[int(X35):int(X35) + entries] = x35
-    row[int(X38):int(X38) + entries] = x38
     row[int(X39):int(X39) + entries] = x39
-    row[int(X41):int(X41) + entries] = x41
     row[int(X42):int(X42) + entries] = x42
-    row[int(X43):int(X43) + entries] = x43
-    row[int(X46):int(X46) + entries] = x46
+    row[int(X40):int(X40) + entries] = x40
+    row[int(X41):int(X41) + entries] = x41
     row[int(X47):int(X47) + entries] = x47
     row[int(X50):int(X50) + entries] = x50
+    row[int(X48):int(X48) + entries] = x48
+    row[int(X49):int(X49) + entries] = x49
+    row[int(X31):int(X31) + entries] = x31
+    row[int(X36):int(X36) + entries] = x36
+    row[int(X43):int(X43) + entries] = x43
+    row[int(X44):int(X44) + entries] = x44
     row[int(X51):int(X51) + entries] = x51
-    row[int(X53):int(X53) + entries] = x53
+    row[int(X52):int(X52) + entries] = x52
     row[int(X54):int(X54) + entries] = x54
-    row[int(X55):int(X55) + entries] = x55
-    row[int(X56):int(X56) + entries] = x56
-    row[int(X57):int(X57) + entries] = x57
-    row[int(X58):int(X58) + entries] = x58
-    row[int(X25):int(X25) + entries] = x25
-    row[int(ALIVE_0):int(ALIVE_0) + entries] = np.where(kept, 0.0, INFINITY)
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, vocab_multiple, vocab_size, head_dim, x3, hidden_size, x4, query_size, x5, x1, x10, x11, x13, x15, x14, qkv_bias, x2, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x17, gradient_bytes, x9, x8, x7, x18, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    row[int(X32):int(X32) + entries] = x32
+    row[int(X37):int(X37) + entries] = x37
+    row[int(X45):int(X45) + entries] = x45
+    row[int(X53):int(X53) + entries] = x53
+    row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
+    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, x1, x3, seq_length, query_size, x4, head_dim, x9, x10, x11, vocab_multiple, vocab_size, x12, x13, hidden_size, x14, x15, x16, qkv_bias, gradient_bytes, x18, x20, x19, x22, x21, x24, x25, x26, x27, x28, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x8, x7, x6, x29, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers):
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
@@ -419,38 +400,49 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     num_kv_heads = given[2]
     kv_size = given[3]
     ffn_hidden_size = given[4]
-    seq_length = given[5]
-    vocab_multiple = given[6]
-    vocab_size = given[7]
-    head_dim = given[8]
-    x3 = given[9]
-    hidden_size = given[10]
-    x4 = given[11]
-    query_size = given[12]
-    x5 = given[13]
-    x1 = given[14]
-    x10 = given[15]
-    x11 = given[16]
+    x1 = given[5]
+    x3 = given[6]
+    seq_length = given[7]
+    query_size = given[8]
+    x4 = given[9]
+    head_dim = given[10]
+    x9 = given[11]
+    x10 = given[12]
+    x11 = given[13]
+    vocab_multiple = given[14]
+    vocab_size = given[15]
+    x12 = given[16]
     x13 = given[17]
-    x15 = given[18]
+    hidden_size = given[18]
     x14 = given[19]
-    qkv_bias = given[20]
-    x2 = given[21]
-    num_gpus = given[22]
-    global_batch_size = given[23]
-    data_parallel_replicas = given[24]
-    distributed_optimizer = given[25]
-    x17 = given[26]
-    gradient_bytes = given[27]
-    x9 = given[28]
-    x8 = given[29]
-    x7 = given[30]
-    x18 = given[31]
-    gpu_memory = given[32]
+    x15 = given[20]
+    x16 = given[21]
+    qkv_bias = given[22]
+    gradient_bytes = given[23]
+    x18 = given[24]
+    x20 = given[25]
+    x19 = given[26]
+    x22 = given[27]
+    x21 = given[28]
+    x24 = given[29]
+    x25 = given[30]
+    x26 = given[31]
+    x27 = given[32]
+    x28 = given[33]
+    num_gpus = given[34]
+    global_batch_size = given[35]
+    data_parallel_replicas = given[36]
+    distributed_optimizer = given[37]
+    x8 = given[38]
+    x7 = given[39]
+    x6 = given[40]
+    x29 = given[41]
+    gpu_memory = given[42]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
+    row = aligned(row)
     evaluated = 0
     full = False
     for shard in range(start, stop):
@@ -482,48 +474,70 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         if opposite(divides(tensor_parallel, ffn_hidden_size)):
             broken[11] += alive * below_1
             continue
-        x59 = tensor_parallel*context_parallel
-        x60 = tensor_parallel - 1.0
-        x61 = (2.0 <= tensor_parallel)
+        x55 = tensor_parallel*context_parallel
+        x56 = tensor_parallel - 1.0
+        x57 = (2.0 <= tensor_parallel)
+        x58 = micro_batch_size*x1
+        x59 = micro_batch_size*x3
+        x60 = 2.0*micro_batch_size*x1
+        x61 = x59 + x60
         local_sequence = seq_length/context_parallel
-        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
-        loss_saved = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab)
-        x62 = select((1.0 < tensor_parallel), 1.0, 0.0)
-        x63 = 9.0*micro_batch_size*local_sequence*x62
-        x64 = 2.0*micro_batch_size
         local_ffn = ffn_hidden_size/tensor_parallel
-        x65 = 4.0*local_sequence*local_ffn
-        local_heads = num_attention_heads/tensor_parallel
-        x66 = head_dim*micro_batch_size*local_sequence*local_heads
-        x67 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x68 = -x67
-        x69 = select((1.0 < micro_batch_size), 1.0, 0.0)
-        x70 = x62*x69
-        x71 = x70 + x3
-        x72 = hidden_size*micro_batch_size
+        x62 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x63 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x64 = micro_batch_size*query_size*local_sequence*x63
+        x65 = micro_batch_size*local_sequence*x4*x63
         kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x73 = micro_batch_size*kv_heads_per_rank*local_sequence*x4
-        x74 = micro_batch_size*query_size*local_sequence*x67
-        x75 = micro_batch_size*local_sequence*x5*x67
-        x76 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x77 = (-2.0)*x67
-        x78 = 2.0*micro_batch_size*local_sequence*local_heads
-        x79 = micro_batch_size*x1
-        x80 = 19.0 + 2.0*local_vocab + 4.0*x69
-        x81 = micro_batch_size*local_sequence*x80
-        x82 = 2.0*micro_batch_size*local_sequence*local_ffn + hidden_size*local_ffn
-        x83 = micro_batch_size*x10
-        x84 = micro_batch_size*local_sequence*x11
+        x66 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x67 = (-2.0)*x63
+        local_heads = num_attention_heads/tensor_parallel
+        x68 = 2.0*micro_batch_size*local_sequence*local_heads
+        x69 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x9
+        x70 = head_dim*micro_batch_size*local_sequence*local_heads
+        x71 = -x63
+        x72 = select((1.0 < tensor_parallel), 1.0, 0.0)
+        x73 = select((1.0 < micro_batch_size), 1.0, 0.0)
+        x74 = x72*x73 + x10
+        x75 = micro_batch_size*local_sequence*local_heads*x72*x73*x11
+        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
+        x76 = local_vocab*x1
+        x77 = local_vocab*x12
+        x78 = x76 + x77
+        x79 = micro_batch_size*local_sequence*x13
         embedding_parameters = hidden_size*local_vocab
-        local_qkv_features = x13/tensor_parallel
-        layer_parameters = qkv_bias*local_qkv_features + hidden_size*local_qkv_features + hidden_size*(query_size/tensor_parallel) + hidden_size*(x14/tensor_parallel + local_ffn) + x15
-        x85 = select((tensor_parallel == 1.0), 1.0, 0.0)
-        x86 = 8.0*micro_batch_size*local_sequence*x85
-        x87 = micro_batch_size*local_sequence*x62
-        x88 = micro_batch_size*local_sequence*x85
-        x89 = micro_batch_size*x2
-        loss_loss_forward = 2.0*micro_batch_size*local_sequence*x80
-        x90 = -micro_batch_size
+        local_qkv_features = x14/tensor_parallel
+        local_query_features = query_size/tensor_parallel
+        x80 = x15/tensor_parallel + local_ffn
+        layer_parameters = qkv_bias*local_qkv_features + hidden_size*local_qkv_features + hidden_size*local_query_features + hidden_size*x80 + x16
+        loss_saved = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab)
+        x81 = 2.0*hidden_size*local_vocab
+        x82 = hidden_size + embedding_parameters
+        x83 = gradient_bytes*x82
+        x84 = loss_saved + x81 + x1 + x83
+        x85 = micro_batch_size*x18 + x58
+        x86 = 9.0*micro_batch_size*local_sequence*x72
+        x87 = 8.0*micro_batch_size*local_sequence*select((tensor_parallel == 1.0), 1.0, 0.0)
+        x88 = x86 + x87
+        x89 = local_sequence*x19 + gradient_bytes*layer_parameters + 2.0*qkv_bias*local_qkv_features + 2.0*hidden_size*local_qkv_features + 2.0*hidden_size*local_query_features + 2.0*hidden_size*x80 + x20
+        x90 = local_vocab*x21 + local_vocab*x22
+        x91 = local_vocab*x24
+        x92 = x25*x82
+        x93 = x25*layer_parameters
+        x94 = local_vocab*x26
+        loss_loss_forward = 2.0*micro_batch_size*local_sequence*(19.0 + 2.0*local_vocab + 4.0*x73)
+        x95 = loss_saved + x81 + x1 + loss_loss_forward + x83
+        x96 = micro_batch_size*x27 + x59 + x60
+        x97 = 4.0*micro_batch_size*local_sequence*local_ffn
+        x98 = 2.0*hidden_size*local_ffn
+        x99 = x76 + x77 + x97 + x98
+        x100 = x81 + x1 + x83
+        x101 = x97 + x98
+        x102 = embedding_parameters + local_vocab*x28
+        x103 = x86 + x87 + x81 + gradient_bytes*x102 + 2.0*local_vocab*x28
+        x104 = x25*x102
+        x105 = larger(x1 + loss_saved + x81 + x83, x1 + loss_saved + x81 + loss_loss_forward + x83)
+        x106 = x1 + x81 + x83 + x97 + x98
+        x107 = -micro_batch_size
         lost_0 = 0
         lost_12 = 0
         lost_14 = 0
@@ -534,134 +548,132 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
-            x21 = row[X21 + i]
-            x19 = row[X19 + i]
-            x29 = row[X29 + i]
-            x36 = row[X36 + i]
             x33 = row[X33 + i]
-            x40 = row[X40 + i]
-            x48 = row[X48 + i]
-            x45 = row[X45 + i]
-            x52 = row[X52 + i]
-            x20 = row[X20 + i] != 0.0
-            x22 = row[X22 + i]
-            x23 = row[X23 + i]
-            x24 = row[X24 + i]
-            x26 = row[X26 + i]
-            x27 = row[X27 + i]
-            x28 = row[X28 + i]
-            x31 = row[X31 + i]
+            x30 = row[X30 + i]
             x34 = row[X34 + i]
-            x35 = row[X35 + i]
-            x38 = row[X38 + i]
             x39 = row[X39 + i]
-            x41 = row[X41 + i]
             x42 = row[X42 + i]
-            x43 = row[X43 + i]
-            x46 = row[X46 + i]
+            x40 = row[X40 + i]
+            x41 = row[X41 + i]
             x47 = row[X47 + i]
             x50 = row[X50 + i]
+            x48 = row[X48 + i]
+            x49 = row[X49 + i]
+            x31 = row[X31 + i] != 0.0
+            x36 = row[X36 + i]
+            x43 = row[X43 + i]
+            x44 = row[X44 + i]
             x51 = row[X51 + i]
-            x53 = row[X53 + i]
+            x52 = row[X52 + i]
             x54 = row[X54 + i]
-            x55 = row[X55 + i]
-            x56 = row[X56 + i]
-            x57 = row[X57 + i]
-            x58 = row[X58 + i]
-            kept = row[ALIVE_0 + i] == 0.0
-            x91 = pipeline_parallel*x59
-            met = divides(x91, num_gpus)
+            x32 = row[X32 + i]
+            x37 = row[X37 + i]
+            x45 = row[X45 + i]
+            x53 = row[X53 + i]
+            kept = row[ALIVE_0 + i] < 0.0
+            x108 = pipeline_parallel*x55
+            met = divides(x108, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x92 = num_gpus/x91
-            x93 = micro_batch_size*x92
-            num_microbatches = global_batch_size/x93
-            met = (x19 <= num_microbatches)
+            x109 = num_gpus/x108
+            x110 = micro_batch_size*x109
+            num_microbatches = global_batch_size/x110
+            met = (x30 <= num_microbatches)
             lost_12 += kept & opposite(met)
             kept = kept & met
-            sequence_shards = 1.0 + sequence_parallel*x60
-            x94 = context_parallel*sequence_shards
-            met = divides(x94, seq_length)
+            sequence_shards = 1.0 + sequence_parallel*x56
+            x111 = context_parallel*sequence_shards
+            met = divides(x111, seq_length)
             lost_14 += kept & opposite(met)
             kept = kept & met
-            met = divides(x93, global_batch_size)
+            met = divides(x110, global_batch_size)
             lost_15 += kept & opposite(met)
             kept = kept & met
-            met = (x20 | x61)
+            met = (x31 | x57)
             lost_16 += kept & opposite(met)
             kept = kept & met
-            x95 = context_parallel*x92
-            met = divides(data_parallel_replicas, x95)
+            x112 = context_parallel*x109
+            met = divides(data_parallel_replicas, x112)
             lost_17 += kept & opposite(met)
             kept = kept & met
-            local_sequence_sp = seq_length/x94
-            first_end_activations = x21*loss_saved + micro_batch_size*local_sequence_sp*x22 + micro_batch_size*local_sequence_sp*x23
+            alive_1 = select(kept, -INFINITY, INFINITY)
+            local_sequence_sp = seq_length/x111
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x96 = micro_batch_size*local_sequence_sp*first_in_flight*x24
-            first_embedding_activation = x63*first_in_flight
-            x97 = hidden_size*local_sequence_sp
-            x98 = x70*x26 + x71
-            x99 = local_sequence_sp*x72
-            x100 = x99 + x73
-            x101 = 2.0*local_sequence_sp*x79
-            first_loss_loss_forward = x27*x81
-            swiglu_layer_backward = 2.0*(x99 + x82)
-            x102 = local_sequence_sp*x83
-            stage_buffer = select((1.0 < sequence_shards), 1.0, 0.0)*x84 + local_sequence*x28
-            x103 = stage_layers*layer_parameters
-            first_aligned = embedding_parameters + x29 + x103 + local_vocab*x31
-            optimizer_shards = 1.0 + distributed_optimizer*(x95/data_parallel_replicas - 1.0)
-            x104 = gradient_bytes + x17*select((1.0 < x92), 1.0, 0.0)
-            first_static = stage_buffer + 2.0*first_aligned + (12.0*first_aligned)/optimizer_shards + first_aligned*x104 + x86*first_in_flight
-            second_end_activations = loss_saved*x33 + micro_batch_size*local_sequence_sp*x34 + micro_batch_size*local_sequence_sp*x35
-            second_in_flight = smaller(x36, num_microbatches)
-            x105 = micro_batch_size*local_sequence_sp*x24*second_in_flight
-            second_embedding_activation = second_in_flight*x38*x87
-            second_loss_loss_forward = x81*x39
-            second_aligned = x40 + x103 + local_vocab*x41 + local_vocab*x42
-            second_static = stage_buffer + 2.0*second_aligned + (12.0*second_aligned)/optimizer_shards + x104*second_aligned + second_in_flight*x43*x88
-            penultimate_end_activations = loss_saved*x45 + micro_batch_size*local_sequence_sp*x46 + micro_batch_size*local_sequence_sp*x47
-            penultimate_in_flight = smaller(x48, num_microbatches)
-            x106 = micro_batch_size*local_sequence_sp*x24*penultimate_in_flight
-            penultimate_embedding_activation = x87*penultimate_in_flight*x50
-            penultimate_loss_loss_forward = x81*x51
-            penultimate_aligned = x52 + x103 + local_vocab*x53 + local_vocab*x54
-            penultimate_static = stage_buffer + 2.0*penultimate_aligned + (12.0*penultimate_aligned)/optimizer_shards + x104*penultimate_aligned + x88*penultimate_in_flight*x55
-            x107 = micro_batch_size*local_sequence_sp*x24
-            last_embedding_activation = x87*x56
-            last_end_activations = loss_saved + local_sequence_sp*x79 + local_sequence_sp*x89
-            last_aligned = hidden_size + x103 + local_vocab*x57 + local_vocab*x29
-            last_static = stage_buffer + 2.0*last_aligned + (12.0*last_aligned)/optimizer_shards + x88*x58 + x104*last_aligned
-            row[X91 + i] = x91
-            row[FIRST_END_ACTIVATIONS + i] = first_end_activations
-            row[FIRST_IN_FLIGHT + i] = first_in_flight
-            row[X96 + i] = x96
-            row[FIRST_EMBEDDING_ACTIVATION + i] = first_embedding_activation
-            row[X97 + i] = x97
-            row[X98 + i] = x98
-            row[X100 + i] = x100
-            row[X101 + i] = x101
-            row[FIRST_LOSS_LOSS_FORWARD + i] = first_loss_loss_forward
-            row[SWIGLU_LAYER_BACKWARD + i] = swiglu_layer_backward
-            row[X102 + i] = x102
-            row[FIRST_STATIC + i] = first_static
-            row[SECOND_END_ACTIVATIONS + i] = second_end_activations
-            row[SECOND_IN_FLIGHT + i] = second_in_flight
-            row[X105 + i] = x105
-            row[SECOND_EMBEDDING_ACTIVATION + i] = second_embedding_activation
-            row[SECOND_LOSS_LOSS_FORWARD + i] = second_loss_loss_forward
-            row[SECOND_STATIC + i] = second_static
-            row[PENULTIMATE_END_ACTIVATIONS + i] = penultimate_end_activations
-            row[PENULTIMATE_IN_FLIGHT + i] = penultimate_in_flight
-            row[X106 + i] = x106
-            row[PENULTIMATE_EMBEDDING_ACTIVATION + i] = penultimate_embedding_activation
-            row[PENULTIMATE_LOSS_LOSS_FORWARD + i] = penultimate_loss_loss_forward
-            row[PENULTIMATE_STATIC + i] = penultimate_static
-            row[X107 + i] = x107
-            row[LAST_EMBEDDING_ACTIVATION + i] = last_embedding_activation
-            row[LAST_END_ACTIVATIONS + i] = last_end_activations
-            row[LAST_STATIC + i] = last_static
-            row[ALIVE_1 + i] = select(kept, 0.0, INFINITY)
+            x113 = stage_layers*local_sequence_sp*first_in_flight
+            x114 = stage_layers*first_in_flight
+            x115 = first_in_flight*x32
+            tables_buffer = select((1.0 < sequence_shards), 1.0, 0.0)*x79
+            x116 = stage_layers*layer_parameters
+            optimizer_shards = 1.0 + distributed_optimizer*(x112/data_parallel_replicas - 1.0)
+            first_optimizer = (12.0*(embedding_parameters + x34 + x116 + local_vocab*x36))/optimizer_shards
+            x117 = (local_sequence_sp*x33)*x85
+            x118 = first_in_flight*x88
+            x119 = stage_layers*x89
+            x120 = x37*x90
+            x121 = select((1.0 < x109), 1.0, 0.0)
+            x122 = x121*x91
+            x123 = x33*x121
+            x124 = x123*x92
+            x125 = (stage_layers*x121)*x93
+            x126 = (x121*x37)*x94
+            x127 = larger(x78 + tables_buffer + first_optimizer + x33*x84 + x117 + x118 + x119 + x120 + x122 + x124 + x125 + x126, x78 + tables_buffer + first_optimizer + x117 + x118 + x119 + x120 + x122 + x124 + x125 + x126 + x33*x95)
+            x128 = x99 + tables_buffer + first_optimizer + x118 + x119 + x120 + x122 + x124 + x125 + x126 + x33*x100
+            second_in_flight = smaller(x39, num_microbatches)
+            x129 = stage_layers*local_sequence_sp*second_in_flight
+            x130 = stage_layers*second_in_flight
+            x131 = second_in_flight*x32
+            second_optimizer = (12.0*(x41 + x116 + local_vocab*x43 + local_vocab*x44))/optimizer_shards
+            x132 = x85*(local_sequence_sp*x40)
+            x133 = x88*(x42*second_in_flight)
+            x134 = x42*x78
+            x135 = x90*x45
+            x136 = x92*(x40*x121)
+            x137 = x91*(x42*x121)
+            x138 = x94*(x121*x45)
+            x139 = larger(tables_buffer + second_optimizer + x119 + x125 + x40*x84 + x132 + x133 + x134 + x135 + x136 + x137 + x138, tables_buffer + second_optimizer + x119 + x125 + x132 + x133 + x134 + x135 + x136 + x137 + x138 + x40*x95)
+            x140 = x101 + tables_buffer + second_optimizer + x119 + x125 + x133 + x134 + x135 + x136 + x137 + x138 + x40*x100
+            penultimate_in_flight = smaller(x47, num_microbatches)
+            x141 = stage_layers*local_sequence_sp*penultimate_in_flight
+            x142 = stage_layers*penultimate_in_flight
+            x143 = penultimate_in_flight*x32
+            penultimate_optimizer = (12.0*(x49 + x116 + local_vocab*x51 + local_vocab*x52))/optimizer_shards
+            x144 = x85*(local_sequence_sp*x48)
+            x145 = x88*(x50*penultimate_in_flight)
+            x146 = x50*x78
+            x147 = x90*x53
+            x148 = x92*(x48*x121)
+            x149 = x91*(x50*x121)
+            x150 = x94*(x121*x53)
+            x151 = larger(tables_buffer + penultimate_optimizer + x119 + x125 + x48*x84 + x144 + x145 + x146 + x147 + x148 + x149 + x150, tables_buffer + penultimate_optimizer + x119 + x125 + x144 + x145 + x146 + x147 + x148 + x149 + x150 + x48*x95)
+            x152 = x101 + tables_buffer + penultimate_optimizer + x119 + x125 + x145 + x146 + x147 + x148 + x149 + x150 + x48*x100
+            x153 = stage_layers*local_sequence_sp
+            last_optimizer = (12.0*(hidden_size + x116 + local_vocab*x54 + local_vocab*x34))/optimizer_shards
+            x154 = x33*x103
+            x155 = x121*x92
+            x156 = x123*x104
+            x157 = tables_buffer + last_optimizer + x125 + x154 + local_sequence_sp*x85 + x155 + x156 + x105
+            x158 = tables_buffer + last_optimizer + x125 + x154 + x155 + x156 + x106
+            row[X108 + i] = x108
+            row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
+            row[X113 + i] = x113
+            row[X114 + i] = x114
+            row[X115 + i] = x115
+            row[X127 + i] = x127
+            row[X128 + i] = x128
+            row[X129 + i] = x129
+            row[X130 + i] = x130
+            row[X131 + i] = x131
+            row[X139 + i] = x139
+            row[X140 + i] = x140
+            row[X141 + i] = x141
+            row[X142 + i] = x142
+            row[X143 + i] = x143
+            row[X151 + i] = x151
+            row[X152 + i] = x152
+            row[X153 + i] = x153
+            row[X157 + i] = x157
+            row[X158 + i] = x158
+            row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[12] += lost_12 * below_1
         broken[14] += lost_14 * below_1
@@ -686,9 +698,15 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            x108 = x65*(1.0 - recompute_mlp)
-            x109 = recompute_core_attention*x68
-            x110 = 2.0*recompute_core_attention + recompute_core_attention*x74 + recompute_core_attention*x75 + x76*(recompute_core_attention + recompute_core_attention*x7 + recompute_core_attention*x77 + x8) + x78*(x9 - recompute_core_attention)
+            x159 = 1.0 - recompute_full
+            x160 = recompute_full*x58 + x159*x61
+            x161 = (1.0 - recompute_mlp)*x62 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x64 + 2.0*recompute_core_attention*x65 + 2.0*x66*(recompute_core_attention + recompute_core_attention*x6 + recompute_core_attention*x67 + x7) + 2.0*x68*(x8 - recompute_core_attention) + x69 + 2.0*x70*(recompute_core_attention*x71 + x74)
+            x162 = x159*x161
+            x163 = x159*x75
+            x164 = x58 + recompute_full*x96
+            x165 = recompute_full*x75
+            x166 = recompute_full*x161
+            x167 = x162 + x89
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -697,79 +715,75 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             bound_smallest = smallest_keys[group_smallest, last_smallest, 0]
             upto_0 = 0
             upto_1 = 0
-            near_best = 0
-            near_best_by_recompute = 0
-            near_smallest = 0
+            near_best = False
+            near_best_by_recompute = False
+            near_smallest = False
             for i in range(np.uint64(entries)):
+                sequence_parallel = row[SEQUENCE_PARALLEL + i]
                 stage_layers = row[STAGE_LAYERS + i]
-                x25 = row[X25 + i]
-                x97 = row[X97 + i]
-                x91 = row[X91 + i]
-                first_end_activations = row[FIRST_END_ACTIVATIONS + i]
-                first_in_flight = row[FIRST_IN_FLIGHT + i]
-                x96 = row[X96 + i]
-                first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
-                x98 = row[X98 + i]
-                x100 = row[X100 + i]
-                x101 = row[X101 + i]
-                first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
-                swiglu_layer_backward = row[SWIGLU_LAYER_BACKWARD + i]
-                x102 = row[X102 + i]
-                first_static = row[FIRST_STATIC + i]
-                second_end_activations = row[SECOND_END_ACTIVATIONS + i]
-                second_in_flight = row[SECOND_IN_FLIGHT + i]
-                x105 = row[X105 + i]
-                second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
-                second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
-                second_static = row[SECOND_STATIC + i]
-                penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
-                penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
-                x106 = row[X106 + i]
-                penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
-                penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
-                penultimate_static = row[PENULTIMATE_STATIC + i]
-                x107 = row[X107 + i]
-                last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
-                last_end_activations = row[LAST_END_ACTIVATIONS + i]
-                last_static = row[LAST_STATIC + i]
-                last_held_dense_layers = stage_layers + recompute_full*x25
-                layer_saved = x64*(x97 + x108) + 2.0*(x66*(x109 + x98) + x100 + x110) + x101
-                first_inner_activations = recompute_full*x96 + first_embedding_activation + first_in_flight*last_held_dense_layers*layer_saved
-                first_activation = first_end_activations + first_inner_activations
-                stage_layer_backward = swiglu_layer_backward + recompute_full*(layer_saved + x102)
-                second_inner_activations = recompute_full*x105 + second_embedding_activation + last_held_dense_layers*layer_saved*second_in_flight
-                second_activation = second_end_activations + second_inner_activations
-                penultimate_inner_activations = recompute_full*x106 + penultimate_embedding_activation + last_held_dense_layers*layer_saved*penultimate_in_flight
-                penultimate_activation = penultimate_end_activations + penultimate_inner_activations
-                last_inner_activations = recompute_full*x107 + last_embedding_activation + last_held_dense_layers*layer_saved
-                last_activation = last_inner_activations + last_end_activations
-                estimate = larger(larger(larger(larger(larger(first_activation, first_activation + first_loss_loss_forward), first_inner_activations + stage_layer_backward) + first_static, larger(larger(second_activation, second_activation + second_loss_loss_forward), stage_layer_backward + second_inner_activations) + second_static), larger(larger(penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), stage_layer_backward + penultimate_inner_activations) + penultimate_static), larger(larger(last_activation, last_activation + loss_loss_forward), stage_layer_backward + last_inner_activations) + last_static) + row[ALIVE_1 + i]
+                local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                x108 = row[X108 + i]
+                alive_1 = row[ALIVE_1 + i]
+                x113 = row[X113 + i]
+                x114 = row[X114 + i]
+                x32 = row[X32 + i]
+                x115 = row[X115 + i]
+                x153 = row[X153 + i]
+                x129 = row[X129 + i]
+                x130 = row[X130 + i]
+                x131 = row[X131 + i]
+                x141 = row[X141 + i]
+                x142 = row[X142 + i]
+                x143 = row[X143 + i]
+                x127 = row[X127 + i]
+                x128 = row[X128 + i]
+                x139 = row[X139 + i]
+                x140 = row[X140 + i]
+                x151 = row[X151 + i]
+                x152 = row[X152 + i]
+                x157 = row[X157 + i]
+                x158 = row[X158 + i]
+                x168 = x113*x160
+                x169 = x114*x162
+                x170 = x115*x163
+                x171 = local_sequence_sp*x164
+                x172 = sequence_parallel*x165
+                x173 = x160*x129
+                x174 = x162*x130
+                x175 = x163*x131
+                x176 = x160*x141
+                x177 = x162*x142
+                x178 = x163*x143
+                x179 = x160*x153
+                x180 = stage_layers*x167
+                x181 = x32*x163
+                estimate = larger(larger(larger(larger(larger(larger(larger(larger(x168 + x169 + x170 + x127, x168 + x169 + x170 + x171 + x172 + x166 + x128), x173 + x174 + x175 + x139), x171 + x172 + x173 + x174 + x175 + x166 + x140), x176 + x177 + x178 + x151), x171 + x172 + x176 + x177 + x178 + x166 + x152), x179 + x180 + x181 + x157), x171 + x172 + x179 + x180 + x181 + x166 + x158), alive_1)
                 row[ESTIMATE + i] = estimate
-                met_0 = (5.0*estimate <= x18)
+                met_0 = (estimate <= x29)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
                 upto_1 += met_1
-                near_best += met_0 & (x91 <= bound_best)
-                near_best_by_recompute += met_0 & (x91 <= bound_best_by_recompute)
-                near_smallest += (estimate < INFINITY) & (estimate <= bound_smallest)
+                near_best |= met_0 & (x108 <= bound_best)
+                near_best_by_recompute |= met_0 & (x108 <= bound_best_by_recompute)
+                near_smallest |= (estimate < INFINITY) & (estimate <= bound_smallest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best > 0:
+            if near_best:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x18)) and row[X91 + i] <= bound_best:
-                        keys = (row[X91 + i], row[ESTIMATE + i], x90, )
+                    if ((row[ESTIMATE + i] <= x29)) and row[X108 + i] <= bound_best:
+                        keys = (row[X108 + i], row[ESTIMATE + i], x107, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute > 0:
+            if near_best_by_recompute:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x18)) and row[X91 + i] <= bound_best_by_recompute:
-                        keys = (row[X91 + i], row[ESTIMATE + i], x90, )
+                    if ((row[ESTIMATE + i] <= x29)) and row[X108 + i] <= bound_best_by_recompute:
+                        keys = (row[X108 + i], row[ESTIMATE + i], x107, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest > 0:
+            if near_smallest:
                 for i in range(entries):
                     if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
                         keys = (row[ESTIMATE + i], )

@@ -70,6 +70,7 @@ class _Poser:
     def __init__(self, posing: Posing, evaluator: str) -> None:
         self.posing, self.graph = posing, Graph()
         self.known: Formulas = formulas(evaluator, self.graph)
+        self.terms: dict[str, Node] = {}
         self.values: dict[str, Node] = {name: self.graph.number(value) for name, value in posing.folded.items()}
         for name, text in posing.derived.items():
             self.values[name] = self._quantity(text)
@@ -92,11 +93,14 @@ class _Poser:
         return problem, {node: name.replace(".", "_") for name, node in reversed(self.terms.items())}
 
     def _resolve(self, name: str) -> Node:
+        """A derived symbol is a term of the evaluator, unless the space derives it otherwise."""
         if name in self.values:
             return self.values[name]
+        if name in self.terms:
+            return self.terms[name]
         if name in self.posing.symbols:
             return self.graph.name(name)
-        return self.terms[name]
+        raise KeyError(name)
 
     def _read(self, texts: tuple[tuple[str, str], ...]) -> list[tuple[str, Node]]:
         return [(name, parse(text, self.graph, self._resolve)) for name, text in texts]
