@@ -360,13 +360,9 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     x23 = given[35]
     gpu_memory = given[36]
     below_1 = sizes[3]
-<<<<<<< HEAD
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    row = aligned(row)
-=======
->>>>>>> room-cnest
     evaluated = 0
     full = False
     for shard in range(start, stop):

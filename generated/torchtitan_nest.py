@@ -513,13 +513,9 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     x75 = given[87]
     gpu_memory = given[88]
     below_1 = sizes[3]
-<<<<<<< HEAD
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    row = aligned(row)
-=======
->>>>>>> room-cnest
     evaluated = 0
     full = False
     for shard in range(start, stop):
