@@ -33,10 +33,11 @@ layout that differs. Only *another formula* is not compared: its estimate is ano
 something that is not installed is left out, with a line at the top.
 
 Every evaluator is ready before the clock starts: compiled, lambdified, parsed. They are timed in turn,
-round by round, each right after a run of its own that is not timed, and allocate their outputs each time. `best` is the shortest of the rounds; rates and ratios are made from it. The ratios
-are to SymPy lambdify on one thread: the peak in whole *columns* or in *blocks*, and the *whole* answer
-in blocks. `peak MiB` is the largest resident set of a fresh process which loads the legal columns, makes
-the evaluator and runs it once; the interpreter and all packages that it loads are in it.
+round by round, each right after a run of its own that is not timed, and allocate their outputs each time.
+`best` is the shortest of the rounds; rates and ratios are made from it. The ratios are to SymPy lambdify on
+one thread: the peak in whole *columns* or in *blocks*, and the *whole* answer in blocks. `peak MiB` is the
+largest resident set of a fresh process which loads the legal columns, makes the evaluator and runs it once;
+the interpreter and all packages that it loads are in it.
 
 `computes` says what an evaluator gives: the *whole answer* of a sweep (the first broken rule, the
 verdict, the bytes of both end ranks and of the peak) or the *peak* alone. Compare like with like: with
@@ -69,9 +70,10 @@ verdict, the bytes of both end ranks and of the peak) or the *peak* alone. Compa
 
 The table *between columns and outputs that lie in memory* is the flat evaluator's roofline: columns and
 outputs far larger than the caches, which exist before the clock starts. The bytes of a layout are those of
-its columns and outputs, each counted once, and the copy's are counted once read and once written; reading a
-line of memory before it is written, which a plain store does and a large copy may avoid, is not counted.
-The copy is NumPy's. Multiply-adds are counted over {CHAINS} independent chains in C, two operations each, for the
+its columns and outputs, each counted once, and the copies' are counted once read and once written; reading a
+line of memory before it is written, which a plain store does and NumPy's copy may avoid, is not counted. The
+share is of the faster copy on as many threads: NumPy's, or a loop with a factor, compiled by Numba.
+Multiply-adds are counted over {CHAINS} independent chains in C, two operations each, for the
 widths of vectors that the processor says it has.
 
 The commands run as fresh processes from start to exit, with files already in the system's cache. The

@@ -89,7 +89,7 @@ def _rates(run: Run, batch: Batch) -> Table:
 
 def _streams(found: Roofline) -> Table:
     table = _table(f"Between columns and outputs that lie in memory, {found.rows:,} legal layouts:\n"
-                   "bytes of a layout in columns and outputs, bytes a second, share of the copy's on as many threads.")
+                   "bytes of a layout in columns and outputs, bytes a second, and share of the faster copy's.")
     table.add_column("evaluator", no_wrap=True)
     for name in ("threads", "layouts/s", "bytes", "GB/s", "of copy"):
         table.add_column(name, justify="right")

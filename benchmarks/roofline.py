@@ -14,11 +14,11 @@ from benchmarks.contenders import CORES, Contender, LeftOutError, whole_outputs
 from benchmarks.data import Batch, Job
 from benchmarks.machine import widths
 from benchmarks.native import IEEE, build, render
+from shardmath.sweeps.space import Column
 
 #: Independent chains of multiply-adds: two units with a latency of four cycles need eight, and sixteen registers
 #: hold twelve with the factor and the addend.
 CHAINS = 12
-COPY = "copy of memory"
 #: Bytes to copy, and rounds of multiply-adds, for every layout of a run.
 _COPIED, _ROUNDS = 64, 4
 
@@ -38,7 +38,7 @@ class Stream:
     """A contender between columns and outputs that lie in memory.
 
     ``rate`` is in layouts per second, ``size`` has the bytes of one layout in columns and outputs, ``share`` is
-    the part of the copy bandwidth on as many threads that they make.
+    the part that they make of the fastest copy on as many threads.
     """
 
     contender: str
@@ -75,17 +75,33 @@ def roofline(job: Job, rivals: Sequence[Contender], batch: Batch, rows: int, rep
 
 
 def copies(size: int, repeats: int) -> list[Limit]:
-    """Copies of ``size`` bytes by NumPy; every byte counts twice, as it is read and written."""
+    """Copies of ``size`` bytes by NumPy and by a plain loop; every byte counts twice, as it is read and written."""
     source, target = np.ones(size // 8), np.zeros(size // 8)
+    found = []
+    for name, copy in (("copy, NumPy", np.copyto), ("copy with a factor, Numba", _plain_copy())):
 
-    def copy(part: int, parts: int) -> None:
-        rows = slice(len(source) * part // parts, len(source) * (part + 1) // parts)
-        np.copyto(target[rows], source[rows])
+        def work(part: int, parts: int, copy: Callable[[Column, Column], None] = copy) -> None:
+            rows = slice(len(source) * part // parts, len(source) * (part + 1) // parts)
+            copy(target[rows], source[rows])
 
-    return [
-        Limit(COPY, threads, 2 * source.nbytes / _best(copy, threads, repeats), "B")
-        for threads in sorted({1, CORES})
-    ]
+        found += [
+            Limit(name, threads, 2 * source.nbytes / _best(work, threads, repeats), "B")
+            for threads in sorted({1, CORES})
+        ]
+    return found
+
+
+def _plain_copy() -> Callable[[Column, Column], None]:
+    """A loop of plain stores: without the factor the compiler would call the library's copy."""
+    from numba import njit
+
+    @njit(nogil=True)  # type: ignore[untyped-decorator]
+    def copy(target: Column, source: Column) -> None:
+        for row in range(len(source)):
+            target[row] = 3.0 * source[row]
+
+    compiled: Callable[[Column, Column], None] = copy
+    return compiled
 
 
 def multiply_adds(widths: Sequence[int], rounds: int, repeats: int) -> list[Limit]:
@@ -123,12 +139,15 @@ def streams(
             rival.fill(columns, outputs)
             taken.append(perf_counter() - start)
     size = sum(array.itemsize for array in (*columns.values(), *outputs.values()))
-    copied = {limit.threads: limit.rate for limit in limits if limit.name == COPY}
     rates = [rows / min(taken) for taken in seconds]
     return [
-        Stream(rival.name, rival.threads, rate, size, rate * size / copied[rival.threads])
+        Stream(rival.name, rival.threads, rate, size, rate * size / _copied(limits, rival.threads))
         for rival, rate in zip(fillers, rates, strict=True)
     ]
+
+
+def _copied(limits: Sequence[Limit], threads: int) -> float:
+    return max(limit.rate for limit in limits if limit.unit == "B" and limit.threads == threads)
 
 
 def _best(work: Callable[[int, int], None], threads: int, repeats: int) -> float:

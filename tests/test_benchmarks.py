@@ -133,7 +133,7 @@ def test_rates_between_columns_and_outputs(measured: Job, rivals: list[Contender
                                            monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(1000))
     monkeypatch.setattr(roofline, "perf_counter", lambda: float(next(ticks)))
-    limits = [Limit(roofline.COPY, threads, 1e6, "B") for threads in {1, CORES}]
+    limits = [Limit("copy", threads, rate, "B") for threads in {1, CORES} for rate in (1e6, 5e5)]
     found = roofline.streams(measured, rivals, batches[0], 2000, limits, 2)
     size = 8 * len(measured.evaluator.kernel.COLUMNS) + 3 * 8 + 2
     assert {(stream.rate, stream.size, stream.share) for stream in found} == {(2000.0, size, 2000 * size / 1e6)}
