@@ -7,6 +7,7 @@ every run and for every hash seed.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,13 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     if terms.given:  # an explicit list of layers is one configuration: there is nothing to sweep
         return files
     return files | {f"{implementation.name}_kernel.py": _render("kernel.py", kernel(title, terms, rules))}
+
+
+def derive_kernel(implementation: Implementation, outputs: Sequence[str], columns: Collection[str]) -> str:
+    """The compiled evaluator of chosen terms, for tables in which the parameters ``columns`` differ from row to row."""
+    title = f"Memory of sharded training: {implementation.title}"
+    terms = build(implementation)
+    return _render("kernel.py", kernel(title, terms, rules_for(implementation), outputs, columns))
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:

@@ -18,14 +18,14 @@ def contenders(job: Job) -> list[Contender]:
     def run(columns: Columns, threads: int) -> Outputs:
         count = len(columns["data_parallel"])
         rule, verdict = np.zeros(count, np.int8), np.zeros(count, np.int8)
-        first, last, peak = (np.zeros(count) for _ in range(3))
+        out = np.zeros((len(kernel.OUTPUTS), count))
         inputs = [columns[name] for name in kernel.COLUMNS]
 
         def evaluate(start: int, stop: int) -> None:
-            kernel.evaluate(start, stop, *scalars, *inputs, rule, verdict, first, last, peak)
+            kernel.evaluate(start, stop, *scalars, *inputs, rule, verdict, out)
 
         in_blocks(evaluate, count, min(CHUNK, -(-count // threads)), threads)
-        return {"rule": rule, "verdict": verdict, "first": first, "last": last, "peak": peak}
+        return {"rule": rule, "verdict": verdict, **dict(zip(("first", "last", "peak"), out, strict=True))}
 
     run(job.space.columns(0, 2), 1)
     return [

@@ -23,10 +23,7 @@ def checked(name: str, value: object) -> int:
 
     Raises InputError that names the parameter, the value, the range and the nearest legal value.
     """
-    _, unit, minimum, maximum, kind, _ = PARAMETERS[name]
-    largest = LARGEST if maximum is None else maximum
-    if kind == "cluster" and unit == "bytes":
-        largest = 2**53
+    minimum, largest = limits(name)
     rule = f"must be an integer from {minimum} to {largest}"
     if isinstance(value, bool) and (minimum, largest) == (0, 1):
         return int(value)
@@ -35,6 +32,14 @@ def checked(name: str, value: object) -> int:
     if not minimum <= value <= largest:
         raise InputError(name, value, rule, str(min(max(value, minimum), largest)))
     return value
+
+
+def limits(name: str) -> tuple[int, int]:
+    """The smallest and the largest legal value of a parameter."""
+    _, unit, minimum, maximum, kind, _ = PARAMETERS[name]
+    if kind == "cluster" and unit == "bytes":
+        return minimum, 2**53
+    return minimum, LARGEST if maximum is None else maximum
 
 
 def other_values(others: Mapping[str, int]) -> dict[str, int]:

@@ -12,8 +12,8 @@ _PATIENCE = 0.7
 
 
 @contextmanager
-def progress(unit: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A function that takes done and all; the bar appears once the work has lasted a while.
+def progress(unit: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """A function that takes done and all, None if unknown; the bar appears once the work has lasted a while.
 
     Yields None where nobody watches.
     """
@@ -25,20 +25,21 @@ def progress(unit: str) -> Iterator[Callable[[int, int], None] | None]:
 
     started = time.monotonic()
     bar = Progress(
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} " + unit), BarColumn(),
+        TextColumn("{task.fields[done]} " + unit), BarColumn(),
         TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=Console(stderr=True), transient=True,
     )
     task: TaskID | None = None
 
-    def report(done: int, total: int) -> None:
+    def report(done: int, total: int | None) -> None:
         nonlocal task
         elapsed = time.monotonic() - started
         if task is None:
             if elapsed < _PATIENCE or done == total:
                 return
             bar.start()
-            task = bar.add_task(unit, total=total, rate="")
-        bar.update(task, completed=done, rate=f"{done / elapsed / 1e6:.1f} million/s")
+            task = bar.add_task(unit, total=total, rate="", done="")
+        share = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+        bar.update(task, completed=done, done=share, rate=f"{done / elapsed / 1e6:.1f} million/s")
 
     try:
         yield report

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from shardmath.choosing import chunks_of, evaluator_for, following, with_schedule
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
+from shardmath.exactness import EXACT, products
 from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, VERDICTS
 from shardmath.gpus import Gpu
 from shardmath.jobs import refuse_what_changes_nothing
@@ -22,9 +23,6 @@ from shardmath.sweeps.ranking import Layout, layout, ranked
 from shardmath.sweeps.result import BrokenRule, SweepResult
 from shardmath.sweeps.space import Space, divisors, layouts
 from shardmath.zero import staged
-
-#: Sums of a few terms below this stay exact integers in float64.
-_EXACT = 2.0**49
 
 #: More layouts than this take long; a person who asks for them most likely meant fewer.
 _MANY = 10**10
@@ -124,12 +122,7 @@ def sweep(
 
 def _refuse_inexact(model: Model, values: Mapping[str, int]) -> None:
     """Raise InputError if a product that the rules or terms start from would not be exact in float64."""
-    heads = values["num_attention_heads"] + 2 * values["num_kv_heads"]
-    widths = (
-        heads * values["head_dim"], 2 * values["ffn_hidden_size"],
-        values["vocab_size"] + values["vocab_multiple"] * values["num_gpus"],
-    )
-    if max(widths) * values["hidden_size"] >= _EXACT or values["seq_length"] * values["global_batch_size"] >= _EXACT:
+    if max(products(values)) >= EXACT:
         rule = "must have matrices and batches below 2^49 elements, for exact arithmetic"
         raise InputError("model", model.name, rule)
 
@@ -165,7 +158,7 @@ def _collect(
         verdict_counts += np.bincount(chunk.verdict[legal], minlength=len(verdict_counts))
         if legal.any():
             peaks = np.where(legal, chunk.peak, np.inf)
-            if chunk.peak[legal].max() >= _EXACT:
+            if chunk.peak[legal].max() >= EXACT:
                 raise InputError("model", model.name, "must need less than 512 TiB on a GPU, for exact arithmetic")
             candidate = taken(chunk, np.asarray([peaks.argmin()]))[0]
             if smallest is None or candidate.peak_bytes < smallest.peak_bytes:

@@ -1,0 +1,24 @@
+"""How large numbers may become before float64 has no exact integers any more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+#: Sums of a few terms below this stay exact integers in float64.
+EXACT = 2**49
+
+
+def products(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The largest products that rules and terms start from: elements of matrices, tokens of a batch.
+
+    ``values`` has numbers or columns by parameter name, of which some may lack.
+    """
+    heads, kv_heads, width, inner, hidden, vocabulary, multiple, gpus, tokens, batch = (
+        values.get(name, 0) for name in (
+            "num_attention_heads", "num_kv_heads", "head_dim", "ffn_hidden_size", "hidden_size", "vocab_size",
+            "vocab_multiple", "num_gpus", "seq_length", "global_batch_size",
+        )
+    )
+    matrices = ((heads + 2 * kv_heads) * width, 2 * inner, vocabulary + multiple * gpus)
+    return (*(matrix * hidden for matrix in matrices), tokens * batch)
