@@ -6,7 +6,7 @@ as possible and no ``1/2`` becomes a float on the way.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from sympy import Add, Expr, Float, Integer, Mul, Not, Pow, Rational, Symbol
 from sympy.logic.boolalg import Boolean
@@ -196,5 +196,5 @@ def _needs_brackets(factor: Expr) -> bool:
     return bool(precedence(factor) <= PRECEDENCE["Mul"]) or factor.is_Pow
 
 
-def _ordered(parts: tuple[Expr, ...]) -> list[Expr]:
+def _ordered(parts: Iterable[Expr]) -> list[Expr]:
     return sorted(parts, key=lambda part: part.sort_key())

@@ -17,7 +17,7 @@ from shardmath.errors import InputError
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
               help="A parameter that is the same for all rows, or recompute=MODE. May be repeated.")
 @click.option("--term", "terms", multiple=True, metavar="NAME",
-              help="A term to compute; see `shardmath formula --list`. May be repeated.  [default: the ends and the peak]")
+              help="A term to compute; see `shardmath formula --list`. May be repeated.  [default: ends and peak]")
 @click.option("--all-terms", is_flag=True, help="Compute every term.")
 @implementation_options
 def evaluate(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import PARAMETERS, RECOMPUTE_MODES
-from shardmath.parameters import limits
+from shardmath.parameters import checked, limits
 from shardmath.settings import SELECTIVE, recompute_switches
 
 #: The column with names of recompute modes, and the switches that it stands for.
@@ -76,54 +76,64 @@ def numbers(name: str, column: pa.Array, first_row: int, only: int | None = None
     value that is missing, not whole or out of range.
     """
     minimum, largest = limits(name) if only is None else (only, only)
-    rule = f"must be an integer from {minimum} to {largest}" if only is None else f"must be {only}: it changes nothing here"
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    _refuse_nulls(name, column, first_row, rule)
-    if pa.types.is_boolean(column.type) and (minimum, largest) == (0, 1):
+    if column.null_count:
+        raise _wrong(name, None, first_row + _first_null(column), only)
+    if pa.types.is_boolean(column.type) and limits(name) == (0, 1):
         column = column.cast(pa.uint8())
-    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        raise InputError(name, column[0].as_py() if len(column) else str(column.type), f"{rule} (row {first_row})")
+    if len(column) and not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        raise _wrong(name, column[0].as_py(), first_row, only)
     values = column.to_numpy(zero_copy_only=False)
     kept = (values >= minimum) & (values <= largest)
     if values.dtype.kind == "f":
         kept &= np.floor(values) == values
     if not kept.all():
         row = int(kept.argmin())
-        value = values[row].item()
-        near = None if value != value else str(min(max(int(np.clip(value, -2.0**62, 2.0**62)), minimum), largest))
-        raise InputError(name, value, f"{rule} (row {first_row + row})", near)
-    return values.astype(np.float64, copy=False)
+        raise _wrong(name, values[row].item(), first_row + row, only)
+    whole: NDArray[np.float64] = values.astype(np.float64, copy=False)
+    return whole
+
+
+def _wrong(name: str, value: Any, row: int, only: int | None) -> InputError:
+    """What ``checked`` says of a value that is not legal, with its row."""
+    if only is not None:
+        return InputError(name, value, f"must be {only}: it changes nothing (row {row})", str(only))
+    try:
+        checked(name, value)
+    except InputError as error:
+        return InputError(name, value, f"{error.rule} (row {row})", error.nearest)
+    return InputError(name, value, f"must be in a column of integers (row {row})")
+
+
+def _first_null(column: pa.Array) -> int:
+    return int(pc.is_null(column).to_numpy(zero_copy_only=False).argmax())
 
 
 def modes(column: pa.Array, first_row: int) -> dict[str, NDArray[np.float64]]:
     """The switches of a column of recompute modes. Raises InputError with the row of the first that is not one."""
-    try:
-        named = column.cast(pa.string())
-    except pa.ArrowException:
-        raise InputError(RECOMPUTE, str(column.type), "must be a column of names of modes") from None
-    _refuse_nulls(RECOMPUTE, named, first_row, "must be the name of a mode")
-    coded = pc.dictionary_encode(named)
-    indices = coded.indices.to_numpy()
-    found: list[Mapping[str, Any]] = []
-    for number, mode in enumerate(coded.dictionary.to_pylist()):
-        row = first_row + int((indices == number).argmax())
+    if column.null_count:
+        raise InputError(RECOMPUTE, None, f"must be the name of a mode (row {first_row + _first_null(column)})")
+    if not pa.types.is_dictionary(column.type):
+        try:
+            column = pc.dictionary_encode(column.cast(pa.string()))
+        except pa.ArrowException:
+            raise InputError(RECOMPUTE, str(column.type), "must be a column of names of modes") from None
+    indices = column.indices.to_numpy()
+    found = np.zeros((len(column.dictionary), len(SWITCHES)))
+    for number in np.unique(indices):
+        mode, row = column.dictionary[int(number)].as_py(), first_row + int((indices == number).argmax())
         if mode == SELECTIVE:
             raise InputError(RECOMPUTE, mode, f"must be given for the whole table (row {row})")
         try:
-            found.append(recompute_switches(mode))
+            switches = recompute_switches(str(mode))
         except InputError as error:
             raise InputError(RECOMPUTE, mode, f"{error.rule} (row {row})", error.nearest) from None
-    return {name: np.array([mode[name] for mode in found], dtype=np.float64)[indices] for name in SWITCHES}
+        found[number] = [switches[name] for name in SWITCHES]
+    return dict(zip(SWITCHES, found[indices].T, strict=True))
 
 
 def known_value(name: str) -> None:
     """Raise InputError unless ``name`` is a parameter that can be given."""
     if name not in _KNOWN:
         raise InputError("parameter", name, "must be a parameter of the job", nearest_names(name, _KNOWN))
-
-
-def _refuse_nulls(name: str, column: pa.Array, first_row: int, rule: str) -> None:
-    if column.null_count:
-        row = first_row + int(pc.is_null(column).to_numpy(zero_copy_only=False).argmax())
-        raise InputError(name, None, f"{rule} (row {row})")

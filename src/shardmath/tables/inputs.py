@@ -55,7 +55,8 @@ class Inputs:
             found["num_gpus"] = ranks * found["data_parallel"]
         elif "data_parallel" not in self.given:
             found["data_parallel"] = np.maximum(found["num_gpus"] // ranks, 1)
-        found |= {name: found[leader] for name, leader in following(self.evaluator, dict.fromkeys(self.given, 0)).items()}
+        followers = following(self.evaluator, dict.fromkeys(self.given, 0))
+        found |= {name: found[leader] for name, leader in followers.items()}
         if "global_batch_size" not in self.given:
             found["global_batch_size"] = filling_batch(found, self.evaluator.choices["schedule"])
         if "sequence_parallel" not in self.given:

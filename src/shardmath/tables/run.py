@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from shardmath.errors import InputError
 from shardmath.exactness import EXACT, products
@@ -49,12 +50,12 @@ def evaluate(
     or dataset, or any data frame that Arrow can read (pandas, polars). Columns that are called like a parameter are
     its values, ``recompute`` has names of recompute modes, and all others are passed through. A parameter without a
     column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in ``explain``. ``terms``
-    are names of terms, or ``"all"``.
+    are names of terms, or ``"all"``; those of a stage are about ``pipeline_rank``, which is 0 unless it is given.
 
     The answer has the columns of the table, ``rule`` (the first broken rule, or null), ``verdict``, and the terms as
-    int64 in their units, fractions of a byte cut off; the latter are null where a rule is broken. Its schema
-    says the unit and the meaning of every term, and which columns were passed through. Rows are read as the answer is, and are evaluated on all cores.
-    ``progress`` is called with the rows done and in all, if these are known.
+    int64 in their units, fractions of a byte cut off; the latter are null where a rule is broken. Its schema says the
+    unit and the meaning of every term, and which columns were passed through. Rows are read as the answer is, and are
+    evaluated on all cores. ``progress`` is called with the rows done and in all, None if these are not known.
 
     Raises InputError, also while the answer is read, for a value that is missing, not whole or out of range, with its
     row counted from 0; for what ``explain`` would refuse for all rows; and for numbers that are too large to be exact.
@@ -121,10 +122,7 @@ class _Work:
         columns = [_column(values[name], count) for name in self.kernel.COLUMNS]
         self.kernel.evaluate(0, count, *scalars, *columns, rule, verdict, out)
         legal = rule == 0
-        for name, numbers_of_term in zip(self.terms, out, strict=True):
-            if count and not -EXACT < numbers_of_term.min() <= numbers_of_term.max() < EXACT:
-                row = int(np.abs(numbers_of_term.astype(np.float64)).argmax())
-                raise InputError(name, int(numbers_of_term[row]), f"must be below 2^49 to be exact (row {first_row + row})")
+        _refuse_large(self.terms, out, first_row)
         rules = [name for name, _, _ in self.found.evaluator.terms.RULES]
         valid = pa.py_buffer(np.packbits(legal, bitorder="little"))
         computed = [
@@ -166,3 +164,11 @@ def _refuse_missing_ranks(values: Mapping[str, Any], first_row: int) -> None:
         row = int(missing.argmax())
         rank = int(np.broadcast_to(values["pipeline_rank"], missing.shape)[row])
         raise InputError("pipeline_rank", rank, f"must be below pipeline_parallel (row {first_row + row})")
+
+
+def _refuse_large(terms: Sequence[str], out: NDArray[np.int64], first_row: int) -> None:
+    for name, sizes in zip(terms, out, strict=True):
+        if sizes.size and not -EXACT < sizes.min() <= sizes.max() < EXACT:
+            row = int((~((sizes > -EXACT) & (sizes < EXACT))).argmax())
+            rule = f"must be below 2^49 for exact arithmetic (row {first_row + row})"
+            raise InputError(name, int(sizes[row]), rule)

@@ -69,7 +69,8 @@ def _arrays(columns: dict[str, np.ndarray[Any, Any]]) -> Source:
     count = next(iter(lengths.values()))
     for name, length in lengths.items():
         if length is None or length != count:
-            raise InputError(name, columns[name].shape, f"must have one dimension, of the same {count} rows as the others")
+            rule = f"must have one dimension, and as many rows as {next(iter(columns))}: {count}"
+            raise InputError(name, columns[name].shape, rule)
 
     def cut(start: int, stop: int) -> pa.RecordBatch:
         return pa.RecordBatch.from_pydict({name: _arrow(name, column[start:stop]) for name, column in columns.items()})
@@ -91,8 +92,13 @@ def _reader(reader: pa.RecordBatchReader, count: int | None = None) -> Source:
 
 
 def _dataset(dataset: Any) -> Source:
+    from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions
+
+    of_parquet = isinstance(getattr(dataset, "format", None), ParquetFileFormat)
+    options = {"fragment_scan_options": ParquetFragmentScanOptions(pre_buffer=False)} if of_parquet else {}
+
     def batches(rows: int) -> Iterator[pa.RecordBatch]:
-        scanner = dataset.scanner(batch_size=rows, batch_readahead=1, fragment_readahead=1)
+        scanner = dataset.scanner(batch_size=rows, batch_readahead=1, fragment_readahead=1, **options)
         return _regrouped(scanner.to_batches(), dataset.schema, rows)
 
     return Source(dataset.schema, dataset.count_rows(), batches)
@@ -105,12 +111,7 @@ def _file(path: Path) -> Source:
 
             return _dataset(dataset.dataset(path))
         if path.suffix in (".parquet", ".pq"):
-            from pyarrow import parquet
-
-            file = parquet.ParquetFile(path)
-            schema = file.schema_arrow
-            read: Callable[[int], Iterable[pa.RecordBatch]] = lambda rows: file.iter_batches(batch_size=rows)  # noqa: E731
-            return Source(schema, file.metadata.num_rows, lambda rows: _guarded(path, _regrouped(read(rows), schema, rows)))
+            return _parquet(path)
         if path.suffix == ".csv":
             from pyarrow import csv
 
@@ -122,6 +123,18 @@ def _file(path: Path) -> Source:
             stored = (ipc.get_batch(number) for number in range(ipc.num_record_batches))
             return Source(ipc.schema, None, lambda rows: _guarded(path, _regrouped(stored, ipc.schema, rows)))
     raise InputError("table", str(path), f"must end with {', '.join(_SUFFIXES)}")
+
+
+def _parquet(path: Path) -> Source:
+    from pyarrow import parquet
+
+    file = parquet.ParquetFile(path, pre_buffer=False)  # buffers would stay until the end of the file
+    schema = file.schema_arrow
+
+    def batches(rows: int) -> Iterator[pa.RecordBatch]:
+        return _guarded(path, _regrouped(file.iter_batches(batch_size=rows), schema, rows))
+
+    return Source(schema, file.metadata.num_rows, batches)
 
 
 def _guarded_reader(path: Path, reader: pa.RecordBatchReader) -> Source:
