@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_layouts import Batch, batches
 
 from shardmath import InputError, evaluate
 from shardmath.evaluators import Evaluator, find
 from shardmath.exactness import EXACT
+from shardmath.parameters import LARGEST
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
 pytest.importorskip("pyarrow")
@@ -24,8 +25,13 @@ MODEL = ("hidden_size", "num_attention_heads", "num_kv_heads", "head_dim", "ffn_
 
 
 def scalars(evaluator: Evaluator, batch: Batch) -> dict[str, int]:
-    """What the evaluator takes of the job: a value of another parameter may choose other formulas."""
-    return {name: batch.scalars[name] for name in evaluator.kernel.SCALARS if name in batch.scalars}
+    """What the evaluator takes of the job: a value of another parameter may choose other formulas.
+
+    Values that the implementation does not have are refused, so they are not asked for.
+    """
+    assume(batch.scalars["global_batch_size"] <= LARGEST)
+    known = {**batch.scalars, **evaluator.fixed}
+    return {name: known[name] for name in evaluator.kernel.SCALARS if name in known}
 
 
 def check(
@@ -60,11 +66,13 @@ def test_the_usual_terms_of_random_jobs(name: str) -> None:
     def compare(batch: Batch) -> None:
         nonlocal legal
         table = {column: values.astype(np.int64) for column, values in batch.columns.items()}
-        answer = evaluate(table, implementation=name, **scalars(evaluator, batch)).read_all()
-        legal += check(evaluator, answer.to_pylist(), list(batch.rows()), ("first.total", "last.total", "peak"))
+        values = scalars(evaluator, batch)
+        answer = evaluate(table, implementation=name, **values).read_all()
+        asked = [{**row, **values} for row in batch.rows()]
+        legal += check(evaluator, answer.to_pylist(), asked, ("first.total", "last.total", "peak"))
 
     compare()
-    assert legal > 50
+    assert legal > 20
 
 
 @pytest.mark.slow
@@ -79,12 +87,13 @@ def test_every_term_of_random_jobs_and_ranks(name: str) -> None:
         nonlocal legal
         ranks = np.random.default_rng(seed).integers(0, batch.columns["pipeline_parallel"])
         table = {**batch.columns, "pipeline_rank": ranks}
-        answer = evaluate(table, implementation=name, terms="all", **scalars(evaluator, batch)).read_all()
-        asked = [{**row, "pipeline_rank": int(rank)} for row, rank in zip(batch.rows(), ranks, strict=True)]
+        values = scalars(evaluator, batch)
+        answer = evaluate(table, implementation=name, terms="all", **values).read_all()
+        asked = [{**row, **values, "pipeline_rank": int(rank)} for row, rank in zip(batch.rows(), ranks, strict=True)]
         legal += check(evaluator, answer.to_pylist(), asked, tuple(evaluator.terms.TERMS))
 
     compare()
-    assert legal > 50
+    assert legal > 20
 
 
 @FEW

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from os import PathLike
 from types import ModuleType
 from typing import Any
@@ -25,7 +26,7 @@ from shardmath.threads import in_order
 #: The terms that are computed unless others are asked for.
 SWEEP_TERMS = ("first.total", "last.total", "peak")
 #: Rows of a batch, and bytes of its numbers, at most: large enough to hide the cost of a call.
-_ROWS, _BYTES = 1 << 17, 1 << 24
+_ROWS, _BYTES = 1 << 16, 1 << 24
 #: The key of the schema's metadata with the names of columns that are no parameters, one a line.
 PASSED_THROUGH = b"passed through"
 _NAMES = pa.dictionary(pa.int8(), pa.string())
@@ -98,7 +99,7 @@ class _Work:
     table: pa.Schema
     terms: Sequence[str]
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the table and the computed ones, each with its unit and meaning."""
         known = self.found.evaluator.terms.TERMS
