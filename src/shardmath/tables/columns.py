@@ -85,14 +85,12 @@ def numbers(name: str, column: pa.Array, first_row: int, only: int | None = None
     if len(column) and not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         raise _wrong(name, column[0].as_py(), first_row, only)
     values = column.to_numpy(zero_copy_only=False)
-    kept = (values >= minimum) & (values <= largest)
-    if values.dtype.kind == "f":
-        kept &= np.floor(values) == values
-    if not kept.all():
-        row = int(kept.argmin())
+    whole = values.dtype.kind != "f" or bool((np.floor(values) == values).all())
+    if values.size and not (whole and minimum <= values.min() and values.max() <= largest):
+        row = int(((values >= minimum) & (values <= largest) & (np.floor(values) == values)).argmin())
         raise _wrong(name, values[row].item(), first_row + row, only)
-    whole: NDArray[np.float64] = values.astype(np.float64, copy=False)
-    return whole
+    exact: NDArray[np.float64] = values.astype(np.float64, copy=False)
+    return exact
 
 
 def _wrong(name: str, value: Any, row: int, only: int | None) -> InputError:

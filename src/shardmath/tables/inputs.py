@@ -49,12 +49,13 @@ class Inputs:
         GPUs that the ranks do not divide leave a data-parallel size rounded down, which the rules then refuse.
         """
         found = {**self.values, **columns}
-        ranks = found["tensor_parallel"] * found["context_parallel"] * found["pipeline_parallel"]
-        if "num_gpus" not in self.given:
-            found.setdefault("data_parallel", 1)
-            found["num_gpus"] = ranks * found["data_parallel"]
-        elif "data_parallel" not in self.given:
-            found["data_parallel"] = np.maximum(found["num_gpus"] // ranks, 1)
+        if not self.given >= {"num_gpus", "data_parallel"}:
+            ranks = found["tensor_parallel"] * found["context_parallel"] * found["pipeline_parallel"]
+            if "num_gpus" in self.given:
+                found["data_parallel"] = np.maximum(found["num_gpus"] // ranks, 1)
+            else:
+                found.setdefault("data_parallel", 1)
+                found["num_gpus"] = ranks * found["data_parallel"]
         followers = following(self.evaluator, dict.fromkeys(self.given, 0))
         found |= {name: found[leader] for name, leader in followers.items()}
         if "global_batch_size" not in self.given:

@@ -125,12 +125,11 @@ class _Work:
         legal = rule == 0
         _refuse_large(self.terms, out, first_row)
         rules = [name for name, _, _ in self.found.evaluator.terms.RULES]
-        valid = pa.py_buffer(np.packbits(legal, bitorder="little"))
+        verdicts = [name for name, _ in VERDICTS]
+        valid, broken = (pa.py_buffer(np.packbits(mask, bitorder="little")) for mask in (legal, ~legal))
         computed = [
-            pa.DictionaryArray.from_arrays(pa.array(rule - 1, mask=legal), pa.array(rules)),
-            pa.DictionaryArray.from_arrays(
-                pa.array(verdict, mask=~legal), pa.array([name for name, _ in VERDICTS])),
-            *(pa.Array.from_buffers(pa.int64(), count, [valid, pa.py_buffer(sizes)]) for sizes in out),
+            _named(rule - 1, broken, rules), _named(verdict, valid, verdicts),
+            *(_array(pa.int64(), sizes, valid) for sizes in out),
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
 
@@ -143,6 +142,15 @@ class _Work:
             else:
                 columns[name] = numbers(name, values, first_row, self.found.only.get(name))
         return columns
+
+
+def _array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
+
+
+def _named(numbers_of_names: NDArray[np.int8], valid: pa.Buffer, names: Sequence[str]) -> pa.DictionaryArray:
+    indices = _array(pa.int8(), numbers_of_names, valid)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names), safe=False)
 
 
 def _column(value: Any, count: int) -> Any:
