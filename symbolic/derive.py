@@ -7,7 +7,7 @@ every run and for every hash seed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from .accounts import build
 from .documents.appendix import appendix
@@ -64,6 +64,13 @@ def derive_nest(name: str, files: Mapping[str, str]) -> str:
     verdict = function_source(files["definitions.py"], "verdict")
     title = f"Memory of sharded training: every layout with {name}"
     return nest_of(title, standard(symbols, switches), files[f"{name}.py"], verdict, HEADER)
+
+
+def derive_kernel(implementation: Implementation, outputs: Sequence[str], columns: Collection[str]) -> str:
+    """The compiled evaluator of chosen terms, for tables in which the parameters ``columns`` differ from row to row."""
+    title = f"Memory of sharded training: {implementation.title}"
+    terms = build(implementation)
+    return rendered("kernel.py", kernel(title, terms, rules_for(implementation), outputs, columns))
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:

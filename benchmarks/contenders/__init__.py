@@ -72,8 +72,8 @@ def filling(name: str, threads: int, fill: Callable[[Columns, Outputs], None]) -
 
 
 def whole_outputs(count: int) -> Outputs:
-    """Memory for the whole answer of ``count`` layouts, in the order of the compiled evaluator's arguments."""
-    sizes = {name: np.empty(count) for name in ("first", "last", "peak")}
+    """Memory for the whole answer of ``count`` layouts; the sizes are rows of one array, as the evaluator fills it."""
+    sizes = dict(zip(("first", "last", "peak"), np.empty((3, count)), strict=True))
     return {"rule": np.empty(count, np.int8), "verdict": np.empty(count, np.int8), **sizes}
 
 

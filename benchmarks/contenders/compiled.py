@@ -18,7 +18,7 @@ def contenders(job: Job) -> list[Contender]:
         count = len(inputs[0])
 
         def evaluate(start: int, stop: int) -> None:
-            kernel.evaluate(start, stop, *scalars, *inputs, *outputs.values())
+            kernel.evaluate(start, stop, *scalars, *inputs, outputs["rule"], outputs["verdict"], outputs["peak"].base)
 
         in_blocks(evaluate, count, min(CHUNK, -(-count // threads)), threads)
 

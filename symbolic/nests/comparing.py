@@ -64,9 +64,10 @@ class Prover:
             return True
         if low[0] > high[1] or self._points.refute(smaller, larger):
             return False
-        if smaller.op == larger.op and smaller.op in _MONOTONE and smaller.args[1] is larger.args[1]:
-            if self.bounds.interval(smaller.args[1])[0] > 0 and self.never_exceeds(smaller.args[0], larger.args[0]):
-                return True
+        alike = smaller.op == larger.op and smaller.op in _MONOTONE and smaller.args[1] is larger.args[1]
+        if alike and self.bounds.interval(smaller.args[1])[0] > 0 and (
+                self.never_exceeds(smaller.args[0], larger.args[0])):
+            return True
         if smaller.op == MAX:
             return all(self.never_exceeds(arg, larger) for arg in smaller.args)
         if larger.op == MIN:
@@ -167,7 +168,8 @@ class Prover:
 
     def _are_signless(self, monomials: Iterable[Monomial]) -> bool:
         """True if no factor can be negative."""
-        return all(self.bounds.interval(self._form.atoms[serial])[0] >= 0 for monomial in monomials for serial, _ in monomial)
+        atoms = {self._form.atoms[serial] for monomial in monomials for serial, _ in monomial}
+        return all(self.bounds.interval(atom)[0] >= 0 for atom in atoms)
 
     def _ratio(self, over: Monomial, under: Monomial) -> Rational:
         """Something that ``over / under`` is never below; atoms are at least 0."""

@@ -80,7 +80,8 @@ class Bounds:
         """Two names that the latest fact and another one say to be equal."""
         *facts, latest = self.facts or (self.graph.number(0),)
         parts = difference(self.graph, latest)
-        if sorted(parts.values()) == [-1, 1] and any(not difference(self.graph, latest, _minus(self.graph, fact)) for fact in facts):
+        opposed = any(not difference(self.graph, latest, _minus(self.graph, fact)) for fact in facts)
+        if sorted(parts.values()) == [-1, 1] and opposed:
             one, other = parts
             return one, other
         return None
@@ -115,7 +116,8 @@ class Bounds:
         """True if ``node`` is an integer wherever it has a value; False if that is not certain."""
         if node.op == NUMBER:
             return _number(node).denominator == 1
-        return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, node.args[node.op == SELECT:])))
+        parts = node.args[node.op == SELECT:]
+        return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, parts)))
 
     def folded(self, roots: Iterable[Node], changed: Iterable[Node] | None = None) -> list[Node]:
         """Copies of ``roots`` without what the bounds decide; only what uses ``changed`` may be decided now."""
@@ -151,7 +153,9 @@ class Bounds:
     def _factored(self, node: Node) -> Node:
         """A sum as a product with what all its parts have in common: ``a - a b`` as ``a (1 - b)``."""
         factors = [_factors(self.graph.coefficient(part)[1]) for part in node.args]
-        common = [factor for factor in factors[0] if all(factor in others for others in factors) and factor.op != NUMBER]
+        common = [
+            factor for factor in factors[0] if factor.op != NUMBER and all(factor in others for others in factors)
+        ]
         if not common:
             return node
         divisor = self.graph.mul(dict.fromkeys(common))
