@@ -80,7 +80,8 @@ class Bounds:
         """Two names that the latest fact and another one say to be equal."""
         *facts, latest = self.facts or (self.graph.number(0),)
         parts = difference(self.graph, latest)
-        if sorted(parts.values()) == [-1, 1] and any(not difference(self.graph, latest, _minus(self.graph, fact)) for fact in facts):
+        opposites = (self.graph.mul((self.graph.number(-1), fact)) for fact in facts)
+        if sorted(parts.values()) == [-1, 1] and any(not difference(self.graph, latest, fact) for fact in opposites):
             one, other = parts
             return one, other
         return None
@@ -115,10 +116,10 @@ class Bounds:
         """True if ``node`` is an integer wherever it has a value; False if that is not certain."""
         if node.op == NUMBER:
             return _number(node).denominator == 1
-        return node.op in _ROUNDED or node.op in _INTEGERS and all(map(self.is_integer, node.args[node.op == SELECT:]))
+        return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, node.args[node.op == SELECT:])))
 
     def folded(self, roots: Iterable[Node], changed: Iterable[Node] | None = None) -> list[Node]:
-        """Copies of ``roots`` without what the bounds decide; only what uses ``changed`` may be decided now."""
+        """Copies of ``roots`` without what the bounds decide; what does not use ``changed`` stays as it is."""
         roots = list(roots)
         done: dict[Node, Node] = {}
         nodes = ordered(roots)
@@ -151,7 +152,7 @@ class Bounds:
     def _factored(self, node: Node) -> Node:
         """A sum as a product with what all its parts have in common: ``a - a b`` as ``a (1 - b)``."""
         factors = [_factors(self.graph.coefficient(part)[1]) for part in node.args]
-        common = [factor for factor in factors[0] if all(factor in others for others in factors) and factor.op != NUMBER]
+        common = [factor for factor in factors[0] if factor.op != NUMBER and all(factor in part for part in factors)]
         if not common:
             return node
         divisor = self.graph.mul(dict.fromkeys(common))
@@ -225,10 +226,6 @@ def users(nodes: Iterable[Node], changed: set[Node]) -> set[Node]:
 
 def _tighter(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else choose(one, other)
-
-
-def _minus(graph: Graph, node: Node) -> Node:
-    return graph.mul((graph.number(-1), node))
 
 
 def quotient(graph: Graph, over: Node, under: Node) -> Node:

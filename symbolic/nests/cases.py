@@ -98,7 +98,7 @@ def _deciding(bounds: Bounds, roots: Sequence[Node]) -> dict[Node, Rational] | N
     found = [(node.op, parts) for node in nodes if (parts := _linear(bounds.graph, node))]
     deciding = {name for op, parts in found if op in (MIN, MAX) for name in parts if name.op == NAME}
     for op, parts in sorted(found, key=lambda item: _count(item[1])):
-        if op in (MIN, MAX) or _count(parts) == 1 and deciding & parts.keys():
+        if op in (MIN, MAX) or (_count(parts) == 1 and deciding & parts.keys()):
             # equality is decided on both sides of 0
             one = bounds.graph.number(1)
             return parts | {one: parts.get(one, 0) - 1} if bounds.least(parts) >= 0 else parts

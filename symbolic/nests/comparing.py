@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from itertools import chain
-from math import inf, isinf
+from math import isinf
 
 from .bounds import Bounds, Rational, difference, exact_bound
-from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, MAX, MIN, MUL, NAME, NUMBER, SELECT, Node, ordered
+from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, MAX, MIN, NAME, NUMBER, SELECT, Node, ordered
 from .polynomials import Monomial, Polynomial, Polynomials, combined
 from .trials import Points
 
@@ -64,9 +64,8 @@ class Prover:
             return True
         if low[0] > high[1] or self._points.refute(smaller, larger):
             return False
-        if smaller.op == larger.op and smaller.op in _MONOTONE and smaller.args[1] is larger.args[1]:
-            if self.bounds.interval(smaller.args[1])[0] > 0 and self.never_exceeds(smaller.args[0], larger.args[0]):
-                return True
+        if self._are_quotients(smaller, larger) and self.never_exceeds(smaller.args[0], larger.args[0]):
+            return True
         if smaller.op == MAX:
             return all(self.never_exceeds(arg, larger) for arg in smaller.args)
         if larger.op == MIN:
@@ -78,6 +77,11 @@ class Prover:
         summands = difference(self.graph, larger, smaller)
         terms = combined((self._form.of(node), count) for node, count in summands.items())
         return self._never_negative(terms, _MOST_STEPS)
+
+    def _are_quotients(self, one: Node, other: Node) -> bool:
+        """True for quotients by the same positive number, rounded in the same way."""
+        return one.op == other.op and one.op in _MONOTONE and one.args[1] is other.args[1] and (
+            self.bounds.interval(one.args[1])[0] > 0)
 
     def _never_negative(self, terms: Polynomial, steps: int) -> bool:
         """True only if the sum is never below 0; ``steps`` limits how often it is taken apart."""
@@ -167,7 +171,8 @@ class Prover:
 
     def _are_signless(self, monomials: Iterable[Monomial]) -> bool:
         """True if no factor can be negative."""
-        return all(self.bounds.interval(self._form.atoms[serial])[0] >= 0 for monomial in monomials for serial, _ in monomial)
+        serials = {serial for monomial in monomials for serial, _ in monomial}
+        return all(self.bounds.interval(self._form.atoms[serial])[0] >= 0 for serial in serials)
 
     def _ratio(self, over: Monomial, under: Monomial) -> Rational:
         """Something that ``over / under`` is never below; atoms are at least 0."""

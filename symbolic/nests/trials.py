@@ -13,8 +13,28 @@ from numpy.typing import NDArray
 
 from .bounds import Bounds
 from .graph import (
-    ADD, AND, CEIL_DIV, DIV, DIVIDES, EQ, FLOOR_DIV, LCM, LE, LT, MAX, MIN, MUL, NAME, NOT, NUMBER, OR, SELECT, TRUTH,
-    Node, ordered, ordered_without,
+    ADD,
+    AND,
+    CEIL_DIV,
+    DIV,
+    DIVIDES,
+    EQ,
+    FLOOR_DIV,
+    LCM,
+    LE,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    NAME,
+    NOT,
+    NUMBER,
+    OR,
+    SELECT,
+    TRUTH,
+    Node,
+    ordered,
+    ordered_without,
 )
 
 Column: TypeAlias = NDArray[Any]
