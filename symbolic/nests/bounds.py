@@ -116,7 +116,8 @@ class Bounds:
         """True if ``node`` is an integer wherever it has a value; False if that is not certain."""
         if node.op == NUMBER:
             return _number(node).denominator == 1
-        return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, node.args[node.op == SELECT:])))
+        numbers = node.args[1:] if node.op == SELECT else node.args
+        return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, numbers)))
 
     def folded(self, roots: Iterable[Node], changed: Iterable[Node] | None = None) -> list[Node]:
         """Copies of ``roots`` without what the bounds decide; what does not use ``changed`` stays as it is."""
