@@ -58,7 +58,7 @@ def constraints_of(
         for name, declared in space.axes.items()
         if isinstance(declared, DivisorsOf) and axis_of(declared.symbol, space) is not None
     ]
-    automatic += [*derived.constraints, *_of_shape(space, texts, values), *without]
+    automatic = _merged([*automatic, *derived.constraints, *_of_shape(space, texts, values), *without])
     usual = derived.formulas.keys() - space.derived.keys()
     for constraint in automatic:
         node = texts.condition(constraint.name, constraint.text)
@@ -75,6 +75,19 @@ def constraints_of(
         if (alone := values.impossible(node)) is not None:
             raise InputError(field, constraint.text, f"must be met by {alone}")
     return (*automatic, *space.constraints)
+
+
+def _merged(automatic: Sequence[Constraint]) -> list[Constraint]:
+    """One constraint for each name."""
+    texts: dict[str, list[str]] = {}
+    for constraint in automatic:
+        others = texts.setdefault(constraint.name, [])
+        if constraint.text not in others:
+            others.append(constraint.text)
+    return [
+        Constraint(name, own[0] if len(own) == 1 else " and ".join(f"({text})" for text in own), automatic=True)
+        for name, own in texts.items()
+    ]
 
 
 class _Values:
