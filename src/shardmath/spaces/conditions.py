@@ -62,6 +62,8 @@ def constraints_of(
     usual = derived.formulas.keys() - space.derived.keys()
     for constraint in automatic:
         node = texts.condition(constraint.name, constraint.text)
+        if constraint.name in space.derived:
+            texts.refuse_unsafe(constraint.name, space.derived[constraint.name], node, derived.bounds)
         if constraint.name not in usual and values.impossible(node) is not None:
             shown = space.shown(constraint.name) or derived.fixed.get(constraint.name, constraint.text)
             raise InputError(constraint.name, shown, f"must meet {constraint.text}, which no candidate does")
@@ -71,7 +73,7 @@ def constraints_of(
         if constraint.name in taken:
             raise InputError(field, constraint.name, "must have another name: a rule is called so")
         node = texts.condition(field, constraint.text)
-        texts.refuse_zero_divisors(field, constraint.text, node, derived.bounds)
+        texts.refuse_unsafe(field, constraint.text, node, derived.bounds)
         if (alone := values.impossible(node)) is not None:
             raise InputError(field, constraint.text, f"must be met by {alone}")
     return (*automatic, *space.constraints)
