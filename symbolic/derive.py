@@ -7,15 +7,22 @@ every run and for every hash seed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from .accounts import build
 from .documents.appendix import appendix
 from .documents.definitions import definitions
 from .documents.evaluator import evaluator, kernel
 from .documents.formulas import formulas
 from .implementations import IMPLEMENTATIONS, Implementation
+from .nests.formulas import function_source
+from .nests.made import nest_of
+from .nests.standard import standard
 from .parallel.legality import rules_for
+from .parameters import BY_LETTER, PARAMETERS
 from .published import PublishedSet, all_published
-from .rendering import COMMAND, rendered
+from .recompute import REGIONS
+from .rendering import COMMAND, HEADER, rendered
 
 __all__ = ["COMMAND", "derive", "derive_documents", "derive_implementation", "derive_published"]
 
@@ -25,6 +32,7 @@ def derive() -> dict[str, str]:
     files = {"__init__.py": rendered("package.py", {}), "definitions.py": rendered("definitions.py", definitions())}
     for implementation in IMPLEMENTATIONS.values():
         files |= derive_implementation(implementation)
+        files[f"{implementation.name}_nest.py"] = derive_nest(implementation.name, files)
     for published in all_published():
         files |= derive_published(published)
     return files | derive_documents()
@@ -47,6 +55,15 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     if terms.given:  # an explicit list of layers is one configuration: there is nothing to sweep
         return files
     return files | {f"{implementation.name}_kernel.py": rendered("kernel.py", kernel(title, terms, rules))}
+
+
+def derive_nest(name: str, files: Mapping[str, str]) -> str:
+    """The nest of the standard space of layouts over an evaluator among ``files``."""
+    switches = [BY_LETTER[region.switch].name for region in REGIONS]
+    symbols = {parameter.name: (parameter.minimum, parameter.maximum) for parameter in PARAMETERS}
+    verdict = function_source(files["definitions.py"], "verdict")
+    title = f"Memory of sharded training: every layout with {name}"
+    return nest_of(title, standard(symbols, switches), files[f"{name}.py"], verdict, HEADER)
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:

@@ -6,8 +6,7 @@ sequence inside and outside the sequence-parallel region, heads and the features
 
 from __future__ import annotations
 
-from sympy import Max
-
+from .functions import Max
 from .ledger import Dimension
 from .parameters import symbols
 

@@ -1,4 +1,4 @@
-"""The few integer functions that the formulas need and SymPy does not print for every target.
+"""The few functions that the formulas need and SymPy does not print for every target, or compares for too long.
 
 Each is exact on integers. Each is a function of its own, so that a printer decides how to write
 it and no rewriting turns an exact division under a ceiling into a rounded reciprocal.
@@ -6,11 +6,14 @@ it and no rewriting turns an exact division under a ceiling into a rounded recip
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from math import lcm
 from typing import Any
 
-from sympy import Eq, Expr, Function, Gt, Integer, Le, Rational
+from sympy import Add, Eq, Expr, Function, Gt, Integer, Le, Rational, cacheit, ordered, sympify
 from sympy.core.function import Application
+from sympy.core.logic import fuzzy_and, fuzzy_or
+from sympy.core.operations import LatticeOp
 from sympy.logic.boolalg import Boolean, BooleanFalse, BooleanTrue
 
 
@@ -105,6 +108,10 @@ class Iverson(Function):  # type: ignore[misc]
         solved = _solved(condition)
         return None if solved == condition else cls(solved)
 
+    def doit(self, **_: Any) -> Expr:
+        """The bracket as it is: its condition was evaluated when it was made."""
+        return self
+
 
 class Divides(Application, Boolean):  # type: ignore[misc]
     """The condition that ``divisor`` divides ``dividend`` without remainder."""
@@ -119,6 +126,71 @@ class Divides(Application, Boolean):  # type: ignore[misc]
         if divisor == 1:
             return BooleanTrue()
         return None
+
+
+class _Extreme(Expr, LatticeOp, Application):  # type: ignore[misc]
+    """The largest or smallest argument: flat, each argument once, in SymPy's order.
+
+    SymPy's own ``Max`` and ``Min`` try to factor the difference of every pair, whenever a symbol inside is replaced.
+    Here an argument goes where the signs in a difference, as it stands, say that another one is never behind it.
+    """
+
+    is_real = True
+    _sign: Callable[[Iterable[bool | None]], bool | None]
+    _beats: Callable[[Expr, Expr], bool]
+
+    def __new__(cls, *args: Expr | int, evaluate: bool = True) -> Expr:
+        """Keep what no other argument makes superfluous; a single one is the answer. There is no unevaluated form."""
+        parts = [part for arg in map(sympify, args) for part in (arg.args if isinstance(arg, cls) else (arg,))]
+        kept = cls._needed(frozenset(parts))
+        return kept[0] if len(kept) == 1 else Expr.__new__(cls, *kept)
+
+    @classmethod
+    @cacheit  # type: ignore[untyped-decorator]
+    def _needed(cls, parts: frozenset[Expr]) -> tuple[Expr, ...]:
+        kept: list[Expr] = []
+        for part in ordered(parts):
+            if not any(cls._beats(other, part) for other in kept):
+                kept = [*(other for other in kept if not cls._beats(part, other)), part]
+        return tuple(kept)
+
+    def _eval_is_integer(self) -> bool | None:
+        return True if all(part.is_integer for part in self.args) else None
+
+    def _eval_is_positive(self) -> bool | None:
+        return self._sign(part.is_positive for part in self.args)
+
+    def _eval_is_nonnegative(self) -> bool | None:
+        return self._sign(part.is_nonnegative for part in self.args)
+
+
+class Max(_Extreme):
+    """The largest of its arguments."""
+
+    _sign = staticmethod(fuzzy_or)
+
+    @staticmethod
+    def _beats(one: Expr, other: Expr) -> bool:
+        return _is_never_negative(one - other)
+
+
+class Min(_Extreme):
+    """The smallest of its arguments."""
+
+    _sign = staticmethod(fuzzy_and)
+
+    @staticmethod
+    def _beats(one: Expr, other: Expr) -> bool:
+        return _is_never_negative(other - one)
+
+
+def _is_never_negative(expression: Expr) -> bool:
+    """True if the signs of the summands say so; one that is a positive integer makes up for -1."""
+    number, rest = expression.as_coeff_Add()
+    summands = Add.make_args(rest)
+    return all(part.is_nonnegative for part in summands) and (
+        number + sum(1 for part in summands if part.is_positive and part.is_integer) >= 0
+    )
 
 
 def pad_to(size: Expr, multiple: Expr) -> Expr:

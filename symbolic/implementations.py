@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from .choices import AXES, BY_NAME
 
@@ -48,13 +49,16 @@ class Implementation:
     def with_choices(self, **choices: str) -> Implementation:
         """The same implementation with some choices made differently, and a name that says so.
 
-        Raises ValueError for an unknown axis or option.
+        The same choices give the same object. Raises ValueError for an unknown axis or option.
         """
         changed = {axis: option for axis, option in choices.items() if self.choices.get(axis) != option}
-        if not changed:
-            return self
-        name = "_".join([self.name, *(f"{axis}_{option}" for axis, option in sorted(changed.items()))])
-        return replace(self, name=name, choices={**self.choices, **choices})
+        return _changed(self, tuple(sorted(changed.items()))) if changed else self
+
+
+@cache
+def _changed(implementation: Implementation, changes: tuple[tuple[str, str], ...]) -> Implementation:
+    name = "_".join([implementation.name, *(f"{axis}_{option}" for axis, option in changes)])
+    return replace(implementation, name=name, choices={**implementation.choices, **dict(changes)})
 
 
 #: Choices of a plain Llama on an even pipeline; what is left open is the framework's.

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 
-from sympy import Add, Expr, Integer, Max, Mul, Symbol, count_ops, factor_terms
+from sympy import Add, Expr, Integer, Mul, Symbol, count_ops, factor_terms
 
+from .functions import Max
 from .parameters import symbol, symbols
-from .terms import TermSet, in_place, is_zero_or_one, switch_factors
+from .terms import TermSet, in_place, is_zero_or_one, multiplied_out, switch_factors
 
 a, d, k, t, A, K, kt = symbols("a d k t A K kt")
 
@@ -41,15 +43,28 @@ class Rule:
     canonical: bool = False
 
 
+@cache
+def operations(expression: Expr) -> int:
+    """How many additions, multiplications and calls of functions it takes to compute the form as it stands."""
+    return int(count_ops(expression))
+
+
+@cache
 def add_like_products(expression: Expr) -> Expr:
     """Multiply numbers and add products that differ only in their numbers."""
     return expression.doit()
 
 
+@cache
 def merge_switches(expression: Expr) -> Expr:
-    """Collect 0/1 switches in front of each product of sizes, using x^2 = x."""
+    """Collect 0/1 switches in front of each product of sizes, using x^2 = x.
+
+    A form of which that would first make one of three times the operations is left as it is.
+    """
+    if sum(_multiplied_out(expression)) > 3 * operations(expression):
+        return expression
     grouped: dict[Expr, Expr] = {}
-    for summand in Add.make_args(expression.expand()):
+    for summand in Add.make_args(multiplied_out(expression)):
         switches: list[Expr] = []
         sizes: list[Expr] = []
         for factor in Mul.make_args(summand):
@@ -60,11 +75,24 @@ def merge_switches(expression: Expr) -> Expr:
     return Add(*(Mul(*switch_factors(coefficient), key) for key, coefficient in grouped.items()))
 
 
+def _multiplied_out(expression: Expr) -> tuple[int, int]:
+    """How many summands ``expression`` has when it is multiplied out, and how many multiplications are in them."""
+    if not isinstance(expression, Add | Mul):
+        return 1, 0
+    summands, inside = zip(*map(_multiplied_out, expression.args), strict=True)
+    if expression.is_Add:
+        return sum(summands), sum(inside)
+    count = prod(summands)
+    return count, count * (len(summands) - 1) + sum(count // n * m for n, m in zip(summands, inside, strict=True))
+
+
+@cache
 def name_products(expression: Expr) -> Expr:
     """Write A for a d, K for k d and k_t for the key and value heads of one rank."""
     return expression.subs(Max(k / t, Integer(1)), kt).subs(a * d, A).subs(k * d, K)
 
 
+@cache
 def factor_common(expression: Expr) -> Expr:
     """Take common factors out of sums."""
     return factor_terms(expression)
@@ -93,15 +121,15 @@ def simplify(
     A canonical rule may not cost operations, the others must save some. ``defines`` is the symbol that
     the expression is the definition of; no rule may bring it in.
     """
-    steps = [Step("as written", expression, int(count_ops(expression)))]
+    steps = [Step("as written", expression, operations(expression))]
     for rule in rules:
         before = steps[-1]
         after = rule.apply(before.expression)
-        operations = int(count_ops(after))
-        saves = operations < before.operations or (rule.canonical and operations == before.operations)
+        count = operations(after)
+        saves = count < before.operations or (rule.canonical and count == before.operations)
         circular = defines is not None and defines in after.free_symbols
         if saves and not circular and _differs(after, before.expression):
-            steps.append(Step(rule.name, after, operations))
+            steps.append(Step(rule.name, after, count))
     return tuple(steps)
 
 

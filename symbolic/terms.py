@@ -43,13 +43,15 @@ class Term:
 class TermSet:
     """Terms in an order in which each can be computed from those before it; a term never changes.
 
-    ``given`` are derived letters that are inputs here, because no formula defines them.
+    ``given`` are derived letters that are inputs here, because no formula defines them; ``by_symbol`` are the
+    terms by the symbol that stands for them.
     """
 
     name: str
     terms: dict[str, Term] = field(default_factory=dict)
     identifiers: dict[str, str] = field(default_factory=dict)
     given: frozenset[Symbol] = frozenset()
+    by_symbol: dict[Symbol, Term] = field(default_factory=dict)
 
     def add(
         self, name: str, expression: Expr, unit: str, meaning: str, rows: tuple[Contribution, ...] = ()
@@ -65,11 +67,10 @@ class TermSet:
             raise ValueError(f"terms {self.identifiers[plain]} and {name} would share a variable of generated code")
         self.identifiers[plain] = name
         term = Term(name, term_symbol(name), expression, unit, meaning, rows)
-        known = {existing.symbol for existing in self.terms.values()} | _INPUTS | self.given
-        unknown = sorted(map(str, expression.free_symbols - known))
+        unknown = sorted(map(str, expression.free_symbols - self.by_symbol.keys() - _INPUTS - self.given))
         if unknown:
             raise ValueError(f"term {name} uses {unknown} before their definition")
-        self.terms[name] = term
+        self.terms[name] = self.by_symbol[term.symbol] = term
         return term.symbol
 
     def __getitem__(self, name: str) -> Term:
@@ -78,21 +79,15 @@ class TermSet:
     def __contains__(self, name: str) -> bool:
         return name in self.terms
 
-    @property
-    def by_symbol(self) -> dict[Symbol, Term]:
-        """The terms by the symbol that stands for them."""
-        return {term.symbol: term for term in self.terms.values()}
-
     def closure(self, names: Iterable[str]) -> list[Term]:
         """The named terms and all that they need, in computing order."""
-        by_symbol = self.by_symbol
         wanted: set[str] = set()
         pending = [self.terms[name] for name in names]
         while pending:
             term = pending.pop()
             if term.name not in wanted:
                 wanted.add(term.name)
-                pending.extend(by_symbol[s] for s in term.expression.free_symbols if s in by_symbol)
+                pending.extend(self.by_symbol[s] for s in term.expression.free_symbols & self.by_symbol.keys())
         return [term for name, term in self.terms.items() if name in wanted]
 
     def at(self, prefix: str, names: Iterable[str], values: Mapping[Symbol, Expr]) -> None:
@@ -157,6 +152,11 @@ def in_place(expression: Expr, values: Mapping[Symbol, Expr]) -> Expr:
     return expression.xreplace(dict(values))
 
 
+def multiplied_out(expression: Expr) -> Expr:
+    """``expression`` without products and powers of sums."""
+    return expression.expand(power_base=False, power_exp=False, log=False, basic=False)
+
+
 def reduce_switches(expression: Expr) -> Expr:
     """Use x^2 = x for 0/1 switches and Iverson brackets; write the result as factors x and 1 - x."""
     return Mul(*switch_factors(expression))
@@ -164,12 +164,11 @@ def reduce_switches(expression: Expr) -> Expr:
 
 def switch_factors(expression: Expr) -> tuple[Expr, ...]:
     """The factors of ``reduce_switches``, for a caller who multiplies them with more."""
-    flat = expression.expand()
-    flat = flat.replace(
+    flat = multiplied_out(multiplied_out(expression).replace(
         lambda node: node.is_Pow and node.exp.is_Integer and is_zero_or_one(node.base), lambda node: node.base
-    ).expand()
+    ))
     factors: list[Expr] = []
-    for factor in Mul.make_args(flat.factor()):
+    for factor in Mul.make_args(flat.factor() if isinstance(flat, Add) else flat):
         if isinstance(factor, Add) and is_zero_or_one(factor + 1):
             factors += [Integer(-1), Integer(1) - (factor + 1)]
         elif isinstance(factor, Add) and factor.could_extract_minus_sign():

@@ -9,7 +9,7 @@ def interpreted(source: str) -> ModuleType:
     """The module of a nest whose functions are plain Python."""
     module = ModuleType("interpreted_nest")
     source = source.replace("@njit(cache=True, ", "@njit(")
-    exec(compile(source, "<nest>", "exec"), module.__dict__)  # noqa: S102 -- what a test has just generated
+    exec(compile(source, "<nest>", "exec"), module.__dict__)
     for name, value in list(module.__dict__.items()):
         if hasattr(value, "py_func"):
             module.__dict__[name] = value.py_func

@@ -1,14 +1,18 @@
-"""CeilDiv, LeastCommonMultiple, Iverson and Divides against Python's integers, and what SymPy may assume of them."""
+"""The functions of formulas against Python's integers, and what SymPy may assume of them."""
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import pytest
+import sympy
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Eq, Expr, Ge, Gt, Integer, Le, Lt, Ne, Not, Or, Rational, Symbol, false, srepr, true
+from sympy import Add, Eq, Expr, Ge, Gt, Integer, Le, Lt, Ne, Not, Or, Rational, Symbol, count_ops, false, srepr, true
 
-from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple, pad_to
+from shardmath.symbolic.accounts import build
+from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple, Max, Min, pad_to
+from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
 NATURAL = st.integers(1, 10**30)
 WHOLE = st.integers(-(10**30), 10**30)
@@ -94,10 +98,62 @@ def test_iverson_of_what_is_decided_by_assumptions() -> None:
     assert Iverson(Or(Eq(x, 1), Divides(y, x))).xreplace({x: Integer(6), y: Integer(4)}) == 0
 
 
+EXTREMES = pytest.mark.parametrize(("function", "of_numbers"), [(Max, max), (Min, min)], ids=["Max", "Min"])
+#: Sums of products in which positive, natural and any integers stand, and numbers.
+SUMS = st.lists(
+    st.tuples(st.integers(-2, 3), st.lists(st.sampled_from([positive, other, natural, x]), max_size=2)), max_size=3,
+).map(lambda parts: Add(*(math.prod(factors, start=Integer(number)) for number, factors in parts)))
+
+
+@EXTREMES
+@given(st.lists(FRACTIONS, min_size=1, max_size=5))
+def test_extremes_of_numbers(function: type, of_numbers: Callable[..., Fraction], values: list[Fraction]) -> None:
+    assert function(*map(rational, values)) == rational(of_numbers(values))
+
+
+@EXTREMES
+@given(st.lists(SUMS, min_size=1, max_size=4), st.integers(1, 9), st.integers(1, 9), st.integers(0, 9), WHOLE)
+def test_extremes_after_substitution(
+    function: type, of_numbers: Callable[..., Expr], parts: list[Expr], first: int, second: int, third: int, any_: int,
+) -> None:
+    values = dict(zip((positive, other, natural, x), map(Integer, (first, second, third, any_)), strict=True))
+    expected = of_numbers(part.xreplace(values) for part in parts)
+    assert function(*parts).xreplace(values) == expected
+    assert function(function(*parts[:2]), *parts[2:]) == function(*parts) == function(*parts[::-1])
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [(Max(1, positive), positive), (Min(1, positive), 1), (Max(0, natural), natural), (Min(natural, 0), 0),
+     (Max(1, positive * other), positive * other), (Min(positive, 2 - other - natural), 2 - other - natural),
+     (Max(x, x + natural, x - positive), x + natural), (Min(x, x + natural, x - positive), x - positive),
+     (Max(2 * positive, positive, 0), 2 * positive), (Min(x, Min(x + 1, y), y), Min(x, y))],
+    ids=str,
+)
+def test_an_argument_that_another_one_makes_superfluous_is_dropped(found: Expr, expected: Expr) -> None:
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [(1, natural), (0, x), (2, positive), (x, y), (positive, natural), (positive * x, x), (x + natural, positive)],
+)
+@EXTREMES
+def test_an_argument_that_may_be_the_answer_stays(function: type, of_numbers: object, parts: tuple[Expr, ...]) -> None:
+    assert set(function(*parts).args) == set(parts)
+    assert count_ops(function(*parts, y)) == count_ops(function(*parts)) + 1 - (y in parts)
+
+
+def test_formulas_have_the_extremes_that_are_quick_to_compare() -> None:
+    for implementation in IMPLEMENTATIONS.values():
+        assert not [term.name for term in build(implementation).terms.values()
+                    if term.expression.has(sympy.Max, sympy.Min)]
+
+
 @pytest.mark.parametrize(
     "unevaluated",
     [CeilDiv(x, y), CeilDiv(positive, Integer(64)), LeastCommonMultiple(positive, Integer(128)),
-     Iverson(Eq(positive, 1)), CeilDiv(x / 2, Integer(1))],
+     Iverson(Eq(positive, 1)), CeilDiv(x / 2, Integer(1)), Max(x, y), Min(x, 1)],
     ids=str,
 )
 def test_a_function_of_symbols_stays_what_it_is(unevaluated: Expr) -> None:
@@ -129,6 +185,13 @@ def test_signs() -> None:
     assert Iverson(Eq(x, y)).is_nonnegative
     assert Iverson(Eq(x, y)).is_positive is None
     assert Iverson(Eq(x, y)).is_zero is None
+    assert Max(x, positive).is_positive
+    assert Max(x, natural).is_nonnegative
+    assert Min(positive, other).is_positive
+    assert Min(natural, positive).is_nonnegative
+    assert Min(natural, x).is_nonnegative is None
+    assert Max(x, y).is_real
+    assert Max(x / 2, y).is_integer is None
 
 
 @pytest.mark.parametrize("function", [CeilDiv, LeastCommonMultiple, Iverson, Divides])

@@ -59,20 +59,20 @@ class Drawn:
         self.fixed = {name: draw(st.integers(0, 9)) for name in FIXED[:2]} | {"limit": draw(st.integers(0, 400))}
         self.names = [symbol for axis in self.axes for symbol in axis.values] + list(FIXED[:2])
         self.quotients: list[Node] = []
-        self.guards = [
-            (f"guard{number}", self._guarded()) for number in range(draw(st.integers(0, 2)))
-        ]
+        # Conditions are made of whole numbers alone, whichever of them are broken.
         others = [(f"rule{number}", self.condition(2)) for number in range(draw(st.integers(0, 3)))]
-        self.conditions = draw(st.permutations(self.guards + others))
+        guards = [self._guarded() for _ in range(draw(st.integers(0, 2)))]
+        self.quotients += [quotient for quotient, _ in guards]
+        named = [(f"guard{number}", condition) for number, (_, condition) in enumerate(guards)]
+        self.conditions = draw(st.permutations(named + others))
         self.peak = self.quantity(3)
 
-    def _guarded(self) -> Node:
-        """The condition that a quotient is whole; the quotient may then be used."""
+    def _guarded(self) -> tuple[Node, Node]:
+        """A quotient, and the condition that it is whole."""
         graph = self.graph
         over = graph.mul([self.quantity(1), graph.number(self.draw(st.sampled_from((1, 4, 12))))])
         under = graph.add([self.quantity(0), graph.number(1)])
-        self.quotients.append(graph.binary(DIV, over, under))
-        return graph.binary(DIVIDES, under, over)
+        return graph.binary(DIV, over, under), graph.binary(DIVIDES, under, over)
 
     def quantity(self, depth: int) -> Node:
         """A number that is whole wherever all conditions hold, and never negative."""
@@ -122,7 +122,7 @@ def question(drawn: Drawn, number: int) -> tuple[Question, posed.Question]:
     if kind == "b":
         per = tuple(draw(st.lists(st.sampled_from([axis.name for axis in drawn.axes]), max_size=2, unique=True)))
         count = draw(st.integers(1, 4))
-        return Best(name, tuple(texts), count, per, among), posed.Best(name, nodes, count, per, AMONG[among])
+        return Best(name, tuple(texts), count, per, among), posed.Best(name, nodes, per, AMONG[among])
     if kind == "f" and len(texts) > 1:
         return Front(name, tuple(texts), among), posed.Front(name, nodes, AMONG[among])
     edges = tuple(sorted(draw(st.sets(st.integers(-20, 300), min_size=1, max_size=5))))
@@ -175,10 +175,10 @@ def compare(found: Answer, rows: Sequence[Row], nest: Nest) -> None:
 
 def compare_best(answer: BestAnswer, asked: Best, rows: Sequence[Row], nest: Nest) -> None:
     """The best of every group, in order, with their keys."""
-    sizes = {axis.name: axis.size for axis in nest.part.axes}
+    labels = {axis.name: axis.labels for axis in nest.part.axes}
     expected = best(rows, asked)
-    for group, places in enumerate(product(*(range(sizes[name]) for name in asked.per))):
-        members = expected.get(places, [])
+    for group, values in enumerate(product(*(labels[name] for name in asked.per))):
+        members = expected.get(values, [])
         assert answer.numbers[group, : len(members)].tolist() == [row.index for row in members]
         assert [tuple(keys) for keys in answer.keys[group, : len(members)].tolist()] == [
             row.keys[asked.name] for row in members if row.keys is not None
@@ -199,7 +199,7 @@ def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) ->
     axes = tuple(posed.NestAxis(axis.name, tuple(axis.values), axis.size) for axis in drawn.axes)
     conditions = tuple((name, node) for name, node in drawn.conditions if node.op != TRUTH or not node.value)
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, tuple(item for _, item in pairs))
-    source = nest_source("random", problem, {}, literal=literal)
+    source = nest_source("random", "", problem, {}, literal=literal)
     module = interpreted(source)
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)

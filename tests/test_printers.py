@@ -22,8 +22,6 @@ from sympy import (
     Integer,
     Le,
     Lt,
-    Max,
-    Min,
     Mul,
     Ne,
     Not,
@@ -35,7 +33,7 @@ from sympy import (
 from sympy.logic.boolalg import Boolean, BooleanFalse, BooleanTrue
 
 from shardmath.symbolic import derive
-from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple
+from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple, Max, Min
 from shardmath.symbolic.parameters import symbols
 from shardmath.symbolic.printers.order import in_reading_order
 from shardmath.symbolic.printers.python import KernelPrinter, PythonPrinter, identifier

@@ -13,8 +13,6 @@ from sympy import (
     Ge,
     Integer,
     Le,
-    Max,
-    Min,
     Mul,
     Ne,
     Not,
@@ -27,7 +25,7 @@ from shardmath.symbolic.accounts import build
 from shardmath.symbolic.documents.forms import forms, row_sizes
 from shardmath.symbolic.documents.worked import EXAMPLE
 from shardmath.symbolic.exact import evaluate
-from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple
+from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple, Max, Min
 from shardmath.symbolic.implementations import HUGGINGFACE, IMPLEMENTATIONS, MEGATRON
 from shardmath.symbolic.parallel.legality import fixed_values, rules_for
 from shardmath.symbolic.parameters import PARAMETERS, symbol, symbols

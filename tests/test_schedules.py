@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Expr, Gt, Integer, Min, lambdify, simplify, true
+from sympy import Expr, Gt, Integer, lambdify, simplify, true
 
 from shardmath.symbolic.choices import BY_NAME
-from shardmath.symbolic.functions import Iverson
+from shardmath.symbolic.functions import Iverson, Min
 from shardmath.symbolic.parallel.schedules import GROUPS, SCHEDULES, Schedule
 from shardmath.symbolic.parallel.walk import Moment, actions, moments
 from shardmath.symbolic.parameters import symbol, symbols

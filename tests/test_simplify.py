@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from random_layouts import batches, by_letter
-from sympy import Add, Eq, Expr, Integer, Max, Min, Mul, Pow, Rational, Symbol, count_ops
+from sympy import Add, Eq, Expr, Integer, Mul, Pow, Rational, Symbol, count_ops
 
 from shardmath.evaluators import find
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate, number
-from shardmath.symbolic.functions import CeilDiv, Iverson, LeastCommonMultiple
+from shardmath.symbolic.functions import CeilDiv, Iverson, LeastCommonMultiple, Max, Min
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parallel.legality import fixed_values
 from shardmath.symbolic.parameters import symbol, symbols

@@ -1,7 +1,8 @@
 """The memory of sharded LLM training: exact formulas, what fits into a GPU, and why.
 
 ``explain`` accounts for one configuration, byte by byte; ``sweep`` tries every legal layout of a model
-on a cluster. Everything is imported on first use, so that importing the package costs nothing.
+on a cluster; ``explore`` every configuration of a declared space. Everything is imported on first use, so
+that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation, explain
     from shardmath.errors import InputError
+    from shardmath.explored import Explored
+    from shardmath.exploring import explore
     from shardmath.formulas import Formula, formula
     from shardmath.gpus import Gpu
     from shardmath.models import Model, load_model
@@ -23,6 +26,8 @@ _HOMES = {
     "InputError": "errors",
     "Explanation": "accounting",
     "explain": "accounting",
+    "Explored": "explored",
+    "explore": "exploring",
     "Formula": "formulas",
     "formula": "formulas",
     "Gpu": "gpus",
@@ -34,6 +39,7 @@ _HOMES = {
 
 __all__ = [
     "Explanation",
+    "Explored",
     "Formula",
     "Gpu",
     "InputError",
@@ -41,6 +47,7 @@ __all__ = [
     "SweepResult",
     "__version__",
     "explain",
+    "explore",
     "formula",
     "load_model",
     "sweep",

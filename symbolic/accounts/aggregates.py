@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
-from sympy import Expr, Max
+from sympy import Expr
 
 from ..choices import BY_NAME, MEGATRON_PEAKS
+from ..functions import Max
 from ..implementations import Implementation
 from ..ledger import SITES, Role
 from ..parallel.data import bytes_per_element, sharing_ranks, states

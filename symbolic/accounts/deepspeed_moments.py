@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Eq, Expr, Ge, Gt, Integer, Max, Min
+from sympy import Eq, Expr, Ge, Gt, Integer
 
-from ..functions import CeilDiv, Iverson
+from ..functions import CeilDiv, Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Role
 from ..parallel.deepspeed import KEEPS_TENSORS

@@ -6,10 +6,10 @@ several chunks per rank, the gradients that a rank has sent and received are cou
 
 from __future__ import annotations
 
-from sympy import Eq, Expr, Gt, Integer, Max, Min
+from sympy import Eq, Expr, Gt, Integer
 
 from ..dimensions import BATCH, FFN, GATE_UP_FEATURES, HIDDEN, SEQUENCE, SEQUENCE_SP
-from ..functions import Iverson
+from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Dimension, Lifetime, Place, Role
 from ..parallel.pipeline import chunks, ends, held

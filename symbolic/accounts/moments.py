@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from sympy import Expr, Integer, Max, Min
+from sympy import Expr, Integer
 
+from ..functions import Max, Min
 from ..implementations import Implementation
 from ..ledger import SITES, Held, Role
 from ..parallel.data import gradients_are_made

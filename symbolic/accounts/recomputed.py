@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from sympy import Expr, Integer, Max, Min
+from sympy import Expr, Integer
 
 from ..choices import MEGATRON_PEAKS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
+from ..functions import Max, Min
 from ..implementations import Implementation
 from ..parallel.pipeline import chunks
 from ..parameters import symbols

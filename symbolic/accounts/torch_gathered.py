@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sympy import Eq, Expr, Ge, Integer, Max
+from sympy import Eq, Expr, Ge, Integer
 
-from ..functions import Iverson
+from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, Place, Role
 from ..parallel.data import bytes_per_element, states

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Ge, Integer, Max
+from sympy import Expr, Ge, Integer
 
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
-from ..functions import Iverson
+from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols

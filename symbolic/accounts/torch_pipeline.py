@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Eq, Expr, Ge, Integer, Le, Max
+from sympy import Eq, Expr, Ge, Integer, Le
 
 from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
-from ..functions import Iverson
+from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parallel.pipeline import chunks, instances

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr, Integer, Max
+from sympy import Expr, Integer
 
 from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, SEQUENCE, SEQUENCE_SP
-from ..functions import Iverson
+from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Dimension, Place
 from ..parallel.data import states

@@ -6,6 +6,7 @@ micro-batch it is for. The gradients themselves are in the gradient buffer, whic
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from sympy import And, Eq, Expr, Integer, fraction
@@ -93,6 +94,7 @@ def differs(shape: Shape, others: tuple[Shape, ...]) -> Expr:
     return found
 
 
+@cache
 def _same(one: Shape, other: Shape) -> Expr:
     """1 if both have the same sizes on every rank; then the sums of their sizes are the same too."""
     if (sum(one.sizes) - sum(other.sizes)).is_nonzero:

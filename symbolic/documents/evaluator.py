@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from sympy import Basic, Symbol
@@ -74,6 +75,7 @@ def verdicts() -> list[dict[str, str]]:
     ]
 
 
+@cache
 def _term(terms: TermSet, term: Term) -> dict[str, str]:
     return {
         "name": term.name,

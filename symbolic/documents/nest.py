@@ -7,19 +7,20 @@ from typing import Any
 
 from ..nests.graph import NAME, Node, ordered
 from ..nests.grouping import ALIVE
-from ..nests.order import MOST_ENTRIES
 from ..nests.plan import Check, Level, Plan, group_axes
-from ..nests.problem import ESTIMATE, Best, Front, Histogram, NestAxis, Question
+from ..nests.problem import ESTIMATE, Best, Front, Histogram, NestAxis, Question, Rows
 from ..printers.nest import NUMBA, NUMPY, Dialect, NestPrinter
 
 #: Rows of the table start this many entries apart: a little more than what they hold, so that the rows of one entry
 #: do not fall on the same lines of a cache.
 _APART = 8
+#: Entries that the table of a nest for all sizes has room for.
+_ROOM = 4096
 
 
-def nest(title: str, plan: Plan, *, dialect: Dialect = NUMBA, literal: bool = False) -> dict[str, Any]:
+def nest(title: str, key: str, plan: Plan, *, dialect: Dialect = NUMBA, literal: bool = False) -> dict[str, Any]:
     """Prepare a nest. With ``literal``, sizes of axes are written as numbers, and the nest is for no others."""
-    return _Writer(plan, dialect, literal).data(title)
+    return {"key": key, **_Writer(plan, dialect, literal).data(title)}
 
 
 class _Writer:
@@ -30,7 +31,7 @@ class _Writer:
         self.printer = NestPrinter(dialect, plan.names)
         self.depth = len(plan.levels) - 1
         entries = plan.order.entries
-        self.stride = (-(-entries // 8) * 8 if literal else MOST_ENTRIES) + _APART
+        self.stride = (-(-entries // 8) * 8 if literal else _ROOM) + _APART
         self.pens = [number for number, level in enumerate(plan.levels[:-1]) if level.table_checks]
 
     def data(self, title: str) -> dict[str, Any]:
@@ -60,7 +61,7 @@ class _Writer:
             ])),
             "given": given,
             "rows": [{"name": name, "place": number * self.stride} for number, name in enumerate(rows)],
-            "stride": self.stride,
+            "stride": self.stride, "room": self.stride - _APART,
             "literal": self.literal, "entries": self._size_of_table(),
             "shard_index": self._shard_index(order.shard),
             "shards": self._product(order.shard, 0),
@@ -196,14 +197,16 @@ class _Writer:
         among_row = "row[ESTIMATE + i] < INFINITY" if question.among is None else " or ".join(
             self._in_scan(node) for node in self.plan.problem.verdicts[:question.among])
         base: dict[str, Any] = {"name": question.name, "among": among, "kind": type(question).__name__.lower(),
-                "among_row": f"({among_row})"}
+                                "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front)}
         if isinstance(question, Histogram):
             return {**base, "keys": [self._key(question.value)]}
         keys = [self._key(node) for node in question.keys]
         base |= {"keys": keys, "first": next((number for number, key in enumerate(keys) if key["fused"]), None)}
+        if isinstance(question, Rows):
+            return {**base, "verdicts": [self._in_scan(node) for node in self.plan.problem.verdicts]}
         if isinstance(question, Front):
             return base
-        return {**base, "group": self._group(question), "per": list(question.per), "count": question.count}
+        return {**base, "group": self._group(question), "per": list(question.per)}
 
     def _key(self, node: Node) -> dict[str, Any]:
         fused = self.plan.place[node][1]

@@ -67,6 +67,13 @@ def _run(function: ast.FunctionDef, graph: Graph, known: dict[str, Node]) -> ast
     raise ValueError(f"{function.name} returns nothing")
 
 
+def function_source(source: str, name: str) -> str:
+    """The source of one function of a module."""
+    tree = ast.parse(source)
+    found = next(item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == name)
+    return ast.get_source_segment(source, found) or ""
+
+
 def conditions_of(source: str, graph: Graph, resolve: Callable[[str], Node]) -> list[Node]:
     """The conditions of a function that is one chain of if, elif and else, in order."""
     function = ast.parse(source).body[0]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from .graph import CEIL_DIV, DIV, DIVIDES, FLOOR_DIV, LCM, NAME, NUMBER, TRUTH, Node, ordered
-from .problem import Best, NestAxis, Problem
+from .problem import Best, NestAxis, Problem, Rows
 
 #: Most entries of the table: its rows then stay in the fastest caches.
 MOST_ENTRIES = 768
@@ -21,6 +21,8 @@ LANES = 8
 _TURN = 12
 #: Combinations of the outermost axes that are shared out between threads and machines: at least so many.
 _SHARDS = 256
+#: Configurations of one shard whose rows are all held in memory: at most so many, where the axes allow it.
+_ROWS = 1 << 18
 _COSTS = {DIV: 8, CEIL_DIV: 10, FLOOR_DIV: 10, DIVIDES: 10, LCM: 12}
 _FREE = frozenset((NAME, NUMBER, TRUTH))
 
@@ -78,7 +80,8 @@ def chosen_order(problem: Problem) -> Order:
         if not tried:
             break
         best, fused = better, better[2]
-    return _order(axes, best[1], best[2])
+    most = _ROWS if any(isinstance(question, Rows) for question in problem.questions) else None
+    return _order(axes, best[1], best[2], most)
 
 
 def _entries(axes: Sequence[NestAxis], fused: Iterable[int]) -> int:
@@ -110,11 +113,12 @@ def _nested(
     return cost, order, fused
 
 
-def _order(axes: Sequence[NestAxis], nested: Sequence[int], fused: frozenset[int]) -> Order:
-    """Split the nested axes into shards and loops."""
+def _order(axes: Sequence[NestAxis], nested: Sequence[int], fused: frozenset[int], most: int | None) -> Order:
+    """Split the nested axes into shards, of ``most`` configurations if that is given, and loops."""
     outer = [axes[number] for number in nested]
+    least = _SHARDS if most is None else max(_SHARDS, prod(axis.size for axis in axes) // most)
     count = 0
-    while count < len(outer) - 1 and prod(axis.size for axis in outer[:count]) < _SHARDS:
+    while count < len(outer) - 1 and prod(axis.size for axis in outer[:count]) < least:
         count += 1
     count = max(count, min(1, len(outer)))
     return Order(tuple(outer[:count]), tuple(outer[count:]), tuple(axes[number] for number in sorted(fused)))

@@ -21,7 +21,7 @@ class NestAxis:
 
 @dataclass(frozen=True)
 class Best:
-    """The ``count`` best configurations, for each combination of the axes ``per``.
+    """The best configurations, as many as there is room for, for each combination of the axes ``per``.
 
     ``keys`` are compared one after the other, smaller is better; equal ones are sorted by their number. Only those
     count whose verdict is one of the first ``among``; all legal ones if that is None.
@@ -29,7 +29,6 @@ class Best:
 
     name: str
     keys: tuple[Node, ...]
-    count: int
     per: tuple[str, ...]
     among: int | None
 
@@ -53,7 +52,16 @@ class Histogram:
     among: int | None
 
 
-Question = Best | Front | Histogram
+@dataclass(frozen=True)
+class Rows:
+    """All configurations themselves, with the values of ``keys``."""
+
+    name: str
+    keys: tuple[Node, ...]
+    among: int | None
+
+
+Question = Best | Front | Histogram | Rows
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,6 @@ def _with(question: Question, left) -> Question:  # type: ignore[no-untyped-def]
     if isinstance(question, Histogram):
         return Histogram(question.name, next(left), question.edges, question.among)
     keys = tuple(next(left) for _ in question.keys)
-    if isinstance(question, Front):
-        return Front(question.name, keys, question.among)
-    return Best(question.name, keys, question.count, question.per, question.among)
+    if isinstance(question, Front | Rows):
+        return type(question)(question.name, keys, question.among)
+    return Best(question.name, keys, question.per, question.among)

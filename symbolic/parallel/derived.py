@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Expr, Integer, Max, Symbol
+from sympy import Expr, Integer, Symbol
 
-from ..functions import pad_to
+from ..functions import Max, pad_to
 from ..parameters import symbols
 from . import data, dispatch, pipeline
 

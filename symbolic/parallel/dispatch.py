@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Eq, Expr, Integer, Max
+from sympy import Eq, Expr, Integer
 
-from ..functions import CeilDiv, Iverson
+from ..functions import CeilDiv, Iverson, Max
 from ..parameters import symbols
 
 s, b, c, ts, q, E, et, load, cf, ec = symbols("s b c ts q E et load cf ec")

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import And, Eq, Expr, Ge, Integer, Le, Max, Or
+from sympy import And, Eq, Expr, Ge, Integer, Le, Or
 from sympy.logic.boolalg import Boolean, true
 
 from ..dimensions import FFN, HEADS, KV_FEATURES, KV_HEADS
-from ..functions import Divides, Iverson
+from ..functions import Divides, Iverson, Max
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbol, symbols
 from .data import fixed_by_choices

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Eq, Expr, Integer, Max, Min
+from sympy import Eq, Expr, Integer
 
-from ..functions import CeilDiv, FloorDiv, Iverson
+from ..functions import CeilDiv, FloorDiv, Iverson, Max, Min
 from ..ledger import IN_LAYER, Lifetime, Place
 from ..parameters import symbols
 from .schedules import SCHEDULES

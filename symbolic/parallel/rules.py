@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from sympy import Expr, Integer, Max, Or, Symbol
+from sympy import Expr, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
 from ..dimensions import DIMENSIONS
-from ..functions import Divides
+from ..functions import Divides, Max
 from ..ledger import Dimension
 
 

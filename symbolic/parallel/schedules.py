@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sympy import And, Eq, Expr, Ge, Gt, Integer, Le, Max, Min, Or
+from sympy import And, Eq, Expr, Ge, Gt, Integer, Le, Or
 
-from ..functions import Divides, FloorDiv, Iverson, pad_to
+from ..functions import Divides, FloorDiv, Iverson, Max, Min, pad_to
 from ..parameters import symbols
 from .rules import Rule
 

@@ -129,11 +129,13 @@ class NestPrinter:
 
 
 def number(value: object) -> str:
-    """A constant as a float that is exactly it. Raises ValueError if there is none."""
+    """A constant as a float; a quotient that is not whole, as a broken condition leaves it, as a quotient."""
     assert isinstance(value, Fraction)
-    if Fraction(float(value)) != value:
+    if Fraction(float(value)) == value:
+        return repr(float(value))
+    if value.denominator == 1:
         raise ValueError(f"{value} is not exact in 64-bit floating point")
-    return repr(float(value))
+    return f"({float(value.numerator)!r}/{float(value.denominator)!r})"
 
 
 def _fraction(node: Node) -> Fraction:

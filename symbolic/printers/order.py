@@ -6,6 +6,8 @@ order here is meant for printing only: the products and sums are not evaluated.
 
 from __future__ import annotations
 
+from functools import cache
+
 from sympy import Add, Expr, Float, Integer, Mul, Number, Pow, Symbol
 
 from ..functions import Iverson
@@ -19,6 +21,7 @@ _LETTERS = (
 _AFTER_ALL_LETTERS = len(_LETTERS)
 
 
+@cache
 def in_reading_order(expr: Expr) -> Expr:
     """Put factors and summands into reading order.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sympy import Eq, Expr, Integer, Min, Symbol
+from sympy import Eq, Expr, Integer, Symbol
 
-from ..functions import Iverson
+from ..functions import Iverson, Min
 from ..parallel.derived import published
 from ..parameters import BY_LETTER, symbol, symbols
 from ..sources import BY_KEY

@@ -6,9 +6,9 @@ from shardmath.spaces.candidates import DivisorsOf, Multiples, PowersOfTwo, Rang
 from shardmath.spaces.declared import Axis, Constraint, Space
 from shardmath.spaces.files import plain, read_space, space_of
 from shardmath.spaces.parts import Part
-from shardmath.spaces.questions import Best, Front, Histogram, Question
+from shardmath.spaces.questions import Best, Front, Histogram, Question, Rows
 
 __all__ = [
     "Axis", "Best", "Constraint", "DivisorsOf", "Front", "Histogram", "Multiples", "Part", "PowersOfTwo", "Question",
-    "Range", "Space", "plain", "read_space", "space_of",
+    "Range", "Rows", "Space", "plain", "read_space", "space_of",
 ]

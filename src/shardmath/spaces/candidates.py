@@ -10,7 +10,7 @@ from shardmath.divisors import divisors
 from shardmath.errors import ABSENT, InputError, nearest_names
 
 #: No axis has more candidates: all of them are held in memory, and looked at when a space is checked.
-MOST = 2**16
+MOST = 2**14
 _LARGEST = 2**53
 
 
@@ -25,8 +25,8 @@ class Range:
 
     def values(self, field: str) -> tuple[int, ...]:
         """The candidates, ascending. Raises InputError for ``field`` if there are none, or too many."""
-        _counted(field, self)
-        _at_least_one(f"{field}.step", self.step)
+        _counted(f"{field}.{self.key}", self)
+        _at_least_one(f"{field}.{self.key}.step", self.step)
         return _listed(field, range(self.start, self.to + 1, self.step))
 
 
@@ -40,7 +40,7 @@ class PowersOfTwo:
 
     def values(self, field: str) -> tuple[int, ...]:
         """The candidates, ascending. Raises InputError for ``field`` if there are none."""
-        _counted(field, self)
+        _counted(f"{field}.{self.key}", self)
         first = max(self.start - 1, 0).bit_length()
         return _listed(field, [1 << bits for bits in range(first, max(self.to, 0).bit_length())])
 
@@ -56,8 +56,8 @@ class Multiples:
 
     def values(self, field: str) -> tuple[int, ...]:
         """The candidates, ascending. Raises InputError for ``field`` if there are none, or too many."""
-        _counted(field, self)
-        _at_least_one(f"{field}.of", self.of)
+        _counted(f"{field}.{self.key}", self)
+        _at_least_one(f"{field}.{self.key}.of", self.of)
         return _listed(field, range(-(-self.start // self.of) * self.of, self.to + 1, self.of))
 
 

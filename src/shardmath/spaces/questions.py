@@ -101,7 +101,31 @@ class Histogram:
         return (self.of,)
 
 
-Question = Best | Front | Histogram
+@dataclass(frozen=True)
+class Rows:
+    """Every configuration with its peak, its verdict and the values of further formulas: what becomes a table.
+
+    It is not asked in a file: it needs a place to write to.
+    """
+
+    key: ClassVar[str] = "rows"
+    name: str = "rows"
+    of: tuple[str, ...] = ()
+    among: str = "fits"
+
+    def __post_init__(self) -> None:
+        _formulas(self, 0, 256)
+        if len({*self.of}) < len(self.of):
+            raise InputError(self.name, list(self.of), "must not have a formula twice")
+        _one_of(self)
+
+    @property
+    def formulas(self) -> tuple[str, ...]:
+        """The texts of all formulas."""
+        return self.of
+
+
+Question = Best | Front | Histogram | Rows
 _KINDS: dict[str, type[Best] | type[Front] | type[Histogram]] = {kind.key: kind for kind in (Best, Front, Histogram)}
 #: The field that a file names after the kind of question.
 _FIRST = {"best": "by", "front": "by", "histogram": "of"}
@@ -136,12 +160,12 @@ def written(question: Question) -> dict[str, Any]:
     }
 
 
-def _formulas(question: Best | Front, least: int, most: int) -> None:
+def _formulas(question: Best | Front | Rows, least: int, most: int) -> None:
     field = f"questions.{question.name}.{question.key}"
-    by = _texts(field, question.by)
-    if not least <= len(by) <= most:
-        raise InputError(field, list(by), f"must have from {least} to {most} formulas")
-    object.__setattr__(question, "by", by)
+    texts = _texts(field, question.formulas)
+    if not least <= len(texts) <= most:
+        raise InputError(field, list(texts), f"must have from {least} to {most} formulas")
+    object.__setattr__(question, "of" if isinstance(question, Rows) else "by", texts)
 
 
 def _texts(field: str, value: object) -> tuple[str, ...]:

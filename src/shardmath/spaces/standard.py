@@ -14,9 +14,7 @@ from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switc
 from shardmath.spaces.candidates import Candidates, DivisorsOf
 from shardmath.spaces.declared import Space
 from shardmath.spaces.questions import MOST, Best
-
-#: Least model-parallel ranks, then the largest margin, then the larger micro-batch.
-RANKING = ("tensor_parallel * context_parallel * pipeline_parallel", "peak", "-micro_batch_size")
+from shardmath.symbolic.nests.standard import RANKING
 
 
 def layouts(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from functools import cached_property
+from importlib import import_module
 from math import prod
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -14,23 +15,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.cached import cached_module, sources_digest
-from shardmath.spaces import Best, Part, Question
+from shardmath.spaces import Best, Part, Question, Rows
 from shardmath.sweeps import answers
 from shardmath.sweeps.answers import Answer
-from shardmath.sweeps.posing import VERDICT_NAMES, folded, posed
+from shardmath.sweeps.posing import VERDICT_NAMES, evaluator_source, is_large, posing_of, verdict_source
+from shardmath.sweeps.rows import Table
+from shardmath.symbolic.nests.posing import Posing
 
 
 class Nest:
     """A part of a space with questions, ready to be swept.
 
     The configurations come in ``shards``: all those that share their place on the outermost axes. ``conditions`` are
-    the names of what a configuration may break.
+    the names of what a configuration may break. ``rows`` is the question whose answer is a table of its own for each
+    stretch, if there is one; ``questions`` are the others.
+
+    A nest is pickled with its source and not with what was compiled, so that another machine needs no file of this one.
     """
 
     def __init__(self, part: Part, questions: Sequence[Question], module: ModuleType | None = None) -> None:
         """Find or make the nest, unless its ``module`` is given."""
-        self.part, self.questions = part, tuple(questions)
-        self.module = module or _module(part, self.questions)
+        self.part = part
+        self.questions = tuple(question for question in questions if not isinstance(question, Rows))
+        self.rows = next((question for question in questions if isinstance(question, Rows)), None)
+        self.module = module or _module(part, self.asked)
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
@@ -39,6 +47,24 @@ class Nest:
         for axis in reversed(part.axes):
             steps[axis.name], step = step, step * axis.size
         self._steps = steps
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _sent, (self.part, self.asked, Path(str(self.module.__file__)).stem, _text(self.module))
+
+    @property
+    def asked(self) -> tuple[Question, ...]:
+        """All questions, in the order in which the module has them."""
+        return self.questions if self.rows is None else (*self.questions, self.rows)
+
+    @property
+    def key(self) -> str:
+        """A digest of all that answers depend on, and of what a shard is."""
+        part = self.part
+        told = (
+            self.module.KEY, self.module.OUTER, self.module.SHARD_AXES, part.labels, part.axes,
+            sorted(part.fixed.items()), part.derived, part.constraints, self.asked,
+        )
+        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
 
     @property
     def size(self) -> int:
@@ -64,11 +90,21 @@ class Nest:
         ]
         return answers.empty(self.questions, groups, len(self.conditions), len(VERDICT_NAMES))
 
-    def swept(self, start: int, stop: int, known: Answer) -> Answer:
-        """The answer for shards ``start`` to ``stop`` alone; of questions, what is better than ``known`` or in it."""
+    def table(self, start: int, stop: int) -> Table | None:
+        """Room for the rows of shards ``start`` to ``stop``, if they are asked for."""
+        return None if self.rows is None else Table.empty((stop - start) * self.shard_size, 1 + len(self.rows.of))
+
+    def swept(self, start: int, stop: int, known: Answer, table: Table | None = None) -> Answer:
+        """The answer for shards ``start`` to ``stop`` alone; of questions, what is better than ``known`` or in it.
+
+        Rows go to ``table``, which must be given if they are asked for.
+        """
         while True:
             found = known.seed()
             arrays = [array for item in found.questions for array in item.arrays]
+            if table is not None:
+                table.size[0] = 0
+                arrays += table.arrays
             entries, alive, broken, given, row = self._prepared
             found.broken += broken * (self._below * (stop - start))
             if not alive:
@@ -126,27 +162,35 @@ class Nest:
         return steps, (fused[:, None] * self._table_places).sum(axis=0)
 
 
-def nest_source(part: Part, questions: Sequence[Question]) -> str:
-    """The source of the nest for a part; a function of its axes, its formulas and the questions."""
-    from shardmath.symbolic.nests.made import nest_source as made
-
-    problem, names = posed(part, questions)
-    return made(part.evaluator.name, problem, names, literal=True)
-
-
 def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
-    return cached_module("nests", _key(part, questions), lambda: nest_source(part, questions))
+    """The module with the nest: from the package if it is made for this, else from the cache."""
+    evaluator, general = evaluator_source(part), not is_large(part)
+    if general:
+        posing = posing_of(part, questions, literal=False)
+        key = posing.key(evaluator)
+        packaged = None if part.evaluator.folder else import_module(f"shardmath.generated.{part.evaluator.name}_nest")
+        module = packaged if packaged and key == packaged.KEY else _cached(part, posing, evaluator)
+        if prod(axis.size for axis in part.axes if axis.name in module.FUSED) <= module.ROOM:
+            return module
+    return _cached(part, posing_of(part, questions, literal=True), evaluator)
 
 
-def _key(part: Part, questions: tuple[Question, ...]) -> str:
-    """What the source of a nest depends on."""
-    asked: Any = {
-        "evaluator": [part.evaluator.implementation, part.evaluator.choices],
-        "axes": [[axis.name, list(axis.values), axis.size] for axis in part.axes],
-        "fixed": sorted(name for name in part.fixed),
-        "folded": {name: value for name, value in sorted(part.fixed.items()) if folded(name, value)},
-        "derived": dict(part.derived),
-        "constraints": [[item.name, item.text] for item in part.constraints],
-        "questions": [repr(question) for question in questions],
-    }
-    return hashlib.sha256((sources_digest() + json.dumps(asked)).encode()).hexdigest()[:16]
+def _cached(part: Part, posing: Posing, evaluator: str) -> ModuleType:
+    def source() -> str:
+        from shardmath.symbolic.nests.made import nest_of
+
+        return nest_of(part.evaluator.name, posing, evaluator, verdict_source())
+
+    return cached_module("nests", f"{posing.key(evaluator)}_{sources_digest()[:16]}", source)
+
+
+def _sent(part: Part, questions: tuple[Question, ...], name: str, source: str) -> Nest:
+    """A nest that was made elsewhere, perhaps by another version: under its name unless that is taken."""
+    module = cached_module("nests", name, lambda: source)
+    if _text(module) != source:
+        module = cached_module("nests", hashlib.sha256(source.encode()).hexdigest()[:16], lambda: source)
+    return Nest(part, questions, module)
+
+
+def _text(module: ModuleType) -> str:
+    return Path(str(module.__file__)).read_text(encoding="utf-8")

@@ -1,97 +1,63 @@
-"""A part of a space as the problem that a loop nest is made for: the formulas of its evaluator, folded."""
+"""A part of a space as the nests know it."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from shardmath.generated import definitions
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, VERDICTS
-from shardmath.spaces import Best, Front, Part, Question
-from shardmath.symbolic.nests import problem as nests
-from shardmath.symbolic.nests.formulas import Formulas, conditions_of, formulas
-from shardmath.symbolic.nests.graph import TRUTH, Graph, Node
-from shardmath.symbolic.nests.problem import ESTIMATE
-from shardmath.symbolic.nests.source import parse
+from shardmath.spaces import Histogram, Part, Question
+from shardmath.spaces.questions import AMONG
+from shardmath.symbolic.nests.posing import Asked, Posing
+from shardmath.symbolic.nests.problem import NestAxis
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-#: The term that verdicts are about.
-PEAK = "peak"
-_AMONG = {"fits": 1, "uncertain": 2, "legal": None}
+#: Names of the verdicts, in order.
+VERDICT_NAMES = tuple(name for name, _ in VERDICTS)
+#: From so many configurations on, a nest is made for the sizes of the axes and the switches of a model alone.
+_LARGE = 10**8
 
 
-def posed(part: Part, questions: Sequence[Question]) -> tuple[nests.Problem, Mapping[Node, str]]:
-    """The problem of ``part``, and the names of terms in it.
+def is_large(part: Part) -> bool:
+    """Whether a nest for just these sizes pays: what it saves is more than it takes to compile."""
+    return part.size >= _LARGE
 
-    Values that few people change are put into the formulas; others stay symbols, so that one nest serves all models.
-    """
-    graph = Graph()
-    known = formulas(inspect.getsource(part.evaluator.terms), graph)
-    derived: dict[str, Node] = {}
-    given = {name: graph.number(value) for name, value in part.fixed.items() if folded(name, value)}
 
-    def resolve(name: str) -> Node:
-        return derived.get(name) or given.get(name) or (
-            graph.name(name) if name in PARAMETERS else known.terms[name])
-
-    for name, text in part.derived.items():
-        derived[name] = _quantity(text, graph, resolve)
-    values = {graph.name(name): node for name, node in (given | derived).items()}
-    estimate = graph.name(ESTIMATE)
-    terms = dict(zip(known.terms, graph.replaced(known.terms.values(), values), strict=True))
-    peak = {terms[PEAK]: estimate}
-    conditions = [
-        (name, graph.replaced([node], values)[0]) for name, node in _conditions(part, known, graph, resolve)
-    ]
-    asked = [_question(question, graph, resolve, lambda node: graph.replaced(graph.replaced([node], values), peak)[0])
-             for question in questions]
-    verdicts = conditions_of(
-        inspect.getsource(definitions.verdict), graph,
-        {"estimate": estimate, "gpu_memory": resolve("gpu_memory")}.__getitem__,
+def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Posing:
+    """What the nest of ``part`` depends on; see ``Posing``. With ``literal``, switches become part of the formulas."""
+    inputs = {*part.evaluator.terms.INPUTS, "gpu_memory"}
+    return Posing(
+        symbols={name: (item[2], item[3]) for name, item in PARAMETERS.items()},
+        axes=tuple(NestAxis(axis.name, tuple(axis.values), axis.size) for axis in part.axes),
+        folded={
+            name: value for name, value in part.fixed.items() if literal and name in inputs and _folds(name, value)
+        },
+        derived=part.derived,
+        automatic=tuple((item.name, item.text) for item in part.constraints if item.automatic),
+        declared=tuple((item.name, item.text) for item in part.constraints if not item.automatic),
+        questions=tuple(map(_asked, questions)),
+        literal=literal,
     )
-    axes = tuple(nests.NestAxis(axis.name, tuple(axis.values), len(axis.labels)) for axis in part.axes)
-    posed_problem = nests.Problem(
-        graph, axes, tuple(item for item in conditions if item[1] is not graph.truth(True)), terms[PEAK],
-        tuple(verdicts), tuple(asked),
-    )
-    return posed_problem, {node: name.replace(".", "_") for name, node in reversed(terms.items())}
 
 
-def folded(name: str, value: int) -> bool:
+def evaluator_source(part: Part) -> str:
+    """The formulas of a part, as source."""
+    return inspect.getsource(part.evaluator.terms)
+
+
+def verdict_source() -> str:
+    """The function that chooses a verdict, as source."""
+    return inspect.getsource(definitions.verdict)
+
+
+def _folds(name: str, value: int) -> bool:
     """Whether a fixed value becomes part of the formulas: switches, and what few people set."""
     _, _, minimum, maximum, _, _ = PARAMETERS[name]
     return (minimum, maximum) == (0, 1) or DEFAULTS.get(name) == value
 
 
-def _conditions(
-    part: Part, known: Formulas, graph: Graph, resolve: Callable[[str], Node]
-) -> list[tuple[str, Node]]:
-    """What follows from the axes, the rules of the evaluator, and what was declared: tried in this order."""
-    read = [(item, parse(item.text, graph, resolve)) for item in part.constraints]
-    automatic = [(item.name, node) for item, node in read if item.automatic]
-    declared = [(item.name, node) for item, node in read if not item.automatic]
-    return [*automatic, *known.rules, *declared]
-
-
-def _question(
-    question: Question, graph: Graph, resolve: Callable[[str], Node], final: Callable[[Node], Node]
-) -> nests.Question:
-    keys = tuple(final(_quantity(text, graph, resolve)) for text in question.formulas)
-    among = _AMONG[question.among]
-    if isinstance(question, Best):
-        return nests.Best(question.name, keys, question.count, question.per, among)
-    if isinstance(question, Front):
-        return nests.Front(question.name, keys, among)
-    return nests.Histogram(question.name, keys[0], len(question.edges), among)
-
-
-def _quantity(text: str, graph: Graph, resolve: Callable[[str], Node]) -> Node:
-    node = parse(text, graph, resolve)
-    return graph.select(node, graph.number(1), graph.number(0)) if node.is_condition and node.op != TRUTH else node
-
-
-#: Names of the verdicts, in order.
-VERDICT_NAMES = tuple(name for name, _ in VERDICTS)
+def _asked(question: Question) -> Asked:
+    among = None if question.among == AMONG[-1] else AMONG.index(question.among) + 1
+    edges = len(question.edges) if isinstance(question, Histogram) else 0
+    per = getattr(question, "per", ())
+    return Asked(question.key, question.name, question.formulas, among, per, edges)

@@ -1,0 +1,59 @@
+"""The command ``shardmath explore``: every configuration of a space that a file declares."""
+
+from __future__ import annotations
+
+import json as json_format
+import shlex
+import sys
+from typing import Any
+
+import click
+
+from shardmath.cli.options import Count
+
+#: The exit code of what Ctrl-C has stopped.
+_STOPPED = 130
+
+
+@click.command(short_help="Look at every configuration of a declared space.")
+@click.argument("space")
+@click.option("--json", is_flag=True, help="Print counts and answers as JSON.")
+@click.option("--rows", metavar="FILE", help="Write configurations as a table: .parquet or .csv.")
+@click.option("--among", default="fits", show_default=True, metavar="WHICH",
+              help="Rows of those that fit (fits), or may fit too (uncertain), or are legal (legal).")
+@click.option("--term", "terms", multiple=True, metavar="TERM",
+              help="A term or a formula as a further column of the rows. May be repeated.")
+@click.option("--checkpoint", metavar="FILE", help="Keep the state in a file, every few seconds.")
+@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if it is there.")
+@click.option("--dask", metavar="ADDRESS",
+              help="Sweep on the cluster of a Dask scheduler, or on processes here: local.")
+@click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")
+def explore(space: str, json: bool, resume: bool, checkpoint: str | None, **options: Any) -> int:
+    """Look at every configuration of SPACE (a .toml or .yaml file) and answer its questions.
+
+    Ctrl-C stops it with the answer for what was done by then.
+    """
+    from shardmath.cli.stopping import stopping
+    from shardmath.exploring import explore as run
+    from shardmath.reports.explored import show
+    from shardmath.reports.progress import progress
+    from shardmath.spaces.files import read_space
+
+    declared = read_space(space)
+    with stopping() as stopped, progress("configurations") as bar:
+        writing = bar and (lambda done, total: bar(done, total, "rows"))
+        found = run(declared, checkpoint=checkpoint, resume=resume, progress=bar, writing=writing, stopped=stopped,
+                    **options)
+    if json:
+        click.echo(json_format.dumps(found.to_dict(), indent=2))
+    else:
+        show(found)
+    if found.complete:
+        return 0
+    click.echo(f"stopped: {found.done:,} of {found.size:,} configurations are done ({found.done / found.size:.1%})"
+               f"{'' if checkpoint is None else f'; go on with: {_again(resume)}'}", err=True)
+    return _STOPPED
+
+
+def _again(resume: bool) -> str:
+    return shlex.join(["shardmath", *sys.argv[1:], *(() if resume else ("--resume",))])

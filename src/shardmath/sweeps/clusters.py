@@ -1,0 +1,85 @@
+"""Sweep on a Dask cluster: chunks are its tasks, which it runs again where a worker is lost."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from shardmath.errors import InputError
+from shardmath.sweeps.answers import Answer
+from shardmath.sweeps.nests import Nest
+from shardmath.sweeps.running import Swept, Workers, swept
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: The cluster that is made here, of processes of this machine.
+LOCAL = "local"
+#: Configurations of one task at least: some tenths of a second.
+_CHUNK = 1 << 28
+#: Tasks that wait on each thread beside the one that runs.
+_AHEAD = 2
+#: Bytes of answers that a task may bring along, to look for better ones only.
+_SEED = 1 << 18
+#: Times that a task is tried again after an error of its worker.
+_RETRIES = 3
+#: Seconds in which a scheduler must answer, and a first worker must be there.
+_PATIENCE = 30
+
+
+@contextmanager
+def client_of(where: str, processes: int | None = None) -> Iterator[Client]:
+    """A client of the scheduler at an address, or of ``local`` processes that are made here and end with the block.
+
+    Raises InputError where Dask is not installed, or no scheduler or no worker answers.
+    """
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise InputError("dask", where, "needs Dask: install shardmath[dask]") from None
+    if where == LOCAL:
+        with (
+            LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=":0") as cluster,
+            Client(cluster) as client,
+        ):
+            client.register_worker_callbacks(_ignore_interrupts)
+            yield client
+        return
+    try:
+        client = Client(where, timeout=_PATIENCE)
+    except (OSError, ValueError, TypeError):
+        raise InputError("dask", where, "must be the address of a Dask scheduler that answers, or local") from None
+    with client:
+        try:
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        except TimeoutError:
+            raise InputError("dask", where, f"must have a worker: there was none in {_PATIENCE} s") from None
+        yield client
+
+
+@contextmanager
+def on_cluster(nest: Nest, client: Client) -> Iterator[Workers]:
+    """The threads of a cluster. The nest goes there by its source, and each worker compiles it once."""
+    pool: Any = client.get_executor(pure=False, retries=_RETRIES)
+    # The result of a task, so that a new worker can have it made again.
+    there = client.submit(_itself, nest, pure=False)
+
+    def submit(start: int, stop: int, known: Answer) -> Future[Swept]:
+        size = sum(array.nbytes for item in known.questions for array in item.arrays)
+        promised: Future[Swept] = pool.submit(swept, there, start, stop, known if size <= _SEED else nest.empty())
+        return promised
+
+    threads = max(1, sum(client.nthreads().values()))
+    yield Workers(submit, _AHEAD * threads, _CHUNK)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal, but what they have begun is still wanted."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _itself(nest: Nest) -> Nest:
+    return nest

@@ -1,0 +1,126 @@
+"""A space as text and numbers, and the problem that a nest is made for: formulas read, and folded where they can be."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from .formulas import Formulas, conditions_of, formulas
+from .graph import TRUTH, Graph, Node
+from .intervals import Limits
+from .problem import ESTIMATE, Best, Front, Histogram, NestAxis, Problem, Question, Rows
+from .source import parse
+
+#: The term that verdicts are about.
+PEAK = "peak"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question as text: ``kind`` is best, front, histogram or rows; see ``problem`` for the rest."""
+
+    kind: str
+    name: str
+    formulas: tuple[str, ...]
+    among: int | None
+    per: tuple[str, ...] = ()
+    edges: int = 0
+
+
+@dataclass(frozen=True)
+class Posing:
+    """What the source of a nest depends on, but for the formulas themselves.
+
+    ``symbols`` are the parameters with their least and largest values, ``folded`` those with a value that becomes part
+    of the formulas.
+    ``derived`` has formulas of further ones, each of symbols that are known before it. ``automatic`` conditions are
+    tried before the rules of the evaluator, ``declared`` ones after them. A nest that is not ``literal`` serves all
+    sizes of the axes; the sizes here then only help to choose the order of the loops.
+    """
+
+    symbols: Mapping[str, Limits]
+    axes: tuple[NestAxis, ...]
+    folded: Mapping[str, int]
+    derived: Mapping[str, str]
+    automatic: tuple[tuple[str, str], ...]
+    declared: tuple[tuple[str, str], ...]
+    questions: tuple[Asked, ...]
+    literal: bool
+
+    def key(self, evaluator: str) -> str:
+        """A digest of all that a nest depends on, with the source of its evaluator."""
+        plain = asdict(self) | {
+            "symbols": (), "axes": [(axis.name, axis.parameters, axis.size * self.literal) for axis in self.axes],
+        }
+        return hashlib.sha256((evaluator + json.dumps(plain, sort_keys=True)).encode()).hexdigest()[:16]
+
+
+def posed(posing: Posing, evaluator: str, verdicts: str) -> tuple[Problem, Mapping[Node, str]]:
+    """The problem of a space, and the names of terms in it.
+
+    ``evaluator`` is the source of an evaluator, ``verdicts`` that of the function that chooses a verdict. Raises
+    FormulaError for a text that is no formula.
+    """
+    return _Poser(posing, evaluator).posed(verdicts)
+
+
+class _Poser:
+    """Reads the texts of one posing over one graph."""
+
+    def __init__(self, posing: Posing, evaluator: str) -> None:
+        self.posing, self.graph = posing, Graph()
+        self.known: Formulas = formulas(evaluator, self.graph)
+        self.terms: dict[str, Node] = {}
+        self.values: dict[str, Node] = {name: self.graph.number(value) for name, value in posing.folded.items()}
+        for name, text in posing.derived.items():
+            self.values[name] = self._quantity(text)
+        replaced = {self.graph.name(name): node for name, node in self.values.items()}
+        nodes = [*self.known.terms.values(), *(node for _, node in self.known.rules)]
+        new = self.graph.replaced(nodes, replaced)
+        self.terms = dict(zip(self.known.terms, new, strict=False))
+        self.rules = list(zip((name for name, _ in self.known.rules), new[len(self.terms):], strict=True))
+
+    def posed(self, verdicts: str) -> tuple[Problem, Mapping[Node, str]]:
+        """The problem."""
+        graph, posing, estimate = self.graph, self.posing, self.graph.name(ESTIMATE)
+        of_verdict = {"estimate": estimate, "gpu_memory": self._resolve("gpu_memory")}
+        conditions = [*self._read(posing.automatic), *self.rules, *self._read(posing.declared)]
+        problem = Problem(
+            graph, posing.axes, tuple((name, node) for name, node in conditions if node is not graph.truth(True)),
+            self.terms[PEAK], tuple(conditions_of(verdicts, graph, of_verdict.__getitem__)),
+            tuple(self._question(asked, {self.terms[PEAK]: estimate}) for asked in posing.questions),
+        )
+        return problem, {node: name.replace(".", "_") for name, node in reversed(self.terms.items())}
+
+    def _resolve(self, name: str) -> Node:
+        """A derived symbol is a term of the evaluator, unless the space derives it otherwise."""
+        if name in self.values:
+            return self.values[name]
+        if name in self.terms:
+            return self.terms[name]
+        if name in self.posing.symbols:
+            return self.graph.name(name)
+        raise KeyError(name)
+
+    def _read(self, texts: tuple[tuple[str, str], ...]) -> list[tuple[str, Node]]:
+        return [(name, parse(text, self.graph, self._resolve)) for name, text in texts]
+
+    def _quantity(self, text: str) -> Node:
+        node = parse(text, self.graph, self._resolve)
+        if node.is_condition and node.op != TRUTH:
+            return self.graph.select(node, self.graph.number(1), self.graph.number(0))
+        return node
+
+    def _question(self, asked: Asked, peak: Mapping[Node, Node]) -> Question:
+        keys = tuple(self.graph.replaced([self._quantity(text) for text in asked.formulas], peak))
+        if asked.kind == "best":
+            return Best(asked.name, keys, asked.per, asked.among)
+        if asked.kind == "front":
+            return Front(asked.name, keys, asked.among)
+        if asked.kind == "rows":
+            return Rows(asked.name, (self.graph.name(ESTIMATE), *keys), asked.among)
+        return Histogram(asked.name, keys[0], asked.edges, asked.among)
+
+

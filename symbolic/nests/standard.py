@@ -1,0 +1,40 @@
+"""The standard space: every layout of one model on one cluster. Its nests are part of the package."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .intervals import Limits
+from .posing import Asked, Posing
+from .problem import NestAxis
+
+#: Ranks that share one copy of a model, and what is left of the GPUs for data parallelism.
+MODEL_PARALLEL = "tensor_parallel * context_parallel * pipeline_parallel"
+DATA_PARALLEL = f"num_gpus / ({MODEL_PARALLEL})"
+#: The best layout has the least model-parallel ranks, then the largest margin, then the larger micro-batch.
+RANKING = (MODEL_PARALLEL, "peak", "-micro_batch_size")
+#: Axes with one parameter of their name, and usual numbers of candidates, to choose the order of the loops by.
+_SIZES = {
+    "tensor_parallel": 10, "context_parallel": 10, "pipeline_parallel": 10, "micro_batch_size": 10,
+    "sequence_parallel": 2,
+}
+_MODES = 5
+
+
+def standard(symbols: Mapping[str, Limits], switches: Iterable[str]) -> Posing:
+    """The standard space of a model without experts; ``switches`` are the parameters that recompute sets."""
+    axes = [NestAxis(name, (name,), size) for name, size in _SIZES.items()]
+    return Posing(
+        symbols=symbols,
+        axes=(*axes, NestAxis("recompute", tuple(switches), _MODES)),
+        folded={},
+        derived={"data_parallel": DATA_PARALLEL},
+        automatic=(("data_parallel", f"divides({MODEL_PARALLEL}, num_gpus)"),),
+        declared=(),
+        questions=(
+            Asked("best", "best", RANKING, 1),
+            Asked("best", "best_by_recompute", RANKING, 1, per=("recompute",)),
+            Asked("best", "smallest", ("peak",), None),
+        ),
+        literal=False,
+    )
