@@ -32,10 +32,11 @@ QUESTIONS = (
 #: Two implementations: two parts.
 SPACE = Space(
     axes={
-        "model": ["llama-3.2-1b", "llama-3.1-8b"], "implementation": ["torchtitan", "megatron"],
-        "tensor_parallel": [1, 2, 4], "micro_batch_size": [1, 2, 3], "recompute": ["none", "full"],
+        "model": ["llama-3.2-1b", "llama-3.1-8b"], "implementation": ["nanotron", "huggingface"],
+        "tensor_parallel": [1, 2, 4], "micro_batch_size": [1, 2, 3, 4], "recompute": ["none", "full"],
+        "seq_length": [2048, 3072, 4096, 8192],
     },
-    gpu="a100-40gb", fixed={"num_gpus": 16, "global_batch_size": 96, "seq_length": 4096}, questions=QUESTIONS,
+    gpu="a100-40gb", fixed={"num_gpus": 16, "global_batch_size": 192}, questions=QUESTIONS,
 )
 
 
