@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'num_layers', 'hidden_size', 'ffn_hidden_size', 'num_attention_heads', 'head_dim', 'num_kv_heads', 'qk_norm', 'vocab_multiple', 'vocab_size', 'qkv_bias', 'tied_embeddings', 'gpu_memory']
+SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'head_dim', 'vocab_multiple', 'vocab_size', 'hidden_size', 'num_layers', 'ffn_hidden_size', 'num_attention_heads', 'num_kv_heads', 'qk_norm', 'qkv_bias', 'tied_embeddings', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'tensor_parallel', 'context_parallel', 'pipeline_parallel', 'sequence_parallel', 'recompute_core_attention', 'recompute_mlp', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'sequence', 'batch', 'replicas']
 #: The order in which conditions are tried, by their places.
@@ -36,56 +36,20 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X28 = np.uint64(12312)
-X29 = np.uint64(16416)
-X37 = np.uint64(20520)
-X40 = np.uint64(24624)
-X38 = np.uint64(28728)
-X39 = np.uint64(32832)
-X48 = np.uint64(36936)
-X51 = np.uint64(41040)
-X49 = np.uint64(45144)
-X50 = np.uint64(49248)
-X31 = np.uint64(53352)
-X32 = np.uint64(57456)
-X33 = np.uint64(61560)
-X41 = np.uint64(65664)
-X42 = np.uint64(69768)
-X43 = np.uint64(73872)
-X44 = np.uint64(77976)
-X45 = np.uint64(82080)
-X52 = np.uint64(86184)
-X53 = np.uint64(90288)
-X54 = np.uint64(94392)
-X55 = np.uint64(98496)
-X56 = np.uint64(102600)
-X58 = np.uint64(106704)
-X59 = np.uint64(110808)
-X60 = np.uint64(114912)
-X34 = np.uint64(119016)
-X46 = np.uint64(123120)
-X57 = np.uint64(127224)
-X110 = np.uint64(131328)
-LOCAL_SEQUENCE_SP = np.uint64(135432)
-X115 = np.uint64(139536)
-X116 = np.uint64(143640)
-X126 = np.uint64(147744)
-X127 = np.uint64(151848)
-X128 = np.uint64(155952)
-X129 = np.uint64(160056)
-X136 = np.uint64(164160)
-X137 = np.uint64(168264)
-X138 = np.uint64(172368)
-X139 = np.uint64(176472)
-X146 = np.uint64(180576)
-X147 = np.uint64(184680)
-X148 = np.uint64(188784)
-X152 = np.uint64(192888)
-X153 = np.uint64(196992)
-ALIVE_0 = np.uint64(201096)
-ALIVE_1 = np.uint64(205200)
-ESTIMATE = np.uint64(209304)
-ROWS = 52
+X25 = np.uint64(12312)
+X28 = np.uint64(16416)
+X27 = np.uint64(20520)
+X29 = np.uint64(24624)
+X30 = np.uint64(28728)
+X56 = np.uint64(32832)
+LOCAL_SEQUENCE_SP = np.uint64(36936)
+X60 = np.uint64(41040)
+X65 = np.uint64(45144)
+X66 = np.uint64(49248)
+ALIVE_0 = np.uint64(53352)
+ALIVE_1 = np.uint64(57456)
+ESTIMATE = np.uint64(61560)
+ROWS = 16
 
 
 INFINITY = math.inf
@@ -126,18 +90,6 @@ def smaller(typing, left, right):
 
 
 @intrinsic
-def floor(typing, number):
-    """The number without its fraction, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.floor", args))
-
-
-@intrinsic
-def ceil(typing, number):
-    """The number rounded up, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.ceil", args))
-
-
-@intrinsic
 def select(typing, condition, yes, no):
     """One of two numbers, without a branch."""
     def build(context, builder, signature, args):
@@ -160,20 +112,26 @@ def _rounded(builder, name, args):
     return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
 
 
-@njit(error_model="numpy")
-def ceil_div(numerator, denominator):
-    return ceil(numerator / denominator)
+@intrinsic
+def ceil_div(typing, numerator, denominator):
+    """A quotient rounded up, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def floor_div(numerator, denominator):
-    return floor(numerator / denominator)
+@intrinsic
+def floor_div(typing, numerator, denominator):
+    """A quotient rounded down, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def divides(divisor, dividend):
-    quotient = dividend / divisor
-    return floor(quotient) == quotient
+@intrinsic
+def divides(typing, divisor, dividend):
+    """Whether a number divides another one."""
+    def build(context, builder, signature, args):
+        quotient = builder.fdiv(args[1], args[0])
+        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
+
+    return types.boolean(types.float64, types.float64), build
 
 
 @njit(error_model="numpy")
@@ -184,7 +142,6 @@ def lcm(left, right):
     return left * (right / first)
 
 
-@njit(error_model="numpy")
 def aligned(row):
     """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
     room = np.empty(row.size + 8)
@@ -287,7 +244,7 @@ def write(numbers, verdicts, values, size, number, verdict, keys):
     size[0] = place + 1
 
 
-def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, num_layers, hidden_size, ffn_hidden_size, num_attention_heads, head_dim, num_kv_heads, qk_norm, vocab_multiple, vocab_size, qkv_bias, tied_embeddings, gpu_memory, pipeline_parallel, sequence_parallel):
+def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, head_dim, vocab_multiple, vocab_size, hidden_size, num_layers, ffn_hidden_size, num_attention_heads, num_kv_heads, qk_norm, qkv_bias, tied_embeddings, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(14, np.int64)
@@ -304,37 +261,34 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     met = (gradient_bytes == 2.0)
     broken[10] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    x1 = 2.0*hidden_size
-    x2 = 3.0*hidden_size
-    x3 = 2.0 + x2
-    x4 = 4.0*x3
+    x1 = 8.0*seq_length
+    x2 = -distributed_optimizer
+    x3 = 4.0*hidden_size
+    x4 = 8.0 + x3
     query_size = num_attention_heads*head_dim
     x5 = 2.0*num_kv_heads*head_dim
     x6 = 2.0 + 3.0*qk_norm
     x7 = 1.0 + qk_norm
     x8 = 2.0*qk_norm
-    x9 = -hidden_size*distributed_optimizer
-    x10 = query_size + x5
+    x9 = query_size + x5
+    x10 = 3.0*hidden_size
     kv_size = num_kv_heads*head_dim
-    x11 = 2.0*head_dim*qk_norm + x1
-    x12 = -tied_embeddings
-    x13 = 64.0*qkv_bias
-    x14 = all_ceil_div(hidden_size, 64.0)
-    x15 = 128.0*qk_norm*all_ceil_div(head_dim, 64.0) + 128.0*x14
-    attention_norm_aligned = 64.0*x14
-    x16 = 8.0*(1.0 + seq_length)
-    x17 = -distributed_optimizer
-    x18 = 4.0*hidden_size
-    x19 = 8.0 + x18
-    x20 = 2.0*x3
-    x21 = -hidden_size*tied_embeddings
-    x22 = hidden_size*tied_embeddings*distributed_optimizer
-    x23 = 4.0*distributed_optimizer
-    x24 = 8.0*seq_length
-    x25 = 8.0*head_dim*qk_norm + 8.0*hidden_size
-    x26 = (4.0*gpu_memory)/5.0
-    x27 = (pipeline_parallel == 1.0)
-    met = x27
+    x11 = 2.0*hidden_size
+    x12 = 2.0*head_dim*qk_norm + x11
+    x13 = 8.0*head_dim*qk_norm + 8.0*hidden_size
+    x14 = 2.0 + x10
+    x15 = 4.0*x14
+    x16 = -tied_embeddings
+    x17 = all_ceil_div(hidden_size, 64.0)
+    attention_norm_aligned = 64.0*x17
+    x18 = 64.0*qkv_bias
+    x19 = 128.0*qk_norm*all_ceil_div(head_dim, 64.0) + 128.0*x17
+    x20 = -hidden_size*tied_embeddings
+    x21 = 4.0*distributed_optimizer
+    x22 = 2.0*x14
+    x23 = (4.0*gpu_memory)/5.0
+    x24 = (pipeline_parallel == 1.0)
+    met = x24
     broken[3] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     met = (sequence_parallel == 0.0)
@@ -342,73 +296,22 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     kept = kept & met
     alive_0 = all_select(kept, -INFINITY, INFINITY)
     stage_layers = num_layers/pipeline_parallel
-    x28 = all_select(x27, 1.0, 0.0)
-    x29 = hidden_size*x28
-    x30 = 1.0 + x12*x28
-    x31 = hidden_size*x28*x30
-    x32 = attention_norm_aligned*x28
-    x33 = 64.0*x28*x30
-    x34 = x28*x28
-    x35 = pipeline_parallel - 1.0
-    x36 = all_smaller(1.0, x35)
-    x37 = pipeline_parallel - x36
-    x38 = all_select((x36 == x35), 1.0, 0.0)
-    x39 = hidden_size*x38
-    x40 = all_select((x36 == 0.0), 1.0, 0.0)
-    x41 = hidden_size*x40
-    x42 = hidden_size*x38*x30
-    x43 = 64.0*x40
-    x44 = attention_norm_aligned*x38
-    x45 = 64.0*x38*x30
-    x46 = x28*x38
-    x47 = all_larger(0.0, pipeline_parallel - 2.0)
-    x48 = pipeline_parallel - x47
-    x49 = all_select((x47 == x35), 1.0, 0.0)
-    x50 = hidden_size*x49
-    x51 = all_select((x47 == 0.0), 1.0, 0.0)
-    x52 = hidden_size*x51
-    x53 = hidden_size*x49*x30
-    x54 = 64.0*x51
-    x55 = attention_norm_aligned*x49
-    x56 = 64.0*x49*x30
-    x57 = x28*x49
-    x58 = hidden_size*x30
-    x59 = 64.0*x30
-    x60 = 64.0*x28
+    x25 = all_select(x24, 1.0, 0.0)
+    x26 = 1.0 + x16*x25
+    x27 = hidden_size*x26
+    x28 = hidden_size*x25
+    x29 = 64.0*x26
+    x30 = 64.0*x25
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
+    row[int(X25):int(X25) + entries] = x25
     row[int(X28):int(X28) + entries] = x28
+    row[int(X27):int(X27) + entries] = x27
     row[int(X29):int(X29) + entries] = x29
-    row[int(X37):int(X37) + entries] = x37
-    row[int(X40):int(X40) + entries] = x40
-    row[int(X38):int(X38) + entries] = x38
-    row[int(X39):int(X39) + entries] = x39
-    row[int(X48):int(X48) + entries] = x48
-    row[int(X51):int(X51) + entries] = x51
-    row[int(X49):int(X49) + entries] = x49
-    row[int(X50):int(X50) + entries] = x50
-    row[int(X31):int(X31) + entries] = x31
-    row[int(X32):int(X32) + entries] = x32
-    row[int(X33):int(X33) + entries] = x33
-    row[int(X41):int(X41) + entries] = x41
-    row[int(X42):int(X42) + entries] = x42
-    row[int(X43):int(X43) + entries] = x43
-    row[int(X44):int(X44) + entries] = x44
-    row[int(X45):int(X45) + entries] = x45
-    row[int(X52):int(X52) + entries] = x52
-    row[int(X53):int(X53) + entries] = x53
-    row[int(X54):int(X54) + entries] = x54
-    row[int(X55):int(X55) + entries] = x55
-    row[int(X56):int(X56) + entries] = x56
-    row[int(X58):int(X58) + entries] = x58
-    row[int(X59):int(X59) + entries] = x59
-    row[int(X60):int(X60) + entries] = x60
-    row[int(X34):int(X34) + entries] = x34
-    row[int(X46):int(X46) + entries] = x46
-    row[int(X57):int(X57) + entries] = x57
+    row[int(X30):int(X30) + entries] = x30
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([x1, x4, seq_length, ffn_hidden_size, num_kv_heads, query_size, x5, num_attention_heads, head_dim, x8, vocab_multiple, vocab_size, hidden_size, x9, x10, qkv_bias, x2, kv_size, x11, x15, x13, x16, x17, x19, x20, x21, x22, x24, x25, x18, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x23, attention_norm_aligned, x7, x6, x26, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([seq_length, vocab_multiple, vocab_size, hidden_size, x2, x4, x1, ffn_hidden_size, num_kv_heads, query_size, x5, num_attention_heads, head_dim, x8, x9, kv_size, x12, x11, x10, qkv_bias, x13, x15, x19, x18, x20, x22, x3, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x21, x7, x6, x23, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -419,51 +322,47 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     of a configuration, ``numbers`` what each entry adds. Returns how many configurations were evaluated; -1 if an
     answer had no room for all that belongs to it.
     """
-    x1 = given[0]
-    x4 = given[1]
-    seq_length = given[2]
-    ffn_hidden_size = given[3]
-    num_kv_heads = given[4]
-    query_size = given[5]
-    x5 = given[6]
-    num_attention_heads = given[7]
-    head_dim = given[8]
-    x8 = given[9]
-    vocab_multiple = given[10]
-    vocab_size = given[11]
-    hidden_size = given[12]
-    x9 = given[13]
-    x10 = given[14]
-    qkv_bias = given[15]
-    x2 = given[16]
-    kv_size = given[17]
-    x11 = given[18]
-    x15 = given[19]
+    seq_length = given[0]
+    vocab_multiple = given[1]
+    vocab_size = given[2]
+    hidden_size = given[3]
+    x2 = given[4]
+    x4 = given[5]
+    x1 = given[6]
+    ffn_hidden_size = given[7]
+    num_kv_heads = given[8]
+    query_size = given[9]
+    x5 = given[10]
+    num_attention_heads = given[11]
+    head_dim = given[12]
+    x8 = given[13]
+    x9 = given[14]
+    kv_size = given[15]
+    x12 = given[16]
+    x11 = given[17]
+    x10 = given[18]
+    qkv_bias = given[19]
     x13 = given[20]
-    x16 = given[21]
-    x17 = given[22]
-    x19 = given[23]
+    x15 = given[21]
+    x19 = given[22]
+    x18 = given[23]
     x20 = given[24]
-    x21 = given[25]
-    x22 = given[26]
-    x24 = given[27]
-    x25 = given[28]
-    x18 = given[29]
-    num_gpus = given[30]
-    global_batch_size = given[31]
-    data_parallel_replicas = given[32]
-    distributed_optimizer = given[33]
-    x23 = given[34]
-    attention_norm_aligned = given[35]
-    x7 = given[36]
-    x6 = given[37]
-    x26 = given[38]
-    gpu_memory = given[39]
+    x22 = given[25]
+    x3 = given[26]
+    num_gpus = given[27]
+    global_batch_size = given[28]
+    data_parallel_replicas = given[29]
+    distributed_optimizer = given[30]
+    attention_norm_aligned = given[31]
+    x21 = given[32]
+    x7 = given[33]
+    x6 = given[34]
+    x23 = given[35]
+    gpu_memory = given[36]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    row = aligned(row)
     evaluated = 0
     full = False
     for shard in range(start, stop):
@@ -477,74 +376,48 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         tensor_parallel = values[0, i_tensor_parallel]
         context_parallel = values[1, i_context_parallel]
         micro_batch_size = values[2, i_micro_batch_size]
-        x61 = (tensor_parallel == 1.0)
-        if opposite(x61):
+        x31 = (tensor_parallel == 1.0)
+        if opposite(x31):
             broken[1] += alive * below_1
             continue
         if opposite((context_parallel == 1.0)):
             broken[2] += alive * below_1
             continue
-        x62 = tensor_parallel*context_parallel
-        x63 = tensor_parallel - 1.0
-        x64 = micro_batch_size*x1
-        x65 = micro_batch_size*x4 + 2.0*micro_batch_size*x1
+        x32 = tensor_parallel*context_parallel
+        x33 = tensor_parallel - 1.0
         local_sequence = seq_length/context_parallel
-        local_ffn = ffn_hidden_size/tensor_parallel
-        x66 = 8.0*micro_batch_size*local_sequence*local_ffn
-        x67 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x68 = micro_batch_size*query_size*local_sequence*x67
-        x69 = micro_batch_size*local_sequence*x5*x67
-        local_heads = num_attention_heads/tensor_parallel
-        x70 = head_dim*micro_batch_size*local_sequence*local_heads
-        x71 = -x67
-        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x72 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x73 = (-2.0)*x67
-        x74 = 2.0*micro_batch_size*local_sequence*local_heads
-        x75 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
-        x76 = 4.0*local_sequence
+        x34 = 4.0*local_sequence
         local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
-        x77 = 4.0*hidden_size*local_vocab
-        x78 = x77 + 4.0*local_vocab*x9
+        x35 = 4.0*hidden_size*local_vocab
         embedding_parameters = hidden_size*local_vocab
-        local_qkv_features = x10/tensor_parallel
-        x79 = qkv_bias*local_qkv_features
-        swiglu_parameters = local_ffn*x2
+        x36 = 4.0*(hidden_size + embedding_parameters)*x2
+        x37 = larger(8.0*micro_batch_size + 8.0*micro_batch_size*local_sequence*select((1.0 < micro_batch_size), 1.0, 0.0) + 10.0*micro_batch_size*local_vocab*local_sequence + x35 + micro_batch_size*x1 + x36 + x4, x35 + x36 + x4 + 14.0*micro_batch_size*local_vocab*local_sequence)
+        local_ffn = ffn_hidden_size/tensor_parallel
+        x38 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x39 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x40 = micro_batch_size*query_size*local_sequence*x39
+        x41 = micro_batch_size*local_sequence*x5*x39
+        local_heads = num_attention_heads/tensor_parallel
+        x42 = head_dim*micro_batch_size*local_sequence*local_heads
+        x43 = -x39
+        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
+        x44 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x45 = (-2.0)*x39
+        x46 = 2.0*micro_batch_size*local_sequence*local_heads
+        x47 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
+        local_qkv_features = x9/tensor_parallel
         local_kv_features = kv_size/tensor_parallel
-        x80 = local_kv_features*x1
         local_query_features = query_size/tensor_parallel
-        x81 = local_query_features*x1
-        layer_parameters = x79 + swiglu_parameters + x80 + x81 + x11
-        x82 = ceil_div(embedding_parameters, 64.0)
-        embedding_aligned = 64.0*x82
-        layer_aligned = 128.0*ceil_div(hidden_size*local_kv_features, 64.0) + 128.0*ceil_div(hidden_size*local_query_features, 64.0) + 192.0*ceil_div(hidden_size*local_ffn, 64.0) + x13*ceil_div(local_qkv_features, 64.0) + x15
-        x83 = select((1.0 < micro_batch_size), 1.0, 0.0)
-        x84 = 8.0*micro_batch_size*local_sequence*x83
-        x85 = 6.0*micro_batch_size*local_vocab*local_sequence
-        x86 = micro_batch_size*(1.0 - x83)*x16
-        x87 = hidden_size + embedding_parameters
-        x88 = 4.0*x87*x17
-        x89 = x84 + x85 + x77 + x86 + x88 + x19
-        x90 = micro_batch_size*x20 + x64
-        x91 = 9.0*micro_batch_size*local_sequence*select((1.0 < tensor_parallel), 1.0, 0.0)
-        x92 = 8.0*micro_batch_size*local_sequence*select(x61, 1.0, 0.0)
-        x93 = x91 + x92
-        x94 = 4.0*(x79 + swiglu_parameters + x80 + x81 + x11 + layer_parameters*x17)
-        x95 = local_vocab*x21
-        x96 = 4.0*(x95 + local_vocab*x22)
-        x97 = 8.0*micro_batch_size
-        x98 = 10.0*micro_batch_size*local_vocab*local_sequence
-        x99 = micro_batch_size*x24
-        x100 = x97 + x84 + x98 + x77 + x99 + x88 + x19
-        x101 = 14.0*micro_batch_size*local_vocab*local_sequence
-        x102 = x77 + x88 + x19 + x101
-        x103 = 4.0*(hidden_size + embedding_parameters + x87*x17)
-        x104 = 4.0*(embedding_parameters + local_vocab*x9)
-        x105 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x2 + 4.0*local_kv_features*x1 + 4.0*local_query_features*x1 + 4.0*layer_parameters*x17 + x25
-        x106 = x91 + x92 + x77 + 4.0*local_vocab*x21 + 4.0*x17*(embedding_parameters + x95)
-        x107 = larger(larger(x19 + x84 + x85 + x77 + x86 + x88, x19 + x97 + x84 + x98 + x77 + x99 + x88), x19 + x77 + x88 + x101)
-        x108 = x18 + x77 + x88
-        x109 = -micro_batch_size
+        layer_parameters = qkv_bias*local_qkv_features + local_ffn*x10 + local_kv_features*x11 + local_query_features*x11 + x12
+        x48 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x10 + 4.0*local_kv_features*x11 + 4.0*local_query_features*x11 + 4.0*layer_parameters*x2 + x13
+        x49 = micro_batch_size*x11
+        x50 = micro_batch_size*x15 + 2.0*micro_batch_size*x11
+        x51 = ceil_div(embedding_parameters, 64.0)
+        layer_aligned = 128.0*ceil_div(hidden_size*local_kv_features, 64.0) + 128.0*ceil_div(hidden_size*local_query_features, 64.0) + 192.0*ceil_div(hidden_size*local_ffn, 64.0) + x18*ceil_div(local_qkv_features, 64.0) + x19
+        x52 = 9.0*micro_batch_size*local_sequence*select((1.0 < tensor_parallel), 1.0, 0.0) + 8.0*micro_batch_size*local_sequence*select(x31, 1.0, 0.0) + x35 + 4.0*local_vocab*x20 + 4.0*(embedding_parameters + local_vocab*x20)*x2
+        x53 = micro_batch_size*x22 + x49
+        x54 = x35 + x3 + x36
+        x55 = -micro_batch_size
         lost_0 = 0
         lost_11 = 0
         lost_12 = 0
@@ -553,124 +426,45 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
+            x25 = row[X25 + i]
             x28 = row[X28 + i]
+            x27 = row[X27 + i]
             x29 = row[X29 + i]
-            x37 = row[X37 + i]
-            x40 = row[X40 + i]
-            x38 = row[X38 + i]
-            x39 = row[X39 + i]
-            x48 = row[X48 + i]
-            x51 = row[X51 + i]
-            x49 = row[X49 + i]
-            x50 = row[X50 + i]
-            x31 = row[X31 + i]
-            x32 = row[X32 + i]
-            x33 = row[X33 + i]
-            x41 = row[X41 + i]
-            x42 = row[X42 + i]
-            x43 = row[X43 + i]
-            x44 = row[X44 + i]
-            x45 = row[X45 + i]
-            x52 = row[X52 + i]
-            x53 = row[X53 + i]
-            x54 = row[X54 + i]
-            x55 = row[X55 + i]
-            x56 = row[X56 + i]
-            x58 = row[X58 + i]
-            x59 = row[X59 + i]
-            x60 = row[X60 + i]
-            x34 = row[X34 + i]
-            x46 = row[X46 + i]
-            x57 = row[X57 + i]
+            x30 = row[X30 + i]
             kept = row[ALIVE_0 + i] < 0.0
-            x110 = pipeline_parallel*x62
-            met = divides(x110, num_gpus)
+            x56 = pipeline_parallel*x32
+            met = divides(x56, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x111 = context_parallel*(1.0 + sequence_parallel*x63)
-            met = divides(x111, seq_length)
+            x57 = context_parallel*(1.0 + sequence_parallel*x33)
+            met = divides(x57, seq_length)
             lost_11 += kept & opposite(met)
             kept = kept & met
-            x112 = num_gpus/x110
-            x113 = micro_batch_size*x112
-            met = divides(x113, global_batch_size)
+            x58 = num_gpus/x56
+            met = divides(micro_batch_size*x58, global_batch_size)
             lost_12 += kept & opposite(met)
             kept = kept & met
-            x114 = context_parallel*x112
-            met = divides(data_parallel_replicas, x114)
+            x59 = context_parallel*x58
+            met = divides(data_parallel_replicas, x59)
             lost_13 += kept & opposite(met)
             kept = kept & met
             alive_1 = select(kept, -INFINITY, INFINITY)
-            local_sequence_sp = seq_length/x111
-            num_microbatches = global_batch_size/x113
-            first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x115 = stage_layers*local_sequence_sp*first_in_flight
-            x116 = stage_layers*first_in_flight
-            x117 = stage_layers*layer_parameters
-            first_parameters = embedding_parameters + x29 + x117 + local_vocab*x31
-            optimizer_shards = 1.0 + distributed_optimizer*(x114/data_parallel_replicas - 1.0)
-            x118 = lcm(optimizer_shards, 128.0)
-            x119 = stage_layers*layer_aligned
-            x120 = x118*ceil_div(embedding_aligned + x119 + x32 + x82*x33, x118)
-            first_optimizer = (4.0*(first_parameters + distributed_optimizer*(x120 - first_parameters)))/optimizer_shards
-            x121 = (local_sequence_sp*x28)*x90
-            x122 = first_in_flight*x93
-            x123 = stage_layers*x94
-            x124 = x34*x96
-            x125 = x120*x23
-            x126 = larger(larger(x78 + first_optimizer + x28*x89 + x121 + x122 + x123 + x124 + x125, x78 + first_optimizer + x121 + x122 + x123 + x124 + x125 + x28*x100), x78 + first_optimizer + x121 + x122 + x123 + x124 + x125 + x28*x102)
-            x127 = x78 + first_optimizer + x122 + x123 + x124 + x125 + x28*x103
-            second_in_flight = smaller(x37, num_microbatches)
-            x128 = stage_layers*local_sequence_sp*second_in_flight
-            x129 = stage_layers*second_in_flight
-            second_parameters = x39 + x117 + local_vocab*x41 + local_vocab*x42
-            x130 = x118*ceil_div(x119 + x82*x43 + x44 + x82*x45, x118)
-            second_optimizer = (4.0*(second_parameters + distributed_optimizer*(x130 - second_parameters)))/optimizer_shards
-            x131 = x90*(local_sequence_sp*x38)
-            x132 = x93*(x40*second_in_flight)
-            x133 = x40*x104
-            x134 = x96*x46
-            x135 = x130*x23
-            x136 = larger(larger(second_optimizer + x123 + x38*x89 + x131 + x132 + x133 + x134 + x135, second_optimizer + x123 + x131 + x132 + x133 + x134 + x135 + x38*x100), second_optimizer + x123 + x131 + x132 + x133 + x134 + x135 + x38*x102)
-            x137 = second_optimizer + x123 + x132 + x133 + x134 + x135 + x38*x103
-            penultimate_in_flight = smaller(x48, num_microbatches)
-            x138 = stage_layers*local_sequence_sp*penultimate_in_flight
-            x139 = stage_layers*penultimate_in_flight
-            penultimate_parameters = x50 + x117 + local_vocab*x52 + local_vocab*x53
-            x140 = x118*ceil_div(x119 + x82*x54 + x55 + x82*x56, x118)
-            penultimate_optimizer = (4.0*(penultimate_parameters + distributed_optimizer*(x140 - penultimate_parameters)))/optimizer_shards
-            x141 = x90*(local_sequence_sp*x49)
-            x142 = x93*(x51*penultimate_in_flight)
-            x143 = x51*x104
-            x144 = x96*x57
-            x145 = x140*x23
-            x146 = larger(larger(penultimate_optimizer + x123 + x49*x89 + x141 + x142 + x143 + x144 + x145, penultimate_optimizer + x123 + x141 + x142 + x143 + x144 + x145 + x49*x100), penultimate_optimizer + x123 + x141 + x142 + x143 + x144 + x145 + x49*x102)
-            x147 = penultimate_optimizer + x123 + x142 + x143 + x144 + x145 + x49*x103
-            x148 = stage_layers*local_sequence_sp
-            last_parameters = hidden_size + x117 + local_vocab*x58 + local_vocab*x29
-            x149 = x118*ceil_div(attention_norm_aligned + x119 + x82*x59 + x82*x60, x118)
-            last_optimizer = (4.0*(last_parameters + distributed_optimizer*(x149 - last_parameters)))/optimizer_shards
-            x150 = x28*x106
-            x151 = x149*x23
-            x152 = last_optimizer + x150 + local_sequence_sp*x90 + x151 + x107
-            x153 = last_optimizer + x150 + x151 + x108
-            row[X110 + i] = x110
+            local_sequence_sp = seq_length/x57
+            x60 = stage_layers*local_sequence_sp
+            last_parameters = hidden_size + local_vocab*x27 + stage_layers*layer_parameters + local_vocab*x28
+            optimizer_shards = 1.0 + distributed_optimizer*(x59/data_parallel_replicas - 1.0)
+            x61 = lcm(optimizer_shards, 128.0)
+            x62 = x61*ceil_div(attention_norm_aligned + x51*x29 + stage_layers*layer_aligned + x51*x30, x61)
+            last_optimizer = (4.0*(last_parameters + distributed_optimizer*(x62 - last_parameters)))/optimizer_shards
+            x63 = x25*x52
+            x64 = x62*x21
+            x65 = last_optimizer + x63 + x64 + local_sequence_sp*x53
+            x66 = last_optimizer + x63 + x64
+            row[X56 + i] = x56
             row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
-            row[X115 + i] = x115
-            row[X116 + i] = x116
-            row[X126 + i] = x126
-            row[X127 + i] = x127
-            row[X128 + i] = x128
-            row[X129 + i] = x129
-            row[X136 + i] = x136
-            row[X137 + i] = x137
-            row[X138 + i] = x138
-            row[X139 + i] = x139
-            row[X146 + i] = x146
-            row[X147 + i] = x147
-            row[X148 + i] = x148
-            row[X152 + i] = x152
-            row[X153 + i] = x153
+            row[X60 + i] = x60
+            row[X65 + i] = x65
+            row[X66 + i] = x66
             row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[11] += lost_11 * below_1
@@ -694,14 +488,14 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            x154 = 1.0 - recompute_full
-            x155 = recompute_full*x64 + x154*x65
-            x156 = (1.0 - recompute_mlp)*x66 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x68 + 2.0*recompute_core_attention*x69 + 2.0*x70*(recompute_core_attention + recompute_core_attention*x71 + x6) + 2.0*x72*(recompute_core_attention + x6 + recompute_core_attention*x73) + 2.0*x74*(x7 - recompute_core_attention) + x75
-            x157 = x154*x156
-            tables_saved = x76*(head_dim + 2.0*recompute_full)
-            x158 = recompute_full*x65
-            x159 = tables_saved + recompute_full*x156
-            x160 = x157 + x105
+            tables_saved = x34*(head_dim + 2.0*recompute_full)
+            x67 = tables_saved + x37
+            x68 = 1.0 - recompute_full
+            x69 = (1.0 - recompute_mlp)*x38 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x40 + 2.0*recompute_core_attention*x41 + 2.0*x42*(recompute_core_attention + x6 + recompute_core_attention*x43) + 2.0*x44*(recompute_core_attention + x6 + recompute_core_attention*x45) + 2.0*x46*(x7 - recompute_core_attention) + x47
+            x70 = x68*x69 + x48
+            x71 = recompute_full*x49 + x68*x50
+            x72 = tables_saved + recompute_full*x69 + x54
+            x73 = recompute_full*x50
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -716,40 +510,21 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             for i in range(np.uint64(entries)):
                 stage_layers = row[STAGE_LAYERS + i]
                 local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
-                x110 = row[X110 + i]
+                x56 = row[X56 + i]
                 alive_1 = row[ALIVE_1 + i]
-                x115 = row[X115 + i]
-                x116 = row[X116 + i]
-                x148 = row[X148 + i]
-                x128 = row[X128 + i]
-                x129 = row[X129 + i]
-                x138 = row[X138 + i]
-                x139 = row[X139 + i]
-                x126 = row[X126 + i]
-                x127 = row[X127 + i]
-                x136 = row[X136 + i]
-                x137 = row[X137 + i]
-                x146 = row[X146 + i]
-                x147 = row[X147 + i]
-                x152 = row[X152 + i]
-                x153 = row[X153 + i]
-                x161 = x115*x155
-                x162 = x116*x157
-                x163 = local_sequence_sp*x158
-                x164 = x155*x128
-                x165 = x157*x129
-                x166 = x155*x138
-                x167 = x157*x139
-                x168 = x155*x148
-                x169 = stage_layers*x160
-                estimate = larger(larger(larger(larger(larger(larger(larger(larger(x161 + x162 + tables_saved + x126, x161 + x162 + x163 + x159 + x127), x164 + x165 + tables_saved + x136), x163 + x164 + x165 + x159 + x137), x166 + x167 + tables_saved + x146), x163 + x166 + x167 + x159 + x147), x168 + x169 + tables_saved + x152), x163 + x168 + x169 + x159 + x153), alive_1)
+                x60 = row[X60 + i]
+                x65 = row[X65 + i]
+                x66 = row[X66 + i]
+                x74 = stage_layers*x70
+                x75 = x60*x71
+                estimate = larger(larger(x67 + x74 + x75 + x65, x72 + x74 + x75 + local_sequence_sp*x73 + x66), alive_1)
                 row[ESTIMATE + i] = estimate
-                met_0 = (estimate <= x26)
+                met_0 = (estimate <= x23)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
                 upto_1 += met_1
-                near_best |= met_0 & (x110 <= bound_best)
-                near_best_by_recompute |= met_0 & (x110 <= bound_best_by_recompute)
+                near_best |= met_0 & (x56 <= bound_best)
+                near_best_by_recompute |= met_0 & (x56 <= bound_best_by_recompute)
                 near_smallest |= (estimate < INFINITY) & (estimate <= bound_smallest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
@@ -758,14 +533,14 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
 
             if near_best:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x26)) and row[X110 + i] <= bound_best:
-                        keys = (row[X110 + i], row[ESTIMATE + i], x109, )
+                    if ((row[ESTIMATE + i] <= x23)) and row[X56 + i] <= bound_best:
+                        keys = (row[X56 + i], row[ESTIMATE + i], x55, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
             if near_best_by_recompute:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x26)) and row[X110 + i] <= bound_best_by_recompute:
-                        keys = (row[X110 + i], row[ESTIMATE + i], x109, )
+                    if ((row[ESTIMATE + i] <= x23)) and row[X56 + i] <= bound_best_by_recompute:
+                        keys = (row[X56 + i], row[ESTIMATE + i], x55, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
             if near_smallest:

@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'gradient_bytes', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'hidden_size', 'qk_norm', 'vocab_multiple', 'vocab_size', 'qkv_bias', 'tied_embeddings', 'distributed_optimizer', 'gpu_memory']
+SCALARS = ['num_gpus', 'gradient_bytes', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'qk_norm', 'hidden_size', 'vocab_multiple', 'vocab_size', 'qkv_bias', 'tied_embeddings', 'distributed_optimizer', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'gradient_bytes', 'context_parallel', 'sharded_gradients', 'sharded_weights', 'recompute_core_attention', 'recompute_mlp', 'node', 'heads', 'kv_heads', 'kv_features', 'ffn', 'microbatches', 'layers', 'sequence', 'batch', 'sequence_parallel', 'replicas']
 #: The order in which conditions are tried, by their places.
@@ -43,45 +43,31 @@ X39 = np.uint64(24624)
 X42 = np.uint64(28728)
 X40 = np.uint64(32832)
 X41 = np.uint64(36936)
-X47 = np.uint64(41040)
-X50 = np.uint64(45144)
-X48 = np.uint64(49248)
-X49 = np.uint64(53352)
-X31 = np.uint64(57456)
-X36 = np.uint64(61560)
-X43 = np.uint64(65664)
-X44 = np.uint64(69768)
-X51 = np.uint64(73872)
-X52 = np.uint64(77976)
-X54 = np.uint64(82080)
-X32 = np.uint64(86184)
-X37 = np.uint64(90288)
-X45 = np.uint64(94392)
-X53 = np.uint64(98496)
-X108 = np.uint64(102600)
-LOCAL_SEQUENCE_SP = np.uint64(106704)
-X113 = np.uint64(110808)
-X114 = np.uint64(114912)
-X115 = np.uint64(119016)
-X127 = np.uint64(123120)
-X128 = np.uint64(127224)
-X129 = np.uint64(131328)
-X130 = np.uint64(135432)
-X131 = np.uint64(139536)
-X139 = np.uint64(143640)
-X140 = np.uint64(147744)
-X141 = np.uint64(151848)
-X142 = np.uint64(155952)
-X143 = np.uint64(160056)
-X151 = np.uint64(164160)
-X152 = np.uint64(168264)
-X153 = np.uint64(172368)
-X157 = np.uint64(176472)
-X158 = np.uint64(180576)
-ALIVE_0 = np.uint64(184680)
-ALIVE_1 = np.uint64(188784)
-ESTIMATE = np.uint64(192888)
-ROWS = 48
+X31 = np.uint64(41040)
+X36 = np.uint64(45144)
+X43 = np.uint64(49248)
+X44 = np.uint64(53352)
+X46 = np.uint64(57456)
+X32 = np.uint64(61560)
+X37 = np.uint64(65664)
+X45 = np.uint64(69768)
+X98 = np.uint64(73872)
+LOCAL_SEQUENCE_SP = np.uint64(77976)
+X103 = np.uint64(82080)
+X104 = np.uint64(86184)
+X105 = np.uint64(90288)
+X111 = np.uint64(94392)
+X112 = np.uint64(98496)
+X113 = np.uint64(102600)
+X114 = np.uint64(106704)
+X115 = np.uint64(110808)
+X116 = np.uint64(114912)
+X120 = np.uint64(119016)
+X121 = np.uint64(123120)
+ALIVE_0 = np.uint64(127224)
+ALIVE_1 = np.uint64(131328)
+ESTIMATE = np.uint64(135432)
+ROWS = 34
 
 
 INFINITY = math.inf
@@ -122,18 +108,6 @@ def smaller(typing, left, right):
 
 
 @intrinsic
-def floor(typing, number):
-    """The number without its fraction, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.floor", args))
-
-
-@intrinsic
-def ceil(typing, number):
-    """The number rounded up, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.ceil", args))
-
-
-@intrinsic
 def select(typing, condition, yes, no):
     """One of two numbers, without a branch."""
     def build(context, builder, signature, args):
@@ -156,20 +130,26 @@ def _rounded(builder, name, args):
     return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
 
 
-@njit(error_model="numpy")
-def ceil_div(numerator, denominator):
-    return ceil(numerator / denominator)
+@intrinsic
+def ceil_div(typing, numerator, denominator):
+    """A quotient rounded up, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def floor_div(numerator, denominator):
-    return floor(numerator / denominator)
+@intrinsic
+def floor_div(typing, numerator, denominator):
+    """A quotient rounded down, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def divides(divisor, dividend):
-    quotient = dividend / divisor
-    return floor(quotient) == quotient
+@intrinsic
+def divides(typing, divisor, dividend):
+    """Whether a number divides another one."""
+    def build(context, builder, signature, args):
+        quotient = builder.fdiv(args[1], args[0])
+        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
+
+    return types.boolean(types.float64, types.float64), build
 
 
 @njit(error_model="numpy")
@@ -180,7 +160,6 @@ def lcm(left, right):
     return left * (right / first)
 
 
-@njit(error_model="numpy")
 def aligned(row):
     """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
     room = np.empty(row.size + 8)
@@ -283,7 +262,7 @@ def write(numbers, verdicts, values, size, number, verdict, keys):
     size[0] = place + 1
 
 
-def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, hidden_size, qk_norm, vocab_multiple, vocab_size, qkv_bias, tied_embeddings, distributed_optimizer, gpu_memory, pipeline_parallel, sequence_parallel):
+def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, qk_norm, hidden_size, vocab_multiple, vocab_size, qkv_bias, tied_embeddings, distributed_optimizer, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(18, np.int64)
@@ -298,35 +277,35 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     broken[4] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     kv_size = num_kv_heads*head_dim
-    x1 = 2.0*hidden_size
-    x2 = 2.0 + hidden_size
-    x3 = 4.0*x2
     query_size = num_attention_heads*head_dim
-    x4 = 2.0*num_kv_heads*head_dim
-    x5 = all_select((num_attention_heads == num_kv_heads), 1.0, 0.0)
-    x6 = (-2.0)*x5
-    x7 = 2.0 + qk_norm + 2.0*x5
-    x8 = 1.0 + qk_norm
-    x9 = 2.0*qk_norm
-    x10 = 2.0 + qk_norm
-    x11 = (-2.0)*head_dim
-    x12 = hidden_size*gradient_bytes
-    x13 = 4.0*hidden_size
-    x14 = query_size + x4
-    x15 = 2.0*ffn_hidden_size
-    x16 = 2.0*head_dim*qk_norm + x1
-    x17 = -tied_embeddings
-    x18 = 2.0*x2
+    x1 = 2.0*num_kv_heads*head_dim
+    x2 = all_select((num_attention_heads == num_kv_heads), 1.0, 0.0)
+    x3 = (-2.0)*x2
+    x4 = 2.0 + qk_norm + 2.0*x2
+    x5 = 1.0 + qk_norm
+    x6 = 2.0*qk_norm
+    x7 = 2.0 + qk_norm
+    x8 = 2.0*hidden_size
+    x9 = hidden_size*gradient_bytes
+    x10 = (-2.0)*hidden_size
+    x11 = 2.0 + hidden_size
+    x12 = 4.0*x11
+    x13 = (-2.0)*head_dim
+    x14 = 4.0*hidden_size
+    x15 = query_size + x1
+    x16 = 2.0*ffn_hidden_size
+    x17 = 2.0*head_dim*qk_norm + x8
+    x18 = -tied_embeddings
     x19 = 2.0*head_dim
-    x20 = x13 + 4.0*head_dim*qk_norm
+    x20 = x14 + 4.0*head_dim*qk_norm
     x21 = (-2.0)*hidden_size*tied_embeddings
     x22 = -hidden_size*tied_embeddings*gradient_bytes
     x23 = 1.0 - distributed_optimizer
     x24 = 2.0*hidden_size*x23
     x25 = 2.0*x23
     x26 = (-2.0)*hidden_size*tied_embeddings*x23
-    x27 = (-2.0)*hidden_size
-    x28 = -hidden_size*tied_embeddings
+    x27 = -hidden_size*tied_embeddings
+    x28 = 2.0*x11
     x29 = (4.0*gpu_memory)/5.0
     met = all_divides(pipeline_parallel, num_layers)
     broken[13] += np.count_nonzero(kept & np.logical_not(met))
@@ -338,7 +317,7 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     x32 = sequence_parallel*stage_layers
     x33 = all_select((pipeline_parallel == 1.0), 1.0, 0.0)
     x34 = hidden_size*x33
-    x35 = 1.0 + x17*x33
+    x35 = 1.0 + x18*x33
     x36 = hidden_size*x33*x35
     x37 = x33*x33
     x38 = all_smaller(1.0, x30)
@@ -349,15 +328,7 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     x43 = hidden_size*x42
     x44 = hidden_size*x40*x35
     x45 = x33*x40
-    x46 = all_larger(0.0, pipeline_parallel - 2.0)
-    x47 = pipeline_parallel - x46
-    x48 = all_select((x46 == x30), 1.0, 0.0)
-    x49 = hidden_size*x48
-    x50 = all_select((x46 == 0.0), 1.0, 0.0)
-    x51 = hidden_size*x50
-    x52 = hidden_size*x48*x35
-    x53 = x33*x48
-    x54 = hidden_size*x35
+    x46 = hidden_size*x35
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
@@ -368,23 +339,16 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     row[int(X42):int(X42) + entries] = x42
     row[int(X40):int(X40) + entries] = x40
     row[int(X41):int(X41) + entries] = x41
-    row[int(X47):int(X47) + entries] = x47
-    row[int(X50):int(X50) + entries] = x50
-    row[int(X48):int(X48) + entries] = x48
-    row[int(X49):int(X49) + entries] = x49
     row[int(X31):int(X31) + entries] = x31
     row[int(X36):int(X36) + entries] = x36
     row[int(X43):int(X43) + entries] = x43
     row[int(X44):int(X44) + entries] = x44
-    row[int(X51):int(X51) + entries] = x51
-    row[int(X52):int(X52) + entries] = x52
-    row[int(X54):int(X54) + entries] = x54
+    row[int(X46):int(X46) + entries] = x46
     row[int(X32):int(X32) + entries] = x32
     row[int(X37):int(X37) + entries] = x37
     row[int(X45):int(X45) + entries] = x45
-    row[int(X53):int(X53) + entries] = x53
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, x1, x3, seq_length, query_size, x4, head_dim, x9, x10, x11, vocab_multiple, vocab_size, x12, x13, hidden_size, x14, x15, x16, qkv_bias, gradient_bytes, x18, x20, x19, x22, x21, x24, x25, x26, x27, x28, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x8, x7, x6, x29, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, query_size, x1, head_dim, x6, x7, hidden_size, vocab_multiple, vocab_size, x8, x9, x12, x10, x13, x14, x15, x16, x17, qkv_bias, x20, gradient_bytes, x19, x22, x21, x24, x25, x26, x27, x28, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x5, x4, x3, x29, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
@@ -400,27 +364,27 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     num_kv_heads = given[2]
     kv_size = given[3]
     ffn_hidden_size = given[4]
-    x1 = given[5]
-    x3 = given[6]
-    seq_length = given[7]
-    query_size = given[8]
-    x4 = given[9]
-    head_dim = given[10]
-    x9 = given[11]
-    x10 = given[12]
-    x11 = given[13]
-    vocab_multiple = given[14]
-    vocab_size = given[15]
+    seq_length = given[5]
+    query_size = given[6]
+    x1 = given[7]
+    head_dim = given[8]
+    x6 = given[9]
+    x7 = given[10]
+    hidden_size = given[11]
+    vocab_multiple = given[12]
+    vocab_size = given[13]
+    x8 = given[14]
+    x9 = given[15]
     x12 = given[16]
-    x13 = given[17]
-    hidden_size = given[18]
+    x10 = given[17]
+    x13 = given[18]
     x14 = given[19]
     x15 = given[20]
     x16 = given[21]
-    qkv_bias = given[22]
-    gradient_bytes = given[23]
-    x18 = given[24]
-    x20 = given[25]
+    x17 = given[22]
+    qkv_bias = given[23]
+    x20 = given[24]
+    gradient_bytes = given[25]
     x19 = given[26]
     x22 = given[27]
     x21 = given[28]
@@ -433,16 +397,15 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     global_batch_size = given[35]
     data_parallel_replicas = given[36]
     distributed_optimizer = given[37]
-    x8 = given[38]
-    x7 = given[39]
-    x6 = given[40]
+    x5 = given[38]
+    x4 = given[39]
+    x3 = given[40]
     x29 = given[41]
     gpu_memory = given[42]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    row = aligned(row)
     evaluated = 0
     full = False
     for shard in range(start, stop):
@@ -474,70 +437,66 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         if opposite(divides(tensor_parallel, ffn_hidden_size)):
             broken[11] += alive * below_1
             continue
-        x55 = tensor_parallel*context_parallel
-        x56 = tensor_parallel - 1.0
-        x57 = (2.0 <= tensor_parallel)
-        x58 = micro_batch_size*x1
-        x59 = micro_batch_size*x3
-        x60 = 2.0*micro_batch_size*x1
-        x61 = x59 + x60
+        x47 = tensor_parallel*context_parallel
+        x48 = tensor_parallel - 1.0
+        x49 = (2.0 <= tensor_parallel)
         local_sequence = seq_length/context_parallel
         local_ffn = ffn_hidden_size/tensor_parallel
-        x62 = 8.0*micro_batch_size*local_sequence*local_ffn
-        x63 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x64 = micro_batch_size*query_size*local_sequence*x63
-        x65 = micro_batch_size*local_sequence*x4*x63
+        x50 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x51 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x52 = micro_batch_size*query_size*local_sequence*x51
+        x53 = micro_batch_size*local_sequence*x1*x51
         kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x66 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x67 = (-2.0)*x63
+        x54 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x55 = (-2.0)*x51
         local_heads = num_attention_heads/tensor_parallel
-        x68 = 2.0*micro_batch_size*local_sequence*local_heads
-        x69 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x9
-        x70 = head_dim*micro_batch_size*local_sequence*local_heads
-        x71 = -x63
-        x72 = select((1.0 < tensor_parallel), 1.0, 0.0)
-        x73 = select((1.0 < micro_batch_size), 1.0, 0.0)
-        x74 = x72*x73 + x10
-        x75 = micro_batch_size*local_sequence*local_heads*x72*x73*x11
+        x56 = 2.0*micro_batch_size*local_sequence*local_heads
+        x57 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x6
+        x58 = head_dim*micro_batch_size*local_sequence*local_heads
+        x59 = -x51
+        x60 = select((1.0 < tensor_parallel), 1.0, 0.0)
+        x61 = select((1.0 < micro_batch_size), 1.0, 0.0)
+        x62 = x60*x61 + x7
+        x63 = 4.0*micro_batch_size*local_sequence*local_ffn
+        x64 = 2.0*hidden_size*local_ffn
         local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
-        x76 = local_vocab*x1
-        x77 = local_vocab*x12
-        x78 = x76 + x77
-        x79 = micro_batch_size*local_sequence*x13
+        x65 = local_vocab*x8
+        x66 = local_vocab*x9
+        x67 = x63 + x64 + x65 + x66
+        x68 = micro_batch_size*x8
+        x69 = micro_batch_size*x12
+        x70 = 2.0*micro_batch_size*x8
+        x71 = micro_batch_size*x10 + x69 + x70
+        x72 = micro_batch_size*local_sequence*local_heads*x60*x61*x13
+        x73 = x69 + x70
+        x74 = micro_batch_size*local_sequence*x14
         embedding_parameters = hidden_size*local_vocab
-        local_qkv_features = x14/tensor_parallel
+        local_qkv_features = x15/tensor_parallel
         local_query_features = query_size/tensor_parallel
-        x80 = x15/tensor_parallel + local_ffn
-        layer_parameters = qkv_bias*local_qkv_features + hidden_size*local_qkv_features + hidden_size*local_query_features + hidden_size*x80 + x16
-        loss_saved = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab)
-        x81 = 2.0*hidden_size*local_vocab
-        x82 = hidden_size + embedding_parameters
-        x83 = gradient_bytes*x82
-        x84 = loss_saved + x81 + x1 + x83
-        x85 = micro_batch_size*x18 + x58
-        x86 = 9.0*micro_batch_size*local_sequence*x72
-        x87 = 8.0*micro_batch_size*local_sequence*select((tensor_parallel == 1.0), 1.0, 0.0)
-        x88 = x86 + x87
-        x89 = local_sequence*x19 + gradient_bytes*layer_parameters + 2.0*qkv_bias*local_qkv_features + 2.0*hidden_size*local_qkv_features + 2.0*hidden_size*local_query_features + 2.0*hidden_size*x80 + x20
-        x90 = local_vocab*x21 + local_vocab*x22
-        x91 = local_vocab*x24
-        x92 = x25*x82
-        x93 = x25*layer_parameters
-        x94 = local_vocab*x26
-        loss_loss_forward = 2.0*micro_batch_size*local_sequence*(19.0 + 2.0*local_vocab + 4.0*x73)
-        x95 = loss_saved + x81 + x1 + loss_loss_forward + x83
-        x96 = micro_batch_size*x27 + x59 + x60
-        x97 = 4.0*micro_batch_size*local_sequence*local_ffn
-        x98 = 2.0*hidden_size*local_ffn
-        x99 = x76 + x77 + x97 + x98
-        x100 = x81 + x1 + x83
-        x101 = x97 + x98
-        x102 = embedding_parameters + local_vocab*x28
-        x103 = x86 + x87 + x81 + gradient_bytes*x102 + 2.0*local_vocab*x28
-        x104 = x25*x102
-        x105 = larger(x1 + loss_saved + x81 + x83, x1 + loss_saved + x81 + loss_loss_forward + x83)
-        x106 = x1 + x81 + x83 + x97 + x98
-        x107 = -micro_batch_size
+        x75 = x16/tensor_parallel + local_ffn
+        layer_parameters = qkv_bias*local_qkv_features + hidden_size*local_qkv_features + hidden_size*local_query_features + hidden_size*x75 + x17
+        x76 = 9.0*micro_batch_size*local_sequence*x60
+        x77 = 8.0*micro_batch_size*local_sequence*select((tensor_parallel == 1.0), 1.0, 0.0)
+        x78 = x76 + x77
+        x79 = local_sequence*x19 + gradient_bytes*layer_parameters + 2.0*qkv_bias*local_qkv_features + 2.0*hidden_size*local_qkv_features + 2.0*hidden_size*local_query_features + 2.0*hidden_size*x75 + x20
+        x80 = 2.0*hidden_size*local_vocab
+        x81 = hidden_size + embedding_parameters
+        x82 = gradient_bytes*x81
+        x83 = x80 + x8 + x82
+        x84 = local_vocab*x21 + local_vocab*x22
+        x85 = local_vocab*x24
+        x86 = x25*x81
+        x87 = x25*layer_parameters
+        x88 = local_vocab*x26
+        x89 = x63 + x64
+        x90 = x65 + x66
+        x91 = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab) + x80 + x8 + 2.0*micro_batch_size*local_sequence*(19.0 + 2.0*local_vocab + 4.0*x61) + x82
+        x92 = embedding_parameters + local_vocab*x27
+        x93 = x76 + x77 + x80 + gradient_bytes*x92 + 2.0*local_vocab*x27
+        x94 = x25*x92
+        x95 = micro_batch_size*x28 + x68
+        x96 = x80 + x8 + x63 + x64 + x82
+        x97 = -micro_batch_size
         lost_0 = 0
         lost_12 = 0
         lost_14 = 0
@@ -555,124 +514,79 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             x42 = row[X42 + i]
             x40 = row[X40 + i]
             x41 = row[X41 + i]
-            x47 = row[X47 + i]
-            x50 = row[X50 + i]
-            x48 = row[X48 + i]
-            x49 = row[X49 + i]
             x31 = row[X31 + i] != 0.0
             x36 = row[X36 + i]
             x43 = row[X43 + i]
             x44 = row[X44 + i]
-            x51 = row[X51 + i]
-            x52 = row[X52 + i]
-            x54 = row[X54 + i]
+            x46 = row[X46 + i]
             x32 = row[X32 + i]
             x37 = row[X37 + i]
             x45 = row[X45 + i]
-            x53 = row[X53 + i]
             kept = row[ALIVE_0 + i] < 0.0
-            x108 = pipeline_parallel*x55
-            met = divides(x108, num_gpus)
+            x98 = pipeline_parallel*x47
+            met = divides(x98, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x109 = num_gpus/x108
-            x110 = micro_batch_size*x109
-            num_microbatches = global_batch_size/x110
+            x99 = num_gpus/x98
+            x100 = micro_batch_size*x99
+            num_microbatches = global_batch_size/x100
             met = (x30 <= num_microbatches)
             lost_12 += kept & opposite(met)
             kept = kept & met
-            sequence_shards = 1.0 + sequence_parallel*x56
-            x111 = context_parallel*sequence_shards
-            met = divides(x111, seq_length)
+            sequence_shards = 1.0 + sequence_parallel*x48
+            x101 = context_parallel*sequence_shards
+            met = divides(x101, seq_length)
             lost_14 += kept & opposite(met)
             kept = kept & met
-            met = divides(x110, global_batch_size)
+            met = divides(x100, global_batch_size)
             lost_15 += kept & opposite(met)
             kept = kept & met
-            met = (x31 | x57)
+            met = (x31 | x49)
             lost_16 += kept & opposite(met)
             kept = kept & met
-            x112 = context_parallel*x109
-            met = divides(data_parallel_replicas, x112)
+            x102 = context_parallel*x99
+            met = divides(data_parallel_replicas, x102)
             lost_17 += kept & opposite(met)
             kept = kept & met
             alive_1 = select(kept, -INFINITY, INFINITY)
-            local_sequence_sp = seq_length/x111
+            local_sequence_sp = seq_length/x101
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x113 = stage_layers*local_sequence_sp*first_in_flight
-            x114 = stage_layers*first_in_flight
-            x115 = first_in_flight*x32
-            tables_buffer = select((1.0 < sequence_shards), 1.0, 0.0)*x79
-            x116 = stage_layers*layer_parameters
-            optimizer_shards = 1.0 + distributed_optimizer*(x112/data_parallel_replicas - 1.0)
-            first_optimizer = (12.0*(embedding_parameters + x34 + x116 + local_vocab*x36))/optimizer_shards
-            x117 = (local_sequence_sp*x33)*x85
-            x118 = first_in_flight*x88
-            x119 = stage_layers*x89
-            x120 = x37*x90
-            x121 = select((1.0 < x109), 1.0, 0.0)
-            x122 = x121*x91
-            x123 = x33*x121
-            x124 = x123*x92
-            x125 = (stage_layers*x121)*x93
-            x126 = (x121*x37)*x94
-            x127 = larger(x78 + tables_buffer + first_optimizer + x33*x84 + x117 + x118 + x119 + x120 + x122 + x124 + x125 + x126, x78 + tables_buffer + first_optimizer + x117 + x118 + x119 + x120 + x122 + x124 + x125 + x126 + x33*x95)
-            x128 = x99 + tables_buffer + first_optimizer + x118 + x119 + x120 + x122 + x124 + x125 + x126 + x33*x100
+            x103 = stage_layers*local_sequence_sp*first_in_flight
+            x104 = stage_layers*first_in_flight
+            x105 = first_in_flight*x32
+            tables_buffer = select((1.0 < sequence_shards), 1.0, 0.0)*x74
+            x106 = stage_layers*layer_parameters
+            optimizer_shards = 1.0 + distributed_optimizer*(x102/data_parallel_replicas - 1.0)
+            x107 = stage_layers*x79
+            x108 = select((1.0 < x99), 1.0, 0.0)
+            x109 = x33*x108
+            x110 = (stage_layers*x108)*x87
+            x111 = tables_buffer + (12.0*(embedding_parameters + x34 + x106 + local_vocab*x36))/optimizer_shards + first_in_flight*x78 + x107 + x33*x83 + x37*x84 + x108*x85 + x109*x86 + x110 + (x108*x37)*x88
             second_in_flight = smaller(x39, num_microbatches)
-            x129 = stage_layers*local_sequence_sp*second_in_flight
-            x130 = stage_layers*second_in_flight
-            x131 = second_in_flight*x32
-            second_optimizer = (12.0*(x41 + x116 + local_vocab*x43 + local_vocab*x44))/optimizer_shards
-            x132 = x85*(local_sequence_sp*x40)
-            x133 = x88*(x42*second_in_flight)
-            x134 = x42*x78
-            x135 = x90*x45
-            x136 = x92*(x40*x121)
-            x137 = x91*(x42*x121)
-            x138 = x94*(x121*x45)
-            x139 = larger(tables_buffer + second_optimizer + x119 + x125 + x40*x84 + x132 + x133 + x134 + x135 + x136 + x137 + x138, tables_buffer + second_optimizer + x119 + x125 + x132 + x133 + x134 + x135 + x136 + x137 + x138 + x40*x95)
-            x140 = x101 + tables_buffer + second_optimizer + x119 + x125 + x133 + x134 + x135 + x136 + x137 + x138 + x40*x100
-            penultimate_in_flight = smaller(x47, num_microbatches)
-            x141 = stage_layers*local_sequence_sp*penultimate_in_flight
-            x142 = stage_layers*penultimate_in_flight
-            x143 = penultimate_in_flight*x32
-            penultimate_optimizer = (12.0*(x49 + x116 + local_vocab*x51 + local_vocab*x52))/optimizer_shards
-            x144 = x85*(local_sequence_sp*x48)
-            x145 = x88*(x50*penultimate_in_flight)
-            x146 = x50*x78
-            x147 = x90*x53
-            x148 = x92*(x48*x121)
-            x149 = x91*(x50*x121)
-            x150 = x94*(x121*x53)
-            x151 = larger(tables_buffer + penultimate_optimizer + x119 + x125 + x48*x84 + x144 + x145 + x146 + x147 + x148 + x149 + x150, tables_buffer + penultimate_optimizer + x119 + x125 + x144 + x145 + x146 + x147 + x148 + x149 + x150 + x48*x95)
-            x152 = x101 + tables_buffer + penultimate_optimizer + x119 + x125 + x145 + x146 + x147 + x148 + x149 + x150 + x48*x100
-            x153 = stage_layers*local_sequence_sp
-            last_optimizer = (12.0*(hidden_size + x116 + local_vocab*x54 + local_vocab*x34))/optimizer_shards
-            x154 = x33*x103
-            x155 = x121*x92
-            x156 = x123*x104
-            x157 = tables_buffer + last_optimizer + x125 + x154 + local_sequence_sp*x85 + x155 + x156 + x105
-            x158 = tables_buffer + last_optimizer + x125 + x154 + x155 + x156 + x106
-            row[X108 + i] = x108
+            x112 = stage_layers*local_sequence_sp*second_in_flight
+            x113 = stage_layers*second_in_flight
+            x114 = second_in_flight*x32
+            x115 = tables_buffer + (12.0*(x41 + x106 + local_vocab*x43 + local_vocab*x44))/optimizer_shards + x107 + x110 + x78*(x42*second_in_flight) + x40*x83 + x42*x90 + x84*x45 + x86*(x40*x108) + x85*(x42*x108) + x88*(x108*x45)
+            x116 = stage_layers*local_sequence_sp
+            last_optimizer = (12.0*(hidden_size + x106 + local_vocab*x46 + local_vocab*x34))/optimizer_shards
+            x117 = x33*x93
+            x118 = x108*x86
+            x119 = x109*x94
+            x120 = tables_buffer + last_optimizer + x110 + x117 + x118 + x119 + local_sequence_sp*x95
+            x121 = tables_buffer + last_optimizer + x110 + x117 + x118 + x119
+            row[X98 + i] = x98
             row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
+            row[X103 + i] = x103
+            row[X104 + i] = x104
+            row[X105 + i] = x105
+            row[X111 + i] = x111
+            row[X112 + i] = x112
             row[X113 + i] = x113
             row[X114 + i] = x114
             row[X115 + i] = x115
-            row[X127 + i] = x127
-            row[X128 + i] = x128
-            row[X129 + i] = x129
-            row[X130 + i] = x130
-            row[X131 + i] = x131
-            row[X139 + i] = x139
-            row[X140 + i] = x140
-            row[X141 + i] = x141
-            row[X142 + i] = x142
-            row[X143 + i] = x143
-            row[X151 + i] = x151
-            row[X152 + i] = x152
-            row[X153 + i] = x153
-            row[X157 + i] = x157
-            row[X158 + i] = x158
+            row[X116 + i] = x116
+            row[X120 + i] = x120
+            row[X121 + i] = x121
             row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[12] += lost_12 * below_1
@@ -698,15 +612,18 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            x159 = 1.0 - recompute_full
-            x160 = recompute_full*x58 + x159*x61
-            x161 = (1.0 - recompute_mlp)*x62 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x64 + 2.0*recompute_core_attention*x65 + 2.0*x66*(recompute_core_attention + recompute_core_attention*x6 + recompute_core_attention*x67 + x7) + 2.0*x68*(x8 - recompute_core_attention) + x69 + 2.0*x70*(recompute_core_attention*x71 + x74)
-            x162 = x159*x161
-            x163 = x159*x75
-            x164 = x58 + recompute_full*x96
-            x165 = recompute_full*x75
-            x166 = recompute_full*x161
-            x167 = x162 + x89
+            x122 = (1.0 - recompute_mlp)*x50 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x52 + 2.0*recompute_core_attention*x53 + 2.0*x54*(recompute_core_attention + recompute_core_attention*x3 + recompute_core_attention*x55 + x4) + 2.0*x56*(x5 - recompute_core_attention) + x57 + 2.0*x58*(recompute_core_attention*x59 + x62)
+            x123 = recompute_full*x122
+            x124 = x123 + x67
+            x125 = x68 + recompute_full*x71
+            x126 = recompute_full*x72
+            x127 = 1.0 - recompute_full
+            x128 = recompute_full*x68 + x127*x73
+            x129 = x127*x122
+            x130 = x127*x72
+            x131 = x123 + x89
+            x132 = x129 + x79
+            x133 = x123 + x96
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -722,49 +639,33 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 sequence_parallel = row[SEQUENCE_PARALLEL + i]
                 stage_layers = row[STAGE_LAYERS + i]
                 local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
-                x108 = row[X108 + i]
+                x98 = row[X98 + i]
                 alive_1 = row[ALIVE_1 + i]
+                x103 = row[X103 + i]
+                x104 = row[X104 + i]
+                x32 = row[X32 + i]
+                x105 = row[X105 + i]
+                x116 = row[X116 + i]
+                x112 = row[X112 + i]
                 x113 = row[X113 + i]
                 x114 = row[X114 + i]
-                x32 = row[X32 + i]
+                x111 = row[X111 + i]
                 x115 = row[X115 + i]
-                x153 = row[X153 + i]
-                x129 = row[X129 + i]
-                x130 = row[X130 + i]
-                x131 = row[X131 + i]
-                x141 = row[X141 + i]
-                x142 = row[X142 + i]
-                x143 = row[X143 + i]
-                x127 = row[X127 + i]
-                x128 = row[X128 + i]
-                x139 = row[X139 + i]
-                x140 = row[X140 + i]
-                x151 = row[X151 + i]
-                x152 = row[X152 + i]
-                x157 = row[X157 + i]
-                x158 = row[X158 + i]
-                x168 = x113*x160
-                x169 = x114*x162
-                x170 = x115*x163
-                x171 = local_sequence_sp*x164
-                x172 = sequence_parallel*x165
-                x173 = x160*x129
-                x174 = x162*x130
-                x175 = x163*x131
-                x176 = x160*x141
-                x177 = x162*x142
-                x178 = x163*x143
-                x179 = x160*x153
-                x180 = stage_layers*x167
-                x181 = x32*x163
-                estimate = larger(larger(larger(larger(larger(larger(larger(larger(x168 + x169 + x170 + x127, x168 + x169 + x170 + x171 + x172 + x166 + x128), x173 + x174 + x175 + x139), x171 + x172 + x173 + x174 + x175 + x166 + x140), x176 + x177 + x178 + x151), x171 + x172 + x176 + x177 + x178 + x166 + x152), x179 + x180 + x181 + x157), x171 + x172 + x179 + x180 + x181 + x166 + x158), alive_1)
+                x120 = row[X120 + i]
+                x121 = row[X121 + i]
+                x134 = local_sequence_sp*x125
+                x135 = sequence_parallel*x126
+                x136 = stage_layers*x132
+                x137 = x128*x116
+                x138 = x32*x130
+                estimate = larger(larger(larger(larger(x124 + x134 + x135 + x103*x128 + x104*x129 + x105*x130 + x111, x131 + x134 + x135 + x128*x112 + x129*x113 + x130*x114 + x115), x91 + x136 + x137 + x138 + x120), x133 + x134 + x135 + x136 + x137 + x138 + x121), alive_1)
                 row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x29)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
                 upto_1 += met_1
-                near_best |= met_0 & (x108 <= bound_best)
-                near_best_by_recompute |= met_0 & (x108 <= bound_best_by_recompute)
+                near_best |= met_0 & (x98 <= bound_best)
+                near_best_by_recompute |= met_0 & (x98 <= bound_best_by_recompute)
                 near_smallest |= (estimate < INFINITY) & (estimate <= bound_smallest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
@@ -773,14 +674,14 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
 
             if near_best:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x29)) and row[X108 + i] <= bound_best:
-                        keys = (row[X108 + i], row[ESTIMATE + i], x107, )
+                    if ((row[ESTIMATE + i] <= x29)) and row[X98 + i] <= bound_best:
+                        keys = (row[X98 + i], row[ESTIMATE + i], x97, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
             if near_best_by_recompute:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x29)) and row[X108 + i] <= bound_best_by_recompute:
-                        keys = (row[X108 + i], row[ESTIMATE + i], x107, )
+                    if ((row[ESTIMATE + i] <= x29)) and row[X98 + i] <= bound_best_by_recompute:
+                        keys = (row[X98 + i], row[ESTIMATE + i], x97, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
             if near_smallest:

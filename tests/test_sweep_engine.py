@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardmath import Gpu, InputError, Model, SweepResult, load_model, sweep
+from shardmath import Gpu, InputError, Model, SweepResult, load_model, sweep, threads
 from shardmath.divisors import divisors
 from shardmath.evaluators import find
 from shardmath.generated.definitions import RECOMPUTE_MODES
@@ -186,8 +186,8 @@ def test_few_chunks_exist_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().submit(*arguments)
 
     monkeypatch.setattr(engine, "CHUNK", 1)
-    monkeypatch.setattr(engine, "ThreadPoolExecutor", Counting)
-    monkeypatch.setattr(engine.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(threads, "ThreadPoolExecutor", Counting)
+    monkeypatch.setattr(threads.os, "cpu_count", lambda: 3)
     asked(**SHORT, on_chunk=lambda chunk, _: ahead.append(len(submitted) - len(ahead)))
     assert len(submitted) == len(ahead) == 320
     assert max(ahead) == 7

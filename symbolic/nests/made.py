@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..documents.nest import nest
 from ..rendering import rendered
+from .dominated import without_dominated
 from .graph import Node
 from .grouping import regrouped
 from .order import chosen_order
@@ -16,10 +18,13 @@ from .problem import Problem
 _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do not edit."
 
 
-def nest_of(title: str, posing: Posing, evaluator: str, verdicts: str) -> str:
+def nest_of(title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER) -> str:
     """The Numba source of the nest of a space; see ``posed`` for the arguments."""
     problem, names = posed(posing, evaluator, verdicts)
-    return nest_source(title, posing.key(evaluator), problem, names, literal=posing.literal)
+    smaller = replace(problem, estimate=without_dominated(
+        problem.graph, problem.estimate, posing.symbols, [node for _, node in problem.conditions]
+    ))
+    return nest_source(title, posing.key(evaluator), smaller, names, literal=posing.literal, header=header)
 
 
 def nest_source(

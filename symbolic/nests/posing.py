@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from .formulas import Formulas, conditions_of, formulas
 from .graph import TRUTH, Graph, Node
+from .intervals import Limits
 from .problem import ESTIMATE, Best, Front, Histogram, NestAxis, Problem, Question, Rows
 from .source import parse
 
@@ -32,13 +33,14 @@ class Asked:
 class Posing:
     """What the source of a nest depends on, but for the formulas themselves.
 
-    ``symbols`` are the names of parameters, ``folded`` those with a value that becomes part of the formulas.
+    ``symbols`` are the parameters with their least and largest values, ``folded`` those with a value that becomes part
+    of the formulas.
     ``derived`` has formulas of further ones, each of symbols that are known before it. ``automatic`` conditions are
     tried before the rules of the evaluator, ``declared`` ones after them. A nest that is not ``literal`` serves all
     sizes of the axes; the sizes here then only help to choose the order of the loops.
     """
 
-    symbols: frozenset[str]
+    symbols: Mapping[str, Limits]
     axes: tuple[NestAxis, ...]
     folded: Mapping[str, int]
     derived: Mapping[str, str]

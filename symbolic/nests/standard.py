@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from .intervals import Limits
 from .posing import Asked, Posing
 from .problem import NestAxis
 
@@ -20,11 +21,11 @@ _SIZES = {
 _MODES = 5
 
 
-def standard(symbols: Iterable[str], switches: Iterable[str]) -> Posing:
+def standard(symbols: Mapping[str, Limits], switches: Iterable[str]) -> Posing:
     """The standard space of a model without experts; ``switches`` are the parameters that recompute sets."""
     axes = [NestAxis(name, (name,), size) for name, size in _SIZES.items()]
     return Posing(
-        symbols=frozenset(symbols),
+        symbols=symbols,
         axes=(*axes, NestAxis("recompute", tuple(switches), _MODES)),
         folded={},
         derived={"data_parallel": DATA_PARALLEL},

@@ -77,6 +77,12 @@ class Texts:
 
         return bounds([node], known).get(node)
 
+    def degree(self, node: Node, known: Mapping[str, int]) -> int:
+        """The highest power of a symbol in a formula; ``known`` has that of symbols which are derived themselves."""
+        from shardmath.symbolic.nests.bounds import degree
+
+        return degree(node, known)
+
     def filled(self, node: Node, values: Mapping[str, int | Node]) -> Node:
         """``node`` with numbers or other formulas for some names."""
         known = {

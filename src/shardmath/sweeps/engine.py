@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +11,7 @@ from numpy.typing import NDArray
 
 from shardmath.evaluators import Evaluator
 from shardmath.sweeps.space import Column, Space
+from shardmath.threads import in_order
 
 #: Candidates of one chunk: large enough to hide the cost of a call, small enough for a few MiB.
 CHUNK = 1 << 17
@@ -43,29 +41,17 @@ def evaluated(evaluator: Evaluator, values: Mapping[str, int], space: Space) -> 
     """
     kernel = evaluator.kernel
     scalars = [float(values[name]) for name in kernel.SCALARS]
-    starts = iter(range(0, space.size, CHUNK))
-    workers = os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[Evaluated]] = deque()
-        for start in starts:
-            stop = min(start + CHUNK, space.size)
-            waiting.append(pool.submit(_evaluate, kernel, scalars, space, start, stop))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+
+    def work(start: int) -> Evaluated:
+        return evaluate_columns(kernel, scalars, space.columns(start, min(start + CHUNK, space.size)))
+
+    return in_order(work, range(0, space.size, CHUNK))
 
 
 def evaluate_columns(kernel: Any, scalars: list[float], columns: Mapping[str, Column]) -> Evaluated:
     """Evaluate given columns of equal length on the calling thread."""
     count = len(columns[kernel.COLUMNS[0]])
     rule, verdict = np.zeros(count, np.int8), np.zeros(count, np.int8)
-    first, last, peak = (np.zeros(count) for _ in range(3))
-    kernel.evaluate(
-        0, count, *scalars, *(columns[name] for name in kernel.COLUMNS), rule, verdict, first, last, peak
-    )
-    return Evaluated(dict(columns), rule, verdict, first, last, peak)
-
-
-def _evaluate(kernel: Any, scalars: list[float], space: Space, start: int, stop: int) -> Evaluated:
-    return evaluate_columns(kernel, scalars, space.columns(start, stop))
+    out = np.zeros((len(kernel.OUTPUTS), count))
+    kernel.evaluate(0, count, *scalars, *(columns[name] for name in kernel.COLUMNS), rule, verdict, out)
+    return Evaluated(dict(columns), rule, verdict, *out)
