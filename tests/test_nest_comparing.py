@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from shardmath.evaluators import find
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.symbolic.nests.comparing import Prover
-from shardmath.symbolic.nests.dominated import pairs_of, without_dominated
+from shardmath.symbolic.nests.dominated import pairs_of, thinned, without_dominated
 from shardmath.symbolic.nests.formulas import formulas
 from shardmath.symbolic.nests.graph import (
     ADD,
@@ -41,6 +41,7 @@ from shardmath.symbolic.nests.graph import (
     ordered,
 )
 from shardmath.symbolic.nests.intervals import Bounds
+from shardmath.symbolic.nests.source import parse
 from shardmath.symbolic.nests.trials import Points
 
 LIMITS = {name: (item[2], item[3]) for name, item in PARAMETERS.items()}
@@ -48,11 +49,22 @@ LIMITS = {name: (item[2], item[3]) for name, item in PARAMETERS.items()}
 NAMES = {"x": (1, None), "y": (2, 9), "on": (0, 1), "any": (-5, 5)}
 #: For every evaluator: pairs of a rank and a moment, how many of them are left, and of how many ranks.
 COUNTS = {
-    ("megatron", "megatron_te"): (32, 11, 4),
+    ("megatron", "megatron_te"): (32, 10, 4),
     ("megatron", "saved"): (16, 5, 2),
     ("huggingface", "saved"): (8, 3, 1),
     ("torchtitan", "torch"): (36, 8, 1),
     ("nanotron", "saved"): (12, 4, 3),
+}
+#: A space of layouts of models like Llama, with the optimizer sharded.
+SPACE = {
+    "hidden_size": (4096,), "num_attention_heads": (32,), "num_kv_heads": (8,), "head_dim": (128,),
+    "ffn_hidden_size": (11008, 14336, 32768), "num_layers": (32, 64, 80), "vocab_size": (32000, 128256),
+    "tied_embeddings": (0,), "qkv_bias": (0,), "qk_norm": (0,), "seq_length": (2048, 8192, 131072),
+    "global_batch_size": (1024,), "vocab_multiple": (128,), "gradient_bytes": (4,), "distributed_optimizer": (1,),
+    "data_parallel_replicas": (1,), "tensor_parallel": (1, 2, 4, 8), "context_parallel": (1, 2, 16),
+    "pipeline_parallel": (1, 2, 4, 8, 16), "data_parallel": (1, 8, 64, 512), "micro_batch_size": (1, 2, 4, 16),
+    "sequence_parallel": (0, 1), "recompute_full": (0, 1), "recompute_core_attention": (0, 1), "recompute_mlp": (0, 1),
+    "engine_workspace_bytes": (2**25,), "torch_workspace_bytes": (2**25,), "node_size": (8,),
 }
 EVERY_EVALUATOR = pytest.mark.parametrize(("implementation", "peak"), COUNTS)
 
@@ -136,6 +148,15 @@ def test_what_is_proved_holds(space: Space) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(spaces())
+def test_thinned_maxima_and_minima_keep_values(space: Space) -> None:
+    roots = [space.number(4), space.condition(3)]
+    condition = space.graph.binary(DIVIDES, space.graph.name("y"), space.graph.name("x"))
+    assume(space.exact(condition)[0])
+    assert space.exact(*thinned(space.graph, roots, NAMES, [condition])) == space.exact(*roots)
+
+
+@settings(max_examples=100, deadline=None)
+@given(spaces())
 def test_what_is_left_out_is_never_the_largest(space: Space) -> None:
     graph = space.graph
     parts = [space.number(2) for _ in range(4)]
@@ -155,8 +176,6 @@ def test_what_is_left_out_is_never_the_largest(space: Space) -> None:
     ("2*h*x", "x*(1 - z)*(2*h + x) + 2*x*h*z"),
 ])
 def test_what_can_be_proved(smaller: str, larger: str) -> None:
-    from shardmath.symbolic.nests.source import parse
-
     graph = Graph()
     bounds = Bounds(graph, {**dict.fromkeys("hxt", (1, None)), "z": (0, 1)})
     nodes = [parse(text, graph, graph.name) for text in (smaller, larger)]
@@ -165,17 +184,28 @@ def test_what_can_be_proved(smaller: str, larger: str) -> None:
     assert not prover.never_exceeds(*reversed(nodes))
 
 
+def test_maxima_and_minima_are_thinned() -> None:
+    graph = Graph()
+    names = {**dict.fromkeys("hxt", (1, None)), "z": (0, 1)}
+    texts = {"t*max(h*z, 3*h, x)": "t*max(3*h, x)", "min(h, x*t, h + x)": "min(h, x*t)", "max(x/t, z)": "x/t",
+             "max(h, x) <= min(h + 1, h)": "max(h, x) <= h"}
+    roots, left = ([parse(text, graph, graph.name) for text in column] for column in (texts, texts.values()))
+    assert thinned(graph, roots, names, [parse("divides(t, x)", graph, graph.name)]) == left
+    assert thinned(graph, roots, names) == [left[0], left[1], roots[2], left[3]]
+
+
 @cache
-def pruned(implementation: str, peak: str) -> tuple[ModuleType, Node, Node]:
-    """The module of an evaluator, its estimate, and what is left of that."""
+def pruned(implementation: str, peak: str, in_space: bool = False) -> tuple[ModuleType, Node, Node]:
+    """The module of an evaluator, its estimate, and what is left of that: for all that is legal, or for ``SPACE``."""
     evaluator = find(implementation, {"peak": peak})
     graph = Graph()
     found = formulas(inspect.getsource(evaluator.terms), graph)
-    estimate = graph.replaced([found.terms["peak"]], {
-        graph.name(name): graph.number(value) for name, value in evaluator.fixed.items()})[0]
-    conditions = graph.replaced([condition for _, condition in found.rules], {
-        graph.name(name): graph.number(value) for name, value in evaluator.fixed.items()})
-    return evaluator.terms, estimate, without_dominated(graph, estimate, LIMITS, conditions)
+    limits = {**LIMITS, **({name: (min(values), max(values)) for name, values in SPACE.items()} if in_space else {})}
+    estimate, *conditions = graph.replaced(
+        [found.terms["peak"], *(condition for _, condition in found.rules)],
+        {graph.name(name): graph.number(value) for name, value in evaluator.fixed.items()},
+    )
+    return evaluator.terms, estimate, without_dominated(graph, estimate, limits, conditions)
 
 
 @EVERY_EVALUATOR
@@ -193,7 +223,23 @@ def test_the_peak_of_legal_layouts_is_unchanged(implementation: str, peak: str) 
     fixed = find(implementation, {"peak": peak}).fixed
     function = compiled(left)
     tried = 0
-    for row in layouts(fixed, 3000):
+    for row in layouts(fixed, 2000):
+        inputs = {name: Fraction(row[name]) for name in module.INPUTS}
+        if all(module.rules_met(**inputs)):
+            tried += 1
+            assert function(inputs) == module.terms(**inputs)["peak"], row
+    assert tried > 300
+
+
+def test_a_space_leaves_less() -> None:
+    """Where stages have two layers or more, no rank between the first and the last can be the peak's."""
+    module, _, left = pruned("megatron", "megatron_te", in_space=True)
+    assert (len(pairs_of(left)), len({pair.rank for pair in pairs_of(left)})) == (5, 2)
+    function, generator, tried = compiled(left), random.Random(3), 0
+    for _ in range(3000):
+        row = {name: item[2] for name, item in PARAMETERS.items()}
+        row |= {name: generator.choice(values) for name, values in SPACE.items()}
+        row["num_gpus"] = row["tensor_parallel"]*row["context_parallel"]*row["pipeline_parallel"]*row["data_parallel"]
         inputs = {name: Fraction(row[name]) for name in module.INPUTS}
         if all(module.rules_met(**inputs)):
             tried += 1

@@ -64,9 +64,7 @@ class Prover:
             return True
         if low[0] > high[1] or self._points.refute(smaller, larger):
             return False
-        alike = smaller.op == larger.op and smaller.op in _MONOTONE and smaller.args[1] is larger.args[1]
-        if alike and self.bounds.interval(smaller.args[1])[0] > 0 and (
-                self.never_exceeds(smaller.args[0], larger.args[0])):
+        if self._are_quotients(smaller, larger) and self.never_exceeds(smaller.args[0], larger.args[0]):
             return True
         if smaller.op == MAX:
             return all(self.never_exceeds(arg, larger) for arg in smaller.args)
@@ -79,6 +77,11 @@ class Prover:
         summands = difference(self.graph, larger, smaller)
         terms = combined((self._form.of(node), count) for node, count in summands.items())
         return self._never_negative(terms, _MOST_STEPS)
+
+    def _are_quotients(self, one: Node, other: Node) -> bool:
+        """True for quotients by the same positive number, rounded in the same way."""
+        return one.op == other.op and one.op in _MONOTONE and one.args[1] is other.args[1] and (
+            self.bounds.interval(one.args[1])[0] > 0)
 
     def _never_negative(self, terms: Polynomial, steps: int) -> bool:
         """True only if the sum is never below 0; ``steps`` limits how often it is taken apart."""
@@ -168,8 +171,8 @@ class Prover:
 
     def _are_signless(self, monomials: Iterable[Monomial]) -> bool:
         """True if no factor can be negative."""
-        atoms = {self._form.atoms[serial] for monomial in monomials for serial, _ in monomial}
-        return all(self.bounds.interval(atom)[0] >= 0 for atom in atoms)
+        serials = {serial for monomial in monomials for serial, _ in monomial}
+        return all(self.bounds.interval(self._form.atoms[serial])[0] >= 0 for serial in serials)
 
     def _ratio(self, over: Monomial, under: Monomial) -> Rational:
         """Something that ``over / under`` is never below; atoms are at least 0."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .cases import cases, freed
 from .comparing import Prover
-from .graph import ADD, MAX, Graph, Node
+from .graph import ADD, MAX, MIN, Graph, Node, ordered
 from .intervals import Bounds, Limits
 from .trials import Points
 
@@ -41,6 +41,30 @@ def without_dominated(
         graph.add((*always, graph.extreme(MAX, [pair.moment for pair in kept if pair.rank == rank])))
         for rank, always in ranks.items()
     ])
+
+
+def thinned(
+    graph: Graph, roots: Sequence[Node], names: Mapping[str, Limits], conditions: Sequence[Node] = (),
+) -> list[Node]:
+    """Copies of ``roots`` without arguments of maxima and minima that are never the only one chosen.
+
+    The values are the same wherever ``conditions`` hold: nothing may be thinned by a condition that it checks itself.
+    """
+    extremes = [node for node in ordered(roots) if node.op in (MAX, MIN)]
+    args = list(dict.fromkeys(arg for node in extremes for arg in node.args))
+    bounds, written = freed(graph, args, names, conditions)
+    written = bounds.folded(written)
+    prover, forms = Prover(bounds, Points(bounds, written)), dict(zip(args, written, strict=True))
+    done: dict[Node, Node] = {}
+    for node in ordered(roots):
+        kept = list(node.args)
+        for arg in node.args if node in extremes else ():
+            pairs = ((forms[arg], forms[other]) for other in kept if other is not arg)
+            if any(prover.never_exceeds(*(pair if node.op == MAX else reversed(pair))) for pair in pairs):
+                kept.remove(arg)
+        new = [done[arg] for arg in kept]
+        done[node] = graph.extreme(node.op, new) if node in extremes else graph.rebuilt(node, tuple(new))
+    return [done[root] for root in roots]
 
 
 def pairs_of(estimate: Node) -> list[Pair]:

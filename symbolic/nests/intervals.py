@@ -80,8 +80,8 @@ class Bounds:
         """Two names that the latest fact and another one say to be equal."""
         *facts, latest = self.facts or (self.graph.number(0),)
         parts = difference(self.graph, latest)
-        opposed = any(not difference(self.graph, latest, _minus(self.graph, fact)) for fact in facts)
-        if sorted(parts.values()) == [-1, 1] and opposed:
+        opposites = (self.graph.mul((self.graph.number(-1), fact)) for fact in facts)
+        if sorted(parts.values()) == [-1, 1] and any(not difference(self.graph, latest, fact) for fact in opposites):
             one, other = parts
             return one, other
         return None
@@ -116,11 +116,11 @@ class Bounds:
         """True if ``node`` is an integer wherever it has a value; False if that is not certain."""
         if node.op == NUMBER:
             return _number(node).denominator == 1
-        parts = node.args[node.op == SELECT:]
-        return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, parts)))
+        numbers = node.args[1:] if node.op == SELECT else node.args
+        return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, numbers)))
 
     def folded(self, roots: Iterable[Node], changed: Iterable[Node] | None = None) -> list[Node]:
-        """Copies of ``roots`` without what the bounds decide; only what uses ``changed`` may be decided now."""
+        """Copies of ``roots`` without what the bounds decide; what does not use ``changed`` stays as it is."""
         roots = list(roots)
         done: dict[Node, Node] = {}
         nodes = ordered(roots)
@@ -153,9 +153,7 @@ class Bounds:
     def _factored(self, node: Node) -> Node:
         """A sum as a product with what all its parts have in common: ``a - a b`` as ``a (1 - b)``."""
         factors = [_factors(self.graph.coefficient(part)[1]) for part in node.args]
-        common = [
-            factor for factor in factors[0] if factor.op != NUMBER and all(factor in others for others in factors)
-        ]
+        common = [factor for factor in factors[0] if factor.op != NUMBER and all(factor in part for part in factors)]
         if not common:
             return node
         divisor = self.graph.mul(dict.fromkeys(common))
@@ -229,10 +227,6 @@ def users(nodes: Iterable[Node], changed: set[Node]) -> set[Node]:
 
 def _tighter(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else choose(one, other)
-
-
-def _minus(graph: Graph, node: Node) -> Node:
-    return graph.mul((graph.number(-1), node))
 
 
 def quotient(graph: Graph, over: Node, under: Node) -> Node:

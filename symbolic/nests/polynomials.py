@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TypeAlias
 
-from .graph import ADD, DIV, MUL, NUMBER, SELECT, Node
+from .graph import ADD, DIV, MUL, NUMBER, Node
 from .intervals import Rational, plain
 
 #: Atoms with their exponents, none of them 0, by serial number of the atom.
@@ -78,12 +78,10 @@ class Polynomials:
             return self._multiplied(node.args)
         if node.op == DIV:
             return self._multiplied((node.args[0],), self._inverse(node.args[1]))
-        if node.op == SELECT and not _is_indicator(node):
-            return self.atom(node)
         return self.atom(node)
 
     def _multiplied(self, factors: Iterable[Node], start: Polynomial | None = None) -> Polynomial:
-        result = start if start is not None else {ONE: 1}
+        result: Polynomial = {ONE: 1} if start is None else start
         for factor in factors:
             other = self.of(factor)
             if len(result) * len(other) > _MOST_TERMS:
@@ -113,7 +111,3 @@ def combined(parts: Iterable[tuple[Mapping[Monomial, Rational], Rational]]) -> P
         for monomial, count in polynomial.items():
             result[monomial] = result.get(monomial, 0) + times * count
     return {monomial: count for monomial, count in result.items() if count}
-
-
-def _is_indicator(node: Node) -> bool:
-    return [arg.value for arg in node.args[1:]] == [1, 0]
