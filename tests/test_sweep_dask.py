@@ -99,6 +99,25 @@ def test_a_scheduler_that_is_none_is_refused(address: str, monkeypatch: pytest.M
         explore(small_space.space(), dask=address)
 
 
+def test_workers_that_are_lost_again_and_again_are_told_in_one_line(
+    cluster: LocalCluster, tmp_path: Path, on_threads: tuple[Explored, bytes]
+) -> None:
+    def ends() -> None:
+        from shardmath.sweeps import nests
+
+        nests.Nest.swept = lambda *_: os._exit(1)  # type: ignore[method-assign]
+
+    path, state = tmp_path / "rows.parquet", tmp_path / "state"
+    asked: dict[str, Any] = {"rows": path, "checkpoint": state, **ASKED}
+    with Client(cluster) as client:
+        client.register_worker_callbacks(ends)
+    with pytest.raises(InputError, match=r"dask = .*must have workers that live: 4 of them"):
+        explore(small_space.space(), dask=cluster.scheduler_address, **asked)
+    assert not path.exists()
+    explore(small_space.space(), resume=True, **asked)
+    assert path.read_bytes() == on_threads[1]
+
+
 def test_processes_made_for_one_sweep(on_threads: tuple[Explored, bytes], tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     found = explore(small_space.space(), rows=path, dask="local", threads=1, **ASKED)

@@ -46,7 +46,7 @@ def explore(
     """
     if threads is not None and threads < 1:
         raise InputError("threads", threads, "must be at least 1", "1")
-    table = None if rows is None else _Table(os.path.abspath(rows), Rows("rows", tuple(terms), among))
+    table = None if rows is None else _Table.asked(os.fspath(rows), Rows("rows", tuple(terms), among))
     if table is None and terms:
         raise InputError("terms", list(terms), "must not be given without rows: they are their columns")
     if any(isinstance(question, Rows) for question in space.questions):
@@ -80,8 +80,11 @@ class _Table:
     path: str
     question: Rows
 
-    def __post_init__(self) -> None:
-        refuse_unwritable(self.path)
+    @classmethod
+    def asked(cls, path: str, question: Rows) -> _Table:
+        """Raises InputError unless the file can be written."""
+        refuse_unwritable(path)
+        return cls(os.path.abspath(path), question)
 
 
 def _of_part(question: Question) -> Question:
