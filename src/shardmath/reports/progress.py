@@ -29,8 +29,8 @@ class Bar:
         self._before: int | None = None
         self._task: TaskID | None = None
 
-    def __call__(self, done: int, total: int, unit: str | None = None) -> None:
-        """Show how far the work is."""
+    def __call__(self, done: int, total: int | None, unit: str | None = None) -> None:
+        """Show how far the work is; ``total`` is None where nobody knows."""
         if unit is not None and unit != self._unit:
             self._unit, self._before = unit, None
             if self._task is not None:
@@ -42,9 +42,10 @@ class Bar:
             if time.monotonic() - self._started < _PATIENCE or done == total:
                 return
             self._shown.start()
-            self._task = self._shown.add_task(self._unit, total=total, completed=self._before)
+            self._task = self._shown.add_task(self._unit, total=total, completed=self._before, done="")
         if self._task is not None:
-            self._shown.update(self._task, completed=done)
+            share = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+            self._shown.update(self._task, completed=done, done=share)
 
 
 @contextmanager
@@ -61,7 +62,7 @@ def progress(unit: str) -> Iterator[Bar | None]:
             return _rate(task.speed or 0.0)
 
     shown = Progress(
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} {task.description}"), BarColumn(), Rate(),
+        TextColumn("{task.fields[done]} {task.description}"), BarColumn(), Rate(),
         TimeRemainingColumn(), console=Console(stderr=True), transient=True,
     )
     try:
