@@ -470,8 +470,9 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    evaluated = 0
-    full = False
+    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
+    none, never = np.int64(0), np.bool_(False)
+    evaluated, full = none, never
     for shard in range(start, stop):
         left = shard
         i_micro_batch_size = left % sizes[2]
@@ -589,11 +590,11 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x136 = x100 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x102 + x104 + x105 + x29
         x137 = x95 + x100 + x112 + x126 + x127
         x138 = -micro_batch_size
-        lost_0 = 0
-        lost_9 = 0
-        lost_11 = 0
-        lost_12 = 0
-        lost_13 = 0
+        lost_0 = none
+        lost_9 = none
+        lost_11 = none
+        lost_12 = none
+        lost_13 = none
         for i in range(np.uint64(entries)):
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
@@ -766,11 +767,11 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             bound_best_by_recompute = best_by_recompute_keys[group_best_by_recompute, last_best_by_recompute, 0]
             group_smallest = 0
             bound_smallest = smallest_keys[group_smallest, last_smallest, 0]
-            upto_0 = 0
-            upto_1 = 0
-            near_best = False
-            near_best_by_recompute = False
-            near_smallest = False
+            upto_0 = none
+            upto_1 = none
+            near_best = never
+            near_best_by_recompute = never
+            near_smallest = never
             for i in range(np.uint64(entries)):
                 stage_layers = row[STAGE_LAYERS + i]
                 local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]

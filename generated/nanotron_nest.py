@@ -406,8 +406,9 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    evaluated = 0
-    full = False
+    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
+    none, never = np.int64(0), np.bool_(False)
+    evaluated, full = none, never
     for shard in range(start, stop):
         left = shard
         i_micro_batch_size = left % sizes[2]
@@ -497,12 +498,12 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x95 = micro_batch_size*x28 + x68
         x96 = x80 + x8 + x63 + x64 + x82
         x97 = -micro_batch_size
-        lost_0 = 0
-        lost_12 = 0
-        lost_14 = 0
-        lost_15 = 0
-        lost_16 = 0
-        lost_17 = 0
+        lost_0 = none
+        lost_12 = none
+        lost_14 = none
+        lost_15 = none
+        lost_16 = none
+        lost_17 = none
         for i in range(np.uint64(entries)):
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
@@ -630,11 +631,11 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             bound_best_by_recompute = best_by_recompute_keys[group_best_by_recompute, last_best_by_recompute, 0]
             group_smallest = 0
             bound_smallest = smallest_keys[group_smallest, last_smallest, 0]
-            upto_0 = 0
-            upto_1 = 0
-            near_best = False
-            near_best_by_recompute = False
-            near_smallest = False
+            upto_0 = none
+            upto_1 = none
+            near_best = never
+            near_best_by_recompute = never
+            near_smallest = never
             for i in range(np.uint64(entries)):
                 sequence_parallel = row[SEQUENCE_PARALLEL + i]
                 stage_layers = row[STAGE_LAYERS + i]

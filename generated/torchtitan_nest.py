@@ -516,8 +516,9 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    evaluated = 0
-    full = False
+    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
+    none, never = np.int64(0), np.bool_(False)
+    evaluated, full = none, never
     for shard in range(start, stop):
         left = shard
         i_micro_batch_size = left % sizes[2]
@@ -611,13 +612,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x149 = 8.0 + x114
         x150 = 4.0 + local_vocab*x1
         x151 = -micro_batch_size
-        lost_0 = 0
-        lost_11 = 0
-        lost_13 = 0
-        lost_15 = 0
-        lost_16 = 0
-        lost_17 = 0
-        lost_20 = 0
+        lost_0 = none
+        lost_11 = none
+        lost_13 = none
+        lost_15 = none
+        lost_16 = none
+        lost_17 = none
+        lost_20 = none
         for i in range(np.uint64(entries)):
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
@@ -830,11 +831,11 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             bound_best_by_recompute = best_by_recompute_keys[group_best_by_recompute, last_best_by_recompute, 0]
             group_smallest = 0
             bound_smallest = smallest_keys[group_smallest, last_smallest, 0]
-            upto_0 = 0
-            upto_1 = 0
-            near_best = False
-            near_best_by_recompute = False
-            near_smallest = False
+            upto_0 = none
+            upto_1 = none
+            near_best = never
+            near_best_by_recompute = never
+            near_smallest = never
             for i in range(np.uint64(entries)):
                 local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
                 x89 = row[X89 + i]

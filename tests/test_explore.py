@@ -156,7 +156,8 @@ def test_the_command_refuses_in_one_line(
 
 def _seen(item: Configuration) -> tuple[Any, ...]:
     verdict = [name for name, _ in VERDICTS].index(item.verdict)
-    return item.part.number, item.number, item.labels, tuple(map(Fraction, item.keys.values())), item.peak_bytes, verdict
+    keys = tuple(map(Fraction, item.keys.values()))
+    return item.part.number, item.number, item.labels, keys, item.peak_bytes, verdict
 
 
 def _expected(row: Row, name: str) -> tuple[Any, ...]:

@@ -100,7 +100,7 @@ def test_spaces_come_back_from_files(tmp_path_factory: pytest.TempPathFactory, s
         assert list(found.axes) == list(space.axes)
 
 
-def test_the_example_asks_what_it_says() -> None:
+def test_the_examples_ask_what_they_say() -> None:
     space = read_space(EXAMPLE)
     part, = space.parts()
     assert [axis.name for axis in part.axes] == list(space.axes)
@@ -108,6 +108,26 @@ def test_the_example_asks_what_it_says() -> None:
     assert part.axes[5].labels == (1, 2, 4, 5, 8, 10, 16, 20)
     assert part.size == 576_000
     assert {question.name for question in space.questions} == {"least_gpus", "memory_against_gpus", "peaks"}
+    part, = read_space(EXAMPLE.with_name("shapes.yaml")).parts()
+    assert part.size == 12_960
+    assert set(part.derived) == {"data_parallel", "sequence_parallel", "head_dim", "ffn_hidden_size"}
+
+
+def test_the_page_of_spaces_runs_and_speaks_the_truth() -> None:
+    page = EXAMPLE.with_name("README.md").read_text(encoding="utf-8")
+    exec(page.split("```python\n")[1].split("```")[0], {})
+    refused = {
+        "axes.tensor_paralel": {"axes": {"tensor_paralel": [1]}},
+        "constraints.long": {"axes": {"seq_length": [8192]}, "constraints": {"long": "seq_length > 2**20"}},
+        "derived.num_layers": {"derived": {"num_layers": "2 * num_layers"}},
+    }
+    good = {"model": "llama-3.2-1b", "gpu": "h200", "axes": {"tensor_parallel": [1]},
+            "fixed": {"num_gpus": 8, "global_batch_size": 8}}
+    for field, wrong in refused.items():
+        with pytest.raises(InputError) as caught:
+            space_of({**good, **wrong}).parts()
+        line = next(line.strip() for line in page.splitlines() if line.strip().startswith(f"{field} ="))
+        assert str(caught.value).startswith(line)
 
 
 def outcome(folder_factory: pytest.TempPathFactory, name: str, content: bytes) -> Space | InputError:
@@ -204,7 +224,7 @@ def test_any_values_make_a_space_or_an_input_error(changes: dict[str, Any]) -> N
     ("a.yaml", b"!!python/object/apply:os.getcwd []", "must be complete YAML"),
     ("a.yaml", b"[" * 50_000, "must not have more than 8 tables"),
     ("a.yaml", b"a: 1\n---\nb: 1", "must be complete YAML"),
-    ("a.yaml", b"axes: {2024-01-01: [1]}", "must be a known symbol"),
+    ("a.yaml", b"axes: {2024-01-01: [1]}", "must be a name"),
     ("a.yaml", b"model: yes", "must be text"),
 ], ids=lambda value: str(value)[:20])
 def test_files_that_hold_something_else(

@@ -127,6 +127,14 @@ def test_columns_that_are_no_parameters_stay_as_they_are() -> None:
     assert answer.schema.metadata[b"passed through"] == b"note\nnested\nwhen"
 
 
+def test_objects_of_numpy_have_the_type_of_all_rows() -> None:
+    notes = np.array([None] * 5 + ["x"], dtype=object)
+    answer = evaluate({"num_gpus": [8] * 6, "note": notes}, "llama-3.1-8b", "h100-80gb").read_all()
+    assert answer["note"].to_pylist() == [None] * 5 + ["x"]
+    with pytest.raises(InputError, match="that Arrow can hold"):
+        evaluate({"num_gpus": [8] * 2, "note": np.array([1, "x"], dtype=object)}, "llama-3.1-8b", "h100-80gb")
+
+
 def test_the_schema_says_units_and_meanings() -> None:
     reader = evaluate({"num_gpus": [8]}, "llama-3.1-8b", "h100-80gb", terms=["peak", "swiglu.saved"])
     assert reader.schema.names == ["num_gpus", "rule", "verdict", "peak", "swiglu.saved"]

@@ -58,7 +58,7 @@ def derived_of(
     degrees: dict[str, int] = {}
     for name in _in_order(read, formulas):
         field, text = f"derived.{name}", formulas[name]
-        texts.refuse_zero_divisors(field, text, read[name], within)
+        texts.refuse_unsafe(field, text, read[name], within)
         if names_in([read[name]]) <= constants.keys():
             value = Fraction(texts.value(read[name], constants))
             constants[name] = value_of(field, name, int(value) if value.denominator == 1 else float(value))

@@ -56,6 +56,9 @@ def space_of(declared: object) -> Space:
             raise InputError(key, value, "must be text")
         if key in _TABLES and not isinstance(value, Mapping):
             raise InputError(key, value, "must be a table")
+        for name in value if key in _TABLES else ():
+            if not isinstance(name, str):
+                raise InputError(f"{key}.{name}", name, "must be a name")
     for axis, option in declared.get("kernels", {}).items():
         if not isinstance(option, str):
             raise InputError(f"kernels.{axis}", option, "must be text")

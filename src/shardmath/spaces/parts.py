@@ -144,7 +144,7 @@ def _part(
     for question in space.questions:
         for text in question.formulas:
             field = f"questions.{question.name}.{question.key}"
-            texts.refuse_zero_divisors(field, text, texts.quantity(field, text), derived.bounds)
+            texts.refuse_unsafe(field, text, texts.quantity(field, text), derived.bounds)
     refuse_inexact(family.models[0].name, {name: int(high) for name, (_, high) in derived.bounds.items()})
     return Part(evaluator, number, labels, axes, derived.fixed, derived.formulas, constraints, size_of(axes))
 

@@ -72,17 +72,23 @@ def _arrays(columns: dict[str, np.ndarray[Any, Any]]) -> Source:
             rule = f"must have one dimension, and as many rows as {next(iter(columns))}: {count}"
             raise InputError(name, columns[name].shape, rule)
 
-    def cut(start: int, stop: int) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pydict({name: _arrow(name, column[start:stop]) for name, column in columns.items()})
+    held = {name: _arrow(name, column) if column.dtype == object else column for name, column in columns.items()}
+    schema = pa.schema([(name, _arrow(name, column[:1]).type) for name, column in held.items()])
 
-    schema = cut(0, 1).schema
-    return Source(schema, count, lambda rows: (
-        cut(start, start + rows).cast(schema) for start in range(0, int(count or 0), rows)))
+    def batches(rows: int) -> Iterator[pa.RecordBatch]:
+        for start in range(0, int(count or 0), rows):
+            parts = [_arrow(field.name, held[field.name][start : start + rows], field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(parts, schema=schema)
+
+    return Source(schema, count, batches)
 
 
-def _arrow(name: str, column: np.ndarray[Any, Any]) -> pa.Array:
+def _arrow(name: str, column: Any, kind: pa.DataType | None = None) -> pa.Array:
+    """A column for Arrow; text and other objects have the type that all of them need."""
+    if isinstance(column, pa.Array):
+        return column
     try:
-        return pa.array(column)
+        return pa.array(column, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise InputError(name, column.dtype.name, f"must be a column that Arrow can hold: {error}") from None
 
