@@ -138,9 +138,11 @@ def test_a_complete_checkpoint_answers_again(tmp_path: Path, uninterrupted: tupl
     explore(small_space.space(), **asked)
     with pytest.raises(InputError, match="checkpoint"):
         explore(small_space.space(), **asked)
+    (tmp_path / "state.rows").mkdir()  # what a kill at the very end leaves
     again = explore(small_space.space(), **asked, resume=True)
     assert _without_evaluated(again.to_dict()) == _without_evaluated(whole.to_dict())
     assert table.read_bytes() == rows
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.parquet", "state"]
     with pytest.raises(InputError, match=r"rows = .*must be .*rows\.parquet"):
         explore(small_space.space(), **{**asked, "rows": tmp_path / "other.parquet"}, resume=True)
 

@@ -153,7 +153,7 @@ print(nest.module.sweep.py_func.__code__.co_argcount, nest.shards, nest.conditio
     ({"rows": "rows.txt"}, "rows"), ({"rows": "no-such-folder/rows.csv"}, "rows"), ({"terms": ("peak",)}, "terms"),
     ({"rows": "rows.csv", "terms": ("no_such_term",)}, "questions.rows.rows"),
     ({"rows": "rows.csv", "terms": ("peak", "peak")}, "rows"), ({"rows": "rows.csv", "among": "all"}, "rows.among"),
-    ({"threads": 0}, "threads"),
+    ({"threads": 0}, "threads"), ({"threads": 2, "dask": "tcp://127.0.0.1:9"}, "threads"),
 ])
 def test_what_cannot_be_written_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, object], field: str
