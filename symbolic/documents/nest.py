@@ -220,7 +220,8 @@ class _Writer:
         among = None if question.among is None else f"met_{question.among - 1}"
         among_row = "row[ESTIMATE + i] < INFINITY" if question.among is None else " or ".join(
             self._in_scan(node) for node in self.plan.problem.verdicts[:question.among])
-        base: dict[str, Any] = {"name": question.name, "among": among, "kind": type(question).__name__.lower(),
+        name = question.name.replace("-", "_")
+        base: dict[str, Any] = {"name": name, "among": among, "kind": type(question).__name__.lower(),
                                 "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front),
                                 "edge": None}
         if isinstance(question, Histogram):
