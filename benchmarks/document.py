@@ -36,7 +36,7 @@ are to SymPy lambdify on one thread: the peak in whole *columns* or in *blocks*,
 verdict, the bytes of both end ranks and of the peak) or the *peak* alone. Compare like with like: with
 `/ whole` what shardmath replaces, with `/ blocks` how far a machine gets with the peak and nothing else.
 
-* **shardmath, generated and compiled**: the generated Numba function that a sweep runs, in chunks of up
+* **shardmath, generated and compiled**: the generated Numba function for columns of layouts, in chunks of up
   to {CHUNK:,} rows; all cores are threads, as the function releases the interpreter lock.
 * **SymPy lambdify, cse=True**: the peak as one expression through `sympy.lambdify` to NumPy, with common
   subexpressions found by SymPy. *columns* is how one would write it, and much of its time goes into fresh

@@ -16,6 +16,9 @@ from shardmath.spaces.declared import Space
 from shardmath.spaces.questions import MOST, Best
 from shardmath.symbolic.nests.standard import RANKING
 
+#: Sizes that are axes only where several are to be tried.
+_RARE = ("virtual_pipeline", "expert_parallel")
+
 
 def layouts(
     model: Model | str | PathLike[str],
@@ -47,7 +50,7 @@ def layouts(
 
     TP, CP and PP run over the divisors of the number of GPUs, micro-batch sizes over those of the batch, expert
     parallelism over those of the experts. Asked are the ``top`` best layouts that fit, the best one for every
-    recompute mode, and the legal one of least memory. Raises InputError for values that are not legal.
+    recompute mode, and the legal ones of least and of most memory. Raises InputError for values that are not legal.
     """
     chosen = as_model(model)
     asked = other_values(others)
@@ -65,10 +68,12 @@ def layouts(
         "sequence_parallel": _given("sequence_parallel", sequence_parallel) or (0, 1),
         "recompute": _modes(recompute, asked),
     }
+    # A single size is no axis: where it is the usual one, formulas need not have it.
+    single = {name: axes.pop(name)[0] for name in _RARE if isinstance(axes[name], tuple) and len(axes[name]) == 1}
     fixed = {
         "num_gpus": num_gpus, "global_batch_size": global_batch_size, "seq_length": seq_length,
         "distributed_optimizer": distributed_optimizer, "vocab_multiple": vocab_multiple, "node_size": node_size,
-        **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
+        **single, **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
     }
     return Space(
         axes={name: candidates for name, candidates in axes.items() if candidates is not None},
@@ -78,6 +83,7 @@ def layouts(
             Best("best", RANKING, top),
             Best("best_by_recompute", RANKING, 1, per=("recompute",)),
             Best("smallest", ("peak",), 1, among="legal"),
+            Best("largest", ("-peak",), 1, among="legal"),
         ),
         kernels=kernels or {}, schedule=schedule, zero_stage=zero_stage, gradients=gradients,
     )

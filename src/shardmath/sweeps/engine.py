@@ -1,21 +1,17 @@
-"""Run the compiled evaluator over a space: chunks on threads, results in order, memory bounded."""
+"""The compiled evaluator over given columns of layouts: the first broken rule, the verdict and the memory of each."""
 
 from __future__ import annotations
 
-import os
-from collections import deque
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.evaluators import Evaluator
-from shardmath.sweeps.space import Column, Space
+Column = NDArray[np.float64]
 
-#: Candidates of one chunk: large enough to hide the cost of a call, small enough for a few MiB.
+#: Layouts of one chunk: large enough to hide the cost of a call, small enough for a few MiB.
 CHUNK = 1 << 17
 
 
@@ -35,27 +31,6 @@ class Evaluated:
     peak: Column
 
 
-def evaluated(evaluator: Evaluator, values: Mapping[str, int], space: Space) -> Iterator[Evaluated]:
-    """All chunks of ``space``, in order, evaluated on as many threads as there are processors.
-
-    ``values`` has the parameters that are not columns, by name. The evaluator releases the interpreter
-    lock, so threads are enough.
-    """
-    kernel = evaluator.kernel
-    scalars = [float(values[name]) for name in kernel.SCALARS]
-    starts = iter(range(0, space.size, CHUNK))
-    workers = os.cpu_count() or 1
-    with ThreadPoolExecutor(workers) as pool:
-        waiting: deque[Future[Evaluated]] = deque()
-        for start in starts:
-            stop = min(start + CHUNK, space.size)
-            waiting.append(pool.submit(_evaluate, kernel, scalars, space, start, stop))
-            if len(waiting) > 2 * workers:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
 def evaluate_columns(kernel: Any, scalars: list[float], columns: Mapping[str, Column]) -> Evaluated:
     """Evaluate given columns of equal length on the calling thread."""
     count = len(columns[kernel.COLUMNS[0]])
@@ -65,7 +40,3 @@ def evaluate_columns(kernel: Any, scalars: list[float], columns: Mapping[str, Co
         0, count, *scalars, *(columns[name] for name in kernel.COLUMNS), rule, verdict, first, last, peak
     )
     return Evaluated(dict(columns), rule, verdict, first, last, peak)
-
-
-def _evaluate(kernel: Any, scalars: list[float], space: Space, start: int, stop: int) -> Evaluated:
-    return evaluate_columns(kernel, scalars, space.columns(start, stop))
