@@ -82,7 +82,8 @@ def job() -> Job:
     (part,) = layouts(
         MODEL, GPU, NUM_GPUS, global_batch_size=GLOBAL_BATCH_SIZE, seq_length=SEQ_LENGTH, kernels=KERNELS
     ).parts()
-    return Job(part.evaluator, dict(part.fixed), Candidates(part))
+    values = {name: value for name, value in part.fixed.items() if name != "pipeline_rank"}
+    return Job(part.evaluator, values, Candidates(part))
 
 
 def draw(measured: Job, count: int, seed: int = 2024) -> tuple[Batch, Batch]:

@@ -251,3 +251,7 @@ def test_a_model_too_large_for_exact_arithmetic_is_refused(layers: int) -> None:
     else:
         with pytest.raises(InputError, match="512 TiB"):
             asked(**question)
+
+
+def test_the_usual_number_of_chunks_and_experts_may_be_named() -> None:
+    assert asked(**SHORT, virtual_pipeline=[1], expert_parallel=[1]) == asked(**SHORT)

@@ -16,9 +16,6 @@ from shardmath.spaces.declared import Space
 from shardmath.spaces.questions import MOST, Best
 from shardmath.symbolic.nests.standard import RANKING
 
-#: Sizes that are axes only where several are to be tried.
-_RARE = ("virtual_pipeline", "expert_parallel")
-
 
 def layouts(
     model: Model | str | PathLike[str],
@@ -57,19 +54,24 @@ def layouts(
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST:
         raise InputError("top", top, f"must be an integer from 1 to {MOST}", "1")
     degrees = DivisorsOf("num_gpus")
+    rare = {
+        "virtual_pipeline": _given("virtual_pipeline", virtual_pipeline),
+        "expert_parallel": _given("expert_parallel", expert_parallel),
+    }
+    # A single size of these is no axis: where it is the usual one, formulas need not have it.
+    single = {name: sizes[0] for name, sizes in rare.items() if sizes is not None and len(sizes) == 1}
+    several: dict[str, Candidates | None] = {name: None if name in single else sizes for name, sizes in rare.items()}
+    if chosen.num_experts and expert_parallel is None:
+        several["expert_parallel"] = DivisorsOf("num_experts")
     axes: dict[str, Candidates | None] = {
         "tensor_parallel": _given("tensor_parallel", tensor_parallel) or degrees,
         "context_parallel": _given("context_parallel", context_parallel) or degrees,
         "pipeline_parallel": _given("pipeline_parallel", pipeline_parallel) or degrees,
-        "virtual_pipeline": _given("virtual_pipeline", virtual_pipeline),
-        "expert_parallel": _given("expert_parallel", expert_parallel)
-        or (DivisorsOf("num_experts") if chosen.num_experts else None),
+        **several,
         "micro_batch_size": _given("micro_batch_size", micro_batch_size) or DivisorsOf("global_batch_size"),
         "sequence_parallel": _given("sequence_parallel", sequence_parallel) or (0, 1),
         "recompute": _modes(recompute, asked),
     }
-    # A single size is no axis: where it is the usual one, formulas need not have it.
-    single = {name: axes.pop(name)[0] for name in _RARE if isinstance(axes[name], tuple) and len(axes[name]) == 1}
     fixed = {
         "num_gpus": num_gpus, "global_batch_size": global_batch_size, "seq_length": seq_length,
         "distributed_optimizer": distributed_optimizer, "vocab_multiple": vocab_multiple, "node_size": node_size,

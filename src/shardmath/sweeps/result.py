@@ -88,9 +88,10 @@ def result_of(space: Space, nest: Nest, answer: Answer) -> SweepResult:
         rule = "must need less than 512 TiB on a GPU, for exact arithmetic"
         raise InputError("model", space.model.name, rule)
     layouts = {name: tuple(map(layout_of, items)) for name, items in found.items()}
+    values = {name: value for name, value in nest.part.fixed.items() if name != "pipeline_rank"}
     verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answer.verdicts, strict=True)}
     return SweepResult(
-        space.model, space.gpu, nest.part.evaluator.name, dict(nest.part.fixed), nest.size, sum(verdicts.values()),
+        space.model, space.gpu, nest.part.evaluator.name, values, nest.size, sum(verdicts.values()),
         tuple(_broken(nest, answer.broken)), verdicts, layouts["best"],
         {item.recompute: item for item in layouts["best_by_recompute"]}, next(iter(layouts["smallest"]), None),
     )
