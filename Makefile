@@ -8,7 +8,7 @@ RUNTIME := $(VENV)/.runtime
 DEVELOPMENT := $(VENV)/.development
 ORACLE := $(VENV)/.oracle
 PLOTS := $(VENV)/.plots
-EXTRAS := .[dev,parquet,bench]
+EXTRAS := .[dev,parquet,bench,dask]
 # The build without GPU libraries, where the package index has it; the bytes are the same.
 TORCH := torch==2.13.0+cpu
 # Installed alone: what it asks for is for GPUs, and importing it needs no more than the extra `oracle`.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.contenders.lambdified import BLOCK
+from benchmarks.native import DIVISIONS_KEPT, FAST, IEEE
+from benchmarks.roofline import CHAINS
 from shardmath.sweeps.engine import CHUNK
 
 _TEXT = f"""# Speed, side by side
@@ -27,10 +29,15 @@ may leave early at a candidate that breaks a rule:
 
 Before anything is timed, all evaluators run on the same rows, and their answers must be equal: the bytes
 of legal layouts to the last byte, broken rules and verdicts of every row. Otherwise the run ends with a
-layout that differs. Every evaluator is ready before the clock starts: compiled, lambdified, parsed. They
-are timed in turn, round by round, each right after a run of its own that is not timed, and allocate their
-outputs each time. `best` is the shortest of the rounds; rates and ratios are made from it. The ratios
-are to SymPy lambdify on one thread: the peak in whole *columns* or in *blocks*, and the *whole* answer.
+layout that differs. Only *another formula* is not compared: its estimate is another one. What needs
+something that is not installed is left out, with a line at the top.
+
+Every evaluator is ready before the clock starts: compiled, lambdified, parsed. They are timed in turn,
+round by round, each right after a run of its own that is not timed, and allocate their outputs each time.
+`best` is the shortest of the rounds; rates and ratios are made from it. The ratios are to SymPy lambdify on
+one thread: the peak in whole *columns* or in *blocks*, and the *whole* answer in blocks. `peak MiB` is the
+largest resident set of a fresh process which loads the legal columns, makes the evaluator and runs it once;
+the interpreter and all packages that it loads are in it.
 
 `computes` says what an evaluator gives: the *whole answer* of a sweep (the first broken rule, the
 verdict, the bytes of both end ranks and of the peak) or the *peak* alone. Compare like with like: with
@@ -38,6 +45,13 @@ verdict, the bytes of both end ranks and of the peak) or the *peak* alone. Compa
 
 * **shardmath, generated and compiled**: the generated Numba function for columns of layouts, in chunks of up
   to {CHUNK:,} rows; all cores are threads, as the function releases the interpreter lock.
+* **C, gcc -O3**: the same terms and rules, printed as one C loop, with OpenMP; blocks of rows are narrowed
+  to one-byte results in a second loop, as gcc does not keep one loop with both in registers. Three builds:
+  IEEE arithmetic (`{" ".join(IEEE)}`);
+  *divisions kept*, all of -ffast-math but reciprocals (`{" ".join(DIVISIONS_KEPT[len(IEEE):])}` more); and
+  `{" ".join(FAST)}`, which multiplies with rounded reciprocals. The first two are exact for
+  every job. The last one is only because all divisors of this job are powers of two: under the ceilings of
+  other jobs it is wrong.
 * **SymPy lambdify, cse=True**: the peak as one expression through `sympy.lambdify` to NumPy, with common
   subexpressions found by SymPy. *columns* is how one would write it, and much of its time goes into fresh
   memory; *blocks* takes {BLOCK:,} rows at a time, so that intermediate columns stay in the cache. Its whole
@@ -45,10 +59,22 @@ verdict, the bytes of both end ranks and of the peak) or the *peak* alone. Compa
 * **SymPy lambdify, statement per term**: one statement for every named term, as in the generated code.
   The expanded expression above is exact in floating point only because all divisors of this job are
   powers of two; this form stays in integers wherever a layout is legal.
+* **JAX, jit**: the same expressions through `sympy.lambdify` to JAX, compiled by XLA for the processor in
+  float64, if it is installed; it takes all cores.
 * **NumExpr, one expression**: the same expression for NumExpr's virtual machine and threads, if it is
   installed.
 * **shardmath, generated plain Python**: the generated function of plain Python in a loop, on a sample of
   the layouts.
+* **Megatron-LM's published function, plain Python**: the formulas of theoretical_memory_usage.py as
+  shardmath derives them, also in a loop on a sample. They are another estimate, with fewer terms and no rules.
+
+The table *between columns and outputs that lie in memory* is the flat evaluator's roofline: columns and
+outputs far larger than the caches, which exist before the clock starts. The bytes of a layout are those of
+its columns and outputs, each counted once, and the copies' are counted once read and once written; reading a
+line of memory before it is written, which a plain store does and NumPy's copy may avoid, is not counted. The
+share is of the faster copy on as many threads: NumPy's, or a loop with a factor, compiled by Numba.
+Multiply-adds are counted over {CHAINS} independent chains in C, two operations each, for the
+widths of vectors that the processor says it has.
 
 The commands run as fresh processes from start to exit, with files already in the system's cache. The
 first sweep finds no compiled code, in a cache folder of its own; the repeated ones find what it left.

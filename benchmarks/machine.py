@@ -7,7 +7,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-_PACKAGES = ("numba", "numpy", "sympy", "numexpr")
+_PACKAGES = ("numba", "numpy", "sympy", "numexpr", "jax")
 
 
 def machine() -> dict[str, str]:
@@ -22,16 +22,26 @@ def machine() -> dict[str, str]:
     }
 
 
+def widths() -> tuple[int, ...]:
+    """The widths of vectors that the processor says it has, in bits, from 256 on."""
+    flags = _described().get("flags", "").split()
+    return tuple(bits for bits, flag in ((256, "avx2"), (512, "avx512f")) if flag in flags)
+
+
 def _processor() -> str:
     """What Linux calls the processor, with the widest vectors that it has."""
-    path = Path("/proc/cpuinfo")
-    if not path.exists():
+    fields = _described()
+    if not fields:
         return platform.processor() or platform.machine()
-    fields = dict(_field(line) for line in path.read_text().splitlines() if ":" in line)
     flags = fields.get("flags", "").split()
     widest = next((name for name in ("avx512f", "avx2", "avx") if name in flags), "no AVX")
     family = f"family {fields['cpu family']} model {fields['model']}" if "cpu family" in fields else ""
     return f"{fields.get('model name', platform.machine())} ({', '.join(filter(None, (family, widest)))})"
+
+
+def _described() -> dict[str, str]:
+    path = Path("/proc/cpuinfo")
+    return dict(_field(line) for line in path.read_text().splitlines() if ":" in line) if path.exists() else {}
 
 
 def _field(line: str) -> tuple[str, str]:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from time import perf_counter
 
 import numpy as np
 
-from benchmarks.contenders import (
-    PEAK,
-    WHOLE,
-    Contender,
-    compiled,
-    lambdified,
-    one_expression,
-    plain,
-    same_answer,
-)
+from benchmarks.contenders import FAMILIES, PEAK, WHOLE, Contender, LeftOutError, family
 from benchmarks.data import Batch, Columns, Job, Outputs
 
 #: Outputs that are defined for every layout; the others are bytes, which an illegal layout has not.
@@ -34,7 +25,10 @@ REFERENCES = {
 
 @dataclass(frozen=True)
 class Rate:
-    """How long one contender took for ``rows`` layouts, in seconds; ``ratios`` are of rates."""
+    """How long one contender took for ``rows`` layouts, in seconds; ``ratios`` are of rates.
+
+    ``memory`` is the largest resident set, in MiB, of a fresh process that evaluates them; None if not measured.
+    """
 
     batch: str
     contender: str
@@ -45,18 +39,28 @@ class Rate:
     median: float
     rate: float
     ratios: Mapping[str, float]
+    memory: float | None = None
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """The key of the contender."""
+        return self.contender, self.computes, self.threads
 
 
 class DisagreementError(Exception):
     """Two contenders gave different answers for a layout."""
 
 
-def contenders(job: Job, sample: int) -> list[Contender]:
-    """Every contender, ready to run; the first one is the compiled evaluator."""
-    return [
-        *compiled.contenders(job), *same_answer.contenders(job), *lambdified.contenders(job),
-        *one_expression.contenders(job), *plain.contenders(job, sample),
-    ]
+def contenders(job: Job, sample: int) -> tuple[list[Contender], list[str]]:
+    """Every contender, ready to run, the compiled evaluator first; and what is left out, with the reason."""
+    found: list[Contender] = []
+    left_out: list[str] = []
+    for name in FAMILIES:
+        try:
+            found += family(name, job)
+        except LeftOutError as missing:
+            left_out.append(str(missing))
+    return [replace(rival, sample=rival.sample and sample) for rival in found], left_out
 
 
 def check(rivals: list[Contender], batch: Batch) -> None:
@@ -65,7 +69,7 @@ def check(rivals: list[Contender], batch: Batch) -> None:
     Raises DisagreementError unless they are equal, to the last byte.
     """
     expected = rivals[0].run(batch.columns)
-    for rival in rivals[1:]:
+    for rival in (rival for rival in rivals[1:] if not rival.other):
         part = _part(rival, batch)
         for name, values in rival.run(part.columns).items():
             wanted, legal = expected[name][: len(part)], expected["rule"][: len(part)] == 0
@@ -91,7 +95,7 @@ def measure(rivals: list[Contender], batch: Batch, repeats: int) -> list[Rate]:
     rates = [len(part) / min(taken) for part, taken in zip(parts, seconds, strict=True)]
     references = {
         key: next(rate for rival, rate in zip(rivals, rates, strict=True)
-                  if (rival.name, rival.computes, rival.threads) == (*reference, 1))
+                  if rival.key == (*reference, 1))
         for key, reference in REFERENCES.items()
     }
     return [

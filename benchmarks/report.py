@@ -12,20 +12,28 @@ from rich.table import Table
 
 from benchmarks.data import GLOBAL_BATCH_SIZE, GPU, MODEL, NUM_GPUS, SEQ_LENGTH, Batch
 from benchmarks.rates import REFERENCES, Rate
+from benchmarks.roofline import Roofline
 from benchmarks.startup import Figure
 from benchmarks.targets import Target
 
 
 @dataclass(frozen=True)
 class Run:
-    """Everything that one run measured. ``imported`` says which packages ``import shardmath`` loads."""
+    """Everything that one run measured.
+
+    ``loaded`` is the peak memory of a process that loads the columns and evaluates nothing, in MiB; ``imported``
+    says which packages ``import shardmath`` loads; ``left_out`` has a line for what could not be measured.
+    """
 
     machine: Mapping[str, str]
     batches: Sequence[Batch]
     rates: Sequence[Rate]
+    loaded: float | None
+    roofline: Roofline
     figures: Sequence[Figure]
     imported: Mapping[str, bool]
     targets: Sequence[Target]
+    left_out: Sequence[str]
     repeats: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -37,9 +45,12 @@ class Run:
             "batches": {batch.name: batch.meaning for batch in self.batches},
             "repeats": self.repeats,
             "rates": [asdict(rate) for rate in self.rates],
+            "loaded": self.loaded,
+            "roofline": asdict(self.roofline),
             "startup": [asdict(figure) for figure in self.figures],
             "imported": dict(self.imported),
             "targets": [asdict(target) | {"met": target.met} for target in self.targets],
+            "left_out": list(self.left_out),
         }
 
 
@@ -48,25 +59,53 @@ def show(run: Run, console: Console) -> None:
     job = f"{MODEL} on {NUM_GPUS} x {GPU}, {GLOBAL_BATCH_SIZE} sequences of {SEQ_LENGTH} tokens"
     for name, value in {**run.machine, "job": job}.items():
         console.print(f"{name:10} {value}", highlight=False)
-    tables = [_rates(run, batch) for batch in run.batches]
+    for line in run.left_out:
+        console.print(f"left out   {line}", highlight=False)
+    tables = [*(_rates(run, batch) for batch in run.batches), _streams(run.roofline), _limits(run.roofline)]
     for table in (*tables, *([_figures(run)] if run.figures else []), _targets(run)):
         console.print()
         console.print(table)
 
 
 def _rates(run: Run, batch: Batch) -> Table:
-    table = _table(f"{batch.meaning}\nBest and median of {run.repeats}; every answer equal to the last byte."
-                   " Ratios of rates, to SymPy lambdify on one thread: columns, blocks, whole answer.")
+    memory = "" if run.loaded is None else (
+        f" Peak MiB of a fresh process each; one that only loads the columns takes {run.loaded:.0f}.")
+    table = _table(f"{batch.meaning}\nBest and median of {run.repeats}; every answer equal to the last byte, but for"
+                   f" another formula.{memory}\nRatios of rates, to SymPy lambdify on one thread: columns, blocks,"
+                   " whole answer in blocks.")
     table.add_column("evaluator", no_wrap=True)
     table.add_column("computes")
     ratios = [f"/ {name}" for name in REFERENCES]
-    for name in ("threads", "layouts", "best s", "median s", "layouts/s", *ratios):
+    for name in ("threads", "layouts", "best s", "median s", "layouts/s", "peak MiB", *ratios):
         table.add_column(name, justify="right")
     for rate in run.rates:
         if rate.batch == batch.name:
             numbers = [f"{rate.rows:,}", f"{rate.best:.4f}", f"{rate.median:.4f}", f"{rate.rate:,.0f}"]
+            numbers.append("" if rate.memory is None else f"{rate.memory:.0f}")
             numbers += [f"{rate.ratios[name]:.3g}" for name in REFERENCES]
             table.add_row(rate.contender, rate.computes, str(rate.threads), *numbers)
+    return table
+
+
+def _streams(found: Roofline) -> Table:
+    table = _table(f"Between columns and outputs that lie in memory, {found.rows:,} legal layouts:\n"
+                   "bytes of a layout in columns and outputs, bytes a second, and share of the faster copy's.")
+    table.add_column("evaluator", no_wrap=True)
+    for name in ("threads", "layouts/s", "bytes", "GB/s", "of copy"):
+        table.add_column(name, justify="right")
+    for stream in found.streams:
+        numbers = [f"{stream.rate:,.0f}", str(stream.size), f"{stream.bandwidth / 1e9:.2f}", f"{stream.share:.1%}"]
+        table.add_row(stream.contender, str(stream.threads), *numbers)
+    return table
+
+
+def _limits(found: Roofline) -> Table:
+    table = _table("What the machine can do at most, measured")
+    table.add_column("what")
+    for name in ("threads", "10⁹/s", ""):
+        table.add_column(name, justify="right")
+    for limit in found.limits:
+        table.add_row(limit.name, str(limit.threads), f"{limit.rate / 1e9:.2f}", limit.unit)
     return table
 
 
@@ -85,11 +124,12 @@ def _figures(run: Run) -> Table:
 def _targets(run: Run) -> Table:
     table = _table("The project's targets")
     table.add_column("what")
-    for name in ("target s", "measured s", "met"):
+    for name in ("target", "measured", "", "met"):
         table.add_column(name, justify="right")
     for target in run.targets:
         met = "yes" if target.met else f"NO {target.remark}".strip()
-        table.add_row(target.name, f"< {target.most:g}", f"{target.seconds:.3f}", met)
+        sign = ">=" if target.at_least else "<"
+        table.add_row(target.name, f"{sign} {target.goal:g}", f"{target.measured:.3f}", target.unit, met)
     return table
 
 

@@ -6,6 +6,7 @@ import json
 import sys
 from argparse import ArgumentParser
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -13,12 +14,16 @@ from rich.console import Console
 from benchmarks.data import draw, job
 from benchmarks.document import document
 from benchmarks.machine import machine
+from benchmarks.memory import peaks
 from benchmarks.rates import DisagreementError, check, contenders, measure
 from benchmarks.report import Run, show
+from benchmarks.roofline import roofline
 from benchmarks.startup import figures, imported
 from benchmarks.targets import targets
 
-_WIDTH = 160
+_WIDTH = 170
+#: Layouts in memory for every layout that is timed on its own: columns must be far larger than the caches.
+_STREAMED = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -27,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     described = machine()
     measured = job()
     batches = draw(measured, options.layouts)
-    rivals = contenders(measured, min(options.sample, options.layouts))
+    rivals, left_out = contenders(measured, min(options.sample, options.layouts))
     try:
         for batch in batches:
             check(rivals, batch)
@@ -35,9 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"evaluators disagree: {error}", file=sys.stderr)
         return 1
     rates = [rate for batch in batches for rate in measure(rivals, batch, options.repeats)]
+    peak, loaded = peaks(rivals, batches[0]) if options.memory else ({}, None)
+    rates = [replace(rate, memory=peak.get(rate.key)) for rate in rates]
+    reached = roofline(measured, rivals, batches[0], _STREAMED * options.layouts, options.repeats)
     commands = figures(options.startup_repeats) if options.startup else []
-    loaded = imported() if options.startup else {}
-    run = Run(described, batches, rates, commands, loaded, targets(rates, commands, loaded), options.repeats)
+    packages = imported() if options.startup else {}
+    run = Run(described, batches, rates, loaded, reached, commands, packages,
+              targets(rates, reached, commands, packages), [*left_out, *reached.left_out], options.repeats)
     console = Console(record=True, width=None if sys.stdout.isatty() else _WIDTH)
     show(run, console)
     if options.json:
@@ -54,6 +63,7 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--repeats", type=int, default=9, help="timed runs of every evaluator")
     parser.add_argument("--startup-repeats", type=int, default=5, help="timed runs of every command")
     parser.add_argument("--no-startup", dest="startup", action="store_false", help="leave out the commands")
+    parser.add_argument("--no-memory", dest="memory", action="store_false", help="leave out resident sets")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--document", metavar="FILE", help="write docs/benchmarks.md from this run")
     return parser

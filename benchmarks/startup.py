@@ -64,11 +64,15 @@ def imported() -> dict[str, bool]:
 
 
 def _figure(name: str, arguments: tuple[str, ...], repeats: int, environment: str = "") -> Figure:
-    taken, memory = zip(*(_run(arguments, environment) for _ in range(repeats)), strict=True)
+    taken, memory = zip(*(run_fresh(arguments, environment) for _ in range(repeats)), strict=True)
     return Figure(name, median(taken), max(memory), repeats)
 
 
-def _run(arguments: tuple[str, ...], environment: str) -> tuple[float, float]:
+def run_fresh(arguments: tuple[str, ...], environment: str = "") -> tuple[float, float]:
+    """Seconds and peak memory in MiB of a fresh process of Python; ``environment`` has NAME=VALUE, joined by |.
+
+    Raises RuntimeError if it fails.
+    """
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, environment, sys.executable, *arguments]
     answer = subprocess.run(launch, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)
     seconds, peak, code = answer.stdout.split()

@@ -7,8 +7,6 @@ configuration is legal. Arrays are columns of one row per layout. The loop has n
 compiler works on several rows at once: a row that breaks a rule is computed all the same.
 """
 
-import math
-
 import numpy as np
 from numba import njit
 
@@ -45,26 +43,37 @@ COLUMNS = (
     "recompute_core_attention",
     "recompute_mlp",
 )
+OUTPUTS = (
+    "first.total",
+    "last.total",
+    "peak",
+)
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
+def where(condition, chosen, otherwise):
+    """A choice that is no branch: a function of its own, so that the loop stays one block for Numba too."""
+    return chosen if condition else otherwise
+
+
+@njit(forceinline=True, error_model="numpy")
 def ceil_div(numerator, denominator):
-    return math.ceil(numerator / denominator)
+    return np.ceil(numerator / denominator)
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
 def floor_div(numerator, denominator):
-    return math.floor(numerator / denominator)
+    return np.floor(numerator / denominator)
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
 def divides(divisor, dividend):
     """Exact below 2**53: a quotient that is not whole differs from whole numbers by more than its rounding."""
     quotient = dividend / divisor
-    return math.floor(quotient) == quotient
+    return np.floor(quotient) == quotient
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
 def lcm(number, power_of_two):
     """The least common multiple of an integer and a power of two."""
     whole = np.int64(number)
@@ -106,14 +115,13 @@ def evaluate(
     recompute_mlp_column,
     rule,
     verdict,
-    first_total_out,
-    last_total_out,
-    peak_out,
+    out,
 ):
-    """Fill rows ``start`` to ``stop`` of the outputs.
+    """Fill columns ``start`` to ``stop`` of the outputs.
 
     ``rule`` gets the 1-based number of the first broken rule or 0, ``verdict`` the number of the first
-    verdict that holds, and the others bytes. A row with a broken rule has verdict -1 and no bytes.
+    verdict that holds, and ``out`` one row for each of ``OUTPUTS``. A layout with a broken rule has verdict -1
+    and zeros.
     """
     for row in range(np.uint64(start), np.uint64(stop)):
         tensor_parallel = tensor_parallel_column[row]
@@ -125,32 +133,32 @@ def evaluate(
         recompute_full = recompute_full_column[row]
         recompute_core_attention = recompute_core_attention_column[row]
         recompute_mlp = recompute_mlp_column[row]
-        sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1
+        sequence_shards = 1 + sequence_parallel*(-1 + tensor_parallel)
         broken = 0
-        broken = broken if divides(data_parallel_replicas, data_parallel*context_parallel) else 14
-        broken = broken if divides(data_parallel*micro_batch_size, global_batch_size) else 13
-        broken = broken if divides(context_parallel*sequence_shards, seq_length) else 12
-        broken = broken if (num_gpus == data_parallel*context_parallel*pipeline_parallel*tensor_parallel) else 11
-        broken = broken if (gradient_bytes == 2) else 10
-        broken = broken if (sharded_weights == 0) else 9
-        broken = broken if (sharded_gradients == 0) else 8
-        broken = broken if (distributed_optimizer == 0) else 7
-        broken = broken if (recompute_mlp == 0) else 6
-        broken = broken if (recompute_core_attention == 0) else 5
-        broken = broken if (sequence_parallel == 0) else 4
-        broken = broken if (pipeline_parallel == 1) else 3
-        broken = broken if (context_parallel == 1) else 2
-        broken = broken if (tensor_parallel == 1) else 1
+        broken = where(divides(data_parallel_replicas, data_parallel*context_parallel), broken, 14)
+        broken = where(divides(data_parallel*micro_batch_size, global_batch_size), broken, 13)
+        broken = where(divides(context_parallel*sequence_shards, seq_length), broken, 12)
+        broken = where((num_gpus == data_parallel*context_parallel*pipeline_parallel*tensor_parallel), broken, 11)
+        broken = where((gradient_bytes == 2), broken, 10)
+        broken = where((sharded_weights == 0), broken, 9)
+        broken = where((sharded_gradients == 0), broken, 8)
+        broken = where((distributed_optimizer == 0), broken, 7)
+        broken = where((recompute_mlp == 0), broken, 6)
+        broken = where((recompute_core_attention == 0), broken, 5)
+        broken = where((sequence_parallel == 0), broken, 4)
+        broken = where((pipeline_parallel == 1), broken, 3)
+        broken = where((context_parallel == 1), broken, 2)
+        broken = where((tensor_parallel == 1), broken, 1)
         rule[row] = broken
         query_size = num_attention_heads*head_dim
         kv_size = head_dim*num_kv_heads
-        padded_vocab_size = vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel)
+        padded_vocab_size = vocab_multiple*(tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))
         num_microbatches = global_batch_size/(data_parallel*micro_batch_size)
         stage_layers = num_layers/pipeline_parallel
         in_flight_last = 1
         in_flight_loss = 1
         dense_layers = stage_layers
-        optimizer_shards = distributed_optimizer*(data_parallel*context_parallel/data_parallel_replicas - 1) + 1
+        optimizer_shards = 1 + distributed_optimizer*(-1 + data_parallel*context_parallel/data_parallel_replicas)
         local_vocab = padded_vocab_size/tensor_parallel
         local_sequence = seq_length/context_parallel
         local_sequence_sp = seq_length/(context_parallel*sequence_shards)
@@ -162,34 +170,34 @@ def evaluate(
         local_ffn = ffn_hidden_size/tensor_parallel
         embedding_parameters = hidden_size*local_vocab
         embedding_aligned = 64*ceil_div(hidden_size*local_vocab, 64)
-        embedding_saved = 9*micro_batch_size*local_sequence*(1 if (tensor_parallel > 1) else 0)
-        embedding_input = 8*micro_batch_size*local_sequence*(1 if (tensor_parallel == 1) else 0)
-        layer_input_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
+        embedding_saved = where((tensor_parallel > 1), 9*(micro_batch_size*local_sequence), 0.0)
+        embedding_input = where((tensor_parallel == 1), 8*(micro_batch_size*local_sequence), 0.0)
+        layer_input_saved = 2*hidden_size*(micro_batch_size*local_sequence_sp)
         attention_norm_parameters = hidden_size
         attention_norm_aligned = 64*ceil_div(hidden_size, 64)
-        attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
-        attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
-        attention_aligned = 64*qkv_bias*ceil_div(local_qkv_features, 64) + 128*qk_norm*ceil_div(head_dim, 64) + 128*ceil_div(hidden_size*local_kv_features, 64) + 128*ceil_div(hidden_size*local_query_features, 64)
-        attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(3*qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(3*qk_norm - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+        attention_norm_saved = 2*(3*hidden_size + 2)*(micro_batch_size*local_sequence_sp)
+        attention_parameters = 2*head_dim*qk_norm + qkv_bias*local_qkv_features + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
+        attention_aligned = 128*qk_norm*ceil_div(head_dim, 64) + 64*qkv_bias*ceil_div(local_qkv_features, 64) + 128*ceil_div(hidden_size*local_kv_features, 64) + 128*ceil_div(hidden_size*local_query_features, 64)
+        attention_saved = 2*(where((tensor_parallel > num_kv_heads), query_size*(micro_batch_size*local_sequence*recompute_core_attention), 0.0) + where((tensor_parallel > num_kv_heads), 2*kv_size*(micro_batch_size*local_sequence*recompute_core_attention), 0.0) + head_dim*(micro_batch_size*local_heads*local_sequence*(3*qk_norm + 2 + where((tensor_parallel > num_kv_heads), -recompute_core_attention, 0.0) + recompute_core_attention)) + head_dim*(micro_batch_size*local_kv_heads*local_sequence*(3*qk_norm + 2 + where((tensor_parallel > num_kv_heads), -2*recompute_core_attention, 0.0) + recompute_core_attention)) + hidden_size*(micro_batch_size*local_sequence_sp) + 2*(micro_batch_size*local_heads*local_sequence*(qk_norm + 1 - recompute_core_attention)) + 2*qk_norm*(micro_batch_size*local_kv_heads*local_sequence) + 2*recompute_core_attention)
         ffn_norm_parameters = hidden_size
         ffn_norm_aligned = 64*ceil_div(hidden_size, 64)
-        ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
+        ffn_norm_saved = 2*(3*hidden_size + 2)*(micro_batch_size*local_sequence_sp)
         swiglu_parameters = 3*hidden_size*local_ffn
         swiglu_aligned = 192*ceil_div(hidden_size*local_ffn, 64)
-        swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
-        tables_saved = 4*local_sequence*(head_dim + 2*recompute_full)
+        swiglu_saved = 2*(micro_batch_size*(hidden_size*local_sequence_sp + 4*(local_ffn*local_sequence*(1 - recompute_mlp))))
+        tables_saved = 4*(local_sequence*(head_dim + 2*recompute_full))
         final_norm_parameters = hidden_size
         final_norm_aligned = 64*ceil_div(hidden_size, 64)
-        final_norm_saved = 2*micro_batch_size*local_sequence_sp*(3*hidden_size + 2)
-        head_parameters = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
-        head_aligned = 64*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(hidden_size*local_vocab, 64)
-        head_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
-        loss_saved = 4*micro_batch_size*local_sequence*local_vocab + 4
-        loss_after_forward = 2*micro_batch_size*local_sequence*local_vocab + 8*micro_batch_size*local_sequence*(1 if (micro_batch_size > 1) else 0) + 8*micro_batch_size*(1 - (1 if (micro_batch_size > 1) else 0))*(seq_length + 1) + 4
-        loss_loss_forward = 6*micro_batch_size*local_sequence*local_vocab + 8*micro_batch_size*local_sequence*(1 if (micro_batch_size > 1) else 0) + 8*micro_batch_size*seq_length + 8*micro_batch_size + 4
-        loss_loss_backward = 10*micro_batch_size*local_sequence*local_vocab + 4
-        layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
-        layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
+        final_norm_saved = 2*(3*hidden_size + 2)*(micro_batch_size*local_sequence_sp)
+        head_parameters = hidden_size*(local_vocab*(1 + where((pipeline_parallel == 1), -tied_embeddings, 0.0)))
+        head_aligned = 64*((1 + where((pipeline_parallel == 1), -tied_embeddings, 0.0))*ceil_div(hidden_size*local_vocab, 64))
+        head_saved = 2*hidden_size*(micro_batch_size*local_sequence_sp)
+        loss_saved = 4 + 4*(micro_batch_size*local_sequence*local_vocab)
+        loss_after_forward = 4 + 2*(micro_batch_size*local_sequence*local_vocab) + where((micro_batch_size > 1), 8*(micro_batch_size*local_sequence), 0.0) + where((micro_batch_size <= 1), 8*(seq_length + 1)*micro_batch_size, 0.0)
+        loss_loss_forward = 4 + 6*(micro_batch_size*local_sequence*local_vocab) + where((micro_batch_size > 1), 8*(micro_batch_size*local_sequence), 0.0) + 8*seq_length*micro_batch_size + 8*micro_batch_size
+        loss_loss_backward = 4 + 10*(micro_batch_size*local_sequence*local_vocab)
+        layer_parameters = attention_norm_parameters + ffn_norm_parameters + attention_parameters + swiglu_parameters
+        layer_aligned = attention_norm_aligned + ffn_norm_aligned + attention_aligned + swiglu_aligned
         layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
         stage_tables_activation = tables_saved
         stage_buffer = 0
@@ -199,25 +207,25 @@ def evaluate(
         first_in_flight_first = min(num_microbatches, pipeline_parallel)
         first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
         first_held_layer_inputs = stage_layers*first_in_flight*recompute_full
-        first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
-        first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
+        first_parameters = dense_layers*layer_parameters + embedding_parameters + where((pipeline_parallel == 1), final_norm_parameters, 0.0) + where((pipeline_parallel == 1), head_parameters, 0.0)
+        first_aligned = dense_layers*layer_aligned + embedding_aligned + where((pipeline_parallel == 1), final_norm_aligned, 0.0) + where((pipeline_parallel == 1), head_aligned, 0.0)
         first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         first_weight = 2*first_buffer_elements
         first_gradient = 2*first_buffer_elements
         first_optimizer = 4*first_buffer_elements/optimizer_shards
         first_embedding_activation = embedding_saved*first_in_flight_first
         first_layer_input_activation = first_held_layer_inputs*layer_input_saved
-        first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
-        first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
-        first_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
+        first_final_norm_activation = where((pipeline_parallel == 1), in_flight_last*final_norm_saved, 0.0)
+        first_head_activation = where((pipeline_parallel == 1), in_flight_last*head_saved, 0.0)
+        first_loss_activation = where((pipeline_parallel == 1), in_flight_loss*loss_saved, 0.0)
         first_embedding_input = embedding_input*first_in_flight_first
         first_inner_activations = first_embedding_activation + first_held_dense_layers*layer_saved + first_layer_input_activation + stage_tables_activation
         first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
         first_activation = first_end_activations + first_inner_activations
         first_input = first_embedding_input
-        first_loss_after_forward = loss_after_forward*(1 if (pipeline_parallel == 1) else 0)
-        first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
-        first_loss_loss_backward = loss_loss_backward*(1 if (pipeline_parallel == 1) else 0)
+        first_loss_after_forward = where((pipeline_parallel == 1), loss_after_forward, 0.0)
+        first_loss_loss_forward = where((pipeline_parallel == 1), loss_loss_forward, 0.0)
+        first_loss_loss_backward = where((pipeline_parallel == 1), loss_loss_backward, 0.0)
         first_after_forward = first_loss_after_forward
         first_after_forward_all = first_activation + first_after_forward
         first_loss_forward = first_loss_loss_forward
@@ -226,31 +234,31 @@ def evaluate(
         first_loss_backward_all = first_activation + first_loss_backward
         first_layer_backward_all = first_inner_activations + stage_layer_backward
         first_moment = max(first_after_forward_all, first_layer_backward_all, first_loss_backward_all, first_loss_forward_all)
-        first_static = first_gradient + first_input + first_optimizer + first_weight + stage_buffer
+        first_static = stage_buffer + first_gradient + first_input + first_optimizer + first_weight
         first_total = first_moment + first_static
-        second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
-        second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
+        second_in_flight = min(num_microbatches, pipeline_parallel - min(1, -1 + pipeline_parallel))
+        second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, -1 + pipeline_parallel))
         second_held_dense_layers = second_in_flight*(-stage_layers*recompute_full + stage_layers)
         second_held_layer_inputs = stage_layers*recompute_full*second_in_flight
-        second_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_parameters = dense_layers*layer_parameters + where((min(1, -1 + pipeline_parallel) == 0), embedding_parameters, 0.0) + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_parameters, 0.0) + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_parameters, 0.0)
+        second_aligned = dense_layers*layer_aligned + where((min(1, -1 + pipeline_parallel) == 0), embedding_aligned, 0.0) + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0)
         second_buffer_elements = second_parameters + distributed_optimizer*(-second_parameters + ceil_div(second_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         second_weight = 2*second_buffer_elements
         second_gradient = 2*second_buffer_elements
         second_optimizer = 4*second_buffer_elements/optimizer_shards
-        second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+        second_embedding_activation = where((min(1, -1 + pipeline_parallel) == 0), embedding_saved*second_in_flight_first, 0.0)
         second_layer_input_activation = layer_input_saved*second_held_layer_inputs
-        second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_loss_activation = loss_saved*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+        second_final_norm_activation = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_last*final_norm_saved, 0.0)
+        second_head_activation = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_last*head_saved, 0.0)
+        second_loss_activation = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_loss*loss_saved, 0.0)
+        second_embedding_input = where((min(1, -1 + pipeline_parallel) == 0), embedding_input*second_in_flight_first, 0.0)
         second_inner_activations = layer_saved*second_held_dense_layers + second_embedding_activation + second_layer_input_activation + stage_tables_activation
         second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
         second_activation = second_end_activations + second_inner_activations
         second_input = second_embedding_input
-        second_loss_after_forward = loss_after_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_loss_loss_backward = loss_loss_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_loss_after_forward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), loss_after_forward, 0.0)
+        second_loss_loss_forward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), loss_loss_forward, 0.0)
+        second_loss_loss_backward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), loss_loss_backward, 0.0)
         second_after_forward = second_loss_after_forward
         second_after_forward_all = second_activation + second_after_forward
         second_loss_forward = second_loss_loss_forward
@@ -259,31 +267,31 @@ def evaluate(
         second_loss_backward_all = second_activation + second_loss_backward
         second_layer_backward_all = second_inner_activations + stage_layer_backward
         second_moment = max(second_after_forward_all, second_layer_backward_all, second_loss_backward_all, second_loss_forward_all)
-        second_static = second_gradient + second_input + second_optimizer + second_weight + stage_buffer
+        second_static = stage_buffer + second_gradient + second_input + second_optimizer + second_weight
         second_total = second_moment + second_static
-        penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
-        penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
+        penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, -2 + pipeline_parallel))
+        penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, -2 + pipeline_parallel))
         penultimate_held_dense_layers = penultimate_in_flight*(-stage_layers*recompute_full + stage_layers)
         penultimate_held_layer_inputs = stage_layers*penultimate_in_flight*recompute_full
-        penultimate_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_parameters = dense_layers*layer_parameters + where((max(0, -2 + pipeline_parallel) == 0), embedding_parameters, 0.0) + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_parameters, 0.0) + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_parameters, 0.0)
+        penultimate_aligned = dense_layers*layer_aligned + where((max(0, -2 + pipeline_parallel) == 0), embedding_aligned, 0.0) + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0)
         penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + ceil_div(penultimate_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         penultimate_weight = 2*penultimate_buffer_elements
         penultimate_gradient = 2*penultimate_buffer_elements
         penultimate_optimizer = 4*penultimate_buffer_elements/optimizer_shards
-        penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+        penultimate_embedding_activation = where((max(0, -2 + pipeline_parallel) == 0), embedding_saved*penultimate_in_flight_first, 0.0)
         penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
-        penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_loss_activation = loss_saved*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+        penultimate_final_norm_activation = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_last*final_norm_saved, 0.0)
+        penultimate_head_activation = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_last*head_saved, 0.0)
+        penultimate_loss_activation = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_loss*loss_saved, 0.0)
+        penultimate_embedding_input = where((max(0, -2 + pipeline_parallel) == 0), embedding_input*penultimate_in_flight_first, 0.0)
         penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_embedding_activation + penultimate_layer_input_activation + stage_tables_activation
         penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
         penultimate_activation = penultimate_end_activations + penultimate_inner_activations
         penultimate_input = penultimate_embedding_input
-        penultimate_loss_after_forward = loss_after_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_loss_loss_backward = loss_loss_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_loss_after_forward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), loss_after_forward, 0.0)
+        penultimate_loss_loss_forward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), loss_loss_forward, 0.0)
+        penultimate_loss_loss_backward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), loss_loss_backward, 0.0)
         penultimate_after_forward = penultimate_loss_after_forward
         penultimate_after_forward_all = penultimate_activation + penultimate_after_forward
         penultimate_loss_forward = penultimate_loss_loss_forward
@@ -292,24 +300,24 @@ def evaluate(
         penultimate_loss_backward_all = penultimate_activation + penultimate_loss_backward
         penultimate_layer_backward_all = penultimate_inner_activations + stage_layer_backward
         penultimate_moment = max(penultimate_after_forward_all, penultimate_layer_backward_all, penultimate_loss_backward_all, penultimate_loss_forward_all)
-        penultimate_static = penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight + stage_buffer
+        penultimate_static = stage_buffer + penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight
         penultimate_total = penultimate_moment + penultimate_static
         last_in_flight = 1
         last_in_flight_first = 1
         last_held_dense_layers = last_in_flight*(-stage_layers*recompute_full + stage_layers)
-        last_held_layer_inputs = stage_layers*last_in_flight*recompute_full
-        last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
-        last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
+        last_held_layer_inputs = last_in_flight*(stage_layers*recompute_full)
+        last_parameters = final_norm_parameters + dense_layers*layer_parameters + where((pipeline_parallel == 1), embedding_parameters, 0.0) + head_parameters
+        last_aligned = final_norm_aligned + dense_layers*layer_aligned + where((pipeline_parallel == 1), embedding_aligned, 0.0) + head_aligned
         last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
         last_weight = 2*last_buffer_elements
         last_gradient = 2*last_buffer_elements
         last_optimizer = 4*last_buffer_elements/optimizer_shards
-        last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
+        last_embedding_activation = where((pipeline_parallel == 1), last_in_flight_first*embedding_saved, 0.0)
         last_layer_input_activation = last_held_layer_inputs*layer_input_saved
-        last_final_norm_activation = final_norm_saved*in_flight_last
-        last_head_activation = head_saved*in_flight_last
-        last_loss_activation = loss_saved*in_flight_loss
-        last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
+        last_final_norm_activation = in_flight_last*final_norm_saved
+        last_head_activation = in_flight_last*head_saved
+        last_loss_activation = in_flight_loss*loss_saved
+        last_embedding_input = where((pipeline_parallel == 1), last_in_flight_first*embedding_input, 0.0)
         last_inner_activations = last_embedding_activation + last_held_dense_layers*layer_saved + last_layer_input_activation + stage_tables_activation
         last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
         last_activation = last_end_activations + last_inner_activations
@@ -325,14 +333,14 @@ def evaluate(
         last_loss_backward_all = last_activation + last_loss_backward
         last_layer_backward_all = last_inner_activations + stage_layer_backward
         last_moment = max(last_after_forward_all, last_layer_backward_all, last_loss_backward_all, last_loss_forward_all)
-        last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
+        last_static = stage_buffer + last_gradient + last_input + last_optimizer + last_weight
         last_total = last_moment + last_static
         peak = max(first_total, last_total, penultimate_total, second_total)
-        first_total_out[row] = first_total if broken == 0 else 0.0
-        last_total_out[row] = last_total if broken == 0 else 0.0
-        peak_out[row] = peak if broken == 0 else 0.0
+        out[0, row] = where(broken == 0, first_total, 0.0)
+        out[1, row] = where(broken == 0, last_total, 0.0)
+        out[2, row] = where(broken == 0, peak, 0.0)
         estimate = peak
         answer = 2
-        answer = 1 if (estimate <= gpu_memory) else answer
-        answer = 0 if (5*estimate <= 4*gpu_memory) else answer
-        verdict[row] = answer if broken == 0 else -1
+        answer = where((estimate <= gpu_memory), 1, answer)
+        answer = where((5*estimate <= 4*gpu_memory), 0, answer)
+        verdict[row] = where(broken == 0, answer, -1)

@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'vocab_multiple', 'vocab_size', 'hidden_size', 'head_dim', 'num_layers', 'ffn_hidden_size', 'num_kv_heads', 'qk_norm', 'num_attention_heads', 'qkv_bias', 'tied_embeddings', 'gpu_memory']
+SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'head_dim', 'vocab_multiple', 'vocab_size', 'hidden_size', 'num_layers', 'ffn_hidden_size', 'num_attention_heads', 'num_kv_heads', 'qk_norm', 'qkv_bias', 'tied_embeddings', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'tensor_parallel', 'context_parallel', 'pipeline_parallel', 'sequence_parallel', 'recompute_core_attention', 'recompute_mlp', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'sequence', 'batch', 'replicas']
 #: The order in which conditions are tried, by their places.
@@ -36,80 +36,20 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X18 = np.uint64(12312)
-X23 = np.uint64(16416)
-X33 = np.uint64(20520)
-X30 = np.uint64(24624)
-X36 = np.uint64(28728)
-X47 = np.uint64(32832)
-X44 = np.uint64(36936)
-X50 = np.uint64(41040)
-X19 = np.uint64(45144)
-X20 = np.uint64(49248)
-X21 = np.uint64(53352)
-X25 = np.uint64(57456)
-X26 = np.uint64(61560)
-X27 = np.uint64(65664)
-X31 = np.uint64(69768)
-X32 = np.uint64(73872)
-X35 = np.uint64(77976)
-X37 = np.uint64(82080)
-X38 = np.uint64(86184)
-X39 = np.uint64(90288)
-X40 = np.uint64(94392)
-X41 = np.uint64(98496)
-X42 = np.uint64(102600)
-X45 = np.uint64(106704)
-X46 = np.uint64(110808)
-X49 = np.uint64(114912)
-X51 = np.uint64(119016)
-X52 = np.uint64(123120)
-X53 = np.uint64(127224)
-X54 = np.uint64(131328)
-X55 = np.uint64(135432)
-X56 = np.uint64(139536)
-X57 = np.uint64(143640)
-X58 = np.uint64(147744)
-X59 = np.uint64(151848)
-X60 = np.uint64(155952)
-X61 = np.uint64(160056)
-X22 = np.uint64(164160)
-X90 = np.uint64(168264)
-FIRST_LOSS_AFTER_FORWARD = np.uint64(172368)
-FIRST_END_ACTIVATIONS = np.uint64(176472)
-FIRST_IN_FLIGHT = np.uint64(180576)
-X95 = np.uint64(184680)
-FIRST_EMBEDDING_ACTIVATION = np.uint64(188784)
-X96 = np.uint64(192888)
-X97 = np.uint64(196992)
-X98 = np.uint64(201096)
-FIRST_LOSS_LOSS_FORWARD = np.uint64(205200)
-FIRST_LOSS_LOSS_BACKWARD = np.uint64(209304)
-FIRST_STATIC = np.uint64(213408)
-SECOND_LOSS_AFTER_FORWARD = np.uint64(217512)
-SECOND_END_ACTIVATIONS = np.uint64(221616)
-SECOND_IN_FLIGHT = np.uint64(225720)
-X103 = np.uint64(229824)
-SECOND_EMBEDDING_ACTIVATION = np.uint64(233928)
-SECOND_LOSS_LOSS_FORWARD = np.uint64(238032)
-SECOND_LOSS_LOSS_BACKWARD = np.uint64(242136)
-SECOND_STATIC = np.uint64(246240)
-PENULTIMATE_LOSS_AFTER_FORWARD = np.uint64(250344)
-PENULTIMATE_END_ACTIVATIONS = np.uint64(254448)
-PENULTIMATE_IN_FLIGHT = np.uint64(258552)
-X105 = np.uint64(262656)
-PENULTIMATE_EMBEDDING_ACTIVATION = np.uint64(266760)
-PENULTIMATE_LOSS_LOSS_FORWARD = np.uint64(270864)
-PENULTIMATE_LOSS_LOSS_BACKWARD = np.uint64(274968)
-PENULTIMATE_STATIC = np.uint64(279072)
-X107 = np.uint64(283176)
-LAST_EMBEDDING_ACTIVATION = np.uint64(287280)
-LAST_END_ACTIVATIONS = np.uint64(291384)
-LAST_STATIC = np.uint64(295488)
-ALIVE_0 = np.uint64(299592)
-ALIVE_1 = np.uint64(303696)
-ESTIMATE = np.uint64(307800)
-ROWS = 76
+X25 = np.uint64(12312)
+X28 = np.uint64(16416)
+X27 = np.uint64(20520)
+X29 = np.uint64(24624)
+X30 = np.uint64(28728)
+X56 = np.uint64(32832)
+LOCAL_SEQUENCE_SP = np.uint64(36936)
+X60 = np.uint64(41040)
+X65 = np.uint64(45144)
+X66 = np.uint64(49248)
+ALIVE_0 = np.uint64(53352)
+ALIVE_1 = np.uint64(57456)
+ESTIMATE = np.uint64(61560)
+ROWS = 16
 
 
 INFINITY = math.inf
@@ -150,18 +90,6 @@ def smaller(typing, left, right):
 
 
 @intrinsic
-def floor(typing, number):
-    """The number without its fraction, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.floor", args))
-
-
-@intrinsic
-def ceil(typing, number):
-    """The number rounded up, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.ceil", args))
-
-
-@intrinsic
 def select(typing, condition, yes, no):
     """One of two numbers, without a branch."""
     def build(context, builder, signature, args):
@@ -184,20 +112,26 @@ def _rounded(builder, name, args):
     return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
 
 
-@njit(error_model="numpy")
-def ceil_div(numerator, denominator):
-    return ceil(numerator / denominator)
+@intrinsic
+def ceil_div(typing, numerator, denominator):
+    """A quotient rounded up, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def floor_div(numerator, denominator):
-    return floor(numerator / denominator)
+@intrinsic
+def floor_div(typing, numerator, denominator):
+    """A quotient rounded down, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def divides(divisor, dividend):
-    quotient = dividend / divisor
-    return floor(quotient) == quotient
+@intrinsic
+def divides(typing, divisor, dividend):
+    """Whether a number divides another one."""
+    def build(context, builder, signature, args):
+        quotient = builder.fdiv(args[1], args[0])
+        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
+
+    return types.boolean(types.float64, types.float64), build
 
 
 @njit(error_model="numpy")
@@ -206,6 +140,14 @@ def lcm(left, right):
     while second:
         first, second = second, first % second
     return left * (right / first)
+
+
+def aligned(row):
+    """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
+    room = np.empty(row.size + 8)
+    start = -(room.ctypes.data // 8) % 8
+    room[start:start + row.size] = row
+    return room[start:start + row.size]
 
 
 @njit(error_model="numpy")
@@ -292,7 +234,17 @@ def bin_of(edges, value):
     return place
 
 
-def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, vocab_multiple, vocab_size, hidden_size, head_dim, num_layers, ffn_hidden_size, num_kv_heads, qk_norm, num_attention_heads, qkv_bias, tied_embeddings, gpu_memory, pipeline_parallel, sequence_parallel):
+@njit(error_model="numpy")
+def write(numbers, verdicts, values, size, number, verdict, keys):
+    """Append a configuration to a table, which has room for all of them."""
+    place = size[0]
+    numbers[place], verdicts[place] = number, verdict
+    for column in range(len(keys)):
+        values[place, column] = keys[column]
+    size[0] = place + 1
+
+
+def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, head_dim, vocab_multiple, vocab_size, hidden_size, num_layers, ffn_hidden_size, num_attention_heads, num_kv_heads, qk_norm, qkv_bias, tied_embeddings, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(14, np.int64)
@@ -309,123 +261,60 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     met = (gradient_bytes == 2.0)
     broken[10] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    x1 = 8.0*(1.0 + seq_length)
-    x2 = 3.0*hidden_size
-    x3 = 2.0*(2.0 + x2)
-    x4 = 2.0*hidden_size
-    x5 = 2.0*qk_norm
+    x1 = 8.0*seq_length
+    x2 = -distributed_optimizer
+    x3 = 4.0*hidden_size
+    x4 = 8.0 + x3
     query_size = num_attention_heads*head_dim
-    x6 = 2.0*num_kv_heads*head_dim
-    x7 = 2.0 + 3.0*qk_norm
-    x8 = 1.0 + qk_norm
-    x9 = 8.0*seq_length
-    x10 = query_size + x6
+    x5 = 2.0*num_kv_heads*head_dim
+    x6 = 2.0 + 3.0*qk_norm
+    x7 = 1.0 + qk_norm
+    x8 = 2.0*qk_norm
+    x9 = query_size + x5
+    x10 = 3.0*hidden_size
     kv_size = num_kv_heads*head_dim
-    x11 = 2.0*head_dim*qk_norm + x4
-    x12 = -tied_embeddings
-    x13 = 64.0*qkv_bias
-    x14 = all_ceil_div(hidden_size, 64.0)
-    x15 = 128.0*qk_norm*all_ceil_div(head_dim, 64.0) + 128.0*x14
-    attention_norm_aligned = 64.0*x14
-    x16 = 4.0*gpu_memory
-    x17 = (pipeline_parallel == 1.0)
-    met = x17
+    x11 = 2.0*hidden_size
+    x12 = 2.0*head_dim*qk_norm + x11
+    x13 = 8.0*head_dim*qk_norm + 8.0*hidden_size
+    x14 = 2.0 + x10
+    x15 = 4.0*x14
+    x16 = -tied_embeddings
+    x17 = all_ceil_div(hidden_size, 64.0)
+    attention_norm_aligned = 64.0*x17
+    x18 = 64.0*qkv_bias
+    x19 = 128.0*qk_norm*all_ceil_div(head_dim, 64.0) + 128.0*x17
+    x20 = -hidden_size*tied_embeddings
+    x21 = 4.0*distributed_optimizer
+    x22 = 2.0*x14
+    x23 = (4.0*gpu_memory)/5.0
+    x24 = (pipeline_parallel == 1.0)
+    met = x24
     broken[3] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     met = (sequence_parallel == 0.0)
     broken[4] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    x18 = all_select(x17, 1.0, 0.0)
-    x19 = x18*x3
-    x20 = x4*x18
+    alive_0 = all_select(kept, -INFINITY, INFINITY)
     stage_layers = num_layers/pipeline_parallel
-    x21 = stage_layers*x4
-    x22 = -stage_layers
-    x23 = hidden_size*x18
-    x24 = 1.0 + x12*x18
-    x25 = hidden_size*x18*x24
-    x26 = attention_norm_aligned*x18
-    x27 = 64.0*x18*x24
-    x28 = pipeline_parallel - 1.0
-    x29 = all_smaller(1.0, x28)
-    x30 = all_select((x29 == x28), 1.0, 0.0)
-    x31 = x30*x3
-    x32 = x4*x30
-    x33 = pipeline_parallel - x29
-    x34 = all_select((x29 == 0.0), 1.0, 0.0)
-    x35 = 9.0*x34
-    x36 = hidden_size*x30
-    x37 = hidden_size*x34
-    x38 = hidden_size*x30*x24
-    x39 = 64.0*x34
-    x40 = attention_norm_aligned*x30
-    x41 = 64.0*x30*x24
-    x42 = 8.0*x34
-    x43 = all_larger(0.0, pipeline_parallel - 2.0)
-    x44 = all_select((x43 == x28), 1.0, 0.0)
-    x45 = x44*x3
-    x46 = x4*x44
-    x47 = pipeline_parallel - x43
-    x48 = all_select((x43 == 0.0), 1.0, 0.0)
-    x49 = 9.0*x48
-    x50 = hidden_size*x44
-    x51 = hidden_size*x48
-    x52 = hidden_size*x44*x24
-    x53 = 64.0*x48
-    x54 = attention_norm_aligned*x44
-    x55 = 64.0*x44*x24
-    x56 = 8.0*x48
-    x57 = 9.0*x18
-    x58 = hidden_size*x24
-    x59 = 64.0*x24
-    x60 = 64.0*x18
-    x61 = 8.0*x18
+    x25 = all_select(x24, 1.0, 0.0)
+    x26 = 1.0 + x16*x25
+    x27 = hidden_size*x26
+    x28 = hidden_size*x25
+    x29 = 64.0*x26
+    x30 = 64.0*x25
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
-    row[int(X18):int(X18) + entries] = x18
-    row[int(X23):int(X23) + entries] = x23
-    row[int(X33):int(X33) + entries] = x33
-    row[int(X30):int(X30) + entries] = x30
-    row[int(X36):int(X36) + entries] = x36
-    row[int(X47):int(X47) + entries] = x47
-    row[int(X44):int(X44) + entries] = x44
-    row[int(X50):int(X50) + entries] = x50
-    row[int(X19):int(X19) + entries] = x19
-    row[int(X20):int(X20) + entries] = x20
-    row[int(X21):int(X21) + entries] = x21
     row[int(X25):int(X25) + entries] = x25
-    row[int(X26):int(X26) + entries] = x26
+    row[int(X28):int(X28) + entries] = x28
     row[int(X27):int(X27) + entries] = x27
-    row[int(X31):int(X31) + entries] = x31
-    row[int(X32):int(X32) + entries] = x32
-    row[int(X35):int(X35) + entries] = x35
-    row[int(X37):int(X37) + entries] = x37
-    row[int(X38):int(X38) + entries] = x38
-    row[int(X39):int(X39) + entries] = x39
-    row[int(X40):int(X40) + entries] = x40
-    row[int(X41):int(X41) + entries] = x41
-    row[int(X42):int(X42) + entries] = x42
-    row[int(X45):int(X45) + entries] = x45
-    row[int(X46):int(X46) + entries] = x46
-    row[int(X49):int(X49) + entries] = x49
-    row[int(X51):int(X51) + entries] = x51
-    row[int(X52):int(X52) + entries] = x52
-    row[int(X53):int(X53) + entries] = x53
-    row[int(X54):int(X54) + entries] = x54
-    row[int(X55):int(X55) + entries] = x55
-    row[int(X56):int(X56) + entries] = x56
-    row[int(X57):int(X57) + entries] = x57
-    row[int(X58):int(X58) + entries] = x58
-    row[int(X59):int(X59) + entries] = x59
-    row[int(X60):int(X60) + entries] = x60
-    row[int(X61):int(X61) + entries] = x61
-    row[int(X22):int(X22) + entries] = x22
-    row[int(ALIVE_0):int(ALIVE_0) + entries] = np.where(kept, 0.0, INFINITY)
-    return np.array([vocab_multiple, vocab_size, seq_length, x1, ffn_hidden_size, hidden_size, num_kv_heads, x5, query_size, x6, num_attention_heads, head_dim, x3, x9, x10, kv_size, x11, x4, x2, qkv_bias, x15, x13, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x8, x7, x16, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    row[int(X29):int(X29) + entries] = x29
+    row[int(X30):int(X30) + entries] = x30
+    row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
+    return np.array([seq_length, vocab_multiple, vocab_size, hidden_size, x2, x4, x1, ffn_hidden_size, num_kv_heads, query_size, x5, num_attention_heads, head_dim, x8, x9, kv_size, x12, x11, x10, qkv_bias, x13, x15, x19, x18, x20, x22, x3, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x21, x7, x6, x23, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers):
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
@@ -433,43 +322,50 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     of a configuration, ``numbers`` what each entry adds. Returns how many configurations were evaluated; -1 if an
     answer had no room for all that belongs to it.
     """
-    vocab_multiple = given[0]
-    vocab_size = given[1]
-    seq_length = given[2]
-    x1 = given[3]
-    ffn_hidden_size = given[4]
-    hidden_size = given[5]
-    num_kv_heads = given[6]
-    x5 = given[7]
-    query_size = given[8]
-    x6 = given[9]
-    num_attention_heads = given[10]
-    head_dim = given[11]
-    x3 = given[12]
-    x9 = given[13]
-    x10 = given[14]
+    seq_length = given[0]
+    vocab_multiple = given[1]
+    vocab_size = given[2]
+    hidden_size = given[3]
+    x2 = given[4]
+    x4 = given[5]
+    x1 = given[6]
+    ffn_hidden_size = given[7]
+    num_kv_heads = given[8]
+    query_size = given[9]
+    x5 = given[10]
+    num_attention_heads = given[11]
+    head_dim = given[12]
+    x8 = given[13]
+    x9 = given[14]
     kv_size = given[15]
-    x11 = given[16]
-    x4 = given[17]
-    x2 = given[18]
+    x12 = given[16]
+    x11 = given[17]
+    x10 = given[18]
     qkv_bias = given[19]
-    x15 = given[20]
-    x13 = given[21]
-    num_gpus = given[22]
-    global_batch_size = given[23]
-    data_parallel_replicas = given[24]
-    distributed_optimizer = given[25]
-    attention_norm_aligned = given[26]
-    x8 = given[27]
-    x7 = given[28]
-    x16 = given[29]
-    gpu_memory = given[30]
+    x13 = given[20]
+    x15 = given[21]
+    x19 = given[22]
+    x18 = given[23]
+    x20 = given[24]
+    x22 = given[25]
+    x3 = given[26]
+    num_gpus = given[27]
+    global_batch_size = given[28]
+    data_parallel_replicas = given[29]
+    distributed_optimizer = given[30]
+    attention_norm_aligned = given[31]
+    x21 = given[32]
+    x7 = given[33]
+    x6 = given[34]
+    x23 = given[35]
+    gpu_memory = given[36]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    evaluated = 0
-    full = False
+    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
+    none, never = np.int64(0), np.bool_(False)
+    evaluated, full = none, never
     for shard in range(start, stop):
         left = shard
         i_micro_batch_size = left % sizes[2]
@@ -481,197 +377,96 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         tensor_parallel = values[0, i_tensor_parallel]
         context_parallel = values[1, i_context_parallel]
         micro_batch_size = values[2, i_micro_batch_size]
-        x62 = (tensor_parallel == 1.0)
-        if opposite(x62):
+        x31 = (tensor_parallel == 1.0)
+        if opposite(x31):
             broken[1] += alive * below_1
             continue
         if opposite((context_parallel == 1.0)):
             broken[2] += alive * below_1
             continue
-        x63 = tensor_parallel*context_parallel
-        x64 = tensor_parallel - 1.0
-        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
+        x32 = tensor_parallel*context_parallel
+        x33 = tensor_parallel - 1.0
         local_sequence = seq_length/context_parallel
-        x65 = select((1.0 < micro_batch_size), 1.0, 0.0)
-        x66 = 8.0*micro_batch_size*local_sequence*x65
-        loss_after_forward = 4.0 + 2.0*micro_batch_size*local_vocab*local_sequence + x66 + micro_batch_size*(1.0 - x65)*x1
-        loss_saved = 4.0 + 4.0*micro_batch_size*local_vocab*local_sequence
-        x67 = 4.0*local_sequence
-        x68 = select((1.0 < tensor_parallel), 1.0, 0.0)
-        x69 = 9.0*micro_batch_size*local_sequence*x68
-        x70 = 2.0*micro_batch_size
-        local_ffn = ffn_hidden_size/tensor_parallel
-        x71 = 4.0*local_sequence*local_ffn
-        x72 = hidden_size*micro_batch_size
-        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x73 = micro_batch_size*kv_heads_per_rank*local_sequence*x5
-        x74 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x75 = micro_batch_size*query_size*local_sequence*x74
-        x76 = micro_batch_size*local_sequence*x6*x74
-        local_heads = num_attention_heads/tensor_parallel
-        x77 = head_dim*micro_batch_size*local_sequence*local_heads
-        x78 = -x74
-        x79 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x80 = (-2.0)*x74
-        x81 = 2.0*micro_batch_size*local_sequence*local_heads
-        x82 = micro_batch_size*x3
-        loss_loss_forward = 4.0 + 8.0*micro_batch_size + x66 + 6.0*micro_batch_size*local_vocab*local_sequence + micro_batch_size*x9
-        loss_loss_backward = 4.0 + 10.0*micro_batch_size*local_vocab*local_sequence
+        x34 = 4.0*local_sequence
+        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
+        x35 = 4.0*hidden_size*local_vocab
         embedding_parameters = hidden_size*local_vocab
-        local_qkv_features = x10/tensor_parallel
+        x36 = 4.0*(hidden_size + embedding_parameters)*x2
+        x37 = larger(8.0*micro_batch_size + 8.0*micro_batch_size*local_sequence*select((1.0 < micro_batch_size), 1.0, 0.0) + 10.0*micro_batch_size*local_vocab*local_sequence + x35 + micro_batch_size*x1 + x36 + x4, x35 + x36 + x4 + 14.0*micro_batch_size*local_vocab*local_sequence)
+        local_ffn = ffn_hidden_size/tensor_parallel
+        x38 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x39 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x40 = micro_batch_size*query_size*local_sequence*x39
+        x41 = micro_batch_size*local_sequence*x5*x39
+        local_heads = num_attention_heads/tensor_parallel
+        x42 = head_dim*micro_batch_size*local_sequence*local_heads
+        x43 = -x39
+        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
+        x44 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x45 = (-2.0)*x39
+        x46 = 2.0*micro_batch_size*local_sequence*local_heads
+        x47 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
+        local_qkv_features = x9/tensor_parallel
         local_kv_features = kv_size/tensor_parallel
         local_query_features = query_size/tensor_parallel
-        layer_parameters = qkv_bias*local_qkv_features + local_ffn*x2 + local_kv_features*x4 + local_query_features*x4 + x11
-        x83 = ceil_div(embedding_parameters, 64.0)
-        embedding_aligned = 64.0*x83
-        layer_aligned = 128.0*ceil_div(hidden_size*local_kv_features, 64.0) + 128.0*ceil_div(hidden_size*local_query_features, 64.0) + 192.0*ceil_div(hidden_size*local_ffn, 64.0) + x13*ceil_div(local_qkv_features, 64.0) + x15
-        x84 = select(x62, 1.0, 0.0)
-        x85 = 8.0*micro_batch_size*local_sequence*x84
-        x86 = micro_batch_size*local_sequence*x68
-        x87 = micro_batch_size*local_sequence*x84
-        x88 = micro_batch_size*x4
-        x89 = -micro_batch_size
-        lost_0 = 0
-        lost_11 = 0
-        lost_12 = 0
-        lost_13 = 0
+        layer_parameters = qkv_bias*local_qkv_features + local_ffn*x10 + local_kv_features*x11 + local_query_features*x11 + x12
+        x48 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x10 + 4.0*local_kv_features*x11 + 4.0*local_query_features*x11 + 4.0*layer_parameters*x2 + x13
+        x49 = micro_batch_size*x11
+        x50 = micro_batch_size*x15 + 2.0*micro_batch_size*x11
+        x51 = ceil_div(embedding_parameters, 64.0)
+        layer_aligned = 128.0*ceil_div(hidden_size*local_kv_features, 64.0) + 128.0*ceil_div(hidden_size*local_query_features, 64.0) + 192.0*ceil_div(hidden_size*local_ffn, 64.0) + x18*ceil_div(local_qkv_features, 64.0) + x19
+        x52 = 9.0*micro_batch_size*local_sequence*select((1.0 < tensor_parallel), 1.0, 0.0) + 8.0*micro_batch_size*local_sequence*select(x31, 1.0, 0.0) + x35 + 4.0*local_vocab*x20 + 4.0*(embedding_parameters + local_vocab*x20)*x2
+        x53 = micro_batch_size*x22 + x49
+        x54 = x35 + x3 + x36
+        x55 = -micro_batch_size
+        lost_0 = none
+        lost_11 = none
+        lost_12 = none
+        lost_13 = none
         for i in range(np.uint64(entries)):
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
-            x18 = row[X18 + i]
-            x23 = row[X23 + i]
-            x33 = row[X33 + i]
-            x30 = row[X30 + i]
-            x36 = row[X36 + i]
-            x47 = row[X47 + i]
-            x44 = row[X44 + i]
-            x50 = row[X50 + i]
-            x19 = row[X19 + i]
-            x20 = row[X20 + i]
-            x21 = row[X21 + i]
             x25 = row[X25 + i]
-            x26 = row[X26 + i]
+            x28 = row[X28 + i]
             x27 = row[X27 + i]
-            x31 = row[X31 + i]
-            x32 = row[X32 + i]
-            x35 = row[X35 + i]
-            x37 = row[X37 + i]
-            x38 = row[X38 + i]
-            x39 = row[X39 + i]
-            x40 = row[X40 + i]
-            x41 = row[X41 + i]
-            x42 = row[X42 + i]
-            x45 = row[X45 + i]
-            x46 = row[X46 + i]
-            x49 = row[X49 + i]
-            x51 = row[X51 + i]
-            x52 = row[X52 + i]
-            x53 = row[X53 + i]
-            x54 = row[X54 + i]
-            x55 = row[X55 + i]
-            x56 = row[X56 + i]
-            x57 = row[X57 + i]
-            x58 = row[X58 + i]
-            x59 = row[X59 + i]
-            x60 = row[X60 + i]
-            x61 = row[X61 + i]
-            kept = row[ALIVE_0 + i] == 0.0
-            x90 = pipeline_parallel*x63
-            met = divides(x90, num_gpus)
+            x29 = row[X29 + i]
+            x30 = row[X30 + i]
+            kept = row[ALIVE_0 + i] < 0.0
+            x56 = pipeline_parallel*x32
+            met = divides(x56, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x91 = context_parallel*(1.0 + sequence_parallel*x64)
-            met = divides(x91, seq_length)
+            x57 = context_parallel*(1.0 + sequence_parallel*x33)
+            met = divides(x57, seq_length)
             lost_11 += kept & opposite(met)
             kept = kept & met
-            x92 = num_gpus/x90
-            x93 = micro_batch_size*x92
-            met = divides(x93, global_batch_size)
+            x58 = num_gpus/x56
+            met = divides(micro_batch_size*x58, global_batch_size)
             lost_12 += kept & opposite(met)
             kept = kept & met
-            x94 = context_parallel*x92
-            met = divides(data_parallel_replicas, x94)
+            x59 = context_parallel*x58
+            met = divides(data_parallel_replicas, x59)
             lost_13 += kept & opposite(met)
             kept = kept & met
-            first_loss_after_forward = x18*loss_after_forward
-            local_sequence_sp = seq_length/x91
-            first_end_activations = x18*loss_saved + micro_batch_size*local_sequence_sp*x19 + micro_batch_size*local_sequence_sp*x20
-            num_microbatches = global_batch_size/x93
-            first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x95 = micro_batch_size*local_sequence_sp*first_in_flight*x21
-            first_embedding_activation = x69*first_in_flight
-            x96 = hidden_size*local_sequence_sp
-            x97 = local_sequence_sp*x72 + x73
-            x98 = 2.0*local_sequence_sp*x82
-            first_loss_loss_forward = x18*loss_loss_forward
-            first_loss_loss_backward = x18*loss_loss_backward
-            x99 = stage_layers*layer_parameters
-            first_parameters = embedding_parameters + x23 + x99 + local_vocab*x25
-            optimizer_shards = 1.0 + distributed_optimizer*(x94/data_parallel_replicas - 1.0)
-            x100 = lcm(optimizer_shards, 128.0)
-            x101 = stage_layers*layer_aligned
-            x102 = 4.0*(first_parameters + distributed_optimizer*(x100*ceil_div(embedding_aligned + x101 + x26 + x83*x27, x100) - first_parameters))
-            first_static = x102 + x102/optimizer_shards + x85*first_in_flight
-            second_loss_after_forward = x30*loss_after_forward
-            second_end_activations = loss_saved*x30 + micro_batch_size*local_sequence_sp*x31 + micro_batch_size*local_sequence_sp*x32
-            second_in_flight = smaller(x33, num_microbatches)
-            x103 = micro_batch_size*local_sequence_sp*x21*second_in_flight
-            second_embedding_activation = second_in_flight*x35*x86
-            second_loss_loss_forward = x30*loss_loss_forward
-            second_loss_loss_backward = loss_loss_backward*x30
-            second_parameters = x36 + x99 + local_vocab*x37 + local_vocab*x38
-            x104 = 4.0*(second_parameters + distributed_optimizer*(x100*ceil_div(x101 + x83*x39 + x40 + x83*x41, x100) - second_parameters))
-            second_static = x104 + x104/optimizer_shards + second_in_flight*x42*x87
-            penultimate_loss_after_forward = x44*loss_after_forward
-            penultimate_end_activations = loss_saved*x44 + micro_batch_size*local_sequence_sp*x45 + micro_batch_size*local_sequence_sp*x46
-            penultimate_in_flight = smaller(x47, num_microbatches)
-            x105 = micro_batch_size*local_sequence_sp*x21*penultimate_in_flight
-            penultimate_embedding_activation = x86*penultimate_in_flight*x49
-            penultimate_loss_loss_forward = x44*loss_loss_forward
-            penultimate_loss_loss_backward = loss_loss_backward*x44
-            penultimate_parameters = x50 + x99 + local_vocab*x51 + local_vocab*x52
-            x106 = 4.0*(penultimate_parameters + distributed_optimizer*(x100*ceil_div(x101 + x83*x53 + x54 + x83*x55, x100) - penultimate_parameters))
-            penultimate_static = x106 + x106/optimizer_shards + x87*penultimate_in_flight*x56
-            x107 = micro_batch_size*local_sequence_sp*x21
-            last_embedding_activation = x86*x57
-            last_end_activations = loss_saved + local_sequence_sp*x82 + local_sequence_sp*x88
-            last_parameters = hidden_size + x99 + local_vocab*x58 + local_vocab*x23
-            x108 = 4.0*(last_parameters + distributed_optimizer*(x100*ceil_div(attention_norm_aligned + x101 + x83*x59 + x83*x60, x100) - last_parameters))
-            last_static = x108 + x108/optimizer_shards + x87*x61
-            row[X90 + i] = x90
-            row[FIRST_LOSS_AFTER_FORWARD + i] = first_loss_after_forward
-            row[FIRST_END_ACTIVATIONS + i] = first_end_activations
-            row[FIRST_IN_FLIGHT + i] = first_in_flight
-            row[X95 + i] = x95
-            row[FIRST_EMBEDDING_ACTIVATION + i] = first_embedding_activation
-            row[X96 + i] = x96
-            row[X97 + i] = x97
-            row[X98 + i] = x98
-            row[FIRST_LOSS_LOSS_FORWARD + i] = first_loss_loss_forward
-            row[FIRST_LOSS_LOSS_BACKWARD + i] = first_loss_loss_backward
-            row[FIRST_STATIC + i] = first_static
-            row[SECOND_LOSS_AFTER_FORWARD + i] = second_loss_after_forward
-            row[SECOND_END_ACTIVATIONS + i] = second_end_activations
-            row[SECOND_IN_FLIGHT + i] = second_in_flight
-            row[X103 + i] = x103
-            row[SECOND_EMBEDDING_ACTIVATION + i] = second_embedding_activation
-            row[SECOND_LOSS_LOSS_FORWARD + i] = second_loss_loss_forward
-            row[SECOND_LOSS_LOSS_BACKWARD + i] = second_loss_loss_backward
-            row[SECOND_STATIC + i] = second_static
-            row[PENULTIMATE_LOSS_AFTER_FORWARD + i] = penultimate_loss_after_forward
-            row[PENULTIMATE_END_ACTIVATIONS + i] = penultimate_end_activations
-            row[PENULTIMATE_IN_FLIGHT + i] = penultimate_in_flight
-            row[X105 + i] = x105
-            row[PENULTIMATE_EMBEDDING_ACTIVATION + i] = penultimate_embedding_activation
-            row[PENULTIMATE_LOSS_LOSS_FORWARD + i] = penultimate_loss_loss_forward
-            row[PENULTIMATE_LOSS_LOSS_BACKWARD + i] = penultimate_loss_loss_backward
-            row[PENULTIMATE_STATIC + i] = penultimate_static
-            row[X107 + i] = x107
-            row[LAST_EMBEDDING_ACTIVATION + i] = last_embedding_activation
-            row[LAST_END_ACTIVATIONS + i] = last_end_activations
-            row[LAST_STATIC + i] = last_static
-            row[ALIVE_1 + i] = select(kept, 0.0, INFINITY)
+            alive_1 = select(kept, -INFINITY, INFINITY)
+            local_sequence_sp = seq_length/x57
+            x60 = stage_layers*local_sequence_sp
+            last_parameters = hidden_size + local_vocab*x27 + stage_layers*layer_parameters + local_vocab*x28
+            optimizer_shards = 1.0 + distributed_optimizer*(x59/data_parallel_replicas - 1.0)
+            x61 = lcm(optimizer_shards, 128.0)
+            x62 = x61*ceil_div(attention_norm_aligned + x51*x29 + stage_layers*layer_aligned + x51*x30, x61)
+            last_optimizer = (4.0*(last_parameters + distributed_optimizer*(x62 - last_parameters)))/optimizer_shards
+            x63 = x25*x52
+            x64 = x62*x21
+            x65 = last_optimizer + x63 + x64 + local_sequence_sp*x53
+            x66 = last_optimizer + x63 + x64
+            row[X56 + i] = x56
+            row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
+            row[X60 + i] = x60
+            row[X65 + i] = x65
+            row[X66 + i] = x66
+            row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[11] += lost_11 * below_1
         broken[12] += lost_12 * below_1
@@ -694,93 +489,62 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            tables_saved = x67*(head_dim + 2.0*recompute_full)
-            x109 = x71*(1.0 - recompute_mlp)
-            x110 = 2.0*recompute_core_attention + recompute_core_attention*x75 + recompute_core_attention*x76 + x77*(recompute_core_attention + recompute_core_attention*x78 + x7) + x79*(recompute_core_attention + x7 + recompute_core_attention*x80) + x81*(x8 - recompute_core_attention)
+            tables_saved = x34*(head_dim + 2.0*recompute_full)
+            x67 = tables_saved + x37
+            x68 = 1.0 - recompute_full
+            x69 = (1.0 - recompute_mlp)*x38 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x40 + 2.0*recompute_core_attention*x41 + 2.0*x42*(recompute_core_attention + x6 + recompute_core_attention*x43) + 2.0*x44*(recompute_core_attention + x6 + recompute_core_attention*x45) + 2.0*x46*(x7 - recompute_core_attention) + x47
+            x70 = x68*x69 + x48
+            x71 = recompute_full*x49 + x68*x50
+            x72 = tables_saved + recompute_full*x69 + x54
+            x73 = recompute_full*x50
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
             bound_best_by_recompute = best_by_recompute_keys[group_best_by_recompute, last_best_by_recompute, 0]
             group_smallest = 0
             bound_smallest = smallest_keys[group_smallest, last_smallest, 0]
-            upto_0 = 0
-            upto_1 = 0
-            near_best = 0
-            near_best_by_recompute = 0
-            near_smallest = 0
+            upto_0 = none
+            upto_1 = none
+            near_best = never
+            near_best_by_recompute = never
+            near_smallest = never
             for i in range(np.uint64(entries)):
                 stage_layers = row[STAGE_LAYERS + i]
-                x22 = row[X22 + i]
-                x96 = row[X96 + i]
-                first_loss_loss_backward = row[FIRST_LOSS_LOSS_BACKWARD + i]
-                second_loss_loss_backward = row[SECOND_LOSS_LOSS_BACKWARD + i]
-                penultimate_loss_loss_backward = row[PENULTIMATE_LOSS_LOSS_BACKWARD + i]
-                x90 = row[X90 + i]
-                first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
-                first_end_activations = row[FIRST_END_ACTIVATIONS + i]
-                first_in_flight = row[FIRST_IN_FLIGHT + i]
-                x95 = row[X95 + i]
-                first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
-                x97 = row[X97 + i]
-                x98 = row[X98 + i]
-                first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
-                first_static = row[FIRST_STATIC + i]
-                second_loss_after_forward = row[SECOND_LOSS_AFTER_FORWARD + i]
-                second_end_activations = row[SECOND_END_ACTIVATIONS + i]
-                second_in_flight = row[SECOND_IN_FLIGHT + i]
-                x103 = row[X103 + i]
-                second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
-                second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
-                second_static = row[SECOND_STATIC + i]
-                penultimate_loss_after_forward = row[PENULTIMATE_LOSS_AFTER_FORWARD + i]
-                penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
-                penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
-                x105 = row[X105 + i]
-                penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
-                penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
-                penultimate_static = row[PENULTIMATE_STATIC + i]
-                x107 = row[X107 + i]
-                last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
-                last_end_activations = row[LAST_END_ACTIVATIONS + i]
-                last_static = row[LAST_STATIC + i]
-                last_held_dense_layers = stage_layers + recompute_full*x22
-                layer_saved = x70*(x96 + x109) + 2.0*(x97 + x110) + x98
-                first_inner_activations = tables_saved + recompute_full*x95 + first_embedding_activation + first_in_flight*last_held_dense_layers*layer_saved
-                first_activation = first_end_activations + first_inner_activations
-                stage_recomputed_layer_layer_backward = recompute_full*layer_saved
-                second_inner_activations = tables_saved + recompute_full*x103 + second_embedding_activation + last_held_dense_layers*layer_saved*second_in_flight
-                second_activation = second_end_activations + second_inner_activations
-                penultimate_inner_activations = tables_saved + recompute_full*x105 + penultimate_embedding_activation + last_held_dense_layers*layer_saved*penultimate_in_flight
-                penultimate_activation = penultimate_end_activations + penultimate_inner_activations
-                last_inner_activations = tables_saved + recompute_full*x107 + last_embedding_activation + last_held_dense_layers*layer_saved
-                last_activation = last_inner_activations + last_end_activations
-                estimate = larger(larger(larger(larger(larger(larger(first_loss_after_forward + first_activation, first_activation + first_loss_loss_forward), first_loss_loss_backward + first_activation), first_inner_activations + stage_recomputed_layer_layer_backward) + first_static, larger(larger(larger(second_loss_after_forward + second_activation, second_activation + second_loss_loss_forward), second_loss_loss_backward + second_activation), stage_recomputed_layer_layer_backward + second_inner_activations) + second_static), larger(larger(larger(penultimate_loss_after_forward + penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), penultimate_loss_loss_backward + penultimate_activation), stage_recomputed_layer_layer_backward + penultimate_inner_activations) + penultimate_static), larger(larger(larger(loss_after_forward + last_activation, loss_loss_forward + last_activation), loss_loss_backward + last_activation), stage_recomputed_layer_layer_backward + last_inner_activations) + last_static) + row[ALIVE_1 + i]
+                local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                x56 = row[X56 + i]
+                alive_1 = row[ALIVE_1 + i]
+                x60 = row[X60 + i]
+                x65 = row[X65 + i]
+                x66 = row[X66 + i]
+                x74 = stage_layers*x70
+                x75 = x60*x71
+                estimate = larger(larger(x67 + x74 + x75 + x65, x72 + x74 + x75 + local_sequence_sp*x73 + x66), alive_1)
                 row[ESTIMATE + i] = estimate
-                met_0 = (5.0*estimate <= x16)
+                met_0 = (estimate <= x23)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
                 upto_1 += met_1
-                near_best += met_0 & (x90 <= bound_best)
-                near_best_by_recompute += met_0 & (x90 <= bound_best_by_recompute)
-                near_smallest += (estimate < INFINITY) & (estimate <= bound_smallest)
+                near_best |= met_0 & (x56 <= bound_best)
+                near_best_by_recompute |= met_0 & (x56 <= bound_best_by_recompute)
+                near_smallest |= (estimate < INFINITY) & (estimate <= bound_smallest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best > 0:
+            if near_best:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x16)) and row[X90 + i] <= bound_best:
-                        keys = (row[X90 + i], row[ESTIMATE + i], x89, )
+                    if ((row[ESTIMATE + i] <= x23)) and row[X56 + i] <= bound_best:
+                        keys = (row[X56 + i], row[ESTIMATE + i], x55, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute > 0:
+            if near_best_by_recompute:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x16)) and row[X90 + i] <= bound_best_by_recompute:
-                        keys = (row[X90 + i], row[ESTIMATE + i], x89, )
+                    if ((row[ESTIMATE + i] <= x23)) and row[X56 + i] <= bound_best_by_recompute:
+                        keys = (row[X56 + i], row[ESTIMATE + i], x55, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest > 0:
+            if near_smallest:
                 for i in range(entries):
                     if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
                         keys = (row[ESTIMATE + i], )

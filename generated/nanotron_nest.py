@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'gradient_bytes', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'vocab_multiple', 'vocab_size', 'hidden_size', 'qk_norm', 'qkv_bias', 'tied_embeddings', 'distributed_optimizer', 'gpu_memory']
+SCALARS = ['num_gpus', 'gradient_bytes', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'qk_norm', 'hidden_size', 'vocab_multiple', 'vocab_size', 'qkv_bias', 'tied_embeddings', 'distributed_optimizer', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'gradient_bytes', 'context_parallel', 'sharded_gradients', 'sharded_weights', 'recompute_core_attention', 'recompute_mlp', 'node', 'heads', 'kv_heads', 'kv_features', 'ffn', 'microbatches', 'layers', 'sequence', 'batch', 'sequence_parallel', 'replicas']
 #: The order in which conditions are tried, by their places.
@@ -36,74 +36,38 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X21 = np.uint64(12312)
-X19 = np.uint64(16416)
-X29 = np.uint64(20520)
-X36 = np.uint64(24624)
-X33 = np.uint64(28728)
+X33 = np.uint64(12312)
+X30 = np.uint64(16416)
+X34 = np.uint64(20520)
+X39 = np.uint64(24624)
+X42 = np.uint64(28728)
 X40 = np.uint64(32832)
-X48 = np.uint64(36936)
-X45 = np.uint64(41040)
-X52 = np.uint64(45144)
-X20 = np.uint64(49248)
-X22 = np.uint64(53352)
-X23 = np.uint64(57456)
-X24 = np.uint64(61560)
-X26 = np.uint64(65664)
-X27 = np.uint64(69768)
-X28 = np.uint64(73872)
-X31 = np.uint64(77976)
-X34 = np.uint64(82080)
-X35 = np.uint64(86184)
-X38 = np.uint64(90288)
-X39 = np.uint64(94392)
-X41 = np.uint64(98496)
-X42 = np.uint64(102600)
-X43 = np.uint64(106704)
-X46 = np.uint64(110808)
-X47 = np.uint64(114912)
-X50 = np.uint64(119016)
-X51 = np.uint64(123120)
-X53 = np.uint64(127224)
-X54 = np.uint64(131328)
-X55 = np.uint64(135432)
-X56 = np.uint64(139536)
-X57 = np.uint64(143640)
-X58 = np.uint64(147744)
-X25 = np.uint64(151848)
-X91 = np.uint64(155952)
-FIRST_END_ACTIVATIONS = np.uint64(160056)
-FIRST_IN_FLIGHT = np.uint64(164160)
-X96 = np.uint64(168264)
-FIRST_EMBEDDING_ACTIVATION = np.uint64(172368)
-X97 = np.uint64(176472)
-X98 = np.uint64(180576)
-X100 = np.uint64(184680)
-X101 = np.uint64(188784)
-FIRST_LOSS_LOSS_FORWARD = np.uint64(192888)
-SWIGLU_LAYER_BACKWARD = np.uint64(196992)
-X102 = np.uint64(201096)
-FIRST_STATIC = np.uint64(205200)
-SECOND_END_ACTIVATIONS = np.uint64(209304)
-SECOND_IN_FLIGHT = np.uint64(213408)
-X105 = np.uint64(217512)
-SECOND_EMBEDDING_ACTIVATION = np.uint64(221616)
-SECOND_LOSS_LOSS_FORWARD = np.uint64(225720)
-SECOND_STATIC = np.uint64(229824)
-PENULTIMATE_END_ACTIVATIONS = np.uint64(233928)
-PENULTIMATE_IN_FLIGHT = np.uint64(238032)
-X106 = np.uint64(242136)
-PENULTIMATE_EMBEDDING_ACTIVATION = np.uint64(246240)
-PENULTIMATE_LOSS_LOSS_FORWARD = np.uint64(250344)
-PENULTIMATE_STATIC = np.uint64(254448)
-X107 = np.uint64(258552)
-LAST_EMBEDDING_ACTIVATION = np.uint64(262656)
-LAST_END_ACTIVATIONS = np.uint64(266760)
-LAST_STATIC = np.uint64(270864)
-ALIVE_0 = np.uint64(274968)
-ALIVE_1 = np.uint64(279072)
-ESTIMATE = np.uint64(283176)
-ROWS = 70
+X41 = np.uint64(36936)
+X31 = np.uint64(41040)
+X36 = np.uint64(45144)
+X43 = np.uint64(49248)
+X44 = np.uint64(53352)
+X46 = np.uint64(57456)
+X32 = np.uint64(61560)
+X37 = np.uint64(65664)
+X45 = np.uint64(69768)
+X98 = np.uint64(73872)
+LOCAL_SEQUENCE_SP = np.uint64(77976)
+X103 = np.uint64(82080)
+X104 = np.uint64(86184)
+X105 = np.uint64(90288)
+X111 = np.uint64(94392)
+X112 = np.uint64(98496)
+X113 = np.uint64(102600)
+X114 = np.uint64(106704)
+X115 = np.uint64(110808)
+X116 = np.uint64(114912)
+X120 = np.uint64(119016)
+X121 = np.uint64(123120)
+ALIVE_0 = np.uint64(127224)
+ALIVE_1 = np.uint64(131328)
+ESTIMATE = np.uint64(135432)
+ROWS = 34
 
 
 INFINITY = math.inf
@@ -144,18 +108,6 @@ def smaller(typing, left, right):
 
 
 @intrinsic
-def floor(typing, number):
-    """The number without its fraction, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.floor", args))
-
-
-@intrinsic
-def ceil(typing, number):
-    """The number rounded up, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.ceil", args))
-
-
-@intrinsic
 def select(typing, condition, yes, no):
     """One of two numbers, without a branch."""
     def build(context, builder, signature, args):
@@ -178,20 +130,26 @@ def _rounded(builder, name, args):
     return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
 
 
-@njit(error_model="numpy")
-def ceil_div(numerator, denominator):
-    return ceil(numerator / denominator)
+@intrinsic
+def ceil_div(typing, numerator, denominator):
+    """A quotient rounded up, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def floor_div(numerator, denominator):
-    return floor(numerator / denominator)
+@intrinsic
+def floor_div(typing, numerator, denominator):
+    """A quotient rounded down, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def divides(divisor, dividend):
-    quotient = dividend / divisor
-    return floor(quotient) == quotient
+@intrinsic
+def divides(typing, divisor, dividend):
+    """Whether a number divides another one."""
+    def build(context, builder, signature, args):
+        quotient = builder.fdiv(args[1], args[0])
+        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
+
+    return types.boolean(types.float64, types.float64), build
 
 
 @njit(error_model="numpy")
@@ -200,6 +158,14 @@ def lcm(left, right):
     while second:
         first, second = second, first % second
     return left * (right / first)
+
+
+def aligned(row):
+    """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
+    room = np.empty(row.size + 8)
+    start = -(room.ctypes.data // 8) % 8
+    room[start:start + row.size] = row
+    return room[start:start + row.size]
 
 
 @njit(error_model="numpy")
@@ -286,7 +252,17 @@ def bin_of(edges, value):
     return place
 
 
-def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, vocab_multiple, vocab_size, hidden_size, qk_norm, qkv_bias, tied_embeddings, distributed_optimizer, gpu_memory, pipeline_parallel, sequence_parallel):
+@njit(error_model="numpy")
+def write(numbers, verdicts, values, size, number, verdict, keys):
+    """Append a configuration to a table, which has room for all of them."""
+    place = size[0]
+    numbers[place], verdicts[place] = number, verdict
+    for column in range(len(keys)):
+        values[place, column] = keys[column]
+    size[0] = place + 1
+
+
+def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, qk_norm, hidden_size, vocab_multiple, vocab_size, qkv_bias, tied_embeddings, distributed_optimizer, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(18, np.int64)
@@ -301,112 +277,81 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     broken[4] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     kv_size = num_kv_heads*head_dim
-    x1 = 2.0*(2.0 + hidden_size)
-    x2 = 2.0*hidden_size
-    x3 = 2.0 + qk_norm
-    x4 = 2.0*qk_norm
     query_size = num_attention_heads*head_dim
-    x5 = 2.0*num_kv_heads*head_dim
-    x6 = all_select((num_attention_heads == num_kv_heads), 1.0, 0.0)
-    x7 = (-2.0)*x6
-    x8 = 2.0 + qk_norm + 2.0*x6
-    x9 = 1.0 + qk_norm
+    x1 = 2.0*num_kv_heads*head_dim
+    x2 = all_select((num_attention_heads == num_kv_heads), 1.0, 0.0)
+    x3 = (-2.0)*x2
+    x4 = 2.0 + qk_norm + 2.0*x2
+    x5 = 1.0 + qk_norm
+    x6 = 2.0*qk_norm
+    x7 = 2.0 + qk_norm
+    x8 = 2.0*hidden_size
+    x9 = hidden_size*gradient_bytes
     x10 = (-2.0)*hidden_size
-    x11 = 4.0*hidden_size
-    x12 = 2.0*head_dim
-    x13 = query_size + x5
-    x14 = 2.0*ffn_hidden_size
-    x15 = 2.0*head_dim*qk_norm + x2
-    x16 = -tied_embeddings
-    x17 = 2.0*(1.0 - distributed_optimizer)
-    x18 = 4.0*gpu_memory
+    x11 = 2.0 + hidden_size
+    x12 = 4.0*x11
+    x13 = (-2.0)*head_dim
+    x14 = 4.0*hidden_size
+    x15 = query_size + x1
+    x16 = 2.0*ffn_hidden_size
+    x17 = 2.0*head_dim*qk_norm + x8
+    x18 = -tied_embeddings
+    x19 = 2.0*head_dim
+    x20 = x14 + 4.0*head_dim*qk_norm
+    x21 = (-2.0)*hidden_size*tied_embeddings
+    x22 = -hidden_size*tied_embeddings*gradient_bytes
+    x23 = 1.0 - distributed_optimizer
+    x24 = 2.0*hidden_size*x23
+    x25 = 2.0*x23
+    x26 = (-2.0)*hidden_size*tied_embeddings*x23
+    x27 = -hidden_size*tied_embeddings
+    x28 = 2.0*x11
+    x29 = (4.0*gpu_memory)/5.0
     met = all_divides(pipeline_parallel, num_layers)
     broken[13] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    x19 = pipeline_parallel - 1.0
-    x20 = (sequence_parallel == 0.0)
-    x21 = all_select((pipeline_parallel == 1.0), 1.0, 0.0)
-    x22 = x21*x1
-    x23 = x21*x2
+    alive_0 = all_select(kept, -INFINITY, INFINITY)
+    x30 = pipeline_parallel - 1.0
+    x31 = (sequence_parallel == 0.0)
     stage_layers = num_layers/pipeline_parallel
-    x24 = stage_layers*x2
-    x25 = -stage_layers
-    x26 = -sequence_parallel
-    x27 = 2.0*x21
-    x28 = stage_layers*x12
-    x29 = hidden_size*x21
-    x30 = 1.0 + x16*x21
-    x31 = hidden_size*x21*x30
-    x32 = all_smaller(1.0, x19)
-    x33 = all_select((x32 == x19), 1.0, 0.0)
-    x34 = x33*x1
-    x35 = x2*x33
-    x36 = pipeline_parallel - x32
-    x37 = all_select((x32 == 0.0), 1.0, 0.0)
-    x38 = 9.0*x37
-    x39 = 2.0*x33
-    x40 = hidden_size*x33
-    x41 = hidden_size*x37
-    x42 = hidden_size*x33*x30
-    x43 = 8.0*x37
-    x44 = all_larger(0.0, pipeline_parallel - 2.0)
-    x45 = all_select((x44 == x19), 1.0, 0.0)
-    x46 = x45*x1
-    x47 = x2*x45
-    x48 = pipeline_parallel - x44
-    x49 = all_select((x44 == 0.0), 1.0, 0.0)
-    x50 = 9.0*x49
-    x51 = 2.0*x45
-    x52 = hidden_size*x45
-    x53 = hidden_size*x49
-    x54 = hidden_size*x45*x30
-    x55 = 8.0*x49
-    x56 = 9.0*x21
-    x57 = hidden_size*x30
-    x58 = 8.0*x21
+    x32 = sequence_parallel*stage_layers
+    x33 = all_select((pipeline_parallel == 1.0), 1.0, 0.0)
+    x34 = hidden_size*x33
+    x35 = 1.0 + x18*x33
+    x36 = hidden_size*x33*x35
+    x37 = x33*x33
+    x38 = all_smaller(1.0, x30)
+    x39 = pipeline_parallel - x38
+    x40 = all_select((x38 == x30), 1.0, 0.0)
+    x41 = hidden_size*x40
+    x42 = all_select((x38 == 0.0), 1.0, 0.0)
+    x43 = hidden_size*x42
+    x44 = hidden_size*x40*x35
+    x45 = x33*x40
+    x46 = hidden_size*x35
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
-    row[int(X21):int(X21) + entries] = x21
-    row[int(X19):int(X19) + entries] = x19
-    row[int(X29):int(X29) + entries] = x29
-    row[int(X36):int(X36) + entries] = x36
     row[int(X33):int(X33) + entries] = x33
-    row[int(X40):int(X40) + entries] = x40
-    row[int(X48):int(X48) + entries] = x48
-    row[int(X45):int(X45) + entries] = x45
-    row[int(X52):int(X52) + entries] = x52
-    row[int(X20):int(X20) + entries] = x20
-    row[int(X22):int(X22) + entries] = x22
-    row[int(X23):int(X23) + entries] = x23
-    row[int(X24):int(X24) + entries] = x24
-    row[int(X26):int(X26) + entries] = x26
-    row[int(X27):int(X27) + entries] = x27
-    row[int(X28):int(X28) + entries] = x28
-    row[int(X31):int(X31) + entries] = x31
+    row[int(X30):int(X30) + entries] = x30
     row[int(X34):int(X34) + entries] = x34
-    row[int(X35):int(X35) + entries] = x35
-    row[int(X38):int(X38) + entries] = x38
     row[int(X39):int(X39) + entries] = x39
-    row[int(X41):int(X41) + entries] = x41
     row[int(X42):int(X42) + entries] = x42
+    row[int(X40):int(X40) + entries] = x40
+    row[int(X41):int(X41) + entries] = x41
+    row[int(X31):int(X31) + entries] = x31
+    row[int(X36):int(X36) + entries] = x36
     row[int(X43):int(X43) + entries] = x43
+    row[int(X44):int(X44) + entries] = x44
     row[int(X46):int(X46) + entries] = x46
-    row[int(X47):int(X47) + entries] = x47
-    row[int(X50):int(X50) + entries] = x50
-    row[int(X51):int(X51) + entries] = x51
-    row[int(X53):int(X53) + entries] = x53
-    row[int(X54):int(X54) + entries] = x54
-    row[int(X55):int(X55) + entries] = x55
-    row[int(X56):int(X56) + entries] = x56
-    row[int(X57):int(X57) + entries] = x57
-    row[int(X58):int(X58) + entries] = x58
-    row[int(X25):int(X25) + entries] = x25
-    row[int(ALIVE_0):int(ALIVE_0) + entries] = np.where(kept, 0.0, INFINITY)
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, vocab_multiple, vocab_size, head_dim, x3, hidden_size, x4, query_size, x5, x1, x10, x11, x13, x15, x14, qkv_bias, x2, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x17, gradient_bytes, x9, x8, x7, x18, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    row[int(X32):int(X32) + entries] = x32
+    row[int(X37):int(X37) + entries] = x37
+    row[int(X45):int(X45) + entries] = x45
+    row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
+    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, query_size, x1, head_dim, x6, x7, hidden_size, vocab_multiple, vocab_size, x8, x9, x12, x10, x13, x14, x15, x16, x17, qkv_bias, x20, gradient_bytes, x19, x22, x21, x24, x25, x26, x27, x28, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x5, x4, x3, x29, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers):
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
@@ -420,39 +365,50 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     kv_size = given[3]
     ffn_hidden_size = given[4]
     seq_length = given[5]
-    vocab_multiple = given[6]
-    vocab_size = given[7]
+    query_size = given[6]
+    x1 = given[7]
     head_dim = given[8]
-    x3 = given[9]
-    hidden_size = given[10]
-    x4 = given[11]
-    query_size = given[12]
-    x5 = given[13]
-    x1 = given[14]
-    x10 = given[15]
-    x11 = given[16]
-    x13 = given[17]
-    x15 = given[18]
+    x6 = given[9]
+    x7 = given[10]
+    hidden_size = given[11]
+    vocab_multiple = given[12]
+    vocab_size = given[13]
+    x8 = given[14]
+    x9 = given[15]
+    x12 = given[16]
+    x10 = given[17]
+    x13 = given[18]
     x14 = given[19]
-    qkv_bias = given[20]
-    x2 = given[21]
-    num_gpus = given[22]
-    global_batch_size = given[23]
-    data_parallel_replicas = given[24]
-    distributed_optimizer = given[25]
-    x17 = given[26]
-    gradient_bytes = given[27]
-    x9 = given[28]
-    x8 = given[29]
-    x7 = given[30]
-    x18 = given[31]
-    gpu_memory = given[32]
+    x15 = given[20]
+    x16 = given[21]
+    x17 = given[22]
+    qkv_bias = given[23]
+    x20 = given[24]
+    gradient_bytes = given[25]
+    x19 = given[26]
+    x22 = given[27]
+    x21 = given[28]
+    x24 = given[29]
+    x25 = given[30]
+    x26 = given[31]
+    x27 = given[32]
+    x28 = given[33]
+    num_gpus = given[34]
+    global_batch_size = given[35]
+    data_parallel_replicas = given[36]
+    distributed_optimizer = given[37]
+    x5 = given[38]
+    x4 = given[39]
+    x3 = given[40]
+    x29 = given[41]
+    gpu_memory = given[42]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    evaluated = 0
-    full = False
+    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
+    none, never = np.int64(0), np.bool_(False)
+    evaluated, full = none, never
     for shard in range(start, stop):
         left = shard
         i_micro_batch_size = left % sizes[2]
@@ -482,186 +438,157 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         if opposite(divides(tensor_parallel, ffn_hidden_size)):
             broken[11] += alive * below_1
             continue
-        x59 = tensor_parallel*context_parallel
-        x60 = tensor_parallel - 1.0
-        x61 = (2.0 <= tensor_parallel)
+        x47 = tensor_parallel*context_parallel
+        x48 = tensor_parallel - 1.0
+        x49 = (2.0 <= tensor_parallel)
         local_sequence = seq_length/context_parallel
-        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
-        loss_saved = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab)
-        x62 = select((1.0 < tensor_parallel), 1.0, 0.0)
-        x63 = 9.0*micro_batch_size*local_sequence*x62
-        x64 = 2.0*micro_batch_size
         local_ffn = ffn_hidden_size/tensor_parallel
-        x65 = 4.0*local_sequence*local_ffn
-        local_heads = num_attention_heads/tensor_parallel
-        x66 = head_dim*micro_batch_size*local_sequence*local_heads
-        x67 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x68 = -x67
-        x69 = select((1.0 < micro_batch_size), 1.0, 0.0)
-        x70 = x62*x69
-        x71 = x70 + x3
-        x72 = hidden_size*micro_batch_size
+        x50 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x51 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x52 = micro_batch_size*query_size*local_sequence*x51
+        x53 = micro_batch_size*local_sequence*x1*x51
         kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x73 = micro_batch_size*kv_heads_per_rank*local_sequence*x4
-        x74 = micro_batch_size*query_size*local_sequence*x67
-        x75 = micro_batch_size*local_sequence*x5*x67
-        x76 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x77 = (-2.0)*x67
-        x78 = 2.0*micro_batch_size*local_sequence*local_heads
-        x79 = micro_batch_size*x1
-        x80 = 19.0 + 2.0*local_vocab + 4.0*x69
-        x81 = micro_batch_size*local_sequence*x80
-        x82 = 2.0*micro_batch_size*local_sequence*local_ffn + hidden_size*local_ffn
-        x83 = micro_batch_size*x10
-        x84 = micro_batch_size*local_sequence*x11
+        x54 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x55 = (-2.0)*x51
+        local_heads = num_attention_heads/tensor_parallel
+        x56 = 2.0*micro_batch_size*local_sequence*local_heads
+        x57 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x6
+        x58 = head_dim*micro_batch_size*local_sequence*local_heads
+        x59 = -x51
+        x60 = select((1.0 < tensor_parallel), 1.0, 0.0)
+        x61 = select((1.0 < micro_batch_size), 1.0, 0.0)
+        x62 = x60*x61 + x7
+        x63 = 4.0*micro_batch_size*local_sequence*local_ffn
+        x64 = 2.0*hidden_size*local_ffn
+        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
+        x65 = local_vocab*x8
+        x66 = local_vocab*x9
+        x67 = x63 + x64 + x65 + x66
+        x68 = micro_batch_size*x8
+        x69 = micro_batch_size*x12
+        x70 = 2.0*micro_batch_size*x8
+        x71 = micro_batch_size*x10 + x69 + x70
+        x72 = micro_batch_size*local_sequence*local_heads*x60*x61*x13
+        x73 = x69 + x70
+        x74 = micro_batch_size*local_sequence*x14
         embedding_parameters = hidden_size*local_vocab
-        local_qkv_features = x13/tensor_parallel
-        layer_parameters = qkv_bias*local_qkv_features + hidden_size*local_qkv_features + hidden_size*(query_size/tensor_parallel) + hidden_size*(x14/tensor_parallel + local_ffn) + x15
-        x85 = select((tensor_parallel == 1.0), 1.0, 0.0)
-        x86 = 8.0*micro_batch_size*local_sequence*x85
-        x87 = micro_batch_size*local_sequence*x62
-        x88 = micro_batch_size*local_sequence*x85
-        x89 = micro_batch_size*x2
-        loss_loss_forward = 2.0*micro_batch_size*local_sequence*x80
-        x90 = -micro_batch_size
-        lost_0 = 0
-        lost_12 = 0
-        lost_14 = 0
-        lost_15 = 0
-        lost_16 = 0
-        lost_17 = 0
+        local_qkv_features = x15/tensor_parallel
+        local_query_features = query_size/tensor_parallel
+        x75 = x16/tensor_parallel + local_ffn
+        layer_parameters = qkv_bias*local_qkv_features + hidden_size*local_qkv_features + hidden_size*local_query_features + hidden_size*x75 + x17
+        x76 = 9.0*micro_batch_size*local_sequence*x60
+        x77 = 8.0*micro_batch_size*local_sequence*select((tensor_parallel == 1.0), 1.0, 0.0)
+        x78 = x76 + x77
+        x79 = local_sequence*x19 + gradient_bytes*layer_parameters + 2.0*qkv_bias*local_qkv_features + 2.0*hidden_size*local_qkv_features + 2.0*hidden_size*local_query_features + 2.0*hidden_size*x75 + x20
+        x80 = 2.0*hidden_size*local_vocab
+        x81 = hidden_size + embedding_parameters
+        x82 = gradient_bytes*x81
+        x83 = x80 + x8 + x82
+        x84 = local_vocab*x21 + local_vocab*x22
+        x85 = local_vocab*x24
+        x86 = x25*x81
+        x87 = x25*layer_parameters
+        x88 = local_vocab*x26
+        x89 = x63 + x64
+        x90 = x65 + x66
+        x91 = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab) + x80 + x8 + 2.0*micro_batch_size*local_sequence*(19.0 + 2.0*local_vocab + 4.0*x61) + x82
+        x92 = embedding_parameters + local_vocab*x27
+        x93 = x76 + x77 + x80 + gradient_bytes*x92 + 2.0*local_vocab*x27
+        x94 = x25*x92
+        x95 = micro_batch_size*x28 + x68
+        x96 = x80 + x8 + x63 + x64 + x82
+        x97 = -micro_batch_size
+        lost_0 = none
+        lost_12 = none
+        lost_14 = none
+        lost_15 = none
+        lost_16 = none
+        lost_17 = none
         for i in range(np.uint64(entries)):
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
-            x21 = row[X21 + i]
-            x19 = row[X19 + i]
-            x29 = row[X29 + i]
-            x36 = row[X36 + i]
             x33 = row[X33 + i]
-            x40 = row[X40 + i]
-            x48 = row[X48 + i]
-            x45 = row[X45 + i]
-            x52 = row[X52 + i]
-            x20 = row[X20 + i] != 0.0
-            x22 = row[X22 + i]
-            x23 = row[X23 + i]
-            x24 = row[X24 + i]
-            x26 = row[X26 + i]
-            x27 = row[X27 + i]
-            x28 = row[X28 + i]
-            x31 = row[X31 + i]
+            x30 = row[X30 + i]
             x34 = row[X34 + i]
-            x35 = row[X35 + i]
-            x38 = row[X38 + i]
             x39 = row[X39 + i]
-            x41 = row[X41 + i]
             x42 = row[X42 + i]
+            x40 = row[X40 + i]
+            x41 = row[X41 + i]
+            x31 = row[X31 + i] != 0.0
+            x36 = row[X36 + i]
             x43 = row[X43 + i]
+            x44 = row[X44 + i]
             x46 = row[X46 + i]
-            x47 = row[X47 + i]
-            x50 = row[X50 + i]
-            x51 = row[X51 + i]
-            x53 = row[X53 + i]
-            x54 = row[X54 + i]
-            x55 = row[X55 + i]
-            x56 = row[X56 + i]
-            x57 = row[X57 + i]
-            x58 = row[X58 + i]
-            kept = row[ALIVE_0 + i] == 0.0
-            x91 = pipeline_parallel*x59
-            met = divides(x91, num_gpus)
+            x32 = row[X32 + i]
+            x37 = row[X37 + i]
+            x45 = row[X45 + i]
+            kept = row[ALIVE_0 + i] < 0.0
+            x98 = pipeline_parallel*x47
+            met = divides(x98, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x92 = num_gpus/x91
-            x93 = micro_batch_size*x92
-            num_microbatches = global_batch_size/x93
-            met = (x19 <= num_microbatches)
+            x99 = num_gpus/x98
+            x100 = micro_batch_size*x99
+            num_microbatches = global_batch_size/x100
+            met = (x30 <= num_microbatches)
             lost_12 += kept & opposite(met)
             kept = kept & met
-            sequence_shards = 1.0 + sequence_parallel*x60
-            x94 = context_parallel*sequence_shards
-            met = divides(x94, seq_length)
+            sequence_shards = 1.0 + sequence_parallel*x48
+            x101 = context_parallel*sequence_shards
+            met = divides(x101, seq_length)
             lost_14 += kept & opposite(met)
             kept = kept & met
-            met = divides(x93, global_batch_size)
+            met = divides(x100, global_batch_size)
             lost_15 += kept & opposite(met)
             kept = kept & met
-            met = (x20 | x61)
+            met = (x31 | x49)
             lost_16 += kept & opposite(met)
             kept = kept & met
-            x95 = context_parallel*x92
-            met = divides(data_parallel_replicas, x95)
+            x102 = context_parallel*x99
+            met = divides(data_parallel_replicas, x102)
             lost_17 += kept & opposite(met)
             kept = kept & met
-            local_sequence_sp = seq_length/x94
-            first_end_activations = x21*loss_saved + micro_batch_size*local_sequence_sp*x22 + micro_batch_size*local_sequence_sp*x23
+            alive_1 = select(kept, -INFINITY, INFINITY)
+            local_sequence_sp = seq_length/x101
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x96 = micro_batch_size*local_sequence_sp*first_in_flight*x24
-            first_embedding_activation = x63*first_in_flight
-            x97 = hidden_size*local_sequence_sp
-            x98 = x70*x26 + x71
-            x99 = local_sequence_sp*x72
-            x100 = x99 + x73
-            x101 = 2.0*local_sequence_sp*x79
-            first_loss_loss_forward = x27*x81
-            swiglu_layer_backward = 2.0*(x99 + x82)
-            x102 = local_sequence_sp*x83
-            stage_buffer = select((1.0 < sequence_shards), 1.0, 0.0)*x84 + local_sequence*x28
-            x103 = stage_layers*layer_parameters
-            first_aligned = embedding_parameters + x29 + x103 + local_vocab*x31
-            optimizer_shards = 1.0 + distributed_optimizer*(x95/data_parallel_replicas - 1.0)
-            x104 = gradient_bytes + x17*select((1.0 < x92), 1.0, 0.0)
-            first_static = stage_buffer + 2.0*first_aligned + (12.0*first_aligned)/optimizer_shards + first_aligned*x104 + x86*first_in_flight
-            second_end_activations = loss_saved*x33 + micro_batch_size*local_sequence_sp*x34 + micro_batch_size*local_sequence_sp*x35
-            second_in_flight = smaller(x36, num_microbatches)
-            x105 = micro_batch_size*local_sequence_sp*x24*second_in_flight
-            second_embedding_activation = second_in_flight*x38*x87
-            second_loss_loss_forward = x81*x39
-            second_aligned = x40 + x103 + local_vocab*x41 + local_vocab*x42
-            second_static = stage_buffer + 2.0*second_aligned + (12.0*second_aligned)/optimizer_shards + x104*second_aligned + second_in_flight*x43*x88
-            penultimate_end_activations = loss_saved*x45 + micro_batch_size*local_sequence_sp*x46 + micro_batch_size*local_sequence_sp*x47
-            penultimate_in_flight = smaller(x48, num_microbatches)
-            x106 = micro_batch_size*local_sequence_sp*x24*penultimate_in_flight
-            penultimate_embedding_activation = x87*penultimate_in_flight*x50
-            penultimate_loss_loss_forward = x81*x51
-            penultimate_aligned = x52 + x103 + local_vocab*x53 + local_vocab*x54
-            penultimate_static = stage_buffer + 2.0*penultimate_aligned + (12.0*penultimate_aligned)/optimizer_shards + x104*penultimate_aligned + x88*penultimate_in_flight*x55
-            x107 = micro_batch_size*local_sequence_sp*x24
-            last_embedding_activation = x87*x56
-            last_end_activations = loss_saved + local_sequence_sp*x79 + local_sequence_sp*x89
-            last_aligned = hidden_size + x103 + local_vocab*x57 + local_vocab*x29
-            last_static = stage_buffer + 2.0*last_aligned + (12.0*last_aligned)/optimizer_shards + x88*x58 + x104*last_aligned
-            row[X91 + i] = x91
-            row[FIRST_END_ACTIVATIONS + i] = first_end_activations
-            row[FIRST_IN_FLIGHT + i] = first_in_flight
-            row[X96 + i] = x96
-            row[FIRST_EMBEDDING_ACTIVATION + i] = first_embedding_activation
-            row[X97 + i] = x97
+            x103 = stage_layers*local_sequence_sp*first_in_flight
+            x104 = stage_layers*first_in_flight
+            x105 = first_in_flight*x32
+            tables_buffer = select((1.0 < sequence_shards), 1.0, 0.0)*x74
+            x106 = stage_layers*layer_parameters
+            optimizer_shards = 1.0 + distributed_optimizer*(x102/data_parallel_replicas - 1.0)
+            x107 = stage_layers*x79
+            x108 = select((1.0 < x99), 1.0, 0.0)
+            x109 = x33*x108
+            x110 = (stage_layers*x108)*x87
+            x111 = tables_buffer + (12.0*(embedding_parameters + x34 + x106 + local_vocab*x36))/optimizer_shards + first_in_flight*x78 + x107 + x33*x83 + x37*x84 + x108*x85 + x109*x86 + x110 + (x108*x37)*x88
+            second_in_flight = smaller(x39, num_microbatches)
+            x112 = stage_layers*local_sequence_sp*second_in_flight
+            x113 = stage_layers*second_in_flight
+            x114 = second_in_flight*x32
+            x115 = tables_buffer + (12.0*(x41 + x106 + local_vocab*x43 + local_vocab*x44))/optimizer_shards + x107 + x110 + x78*(x42*second_in_flight) + x40*x83 + x42*x90 + x84*x45 + x86*(x40*x108) + x85*(x42*x108) + x88*(x108*x45)
+            x116 = stage_layers*local_sequence_sp
+            last_optimizer = (12.0*(hidden_size + x106 + local_vocab*x46 + local_vocab*x34))/optimizer_shards
+            x117 = x33*x93
+            x118 = x108*x86
+            x119 = x109*x94
+            x120 = tables_buffer + last_optimizer + x110 + x117 + x118 + x119 + local_sequence_sp*x95
+            x121 = tables_buffer + last_optimizer + x110 + x117 + x118 + x119
             row[X98 + i] = x98
-            row[X100 + i] = x100
-            row[X101 + i] = x101
-            row[FIRST_LOSS_LOSS_FORWARD + i] = first_loss_loss_forward
-            row[SWIGLU_LAYER_BACKWARD + i] = swiglu_layer_backward
-            row[X102 + i] = x102
-            row[FIRST_STATIC + i] = first_static
-            row[SECOND_END_ACTIVATIONS + i] = second_end_activations
-            row[SECOND_IN_FLIGHT + i] = second_in_flight
+            row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
+            row[X103 + i] = x103
+            row[X104 + i] = x104
             row[X105 + i] = x105
-            row[SECOND_EMBEDDING_ACTIVATION + i] = second_embedding_activation
-            row[SECOND_LOSS_LOSS_FORWARD + i] = second_loss_loss_forward
-            row[SECOND_STATIC + i] = second_static
-            row[PENULTIMATE_END_ACTIVATIONS + i] = penultimate_end_activations
-            row[PENULTIMATE_IN_FLIGHT + i] = penultimate_in_flight
-            row[X106 + i] = x106
-            row[PENULTIMATE_EMBEDDING_ACTIVATION + i] = penultimate_embedding_activation
-            row[PENULTIMATE_LOSS_LOSS_FORWARD + i] = penultimate_loss_loss_forward
-            row[PENULTIMATE_STATIC + i] = penultimate_static
-            row[X107 + i] = x107
-            row[LAST_EMBEDDING_ACTIVATION + i] = last_embedding_activation
-            row[LAST_END_ACTIVATIONS + i] = last_end_activations
-            row[LAST_STATIC + i] = last_static
-            row[ALIVE_1 + i] = select(kept, 0.0, INFINITY)
+            row[X111 + i] = x111
+            row[X112 + i] = x112
+            row[X113 + i] = x113
+            row[X114 + i] = x114
+            row[X115 + i] = x115
+            row[X116 + i] = x116
+            row[X120 + i] = x120
+            row[X121 + i] = x121
+            row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[12] += lost_12 * below_1
         broken[14] += lost_14 * below_1
@@ -686,90 +613,79 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            x108 = x65*(1.0 - recompute_mlp)
-            x109 = recompute_core_attention*x68
-            x110 = 2.0*recompute_core_attention + recompute_core_attention*x74 + recompute_core_attention*x75 + x76*(recompute_core_attention + recompute_core_attention*x7 + recompute_core_attention*x77 + x8) + x78*(x9 - recompute_core_attention)
+            x122 = (1.0 - recompute_mlp)*x50 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x52 + 2.0*recompute_core_attention*x53 + 2.0*x54*(recompute_core_attention + recompute_core_attention*x3 + recompute_core_attention*x55 + x4) + 2.0*x56*(x5 - recompute_core_attention) + x57 + 2.0*x58*(recompute_core_attention*x59 + x62)
+            x123 = recompute_full*x122
+            x124 = x123 + x67
+            x125 = x68 + recompute_full*x71
+            x126 = recompute_full*x72
+            x127 = 1.0 - recompute_full
+            x128 = recompute_full*x68 + x127*x73
+            x129 = x127*x122
+            x130 = x127*x72
+            x131 = x123 + x89
+            x132 = x129 + x79
+            x133 = x123 + x96
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
             bound_best_by_recompute = best_by_recompute_keys[group_best_by_recompute, last_best_by_recompute, 0]
             group_smallest = 0
             bound_smallest = smallest_keys[group_smallest, last_smallest, 0]
-            upto_0 = 0
-            upto_1 = 0
-            near_best = 0
-            near_best_by_recompute = 0
-            near_smallest = 0
+            upto_0 = none
+            upto_1 = none
+            near_best = never
+            near_best_by_recompute = never
+            near_smallest = never
             for i in range(np.uint64(entries)):
+                sequence_parallel = row[SEQUENCE_PARALLEL + i]
                 stage_layers = row[STAGE_LAYERS + i]
-                x25 = row[X25 + i]
-                x97 = row[X97 + i]
-                x91 = row[X91 + i]
-                first_end_activations = row[FIRST_END_ACTIVATIONS + i]
-                first_in_flight = row[FIRST_IN_FLIGHT + i]
-                x96 = row[X96 + i]
-                first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
+                local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
                 x98 = row[X98 + i]
-                x100 = row[X100 + i]
-                x101 = row[X101 + i]
-                first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
-                swiglu_layer_backward = row[SWIGLU_LAYER_BACKWARD + i]
-                x102 = row[X102 + i]
-                first_static = row[FIRST_STATIC + i]
-                second_end_activations = row[SECOND_END_ACTIVATIONS + i]
-                second_in_flight = row[SECOND_IN_FLIGHT + i]
+                alive_1 = row[ALIVE_1 + i]
+                x103 = row[X103 + i]
+                x104 = row[X104 + i]
+                x32 = row[X32 + i]
                 x105 = row[X105 + i]
-                second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
-                second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
-                second_static = row[SECOND_STATIC + i]
-                penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
-                penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
-                x106 = row[X106 + i]
-                penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
-                penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
-                penultimate_static = row[PENULTIMATE_STATIC + i]
-                x107 = row[X107 + i]
-                last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
-                last_end_activations = row[LAST_END_ACTIVATIONS + i]
-                last_static = row[LAST_STATIC + i]
-                last_held_dense_layers = stage_layers + recompute_full*x25
-                layer_saved = x64*(x97 + x108) + 2.0*(x66*(x109 + x98) + x100 + x110) + x101
-                first_inner_activations = recompute_full*x96 + first_embedding_activation + first_in_flight*last_held_dense_layers*layer_saved
-                first_activation = first_end_activations + first_inner_activations
-                stage_layer_backward = swiglu_layer_backward + recompute_full*(layer_saved + x102)
-                second_inner_activations = recompute_full*x105 + second_embedding_activation + last_held_dense_layers*layer_saved*second_in_flight
-                second_activation = second_end_activations + second_inner_activations
-                penultimate_inner_activations = recompute_full*x106 + penultimate_embedding_activation + last_held_dense_layers*layer_saved*penultimate_in_flight
-                penultimate_activation = penultimate_end_activations + penultimate_inner_activations
-                last_inner_activations = recompute_full*x107 + last_embedding_activation + last_held_dense_layers*layer_saved
-                last_activation = last_inner_activations + last_end_activations
-                estimate = larger(larger(larger(larger(larger(first_activation, first_activation + first_loss_loss_forward), first_inner_activations + stage_layer_backward) + first_static, larger(larger(second_activation, second_activation + second_loss_loss_forward), stage_layer_backward + second_inner_activations) + second_static), larger(larger(penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), stage_layer_backward + penultimate_inner_activations) + penultimate_static), larger(larger(last_activation, last_activation + loss_loss_forward), stage_layer_backward + last_inner_activations) + last_static) + row[ALIVE_1 + i]
+                x116 = row[X116 + i]
+                x112 = row[X112 + i]
+                x113 = row[X113 + i]
+                x114 = row[X114 + i]
+                x111 = row[X111 + i]
+                x115 = row[X115 + i]
+                x120 = row[X120 + i]
+                x121 = row[X121 + i]
+                x134 = local_sequence_sp*x125
+                x135 = sequence_parallel*x126
+                x136 = stage_layers*x132
+                x137 = x128*x116
+                x138 = x32*x130
+                estimate = larger(larger(larger(larger(x124 + x134 + x135 + x103*x128 + x104*x129 + x105*x130 + x111, x131 + x134 + x135 + x128*x112 + x129*x113 + x130*x114 + x115), x91 + x136 + x137 + x138 + x120), x133 + x134 + x135 + x136 + x137 + x138 + x121), alive_1)
                 row[ESTIMATE + i] = estimate
-                met_0 = (5.0*estimate <= x18)
+                met_0 = (estimate <= x29)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
                 upto_1 += met_1
-                near_best += met_0 & (x91 <= bound_best)
-                near_best_by_recompute += met_0 & (x91 <= bound_best_by_recompute)
-                near_smallest += (estimate < INFINITY) & (estimate <= bound_smallest)
+                near_best |= met_0 & (x98 <= bound_best)
+                near_best_by_recompute |= met_0 & (x98 <= bound_best_by_recompute)
+                near_smallest |= (estimate < INFINITY) & (estimate <= bound_smallest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best > 0:
+            if near_best:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x18)) and row[X91 + i] <= bound_best:
-                        keys = (row[X91 + i], row[ESTIMATE + i], x90, )
+                    if ((row[ESTIMATE + i] <= x29)) and row[X98 + i] <= bound_best:
+                        keys = (row[X98 + i], row[ESTIMATE + i], x97, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute > 0:
+            if near_best_by_recompute:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x18)) and row[X91 + i] <= bound_best_by_recompute:
-                        keys = (row[X91 + i], row[ESTIMATE + i], x90, )
+                    if ((row[ESTIMATE + i] <= x29)) and row[X98 + i] <= bound_best_by_recompute:
+                        keys = (row[X98 + i], row[ESTIMATE + i], x97, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest > 0:
+            if near_smallest:
                 for i in range(entries):
                     if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
                         keys = (row[ESTIMATE + i], )

@@ -7,8 +7,6 @@ configuration is legal. Arrays are columns of one row per layout. The loop has n
 compiler works on several rows at once: a row that breaks a rule is computed all the same.
 """
 
-import math
-
 import numpy as np
 from numba import njit
 
@@ -46,26 +44,37 @@ COLUMNS = (
     "recompute_core_attention",
     "recompute_mlp",
 )
+OUTPUTS = (
+    "first.total",
+    "last.total",
+    "peak",
+)
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
+def where(condition, chosen, otherwise):
+    """A choice that is no branch: a function of its own, so that the loop stays one block for Numba too."""
+    return chosen if condition else otherwise
+
+
+@njit(forceinline=True, error_model="numpy")
 def ceil_div(numerator, denominator):
-    return math.ceil(numerator / denominator)
+    return np.ceil(numerator / denominator)
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
 def floor_div(numerator, denominator):
-    return math.floor(numerator / denominator)
+    return np.floor(numerator / denominator)
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
 def divides(divisor, dividend):
     """Exact below 2**53: a quotient that is not whole differs from whole numbers by more than its rounding."""
     quotient = dividend / divisor
-    return math.floor(quotient) == quotient
+    return np.floor(quotient) == quotient
 
 
-@njit(inline="always", error_model="numpy")
+@njit(forceinline=True, error_model="numpy")
 def lcm(number, power_of_two):
     """The least common multiple of an integer and a power of two."""
     whole = np.int64(number)
@@ -108,14 +117,13 @@ def evaluate(
     recompute_mlp_column,
     rule,
     verdict,
-    first_total_out,
-    last_total_out,
-    peak_out,
+    out,
 ):
-    """Fill rows ``start`` to ``stop`` of the outputs.
+    """Fill columns ``start`` to ``stop`` of the outputs.
 
     ``rule`` gets the 1-based number of the first broken rule or 0, ``verdict`` the number of the first
-    verdict that holds, and the others bytes. A row with a broken rule has verdict -1 and no bytes.
+    verdict that holds, and ``out`` one row for each of ``OUTPUTS``. A layout with a broken rule has verdict -1
+    and zeros.
     """
     for row in range(np.uint64(start), np.uint64(stop)):
         tensor_parallel = tensor_parallel_column[row]
@@ -128,38 +136,38 @@ def evaluate(
         recompute_core_attention = recompute_core_attention_column[row]
         recompute_mlp = recompute_mlp_column[row]
         kv_size = head_dim*num_kv_heads
-        sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1
+        sequence_shards = 1 + sequence_parallel*(-1 + tensor_parallel)
         num_microbatches = global_batch_size/(data_parallel*micro_batch_size)
         broken = 0
-        broken = broken if ((sequence_parallel == 1) | (tensor_parallel == 1)) else 21
-        broken = broken if (pipeline_parallel == 1) else 20
-        broken = broken if ((gradient_bytes == 2) | (gradient_bytes == 4)) else 19
-        broken = broken if divides(data_parallel_replicas, data_parallel*context_parallel) else 18
-        broken = broken if ((sequence_parallel == 0) | (tensor_parallel >= 2)) else 17
-        broken = broken if divides(data_parallel*micro_batch_size, global_batch_size) else 16
-        broken = broken if (divides(2*context_parallel, seq_length) | (context_parallel < 2)) else 15
-        broken = broken if divides(context_parallel*sequence_shards, seq_length) else 14
-        broken = broken if divides(pipeline_parallel, num_layers) else 13
-        broken = broken if (num_microbatches >= pipeline_parallel) else 12
-        broken = broken if divides(tensor_parallel, ffn_hidden_size) else 11
-        broken = broken if divides(tensor_parallel, kv_size) else 10
-        broken = broken if (divides(num_kv_heads, tensor_parallel) | divides(tensor_parallel, num_kv_heads)) else 9
-        broken = broken if divides(tensor_parallel, num_attention_heads) else 8
-        broken = broken if (tensor_parallel <= node_size) else 7
-        broken = broken if (num_gpus == data_parallel*context_parallel*pipeline_parallel*tensor_parallel) else 6
-        broken = broken if (sharded_weights == 1) else 5
-        broken = broken if (sharded_gradients == 1) else 4
-        broken = broken if (distributed_optimizer == 1) else 3
-        broken = broken if (recompute_mlp == 0) else 2
-        broken = broken if (recompute_core_attention == 0) else 1
+        broken = where(((sequence_parallel == 1) | (tensor_parallel == 1)), broken, 21)
+        broken = where((pipeline_parallel == 1), broken, 20)
+        broken = where(((gradient_bytes == 2) | (gradient_bytes == 4)), broken, 19)
+        broken = where(divides(data_parallel_replicas, data_parallel*context_parallel), broken, 18)
+        broken = where(((sequence_parallel == 0) | (tensor_parallel >= 2)), broken, 17)
+        broken = where(divides(data_parallel*micro_batch_size, global_batch_size), broken, 16)
+        broken = where((divides(2*context_parallel, seq_length) | (context_parallel < 2)), broken, 15)
+        broken = where(divides(context_parallel*sequence_shards, seq_length), broken, 14)
+        broken = where(divides(pipeline_parallel, num_layers), broken, 13)
+        broken = where((num_microbatches >= pipeline_parallel), broken, 12)
+        broken = where(divides(tensor_parallel, ffn_hidden_size), broken, 11)
+        broken = where(divides(tensor_parallel, kv_size), broken, 10)
+        broken = where((divides(num_kv_heads, tensor_parallel) | divides(tensor_parallel, num_kv_heads)), broken, 9)
+        broken = where(divides(tensor_parallel, num_attention_heads), broken, 8)
+        broken = where((tensor_parallel <= node_size), broken, 7)
+        broken = where((num_gpus == data_parallel*context_parallel*pipeline_parallel*tensor_parallel), broken, 6)
+        broken = where((sharded_weights == 1), broken, 5)
+        broken = where((sharded_gradients == 1), broken, 4)
+        broken = where((distributed_optimizer == 1), broken, 3)
+        broken = where((recompute_mlp == 0), broken, 2)
+        broken = where((recompute_core_attention == 0), broken, 1)
         rule[row] = broken
         query_size = num_attention_heads*head_dim
-        padded_vocab_size = vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel)
+        padded_vocab_size = vocab_multiple*(tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))
         stage_layers = num_layers/pipeline_parallel
         in_flight_last = 1
         in_flight_loss = 1
         dense_layers = stage_layers
-        optimizer_shards = distributed_optimizer*(data_parallel*context_parallel/data_parallel_replicas - 1) + 1
+        optimizer_shards = 1 + distributed_optimizer*(-1 + data_parallel*context_parallel/data_parallel_replicas)
         local_vocab = padded_vocab_size/tensor_parallel
         local_sequence = seq_length/context_parallel
         local_sequence_sp = seq_length/(context_parallel*sequence_shards)
@@ -170,98 +178,98 @@ def evaluate(
         local_kv_heads = max(1, num_kv_heads/tensor_parallel)
         local_ffn = ffn_hidden_size/tensor_parallel
         embedding_parameters = hidden_size*local_vocab
-        embedding_aligned = hidden_size*optimizer_shards*ceil_div(local_vocab, optimizer_shards)
-        embedding_input = 8*micro_batch_size*local_sequence
-        layer_input_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
+        embedding_aligned = hidden_size*(optimizer_shards*ceil_div(local_vocab, optimizer_shards))
+        embedding_input = 8*(micro_batch_size*local_sequence)
+        layer_input_saved = 2*hidden_size*(micro_batch_size*local_sequence_sp)
         attention_norm_parameters = hidden_size
         attention_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
-        attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
-        attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
+        attention_norm_saved = 2*(hidden_size + 2)*(micro_batch_size*local_sequence_sp)
+        attention_parameters = 2*head_dim*qk_norm + qkv_bias*local_qkv_features + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
         attention_aligned = optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + 2*hidden_size*ceil_div(local_kv_features, optimizer_shards) + hidden_size*ceil_div(local_query_features, optimizer_shards) + local_query_features*ceil_div(hidden_size, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards))
-        attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
+        attention_saved = 2*(where((tensor_parallel > num_kv_heads), query_size*(micro_batch_size*local_sequence*recompute_core_attention), 0.0) + where((tensor_parallel > num_kv_heads), 2*kv_size*(micro_batch_size*local_sequence*recompute_core_attention), 0.0) + head_dim*(micro_batch_size*local_heads*local_sequence*(qk_norm + 2 + where((tensor_parallel > num_kv_heads), -recompute_core_attention, 0.0) + recompute_core_attention)) + head_dim*(micro_batch_size*local_kv_heads*local_sequence*(qk_norm + 2 + where((tensor_parallel > num_kv_heads), -2*recompute_core_attention, 0.0) + recompute_core_attention)) + hidden_size*(micro_batch_size*local_sequence) + 2*(micro_batch_size*local_heads*local_sequence*(qk_norm + 1 - recompute_core_attention)) + 2*qk_norm*(micro_batch_size*local_kv_heads*local_sequence) + 2*recompute_core_attention)
         ffn_norm_parameters = hidden_size
         ffn_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
-        ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
+        ffn_norm_saved = 2*(hidden_size + 2)*(micro_batch_size*local_sequence_sp)
         swiglu_parameters = 3*hidden_size*local_ffn
         swiglu_aligned = optimizer_shards*(2*hidden_size*ceil_div(local_ffn, optimizer_shards) + local_ffn*ceil_div(hidden_size, optimizer_shards))
-        swiglu_saved = 2*micro_batch_size*local_sequence*(hidden_size + 4*local_ffn*(1 - recompute_mlp))
+        swiglu_saved = 2*(micro_batch_size*local_sequence*(hidden_size + 4*(local_ffn*(1 - recompute_mlp))))
         tables_buffer = 4*head_dim*seq_length
         layer_steps_buffer = 12*qkv_bias + 8*qk_norm + 36
         first_steps_buffer = 4
         final_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
-        final_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
-        head_aligned = hidden_size*optimizer_shards*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(local_vocab, optimizer_shards)
-        head_saved = 2*micro_batch_size*hidden_size*local_sequence
-        loss_saved = 4*micro_batch_size*local_sequence*local_vocab
-        loss_input = 8*micro_batch_size*local_sequence
+        final_norm_saved = 2*(hidden_size + 2)*(micro_batch_size*local_sequence_sp)
+        head_aligned = hidden_size*(optimizer_shards*(1 + where((pipeline_parallel == 1), -tied_embeddings, 0.0))*ceil_div(local_vocab, optimizer_shards))
+        head_saved = 2*hidden_size*(micro_batch_size*local_sequence)
+        loss_saved = 4*(micro_batch_size*local_sequence*local_vocab)
+        loss_input = 8*(micro_batch_size*local_sequence)
         loss_after_forward = 8
-        loss_loss_forward = 2*micro_batch_size*local_sequence*local_vocab*(2*(1 if (tensor_parallel > 1) else 0) + 3) + 12*micro_batch_size*local_sequence*(1 if (tensor_parallel > 1) else 0) - 8*(1 if (tensor_parallel > 1) else 0) + 8
-        loss_loss_backward = 4*micro_batch_size*local_sequence*local_vocab*((1 if (tensor_parallel > 1) else 0) + 2) + 33*micro_batch_size*local_sequence*(1 if (tensor_parallel > 1) else 0) + 4*(1 if (tensor_parallel > 1) else 0) + 8
-        last_steps_buffer = -4*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 8
-        last_steps_head_backward = 2*(micro_batch_size*hidden_size*local_sequence + micro_batch_size*local_sequence*local_vocab + hidden_size*local_vocab + 4)
-        last_steps_head_reduce = 2*micro_batch_size*hidden_size*local_sequence_sp + 8
+        loss_loss_forward = 8 + 2*(micro_batch_size*local_sequence*local_vocab*(3 + where((tensor_parallel > 1), 2, 0.0))) + where((tensor_parallel > 1), 12*(micro_batch_size*local_sequence), 0.0) + where((tensor_parallel > 1), -8, 0.0)
+        loss_loss_backward = 8 + 4*(micro_batch_size*local_sequence*local_vocab*(2 + where((tensor_parallel > 1), 1.0, 0.0))) + where((tensor_parallel > 1), 33*(micro_batch_size*local_sequence), 0.0) + where((tensor_parallel > 1), 4, 0.0)
+        last_steps_buffer = 8 + where((pipeline_parallel == 1), -4*tied_embeddings, 0.0)
+        last_steps_head_backward = 2*(4 + hidden_size*(micro_batch_size*local_sequence) + micro_batch_size*local_sequence*local_vocab + hidden_size*local_vocab)
+        last_steps_head_reduce = 8 + 2*hidden_size*(micro_batch_size*local_sequence_sp)
         last_steps_layer_backward = 8
-        last_steps_embedding_backward = 2*micro_batch_size*hidden_size*local_sequence_sp + 8
+        last_steps_embedding_backward = 8 + 2*hidden_size*(micro_batch_size*local_sequence_sp)
         last_steps_last_reduce = 8
-        layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
+        layer_parameters = attention_norm_parameters + ffn_norm_parameters + attention_parameters + swiglu_parameters
         layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
         layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
         stage_tables_buffer = tables_buffer
-        stage_layer_steps_buffer = dense_layers*layer_steps_buffer
+        stage_layer_steps_buffer = layer_steps_buffer*dense_layers
         stage_recomputed_layer_layer_backward = recompute_full*(layer_saved - layer_input_saved)
-        stage_layer_temporaries_layer_backward = max(2*micro_batch_size*hidden_size*(2*local_sequence*(1 if (tensor_parallel > 1) else 0) + local_sequence_sp), 2*(micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_ffn*local_sequence + hidden_size*local_ffn), 2*(2*micro_batch_size*hidden_size*local_sequence + micro_batch_size*hidden_size*local_sequence_sp - 3*micro_batch_size*local_ffn*local_sequence + 3*hidden_size*local_ffn), 2*(micro_batch_size*hidden_size*local_sequence*(1 if (tensor_parallel > 1) else 0) + micro_batch_size*hidden_size*local_sequence_sp + micro_batch_size*local_ffn*local_sequence + hidden_size*local_ffn), 2*micro_batch_size*head_dim*local_heads*local_sequence + 6*micro_batch_size*hidden_size*local_sequence + 4*micro_batch_size*hidden_size*local_sequence_sp + 4*micro_batch_size*local_sequence_sp - 2*hidden_size + 2*layer_parameters - layer_saved)
+        stage_layer_temporaries_layer_backward = max(2*hidden_size*(micro_batch_size*(where((tensor_parallel > 1), 2*local_sequence, 0.0) + local_sequence_sp)), 2*(hidden_size*(micro_batch_size*local_sequence_sp) + 2*(micro_batch_size*local_ffn*local_sequence) + hidden_size*local_ffn), 2*(2*hidden_size*(micro_batch_size*local_sequence) + hidden_size*(micro_batch_size*local_sequence_sp) - 3*(micro_batch_size*local_ffn*local_sequence) + 3*hidden_size*local_ffn), 2*(where((tensor_parallel > 1), hidden_size*(micro_batch_size*local_sequence), 0.0) + hidden_size*(micro_batch_size*local_sequence_sp) + micro_batch_size*local_ffn*local_sequence + hidden_size*local_ffn), -2*hidden_size + 2*head_dim*(micro_batch_size*local_heads*local_sequence) + 6*hidden_size*(micro_batch_size*local_sequence) + 4*hidden_size*(micro_batch_size*local_sequence_sp) + 4*(micro_batch_size*local_sequence_sp) + 2*layer_parameters - layer_saved)
         first_in_flight = min(num_microbatches, pipeline_parallel)
         first_in_flight_first = min(num_microbatches, pipeline_parallel)
         first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
         first_held_layer_inputs = stage_layers*first_in_flight*recompute_full
-        first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
+        first_aligned = dense_layers*layer_aligned + embedding_aligned + where((pipeline_parallel == 1), final_norm_aligned, 0.0) + where((pipeline_parallel == 1), head_aligned, 0.0)
         first_buffer_elements = first_aligned
         first_weight = 4*data_parallel_replicas*first_buffer_elements/(data_parallel*context_parallel)
         first_gradient = 4*data_parallel_replicas*first_buffer_elements/(data_parallel*context_parallel)
         first_optimizer = 8*first_buffer_elements/optimizer_shards
         first_layer_input_activation = first_held_layer_inputs*layer_input_saved
-        first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
-        first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
-        first_loss_activation = loss_saved*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
+        first_final_norm_activation = where((pipeline_parallel == 1), in_flight_last*final_norm_saved, 0.0)
+        first_head_activation = where((pipeline_parallel == 1), in_flight_last*head_saved, 0.0)
+        first_loss_activation = where((pipeline_parallel == 1), in_flight_loss*loss_saved, 0.0)
         first_embedding_input = embedding_input*first_in_flight_first
-        first_loss_input = loss_input*in_flight_loss*(1 if (pipeline_parallel == 1) else 0)
+        first_loss_input = where((pipeline_parallel == 1), in_flight_loss*loss_input, 0.0)
         first_first_steps_buffer = first_steps_buffer
-        first_last_steps_buffer = last_steps_buffer*(1 if (pipeline_parallel == 1) else 0)
+        first_last_steps_buffer = where((pipeline_parallel == 1), last_steps_buffer, 0.0)
         first_inner_activations = first_held_dense_layers*layer_saved + first_layer_input_activation
         first_end_activations = first_final_norm_activation + first_head_activation + first_loss_activation
         first_activation = first_end_activations + first_inner_activations
         first_input = first_embedding_input + first_loss_input
-        first_buffer = first_first_steps_buffer + first_last_steps_buffer + stage_layer_steps_buffer + stage_tables_buffer
-        first_loss_after_forward = loss_after_forward*(1 if (pipeline_parallel == 1) else 0)
-        first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
-        first_loss_loss_backward = loss_loss_backward*(1 if (pipeline_parallel == 1) else 0)
-        first_last_steps_head_backward = last_steps_head_backward*(1 if (pipeline_parallel == 1) else 0)
-        first_last_steps_head_reduce = last_steps_head_reduce*(1 if (pipeline_parallel == 1) else 0)
-        first_last_steps_layer_backward = last_steps_layer_backward*(1 if (pipeline_parallel == 1) else 0)
-        first_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (pipeline_parallel == 1) else 0)
-        first_last_steps_last_reduce = last_steps_last_reduce*(1 if (pipeline_parallel == 1) else 0)
-        first_accumulated_gradients = first_gradient*(1 if (num_microbatches > 1) else 0)
+        first_buffer = first_first_steps_buffer + stage_tables_buffer + first_last_steps_buffer + stage_layer_steps_buffer
+        first_loss_after_forward = where((pipeline_parallel == 1), loss_after_forward, 0.0)
+        first_loss_loss_forward = where((pipeline_parallel == 1), loss_loss_forward, 0.0)
+        first_loss_loss_backward = where((pipeline_parallel == 1), loss_loss_backward, 0.0)
+        first_last_steps_head_backward = where((pipeline_parallel == 1), last_steps_head_backward, 0.0)
+        first_last_steps_head_reduce = where((pipeline_parallel == 1), last_steps_head_reduce, 0.0)
+        first_last_steps_layer_backward = where((pipeline_parallel == 1), last_steps_layer_backward, 0.0)
+        first_last_steps_embedding_backward = where((pipeline_parallel == 1), last_steps_embedding_backward, 0.0)
+        first_last_steps_last_reduce = where((pipeline_parallel == 1), last_steps_last_reduce, 0.0)
+        first_accumulated_gradients = where((num_microbatches > 1), first_gradient, 0.0)
         first_accumulated_gradients_after_forward = first_accumulated_gradients
         first_accumulated_gradients_loss_forward = first_accumulated_gradients
         first_accumulated_gradients_loss_backward = first_accumulated_gradients
         first_accumulated_gradients_head_backward = first_accumulated_gradients
         first_accumulated_gradients_layer_backward = first_accumulated_gradients
         first_accumulated_gradients_head_reduce = first_accumulated_gradients
-        first_reduced_gradients = first_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(stage_layers*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0)))/(data_parallel*context_parallel)
+        first_reduced_gradients = where((num_microbatches > 1), first_gradient, 0.0) + 4*data_parallel_replicas*(stage_layers*layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((pipeline_parallel == 1), final_norm_aligned, 0.0) - final_norm_aligned + where((pipeline_parallel == 1), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel)
         first_reduced_gradients_embedding_backward = first_reduced_gradients
         first_reduced_gradients_last_reduce = first_reduced_gradients
         first_embedding_gradients_embedding_backward = 2*embedding_parameters
         first_kept_gradients_optimizer_step = first_gradient
-        first_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
+        first_gathered = where((pipeline_parallel == 1), 2*final_norm_aligned + 2*head_aligned, 0.0)
         first_gathered_after_forward = first_gathered
         first_gathered_loss_forward = first_gathered
         first_gathered_loss_backward = first_gathered
-        first_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)
-        first_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + 4*head_aligned*(1 if (pipeline_parallel == 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0)) + data_parallel_replicas*(-4*(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 4)*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0))/(data_parallel*context_parallel)
-        first_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0)) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0)) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) - final_norm_aligned + head_aligned*(1 if (pipeline_parallel == 1) else 0)))/(data_parallel*context_parallel))
-        first_gathered_embedding_embedding_backward = 2*embedding_aligned + layer_aligned*gradient_bytes
-        first_reduced_last_last_reduce = embedding_aligned*gradient_bytes + 2*embedding_parameters + data_parallel_replicas*embedding_aligned*gradient_bytes/(data_parallel*context_parallel)
-        first_norm_input_head_reduce = final_norm_saved*(1 if (pipeline_parallel == 1) else 0)
+        first_gathered_head_head_backward = where((pipeline_parallel == 1), 2*final_norm_aligned + 2*head_aligned, 0.0)
+        first_gathered_norm_head_reduce = where((pipeline_parallel == 1), 4*final_norm_aligned, 0.0) + where((pipeline_parallel == 1), 4*head_aligned, 0.0) + gradient_bytes*(where((pipeline_parallel == 1), final_norm_aligned, 0.0) - final_norm_aligned + where((pipeline_parallel == 1), head_aligned, 0.0)) + data_parallel_replicas*((4 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -4, 0.0))*(where((pipeline_parallel == 1), final_norm_aligned, 0.0) - final_norm_aligned + where((pipeline_parallel == 1), head_aligned, 0.0)))/(data_parallel*context_parallel)
+        first_passed_layers_layer_backward = max(where((stage_layers >= 3), gradient_bytes*layer_aligned + 4*layer_aligned + (-2 + stage_layers)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((pipeline_parallel == 1), final_norm_aligned, 0.0) - final_norm_aligned + where((pipeline_parallel == 1), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel), 0.0), where((stage_layers >= 2), 2*embedding_aligned + gradient_bytes*layer_aligned + 2*layer_aligned + (-1 + stage_layers)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((pipeline_parallel == 1), final_norm_aligned, 0.0) - final_norm_aligned + where((pipeline_parallel == 1), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel), 0.0), where((stage_layers >= 2), where((stage_layers < 3), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned + where((stage_layers >= 3), 2*layer_aligned, 0.0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((pipeline_parallel == 1), final_norm_aligned, 0.0) - final_norm_aligned + where((pipeline_parallel == 1), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel), 0.0), where((stage_layers < 2), 2*embedding_aligned, 0.0) + gradient_bytes*final_norm_aligned + where((stage_layers >= 2), 2*layer_aligned, 0.0) + 2*layer_aligned + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((pipeline_parallel == 1), final_norm_aligned, 0.0) - final_norm_aligned + where((pipeline_parallel == 1), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel))
+        first_gathered_embedding_embedding_backward = 2*embedding_aligned + gradient_bytes*layer_aligned
+        first_reduced_last_last_reduce = gradient_bytes*embedding_aligned + 2*embedding_parameters + data_parallel_replicas*gradient_bytes*embedding_aligned/(data_parallel*context_parallel)
+        first_norm_input_head_reduce = where((pipeline_parallel == 1), final_norm_saved, 0.0)
         first_after_forward = first_accumulated_gradients_after_forward + first_gathered_after_forward + first_loss_after_forward
         first_after_forward_all = first_activation + first_after_forward
         first_loss_forward = first_accumulated_gradients_loss_forward + first_gathered_loss_forward + first_loss_loss_forward
@@ -283,58 +291,58 @@ def evaluate(
         first_moment = max(first_after_forward_all, first_embedding_backward_all, first_head_backward_all, first_head_reduce_all, first_last_reduce_all, first_layer_backward_all, first_loss_backward_all, first_loss_forward_all, first_optimizer_step_all)
         first_static = first_buffer + first_input + first_optimizer + first_weight
         first_total = first_moment + first_static
-        second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
-        second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
+        second_in_flight = min(num_microbatches, pipeline_parallel - min(1, -1 + pipeline_parallel))
+        second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, -1 + pipeline_parallel))
         second_held_dense_layers = second_in_flight*(-stage_layers*recompute_full + stage_layers)
         second_held_layer_inputs = stage_layers*recompute_full*second_in_flight
-        second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_aligned = dense_layers*layer_aligned + where((min(1, -1 + pipeline_parallel) == 0), embedding_aligned, 0.0) + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0)
         second_buffer_elements = second_aligned
         second_weight = 4*data_parallel_replicas*second_buffer_elements/(data_parallel*context_parallel)
         second_gradient = 4*data_parallel_replicas*second_buffer_elements/(data_parallel*context_parallel)
         second_optimizer = 8*second_buffer_elements/optimizer_shards
         second_layer_input_activation = layer_input_saved*second_held_layer_inputs
-        second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_loss_activation = loss_saved*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_embedding_input = embedding_input*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
-        second_loss_input = loss_input*in_flight_loss*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_first_steps_buffer = first_steps_buffer*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
-        second_last_steps_buffer = last_steps_buffer*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_final_norm_activation = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_last*final_norm_saved, 0.0)
+        second_head_activation = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_last*head_saved, 0.0)
+        second_loss_activation = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_loss*loss_saved, 0.0)
+        second_embedding_input = where((min(1, -1 + pipeline_parallel) == 0), embedding_input*second_in_flight_first, 0.0)
+        second_loss_input = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_loss*loss_input, 0.0)
+        second_first_steps_buffer = where((min(1, -1 + pipeline_parallel) == 0), first_steps_buffer, 0.0)
+        second_last_steps_buffer = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_buffer, 0.0)
         second_inner_activations = layer_saved*second_held_dense_layers + second_layer_input_activation
         second_end_activations = second_final_norm_activation + second_head_activation + second_loss_activation
         second_activation = second_end_activations + second_inner_activations
         second_input = second_embedding_input + second_loss_input
-        second_buffer = second_first_steps_buffer + second_last_steps_buffer + stage_layer_steps_buffer + stage_tables_buffer
-        second_loss_after_forward = loss_after_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_loss_loss_backward = loss_loss_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_last_steps_head_backward = last_steps_head_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_last_steps_head_reduce = last_steps_head_reduce*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_last_steps_layer_backward = last_steps_layer_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_last_steps_last_reduce = last_steps_last_reduce*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_accumulated_gradients = second_gradient*(1 if (num_microbatches > 1) else 0)
+        second_buffer = stage_tables_buffer + second_first_steps_buffer + second_last_steps_buffer + stage_layer_steps_buffer
+        second_loss_after_forward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), loss_after_forward, 0.0)
+        second_loss_loss_forward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), loss_loss_forward, 0.0)
+        second_loss_loss_backward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), loss_loss_backward, 0.0)
+        second_last_steps_head_backward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_head_backward, 0.0)
+        second_last_steps_head_reduce = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_head_reduce, 0.0)
+        second_last_steps_layer_backward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_layer_backward, 0.0)
+        second_last_steps_embedding_backward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_embedding_backward, 0.0)
+        second_last_steps_last_reduce = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_last_reduce, 0.0)
+        second_accumulated_gradients = where((num_microbatches > 1), second_gradient, 0.0)
         second_accumulated_gradients_after_forward = second_accumulated_gradients
         second_accumulated_gradients_loss_forward = second_accumulated_gradients
         second_accumulated_gradients_loss_backward = second_accumulated_gradients
         second_accumulated_gradients_head_backward = second_accumulated_gradients
         second_accumulated_gradients_layer_backward = second_accumulated_gradients
         second_accumulated_gradients_head_reduce = second_accumulated_gradients
-        second_reduced_gradients = second_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(stage_layers*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel)
+        second_reduced_gradients = where((num_microbatches > 1), second_gradient, 0.0) + 4*data_parallel_replicas*(stage_layers*layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel)
         second_reduced_gradients_embedding_backward = second_reduced_gradients
         second_reduced_gradients_last_reduce = second_reduced_gradients
-        second_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
+        second_embedding_gradients_embedding_backward = where((min(1, -1 + pipeline_parallel) == 0), 2*embedding_parameters, 0.0)
         second_kept_gradients_optimizer_step = second_gradient
-        second_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_gathered = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), 2*final_norm_aligned + 2*head_aligned, 0.0)
         second_gathered_after_forward = second_gathered
         second_gathered_loss_forward = second_gathered
         second_gathered_loss_backward = second_gathered
-        second_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-        second_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + 4*head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)) + data_parallel_replicas*(-4*(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 4)*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
-        second_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel))
-        second_gathered_embedding_embedding_backward = 2*embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + layer_aligned*gradient_bytes
-        second_reduced_last_last_reduce = (embedding_aligned*gradient_bytes + 2*embedding_parameters + data_parallel_replicas*embedding_aligned*gradient_bytes/(data_parallel*context_parallel))*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
-        second_norm_input_head_reduce = final_norm_saved*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+        second_gathered_head_head_backward = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), 2*final_norm_aligned + 2*head_aligned, 0.0)
+        second_gathered_norm_head_reduce = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), 4*final_norm_aligned, 0.0) + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), 4*head_aligned, 0.0) + gradient_bytes*(where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0)) + data_parallel_replicas*((4 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -4, 0.0))*(where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0)))/(data_parallel*context_parallel)
+        second_passed_layers_layer_backward = max(where((stage_layers >= 3), gradient_bytes*layer_aligned + 4*layer_aligned + (-2 + stage_layers)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel), 0.0), where((stage_layers >= 2), where((min(1, -1 + pipeline_parallel) == 0), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned + 2*layer_aligned + (-1 + stage_layers)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel), 0.0), where((stage_layers >= 2), where((min(1, -1 + pipeline_parallel) == 0) & (stage_layers < 3), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned + where((stage_layers >= 3), 2*layer_aligned, 0.0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel), 0.0), where((min(1, -1 + pipeline_parallel) == 0) & (stage_layers < 2), 2*embedding_aligned, 0.0) + gradient_bytes*final_norm_aligned + where((stage_layers >= 2), 2*layer_aligned, 0.0) + 2*layer_aligned + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel))
+        second_gathered_embedding_embedding_backward = where((min(1, -1 + pipeline_parallel) == 0), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned
+        second_reduced_last_last_reduce = where((min(1, -1 + pipeline_parallel) == 0), gradient_bytes*embedding_aligned + 2*embedding_parameters + data_parallel_replicas*gradient_bytes*embedding_aligned/(data_parallel*context_parallel), 0.0)
+        second_norm_input_head_reduce = where((min(1, -1 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_saved, 0.0)
         second_after_forward = second_accumulated_gradients_after_forward + second_gathered_after_forward + second_loss_after_forward
         second_after_forward_all = second_activation + second_after_forward
         second_loss_forward = second_accumulated_gradients_loss_forward + second_gathered_loss_forward + second_loss_loss_forward
@@ -356,58 +364,58 @@ def evaluate(
         second_moment = max(second_after_forward_all, second_embedding_backward_all, second_head_backward_all, second_head_reduce_all, second_last_reduce_all, second_layer_backward_all, second_loss_backward_all, second_loss_forward_all, second_optimizer_step_all)
         second_static = second_buffer + second_input + second_optimizer + second_weight
         second_total = second_moment + second_static
-        penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
-        penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
+        penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, -2 + pipeline_parallel))
+        penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, -2 + pipeline_parallel))
         penultimate_held_dense_layers = penultimate_in_flight*(-stage_layers*recompute_full + stage_layers)
         penultimate_held_layer_inputs = stage_layers*penultimate_in_flight*recompute_full
-        penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_aligned = dense_layers*layer_aligned + where((max(0, -2 + pipeline_parallel) == 0), embedding_aligned, 0.0) + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0)
         penultimate_buffer_elements = penultimate_aligned
         penultimate_weight = 4*data_parallel_replicas*penultimate_buffer_elements/(data_parallel*context_parallel)
         penultimate_gradient = 4*data_parallel_replicas*penultimate_buffer_elements/(data_parallel*context_parallel)
         penultimate_optimizer = 8*penultimate_buffer_elements/optimizer_shards
         penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
-        penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_loss_activation = loss_saved*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_embedding_input = embedding_input*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
-        penultimate_loss_input = loss_input*in_flight_loss*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_first_steps_buffer = first_steps_buffer*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
-        penultimate_last_steps_buffer = last_steps_buffer*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_final_norm_activation = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_last*final_norm_saved, 0.0)
+        penultimate_head_activation = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_last*head_saved, 0.0)
+        penultimate_loss_activation = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_loss*loss_saved, 0.0)
+        penultimate_embedding_input = where((max(0, -2 + pipeline_parallel) == 0), embedding_input*penultimate_in_flight_first, 0.0)
+        penultimate_loss_input = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), in_flight_loss*loss_input, 0.0)
+        penultimate_first_steps_buffer = where((max(0, -2 + pipeline_parallel) == 0), first_steps_buffer, 0.0)
+        penultimate_last_steps_buffer = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_buffer, 0.0)
         penultimate_inner_activations = layer_saved*penultimate_held_dense_layers + penultimate_layer_input_activation
         penultimate_end_activations = penultimate_final_norm_activation + penultimate_head_activation + penultimate_loss_activation
         penultimate_activation = penultimate_end_activations + penultimate_inner_activations
         penultimate_input = penultimate_embedding_input + penultimate_loss_input
-        penultimate_buffer = penultimate_first_steps_buffer + penultimate_last_steps_buffer + stage_layer_steps_buffer + stage_tables_buffer
-        penultimate_loss_after_forward = loss_after_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_loss_loss_backward = loss_loss_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_last_steps_head_backward = last_steps_head_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_last_steps_head_reduce = last_steps_head_reduce*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_last_steps_layer_backward = last_steps_layer_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_last_steps_embedding_backward = last_steps_embedding_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_last_steps_last_reduce = last_steps_last_reduce*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_accumulated_gradients = penultimate_gradient*(1 if (num_microbatches > 1) else 0)
+        penultimate_buffer = stage_tables_buffer + penultimate_first_steps_buffer + penultimate_last_steps_buffer + stage_layer_steps_buffer
+        penultimate_loss_after_forward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), loss_after_forward, 0.0)
+        penultimate_loss_loss_forward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), loss_loss_forward, 0.0)
+        penultimate_loss_loss_backward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), loss_loss_backward, 0.0)
+        penultimate_last_steps_head_backward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_head_backward, 0.0)
+        penultimate_last_steps_head_reduce = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_head_reduce, 0.0)
+        penultimate_last_steps_layer_backward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_layer_backward, 0.0)
+        penultimate_last_steps_embedding_backward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_embedding_backward, 0.0)
+        penultimate_last_steps_last_reduce = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), last_steps_last_reduce, 0.0)
+        penultimate_accumulated_gradients = where((num_microbatches > 1), penultimate_gradient, 0.0)
         penultimate_accumulated_gradients_after_forward = penultimate_accumulated_gradients
         penultimate_accumulated_gradients_loss_forward = penultimate_accumulated_gradients
         penultimate_accumulated_gradients_loss_backward = penultimate_accumulated_gradients
         penultimate_accumulated_gradients_head_backward = penultimate_accumulated_gradients
         penultimate_accumulated_gradients_layer_backward = penultimate_accumulated_gradients
         penultimate_accumulated_gradients_head_reduce = penultimate_accumulated_gradients
-        penultimate_reduced_gradients = penultimate_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(stage_layers*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel)
+        penultimate_reduced_gradients = where((num_microbatches > 1), penultimate_gradient, 0.0) + 4*data_parallel_replicas*(stage_layers*layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel)
         penultimate_reduced_gradients_embedding_backward = penultimate_reduced_gradients
         penultimate_reduced_gradients_last_reduce = penultimate_reduced_gradients
-        penultimate_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
+        penultimate_embedding_gradients_embedding_backward = where((max(0, -2 + pipeline_parallel) == 0), 2*embedding_parameters, 0.0)
         penultimate_kept_gradients_optimizer_step = penultimate_gradient
-        penultimate_gathered = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_gathered = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), 2*final_norm_aligned + 2*head_aligned, 0.0)
         penultimate_gathered_after_forward = penultimate_gathered
         penultimate_gathered_loss_forward = penultimate_gathered
         penultimate_gathered_loss_backward = penultimate_gathered
-        penultimate_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-        penultimate_gathered_norm_head_reduce = 4*final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + 4*head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + gradient_bytes*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)) + data_parallel_replicas*(-4*(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 4)*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))/(data_parallel*context_parallel)
-        penultimate_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + (1 - (1 if (num_microbatches > 1) else 0))*(final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) - final_norm_aligned + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)))/(data_parallel*context_parallel))
-        penultimate_gathered_embedding_embedding_backward = 2*embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + layer_aligned*gradient_bytes
-        penultimate_reduced_last_last_reduce = (embedding_aligned*gradient_bytes + 2*embedding_parameters + data_parallel_replicas*embedding_aligned*gradient_bytes/(data_parallel*context_parallel))*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
-        penultimate_norm_input_head_reduce = final_norm_saved*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+        penultimate_gathered_head_head_backward = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), 2*final_norm_aligned + 2*head_aligned, 0.0)
+        penultimate_gathered_norm_head_reduce = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), 4*final_norm_aligned, 0.0) + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), 4*head_aligned, 0.0) + gradient_bytes*(where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0)) + data_parallel_replicas*((4 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -4, 0.0))*(where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0)))/(data_parallel*context_parallel)
+        penultimate_passed_layers_layer_backward = max(where((stage_layers >= 3), gradient_bytes*layer_aligned + 4*layer_aligned + (-2 + stage_layers)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel), 0.0), where((stage_layers >= 2), where((max(0, -2 + pipeline_parallel) == 0), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned + 2*layer_aligned + (-1 + stage_layers)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel), 0.0), where((stage_layers >= 2), where((max(0, -2 + pipeline_parallel) == 0) & (stage_layers < 3), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned + where((stage_layers >= 3), 2*layer_aligned, 0.0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel), 0.0), where((max(0, -2 + pipeline_parallel) == 0) & (stage_layers < 2), 2*embedding_aligned, 0.0) + gradient_bytes*final_norm_aligned + where((stage_layers >= 2), 2*layer_aligned, 0.0) + 2*layer_aligned + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_aligned, 0.0) - final_norm_aligned + where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), head_aligned, 0.0), 0.0))/(data_parallel*context_parallel))
+        penultimate_gathered_embedding_embedding_backward = where((max(0, -2 + pipeline_parallel) == 0), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned
+        penultimate_reduced_last_last_reduce = where((max(0, -2 + pipeline_parallel) == 0), gradient_bytes*embedding_aligned + 2*embedding_parameters + data_parallel_replicas*gradient_bytes*embedding_aligned/(data_parallel*context_parallel), 0.0)
+        penultimate_norm_input_head_reduce = where((max(0, -2 + pipeline_parallel) == -1 + pipeline_parallel), final_norm_saved, 0.0)
         penultimate_after_forward = penultimate_accumulated_gradients_after_forward + penultimate_gathered_after_forward + penultimate_loss_after_forward
         penultimate_after_forward_all = penultimate_activation + penultimate_after_forward
         penultimate_loss_forward = penultimate_accumulated_gradients_loss_forward + penultimate_gathered_loss_forward + penultimate_loss_loss_forward
@@ -432,25 +440,25 @@ def evaluate(
         last_in_flight = 1
         last_in_flight_first = 1
         last_held_dense_layers = last_in_flight*(-stage_layers*recompute_full + stage_layers)
-        last_held_layer_inputs = stage_layers*last_in_flight*recompute_full
-        last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
+        last_held_layer_inputs = last_in_flight*(stage_layers*recompute_full)
+        last_aligned = dense_layers*layer_aligned + where((pipeline_parallel == 1), embedding_aligned, 0.0) + final_norm_aligned + head_aligned
         last_buffer_elements = last_aligned
         last_weight = 4*data_parallel_replicas*last_buffer_elements/(data_parallel*context_parallel)
         last_gradient = 4*data_parallel_replicas*last_buffer_elements/(data_parallel*context_parallel)
         last_optimizer = 8*last_buffer_elements/optimizer_shards
         last_layer_input_activation = last_held_layer_inputs*layer_input_saved
-        last_final_norm_activation = final_norm_saved*in_flight_last
-        last_head_activation = head_saved*in_flight_last
-        last_loss_activation = loss_saved*in_flight_loss
-        last_embedding_input = embedding_input*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
-        last_loss_input = loss_input*in_flight_loss
-        last_first_steps_buffer = first_steps_buffer*(1 if (pipeline_parallel == 1) else 0)
+        last_final_norm_activation = in_flight_last*final_norm_saved
+        last_head_activation = in_flight_last*head_saved
+        last_loss_activation = in_flight_loss*loss_saved
+        last_embedding_input = where((pipeline_parallel == 1), last_in_flight_first*embedding_input, 0.0)
+        last_loss_input = in_flight_loss*loss_input
+        last_first_steps_buffer = where((pipeline_parallel == 1), first_steps_buffer, 0.0)
         last_last_steps_buffer = last_steps_buffer
         last_inner_activations = last_held_dense_layers*layer_saved + last_layer_input_activation
         last_end_activations = last_final_norm_activation + last_head_activation + last_loss_activation
         last_activation = last_end_activations + last_inner_activations
         last_input = last_embedding_input + last_loss_input
-        last_buffer = last_first_steps_buffer + last_last_steps_buffer + stage_layer_steps_buffer + stage_tables_buffer
+        last_buffer = stage_tables_buffer + last_first_steps_buffer + last_last_steps_buffer + stage_layer_steps_buffer
         last_loss_after_forward = loss_after_forward
         last_loss_loss_forward = loss_loss_forward
         last_loss_loss_backward = loss_loss_backward
@@ -459,27 +467,27 @@ def evaluate(
         last_last_steps_layer_backward = last_steps_layer_backward
         last_last_steps_embedding_backward = last_steps_embedding_backward
         last_last_steps_last_reduce = last_steps_last_reduce
-        last_accumulated_gradients = last_gradient*(1 if (num_microbatches > 1) else 0)
+        last_accumulated_gradients = where((num_microbatches > 1), last_gradient, 0.0)
         last_accumulated_gradients_after_forward = last_accumulated_gradients
         last_accumulated_gradients_loss_forward = last_accumulated_gradients
         last_accumulated_gradients_loss_backward = last_accumulated_gradients
         last_accumulated_gradients_head_backward = last_accumulated_gradients
         last_accumulated_gradients_layer_backward = last_accumulated_gradients
         last_accumulated_gradients_head_reduce = last_accumulated_gradients
-        last_reduced_gradients = last_gradient*(1 if (num_microbatches > 1) else 0) + 4*data_parallel_replicas*(stage_layers*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + head_aligned*(1 - (1 if (num_microbatches > 1) else 0)))/(data_parallel*context_parallel)
+        last_reduced_gradients = where((num_microbatches > 1), last_gradient, 0.0) + 4*data_parallel_replicas*(stage_layers*layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), head_aligned, 0.0))/(data_parallel*context_parallel)
         last_reduced_gradients_embedding_backward = last_reduced_gradients
         last_reduced_gradients_last_reduce = last_reduced_gradients
-        last_embedding_gradients_embedding_backward = 2*embedding_parameters*(1 if (pipeline_parallel == 1) else 0)
+        last_embedding_gradients_embedding_backward = where((pipeline_parallel == 1), 2*embedding_parameters, 0.0)
         last_kept_gradients_optimizer_step = last_gradient
         last_gathered = 2*(final_norm_aligned + head_aligned)
         last_gathered_after_forward = last_gathered
         last_gathered_loss_forward = last_gathered
         last_gathered_loss_backward = last_gathered
         last_gathered_head_head_backward = 2*(final_norm_aligned + head_aligned)
-        last_gathered_norm_head_reduce = 4*final_norm_aligned + head_aligned*gradient_bytes + 4*head_aligned - 4*data_parallel_replicas*head_aligned*((1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) - 1)/(data_parallel*context_parallel)
-        last_passed_layers_layer_backward = max((layer_aligned*gradient_bytes + 4*layer_aligned + (stage_layers - 2)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + head_aligned*(1 - (1 if (num_microbatches > 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 3) else 0), (2*embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned + (stage_layers - 1)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + head_aligned*(1 - (1 if (num_microbatches > 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), (2*embedding_aligned*(1 - (1 if (stage_layers >= 3) else 0))*(1 if (pipeline_parallel == 1) else 0) + layer_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 3) else 0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*layer_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1)/(data_parallel*context_parallel) + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + head_aligned*(1 - (1 if (num_microbatches > 1) else 0)))/(data_parallel*context_parallel))*(1 if (stage_layers >= 2) else 0), 2*embedding_aligned*(1 - (1 if (stage_layers >= 2) else 0))*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned*gradient_bytes + 2*layer_aligned*(1 if (stage_layers >= 2) else 0) + 2*layer_aligned + 4*data_parallel_replicas*(final_norm_aligned*(-(1 if (data_parallel_replicas == 1) else 0)*(1 if (num_microbatches > 1) else 0) + 1) + head_aligned*(1 - (1 if (num_microbatches > 1) else 0)))/(data_parallel*context_parallel))
-        last_gathered_embedding_embedding_backward = 2*embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + layer_aligned*gradient_bytes
-        last_reduced_last_last_reduce = (embedding_aligned*gradient_bytes + 2*embedding_parameters + data_parallel_replicas*embedding_aligned*gradient_bytes/(data_parallel*context_parallel))*(1 if (pipeline_parallel == 1) else 0)
+        last_gathered_norm_head_reduce = 4*final_norm_aligned + gradient_bytes*head_aligned + 4*head_aligned - 4*data_parallel_replicas*(head_aligned*(-1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), 1.0, 0.0)))/(data_parallel*context_parallel)
+        last_passed_layers_layer_backward = max(where((stage_layers >= 3), gradient_bytes*layer_aligned + 4*layer_aligned + (-2 + stage_layers)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), head_aligned, 0.0))/(data_parallel*context_parallel), 0.0), where((stage_layers >= 2), where((pipeline_parallel == 1), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned + 2*layer_aligned + (-1 + stage_layers)*(-layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel)) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), head_aligned, 0.0))/(data_parallel*context_parallel), 0.0), where((stage_layers >= 2), where((pipeline_parallel == 1) & (stage_layers < 3), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned + where((stage_layers >= 3), 2*layer_aligned, 0.0) + 2*layer_aligned - layer_saved + recompute_full*(layer_saved - layer_input_saved) + 4*data_parallel_replicas*(layer_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)))/(data_parallel*context_parallel) + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), head_aligned, 0.0))/(data_parallel*context_parallel), 0.0), where((pipeline_parallel == 1) & (stage_layers < 2), 2*embedding_aligned, 0.0) + gradient_bytes*final_norm_aligned + where((stage_layers >= 2), 2*layer_aligned, 0.0) + 2*layer_aligned + 4*data_parallel_replicas*(final_norm_aligned*(1 + where((data_parallel_replicas == 1) & (num_microbatches > 1), -1, 0.0)) + where((num_microbatches <= 1), head_aligned, 0.0))/(data_parallel*context_parallel))
+        last_gathered_embedding_embedding_backward = where((pipeline_parallel == 1), 2*embedding_aligned, 0.0) + gradient_bytes*layer_aligned
+        last_reduced_last_last_reduce = where((pipeline_parallel == 1), gradient_bytes*embedding_aligned + 2*embedding_parameters + data_parallel_replicas*gradient_bytes*embedding_aligned/(data_parallel*context_parallel), 0.0)
         last_norm_input_head_reduce = final_norm_saved
         last_after_forward = last_accumulated_gradients_after_forward + last_gathered_after_forward + last_loss_after_forward
         last_after_forward_all = last_activation + last_after_forward
@@ -491,7 +499,7 @@ def evaluate(
         last_head_backward_all = last_final_norm_activation + last_head_activation + last_head_backward + last_inner_activations
         last_head_reduce = last_accumulated_gradients_head_reduce + last_gathered_norm_head_reduce + last_last_steps_head_reduce + last_norm_input_head_reduce
         last_head_reduce_all = last_head_reduce + last_inner_activations
-        last_layer_backward = last_accumulated_gradients_layer_backward + last_last_steps_layer_backward + last_passed_layers_layer_backward + stage_layer_temporaries_layer_backward + stage_recomputed_layer_layer_backward
+        last_layer_backward = last_last_steps_layer_backward + last_accumulated_gradients_layer_backward + last_passed_layers_layer_backward + stage_layer_temporaries_layer_backward + stage_recomputed_layer_layer_backward
         last_layer_backward_all = last_inner_activations + last_layer_backward
         last_embedding_backward = last_embedding_gradients_embedding_backward + last_gathered_embedding_embedding_backward + last_last_steps_embedding_backward + last_reduced_gradients_embedding_backward
         last_embedding_backward_all = last_embedding_backward
@@ -503,11 +511,11 @@ def evaluate(
         last_static = last_buffer + last_input + last_optimizer + last_weight
         last_total = last_moment + last_static
         peak = max(first_total, last_total, penultimate_total, second_total)
-        first_total_out[row] = first_total if broken == 0 else 0.0
-        last_total_out[row] = last_total if broken == 0 else 0.0
-        peak_out[row] = peak if broken == 0 else 0.0
+        out[0, row] = where(broken == 0, first_total, 0.0)
+        out[1, row] = where(broken == 0, last_total, 0.0)
+        out[2, row] = where(broken == 0, peak, 0.0)
         estimate = peak
         answer = 2
-        answer = 1 if (estimate <= gpu_memory) else answer
-        answer = 0 if (5*estimate <= 4*gpu_memory) else answer
-        verdict[row] = answer if broken == 0 else -1
+        answer = where((estimate <= gpu_memory), 1, answer)
+        answer = where((5*estimate <= 4*gpu_memory), 0, answer)
+        verdict[row] = where(broken == 0, answer, -1)

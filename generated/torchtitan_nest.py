@@ -22,7 +22,7 @@ FUSED = ['pipeline_parallel', 'sequence_parallel']
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'gradient_bytes', 'hidden_size', 'vocab_multiple', 'vocab_size', 'qkv_bias', 'qk_norm', 'tied_embeddings', 'gpu_memory']
+SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'global_batch_size', 'num_layers', 'seq_length', 'data_parallel_replicas', 'gradient_bytes', 'hidden_size', 'qk_norm', 'qkv_bias', 'tied_embeddings', 'vocab_multiple', 'vocab_size', 'gpu_memory']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'recompute_core_attention', 'recompute_mlp', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'node', 'heads', 'kv_heads', 'kv_features', 'ffn', 'microbatches', 'layers', 'sequence', 'context', 'batch', 'sequence_parallel', 'replicas', 'gradients', 'fsdp_pipeline', 'dtensor_sequence']
 #: The order in which conditions are tried, by their places.
@@ -36,148 +36,41 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X28 = np.uint64(12312)
-FIRST_LOSS_AFTER_FORWARD = np.uint64(16416)
-X57 = np.uint64(20520)
-X50 = np.uint64(24624)
-X52 = np.uint64(28728)
-SECOND_LOSS_AFTER_FORWARD = np.uint64(32832)
-X72 = np.uint64(36936)
-X65 = np.uint64(41040)
-X67 = np.uint64(45144)
-PENULTIMATE_LOSS_AFTER_FORWARD = np.uint64(49248)
-LAST_FIRST_STEPS_BUFFER = np.uint64(53352)
-X26 = np.uint64(57456)
-X27 = np.uint64(61560)
-X30 = np.uint64(65664)
-X31 = np.uint64(69768)
-X32 = np.uint64(73872)
-X33 = np.uint64(77976)
-X35 = np.uint64(82080)
-X36 = np.uint64(86184)
-X37 = np.uint64(90288)
-X42 = np.uint64(94392)
-X44 = np.uint64(98496)
-X45 = np.uint64(102600)
-X47 = np.uint64(106704)
-FIRST_BUFFER = np.uint64(110808)
-X51 = np.uint64(114912)
-X53 = np.uint64(119016)
-X54 = np.uint64(123120)
-X55 = np.uint64(127224)
-X56 = np.uint64(131328)
-X58 = np.uint64(135432)
-X59 = np.uint64(139536)
-X60 = np.uint64(143640)
-X61 = np.uint64(147744)
-X62 = np.uint64(151848)
-SECOND_BUFFER = np.uint64(155952)
-X63 = np.uint64(160056)
-X66 = np.uint64(164160)
-X68 = np.uint64(168264)
-X69 = np.uint64(172368)
-X70 = np.uint64(176472)
-X71 = np.uint64(180576)
-X73 = np.uint64(184680)
-X74 = np.uint64(188784)
-X75 = np.uint64(192888)
-X76 = np.uint64(196992)
-X77 = np.uint64(201096)
-PENULTIMATE_BUFFER = np.uint64(205200)
-X78 = np.uint64(209304)
-X79 = np.uint64(213408)
-X80 = np.uint64(217512)
-X81 = np.uint64(221616)
-X82 = np.uint64(225720)
-X83 = np.uint64(229824)
-X84 = np.uint64(233928)
-LAST_BUFFER = np.uint64(238032)
-X34 = np.uint64(242136)
-X39 = np.uint64(246240)
-X38 = np.uint64(250344)
-X41 = np.uint64(254448)
-X40 = np.uint64(258552)
-X118 = np.uint64(262656)
-FIRST_WEIGHT = np.uint64(266760)
-FIRST_END_ACTIVATIONS = np.uint64(270864)
-FIRST_IN_FLIGHT = np.uint64(274968)
-X129 = np.uint64(279072)
-X130 = np.uint64(283176)
-FIRST_AFTER_FORWARD = np.uint64(287280)
-FIRST_LOSS_FORWARD = np.uint64(291384)
-FIRST_LOSS_BACKWARD = np.uint64(295488)
-X134 = np.uint64(299592)
-FIRST_HEAD_REDUCE = np.uint64(303696)
-X138 = np.uint64(307800)
-X139 = np.uint64(311904)
-X141 = np.uint64(316008)
-X142 = np.uint64(320112)
-X143 = np.uint64(324216)
-X144 = np.uint64(328320)
-X146 = np.uint64(332424)
-X148 = np.uint64(336528)
-X152 = np.uint64(340632)
-X154 = np.uint64(344736)
-X156 = np.uint64(348840)
-X159 = np.uint64(352944)
-X160 = np.uint64(357048)
-FIRST_EMBEDDING_BACKWARD = np.uint64(361152)
-FIRST_LAST_REDUCE = np.uint64(365256)
-FIRST_STATIC = np.uint64(369360)
-SECOND_WEIGHT = np.uint64(373464)
-SECOND_END_ACTIVATIONS = np.uint64(377568)
-SECOND_IN_FLIGHT = np.uint64(381672)
-X165 = np.uint64(385776)
-SECOND_AFTER_FORWARD = np.uint64(389880)
-SECOND_LOSS_FORWARD = np.uint64(393984)
-SECOND_LOSS_BACKWARD = np.uint64(398088)
-X167 = np.uint64(402192)
-SECOND_HEAD_REDUCE = np.uint64(406296)
-X170 = np.uint64(410400)
-X171 = np.uint64(414504)
-X172 = np.uint64(418608)
-X173 = np.uint64(422712)
-X174 = np.uint64(426816)
-SECOND_EMBEDDING_BACKWARD = np.uint64(430920)
-SECOND_LAST_REDUCE = np.uint64(435024)
-SECOND_STATIC = np.uint64(439128)
-PENULTIMATE_WEIGHT = np.uint64(443232)
-PENULTIMATE_END_ACTIVATIONS = np.uint64(447336)
-PENULTIMATE_IN_FLIGHT = np.uint64(451440)
-X178 = np.uint64(455544)
-PENULTIMATE_AFTER_FORWARD = np.uint64(459648)
-PENULTIMATE_LOSS_FORWARD = np.uint64(463752)
-PENULTIMATE_LOSS_BACKWARD = np.uint64(467856)
-X180 = np.uint64(471960)
-PENULTIMATE_HEAD_REDUCE = np.uint64(476064)
-X183 = np.uint64(480168)
-X184 = np.uint64(484272)
-X185 = np.uint64(488376)
-X186 = np.uint64(492480)
-X187 = np.uint64(496584)
-PENULTIMATE_EMBEDDING_BACKWARD = np.uint64(500688)
-PENULTIMATE_LAST_REDUCE = np.uint64(504792)
-PENULTIMATE_STATIC = np.uint64(508896)
-LAST_WEIGHT = np.uint64(513000)
-X188 = np.uint64(517104)
-LAST_END_ACTIVATIONS = np.uint64(521208)
-LAST_AFTER_FORWARD = np.uint64(525312)
-LAST_LOSS_FORWARD = np.uint64(529416)
-LAST_LOSS_BACKWARD = np.uint64(533520)
-X191 = np.uint64(537624)
-LAST_HEAD_REDUCE = np.uint64(541728)
-X193 = np.uint64(545832)
-X194 = np.uint64(549936)
-X195 = np.uint64(554040)
-X196 = np.uint64(558144)
-X197 = np.uint64(562248)
-LAST_EMBEDDING_BACKWARD = np.uint64(566352)
-LAST_LAST_REDUCE = np.uint64(570456)
-LAST_STATIC = np.uint64(574560)
-ALIVE_0 = np.uint64(578664)
-ALIVE_1 = np.uint64(582768)
-ESTIMATE = np.uint64(586872)
-ROWS = 144
+X89 = np.uint64(12312)
+X91 = np.uint64(16416)
+X80 = np.uint64(20520)
+X81 = np.uint64(24624)
+X83 = np.uint64(28728)
+X77 = np.uint64(32832)
+X78 = np.uint64(36936)
+X87 = np.uint64(41040)
+X88 = np.uint64(45144)
+X84 = np.uint64(49248)
+X90 = np.uint64(53352)
+X92 = np.uint64(57456)
+X93 = np.uint64(61560)
+X94 = np.uint64(65664)
+X95 = np.uint64(69768)
+X86 = np.uint64(73872)
+X96 = np.uint64(77976)
+X152 = np.uint64(82080)
+LOCAL_SEQUENCE_SP = np.uint64(86184)
+X157 = np.uint64(90288)
+X158 = np.uint64(94392)
+X189 = np.uint64(98496)
+X190 = np.uint64(102600)
+X191 = np.uint64(106704)
+X197 = np.uint64(110808)
+X198 = np.uint64(114912)
+X199 = np.uint64(119016)
+X225 = np.uint64(123120)
+X226 = np.uint64(127224)
+X234 = np.uint64(131328)
+X237 = np.uint64(135432)
+ALIVE_0 = np.uint64(139536)
+ALIVE_1 = np.uint64(143640)
+ESTIMATE = np.uint64(147744)
+ROWS = 37
 
 
 INFINITY = math.inf
@@ -218,18 +111,6 @@ def smaller(typing, left, right):
 
 
 @intrinsic
-def floor(typing, number):
-    """The number without its fraction, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.floor", args))
-
-
-@intrinsic
-def ceil(typing, number):
-    """The number rounded up, as a float."""
-    return _of_floats(1, lambda builder, args: _rounded(builder, "llvm.ceil", args))
-
-
-@intrinsic
 def select(typing, condition, yes, no):
     """One of two numbers, without a branch."""
     def build(context, builder, signature, args):
@@ -252,20 +133,26 @@ def _rounded(builder, name, args):
     return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
 
 
-@njit(error_model="numpy")
-def ceil_div(numerator, denominator):
-    return ceil(numerator / denominator)
+@intrinsic
+def ceil_div(typing, numerator, denominator):
+    """A quotient rounded up, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def floor_div(numerator, denominator):
-    return floor(numerator / denominator)
+@intrinsic
+def floor_div(typing, numerator, denominator):
+    """A quotient rounded down, as a float."""
+    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
 
 
-@njit(error_model="numpy")
-def divides(divisor, dividend):
-    quotient = dividend / divisor
-    return floor(quotient) == quotient
+@intrinsic
+def divides(typing, divisor, dividend):
+    """Whether a number divides another one."""
+    def build(context, builder, signature, args):
+        quotient = builder.fdiv(args[1], args[0])
+        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
+
+    return types.boolean(types.float64, types.float64), build
 
 
 @njit(error_model="numpy")
@@ -274,6 +161,14 @@ def lcm(left, right):
     while second:
         first, second = second, first % second
     return left * (right / first)
+
+
+def aligned(row):
+    """A copy of the rows that begins where a line of the cache does: no load then needs two of them."""
+    room = np.empty(row.size + 8)
+    start = -(room.ctypes.data // 8) % 8
+    room[start:start + row.size] = row
+    return room[start:start + row.size]
 
 
 @njit(error_model="numpy")
@@ -360,7 +255,17 @@ def bin_of(edges, value):
     return place
 
 
-def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, gradient_bytes, hidden_size, vocab_multiple, vocab_size, qkv_bias, qk_norm, tied_embeddings, gpu_memory, pipeline_parallel, sequence_parallel):
+@njit(error_model="numpy")
+def write(numbers, verdicts, values, size, number, verdict, keys):
+    """Append a configuration to a table, which has room for all of them."""
+    place = size[0]
+    numbers[place], verdicts[place] = number, verdict
+    for column in range(len(keys)):
+        values[place, column] = keys[column]
+    size[0] = place + 1
+
+
+def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, global_batch_size, num_layers, seq_length, data_parallel_replicas, gradient_bytes, hidden_size, qk_norm, qkv_bias, tied_embeddings, vocab_multiple, vocab_size, gpu_memory, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(21, np.int64)
@@ -378,179 +283,139 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     broken[18] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     kv_size = num_kv_heads*head_dim
-    x1 = 4.0*data_parallel_replicas
-    x2 = 2.0*hidden_size
+    x1 = 2.0*hidden_size
+    x2 = 2.0 + hidden_size
+    x3 = 4.0*x2
     query_size = num_attention_heads*head_dim
-    x3 = 2.0*num_kv_heads*head_dim
-    x4 = query_size + x3
-    x5 = 2.0*qk_norm
-    x6 = -tied_embeddings
-    x7 = 2.0*(2.0 + hidden_size)
-    x8 = 2.0 + qk_norm
-    x9 = 1.0 + qk_norm
-    x10 = 4.0*hidden_size
-    x11 = all_select((data_parallel_replicas == 1.0), 1.0, 0.0)
-    x12 = (-4.0)*x11
-    x13 = (-2.0)*hidden_size
-    x14 = 3.0*hidden_size
-    x15 = 2.0*head_dim
-    x16 = 6.0*hidden_size
-    x17 = 2.0*head_dim*qk_norm + x2
-    x18 = -x11
-    x19 = hidden_size*gradient_bytes
-    x20 = hidden_size*gradient_bytes*data_parallel_replicas
-    layer_steps_buffer = 36.0 + 12.0*qkv_bias + 8.0*qk_norm
-    x21 = (-4.0)*tied_embeddings
+    x4 = 2.0*num_kv_heads*head_dim
+    x5 = 2.0 + qk_norm
+    x6 = 1.0 + qk_norm
+    x7 = 2.0*qk_norm
     tables_buffer = 4.0*head_dim*seq_length
-    x22 = 4.0 + tables_buffer
-    x23 = 4.0*hidden_size*data_parallel_replicas
-    x24 = 4.0*gpu_memory
+    layer_steps_buffer = 36.0 + 12.0*qkv_bias + 8.0*qk_norm
+    x8 = (-4.0)*tied_embeddings
+    x9 = 4.0*data_parallel_replicas
+    x10 = query_size + x4
+    x11 = -tied_embeddings
+    x12 = 2.0*x2
+    x13 = 1.0 - distributed_optimizer
+    x14 = 2.0*x13
+    x15 = 2.0*distributed_optimizer
+    x16 = 2.0*hidden_size*x13
+    x17 = (-2.0)*hidden_size*tied_embeddings*x13
+    x18 = 2.0*hidden_size*distributed_optimizer
+    x19 = (-2.0)*hidden_size*tied_embeddings*distributed_optimizer
+    x20 = all_select((data_parallel_replicas == 1.0), 1.0, 0.0)
+    x21 = (-4.0)*x20
+    x22 = (-4.0)*distributed_optimizer
+    x23 = 4.0 + gradient_bytes*x13 + x22
+    x24 = 4.0*distributed_optimizer
+    x25 = x24 + gradient_bytes*distributed_optimizer
+    x26 = 4.0*hidden_size*x13
+    x27 = hidden_size*gradient_bytes*x13
+    x28 = x26 + x27
+    x29 = (-4.0)*hidden_size*tied_embeddings*x13 - hidden_size*tied_embeddings*gradient_bytes*x13
+    x30 = 4.0*hidden_size*distributed_optimizer
+    x31 = hidden_size*gradient_bytes*distributed_optimizer
+    x32 = x30 + x31
+    x33 = (-4.0)*hidden_size*tied_embeddings*distributed_optimizer - hidden_size*tied_embeddings*gradient_bytes*distributed_optimizer
+    x34 = -gradient_bytes*x13
+    x35 = -gradient_bytes*distributed_optimizer
+    x36 = 4.0*hidden_size
+    x37 = 3.0*hidden_size
+    x38 = (-2.0)*hidden_size
+    x39 = (-4.0)*x2
+    x40 = -x20
+    x41 = 2.0*hidden_size*gradient_bytes*x13
+    x42 = 8.0*hidden_size*x13 + x41
+    x43 = 2.0 - 2.0*distributed_optimizer
+    x44 = 8.0 - 8.0*distributed_optimizer
+    x45 = 2.0*hidden_size*gradient_bytes*distributed_optimizer
+    x46 = 8.0*hidden_size*distributed_optimizer + x45
+    x47 = 8.0*distributed_optimizer
+    x48 = qkv_bias*gradient_bytes*x13
+    x49 = x48 + 4.0*qkv_bias*x13
+    x50 = 2.0*qk_norm*gradient_bytes*x13
+    x51 = x50 + 8.0*qk_norm*x13
+    x52 = qkv_bias*gradient_bytes*distributed_optimizer
+    x53 = x52 + 4.0*qkv_bias*distributed_optimizer
+    x54 = 2.0*qk_norm*gradient_bytes*distributed_optimizer
+    x55 = x54 + 8.0*qk_norm*distributed_optimizer
+    x56 = x26 + x41
+    x57 = 4.0 + x22
+    x58 = x30 + x45
+    x59 = 2.0*qkv_bias*x13
+    x60 = x48 + x59
+    x61 = x16 + x27
+    x62 = 4.0*qk_norm*x13
+    x63 = x50 + x62
+    x64 = 2.0*qkv_bias*distributed_optimizer
+    x65 = x52 + x64
+    x66 = x18 + x31
+    x67 = 4.0*qk_norm*distributed_optimizer
+    x68 = x54 + x67
+    x69 = (-2.0)*hidden_size*x13
+    x70 = (-2.0)*hidden_size*distributed_optimizer
+    x71 = 2.0*head_dim
+    x72 = 6.0*hidden_size
+    x73 = x1 + tables_buffer + 4.0*head_dim*qk_norm
+    x74 = hidden_size*gradient_bytes*data_parallel_replicas
+    x75 = (4.0*gpu_memory)/5.0
     met = all_divides(pipeline_parallel, num_layers)
     broken[12] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    x25 = (pipeline_parallel == 1.0)
-    met = x25
+    x76 = (pipeline_parallel == 1.0)
+    met = x76
     broken[19] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    x26 = (sequence_parallel == 0.0)
-    x27 = (sequence_parallel == 1.0)
+    alive_0 = all_select(kept, -INFINITY, INFINITY)
+    x77 = (sequence_parallel == 0.0)
+    x78 = (sequence_parallel == 1.0)
     stage_layers = num_layers/pipeline_parallel
-    x28 = all_select(x25, 1.0, 0.0)
-    x29 = 1.0 + x6*x28
-    x30 = hidden_size*x28*x29
-    last_first_steps_buffer = 4.0*x28
-    x31 = x28*x7
-    x32 = x2*x28
-    x33 = stage_layers*x2
-    x34 = -stage_layers
-    first_loss_after_forward = 8.0*x28
-    x35 = hidden_size*x29
-    x36 = 2.0*x28
-    x37 = x28*x29*x10
-    x38 = all_select((3.0 <= stage_layers), 1.0, 0.0)
-    x39 = stage_layers - 2.0
-    x40 = all_select((2.0 <= stage_layers), 1.0, 0.0)
-    x41 = stage_layers - 1.0
-    x42 = 2.0*x38
-    x43 = 1.0 - x38
-    x44 = x2*x43
-    x45 = 2.0*x40
-    x46 = 1.0 - x40
-    x47 = x2*x46
+    x79 = all_larger(0.0, pipeline_parallel - 2.0)
+    x80 = pipeline_parallel - x79
+    x81 = all_select((x79 == 0.0), 1.0, 0.0)
     stage_layer_steps_buffer = stage_layers*layer_steps_buffer
-    last_steps_buffer = 8.0 + x28*x21
-    first_buffer = stage_layer_steps_buffer + x28*last_steps_buffer + x22
-    x48 = pipeline_parallel - 1.0
-    x49 = all_smaller(1.0, x48)
-    x50 = all_select((x49 == 0.0), 1.0, 0.0)
-    x51 = hidden_size*x50
-    x52 = all_select((x49 == x48), 1.0, 0.0)
-    x53 = hidden_size*x52*x29
-    x54 = 4.0*x52
-    x55 = x52*x7
-    x56 = x2*x52
-    x57 = pipeline_parallel - x49
-    second_loss_after_forward = 8.0*x52
-    x58 = 2.0*x52
-    x59 = x52*x29*x10
-    x60 = x2*x50
-    x61 = x2*x43*x50
-    x62 = x2*x46*x50
-    second_buffer = tables_buffer + 4.0*x50 + stage_layer_steps_buffer + x52*last_steps_buffer
-    x63 = 8.0*x50
-    x64 = all_larger(0.0, pipeline_parallel - 2.0)
-    x65 = all_select((x64 == 0.0), 1.0, 0.0)
-    x66 = hidden_size*x65
-    x67 = all_select((x64 == x48), 1.0, 0.0)
-    x68 = hidden_size*x67*x29
-    x69 = 4.0*x67
-    x70 = x67*x7
-    x71 = x2*x67
-    x72 = pipeline_parallel - x64
-    penultimate_loss_after_forward = 8.0*x67
-    x73 = 2.0*x67
-    x74 = x67*x29*x10
-    x75 = x2*x65
-    x76 = x2*x43*x65
-    x77 = x2*x46*x65
-    penultimate_buffer = tables_buffer + 4.0*x65 + stage_layer_steps_buffer + x67*last_steps_buffer
-    x78 = 8.0*x65
-    x79 = hidden_size*x28
-    x80 = x29*x10
-    x81 = x29*x19
-    x82 = x23*x29
-    x83 = x2*x28*x43
-    x84 = x2*x28*x46
-    last_buffer = tables_buffer + last_first_steps_buffer + stage_layer_steps_buffer + last_steps_buffer
+    x82 = all_select(x76, 1.0, 0.0)
+    x83 = all_select((x79 == pipeline_parallel - 1.0), 1.0, 0.0)
+    x84 = x82*x83
+    x85 = x8*x84
+    x86 = 4.0*x81 + stage_layer_steps_buffer + x85
+    x87 = hidden_size*x81
+    x88 = hidden_size*x83*(1.0 + x11*x82)
+    x89 = all_select((3.0 <= stage_layers), 1.0, 0.0)
+    x90 = stage_layers*x89
+    x91 = all_select((2.0 <= stage_layers), 1.0, 0.0)
+    x92 = stage_layers*x91
+    x93 = x91*x81
+    x94 = x89*x91
+    x95 = x89*x91*x81
+    x96 = stage_layer_steps_buffer + x85
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
-    row[int(X28):int(X28) + entries] = x28
-    row[int(FIRST_LOSS_AFTER_FORWARD):int(FIRST_LOSS_AFTER_FORWARD) + entries] = first_loss_after_forward
-    row[int(X57):int(X57) + entries] = x57
-    row[int(X50):int(X50) + entries] = x50
-    row[int(X52):int(X52) + entries] = x52
-    row[int(SECOND_LOSS_AFTER_FORWARD):int(SECOND_LOSS_AFTER_FORWARD) + entries] = second_loss_after_forward
-    row[int(X72):int(X72) + entries] = x72
-    row[int(X65):int(X65) + entries] = x65
-    row[int(X67):int(X67) + entries] = x67
-    row[int(PENULTIMATE_LOSS_AFTER_FORWARD):int(PENULTIMATE_LOSS_AFTER_FORWARD) + entries] = penultimate_loss_after_forward
-    row[int(LAST_FIRST_STEPS_BUFFER):int(LAST_FIRST_STEPS_BUFFER) + entries] = last_first_steps_buffer
-    row[int(X26):int(X26) + entries] = x26
-    row[int(X27):int(X27) + entries] = x27
-    row[int(X30):int(X30) + entries] = x30
-    row[int(X31):int(X31) + entries] = x31
-    row[int(X32):int(X32) + entries] = x32
-    row[int(X33):int(X33) + entries] = x33
-    row[int(X35):int(X35) + entries] = x35
-    row[int(X36):int(X36) + entries] = x36
-    row[int(X37):int(X37) + entries] = x37
-    row[int(X42):int(X42) + entries] = x42
-    row[int(X44):int(X44) + entries] = x44
-    row[int(X45):int(X45) + entries] = x45
-    row[int(X47):int(X47) + entries] = x47
-    row[int(FIRST_BUFFER):int(FIRST_BUFFER) + entries] = first_buffer
-    row[int(X51):int(X51) + entries] = x51
-    row[int(X53):int(X53) + entries] = x53
-    row[int(X54):int(X54) + entries] = x54
-    row[int(X55):int(X55) + entries] = x55
-    row[int(X56):int(X56) + entries] = x56
-    row[int(X58):int(X58) + entries] = x58
-    row[int(X59):int(X59) + entries] = x59
-    row[int(X60):int(X60) + entries] = x60
-    row[int(X61):int(X61) + entries] = x61
-    row[int(X62):int(X62) + entries] = x62
-    row[int(SECOND_BUFFER):int(SECOND_BUFFER) + entries] = second_buffer
-    row[int(X63):int(X63) + entries] = x63
-    row[int(X66):int(X66) + entries] = x66
-    row[int(X68):int(X68) + entries] = x68
-    row[int(X69):int(X69) + entries] = x69
-    row[int(X70):int(X70) + entries] = x70
-    row[int(X71):int(X71) + entries] = x71
-    row[int(X73):int(X73) + entries] = x73
-    row[int(X74):int(X74) + entries] = x74
-    row[int(X75):int(X75) + entries] = x75
-    row[int(X76):int(X76) + entries] = x76
-    row[int(X77):int(X77) + entries] = x77
-    row[int(PENULTIMATE_BUFFER):int(PENULTIMATE_BUFFER) + entries] = penultimate_buffer
-    row[int(X78):int(X78) + entries] = x78
-    row[int(X79):int(X79) + entries] = x79
+    row[int(X89):int(X89) + entries] = x89
+    row[int(X91):int(X91) + entries] = x91
     row[int(X80):int(X80) + entries] = x80
     row[int(X81):int(X81) + entries] = x81
-    row[int(X82):int(X82) + entries] = x82
     row[int(X83):int(X83) + entries] = x83
+    row[int(X77):int(X77) + entries] = x77
+    row[int(X78):int(X78) + entries] = x78
+    row[int(X87):int(X87) + entries] = x87
+    row[int(X88):int(X88) + entries] = x88
     row[int(X84):int(X84) + entries] = x84
-    row[int(LAST_BUFFER):int(LAST_BUFFER) + entries] = last_buffer
-    row[int(X34):int(X34) + entries] = x34
-    row[int(X39):int(X39) + entries] = x39
-    row[int(X38):int(X38) + entries] = x38
-    row[int(X41):int(X41) + entries] = x41
-    row[int(X40):int(X40) + entries] = x40
-    row[int(ALIVE_0):int(ALIVE_0) + entries] = np.where(kept, 0.0, INFINITY)
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, vocab_multiple, vocab_size, x4, query_size, x7, x3, head_dim, hidden_size, x5, x2, x13, x14, x10, x17, qkv_bias, x16, x15, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x1, x12, gradient_bytes, x18, x20, x19, x11, x9, x8, x24, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    row[int(X90):int(X90) + entries] = x90
+    row[int(X92):int(X92) + entries] = x92
+    row[int(X93):int(X93) + entries] = x93
+    row[int(X94):int(X94) + entries] = x94
+    row[int(X95):int(X95) + entries] = x95
+    row[int(X86):int(X86) + entries] = x86
+    row[int(X96):int(X96) + entries] = x96
+    row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
+    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, x1, x3, query_size, x4, head_dim, x7, hidden_size, x10, vocab_multiple, vocab_size, x12, x37, tables_buffer, x36, x38, x39, x43, x13, gradient_bytes, x44, x15, distributed_optimizer, x47, x57, x24, x23, x25, x73, qkv_bias, x72, x71, num_gpus, global_batch_size, data_parallel_replicas, x9, x14, x16, x17, x18, x19, x35, x34, x33, x32, x29, x28, x21, x40, x55, x53, x51, x49, x46, x42, x56, x58, x60, x61, x63, x65, x66, x68, x70, x69, x67, x64, x62, x59, x30, x26, x31, x27, x74, x54, x52, x50, x48, x45, x41, x5, x6, x75, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
 def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers):
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
@@ -564,44 +429,96 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     kv_size = given[3]
     ffn_hidden_size = given[4]
     seq_length = given[5]
-    vocab_multiple = given[6]
-    vocab_size = given[7]
-    x4 = given[8]
-    query_size = given[9]
-    x7 = given[10]
-    x3 = given[11]
-    head_dim = given[12]
-    hidden_size = given[13]
-    x5 = given[14]
-    x2 = given[15]
-    x13 = given[16]
-    x14 = given[17]
-    x10 = given[18]
-    x17 = given[19]
-    qkv_bias = given[20]
-    x16 = given[21]
-    x15 = given[22]
-    num_gpus = given[23]
-    global_batch_size = given[24]
-    data_parallel_replicas = given[25]
-    distributed_optimizer = given[26]
-    x1 = given[27]
-    x12 = given[28]
-    gradient_bytes = given[29]
-    x18 = given[30]
-    x20 = given[31]
-    x19 = given[32]
-    x11 = given[33]
-    x9 = given[34]
-    x8 = given[35]
-    x24 = given[36]
-    gpu_memory = given[37]
+    x1 = given[6]
+    x3 = given[7]
+    query_size = given[8]
+    x4 = given[9]
+    head_dim = given[10]
+    x7 = given[11]
+    hidden_size = given[12]
+    x10 = given[13]
+    vocab_multiple = given[14]
+    vocab_size = given[15]
+    x12 = given[16]
+    x37 = given[17]
+    tables_buffer = given[18]
+    x36 = given[19]
+    x38 = given[20]
+    x39 = given[21]
+    x43 = given[22]
+    x13 = given[23]
+    gradient_bytes = given[24]
+    x44 = given[25]
+    x15 = given[26]
+    distributed_optimizer = given[27]
+    x47 = given[28]
+    x57 = given[29]
+    x24 = given[30]
+    x23 = given[31]
+    x25 = given[32]
+    x73 = given[33]
+    qkv_bias = given[34]
+    x72 = given[35]
+    x71 = given[36]
+    num_gpus = given[37]
+    global_batch_size = given[38]
+    data_parallel_replicas = given[39]
+    x9 = given[40]
+    x14 = given[41]
+    x16 = given[42]
+    x17 = given[43]
+    x18 = given[44]
+    x19 = given[45]
+    x35 = given[46]
+    x34 = given[47]
+    x33 = given[48]
+    x32 = given[49]
+    x29 = given[50]
+    x28 = given[51]
+    x21 = given[52]
+    x40 = given[53]
+    x55 = given[54]
+    x53 = given[55]
+    x51 = given[56]
+    x49 = given[57]
+    x46 = given[58]
+    x42 = given[59]
+    x56 = given[60]
+    x58 = given[61]
+    x60 = given[62]
+    x61 = given[63]
+    x63 = given[64]
+    x65 = given[65]
+    x66 = given[66]
+    x68 = given[67]
+    x70 = given[68]
+    x69 = given[69]
+    x67 = given[70]
+    x64 = given[71]
+    x62 = given[72]
+    x59 = given[73]
+    x30 = given[74]
+    x26 = given[75]
+    x31 = given[76]
+    x27 = given[77]
+    x74 = given[78]
+    x54 = given[79]
+    x52 = given[80]
+    x50 = given[81]
+    x48 = given[82]
+    x45 = given[83]
+    x41 = given[84]
+    x5 = given[85]
+    x6 = given[86]
+    x75 = given[87]
+    gpu_memory = given[88]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
-    evaluated = 0
-    full = False
+    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
+    none, never = np.int64(0), np.bool_(False)
+    evaluated, full = none, never
     for shard in range(start, stop):
         left = shard
         i_micro_batch_size = left % sizes[2]
@@ -631,373 +548,231 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         if opposite((divides(2.0*context_parallel, seq_length) | (context_parallel < 2.0))):
             broken[14] += alive * below_1
             continue
-        x85 = tensor_parallel*context_parallel
-        x86 = tensor_parallel - 1.0
-        x87 = (2.0 <= tensor_parallel)
-        x88 = (tensor_parallel == 1.0)
-        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
+        x97 = tensor_parallel*context_parallel
+        x98 = tensor_parallel - 1.0
+        x99 = (2.0 <= tensor_parallel)
+        x100 = (tensor_parallel == 1.0)
+        x101 = micro_batch_size*x1
+        x102 = micro_batch_size*x3
+        local_sequence = seq_length/context_parallel
+        x103 = 2.0*micro_batch_size*local_sequence
         local_ffn = ffn_hidden_size/tensor_parallel
-        local_qkv_features = x4/tensor_parallel
+        x104 = 4.0*local_ffn
+        x105 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x106 = micro_batch_size*query_size*local_sequence*x105
+        x107 = micro_batch_size*local_sequence*x4*x105
+        local_heads = num_attention_heads/tensor_parallel
+        x108 = head_dim*micro_batch_size*local_sequence*local_heads
+        x109 = -x105
+        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
+        x110 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x111 = (-2.0)*x105
+        x112 = 2.0*micro_batch_size*local_sequence*local_heads
+        x113 = hidden_size*micro_batch_size*local_sequence + micro_batch_size*kv_heads_per_rank*local_sequence*x7
+        x114 = 8.0*micro_batch_size*local_sequence
+        local_qkv_features = x10/tensor_parallel
         local_kv_features = kv_size/tensor_parallel
         local_query_features = query_size/tensor_parallel
-        local_sequence = seq_length/context_parallel
-        x89 = micro_batch_size*local_vocab*local_sequence
-        x90 = micro_batch_size*local_sequence
-        x91 = micro_batch_size*x7
-        x92 = 2.0*micro_batch_size*local_sequence
-        x93 = 4.0*local_ffn
-        x94 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x95 = micro_batch_size*query_size*local_sequence*x94
-        x96 = micro_batch_size*local_sequence*x3*x94
-        local_heads = num_attention_heads/tensor_parallel
-        x97 = head_dim*micro_batch_size*local_sequence*local_heads
-        x98 = -x94
-        kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x99 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x100 = (-2.0)*x94
-        x101 = 2.0*micro_batch_size*local_sequence*local_heads
-        x102 = hidden_size*micro_batch_size*local_sequence
-        x103 = x102 + micro_batch_size*kv_heads_per_rank*local_sequence*x5
-        x104 = select((1.0 < tensor_parallel), 1.0, 0.0)
-        loss_loss_forward = 8.0 + 2.0*micro_batch_size*local_vocab*local_sequence*(3.0 + 2.0*x104) + 12.0*micro_batch_size*local_sequence*x104 - 8.0*x104
-        loss_loss_backward = 8.0 + 4.0*micro_batch_size*local_vocab*local_sequence*(2.0 + x104) + 33.0*micro_batch_size*local_sequence*x104 + 4.0*x104
-        x105 = 4.0 + hidden_size*local_vocab + x102 + x89
-        x106 = micro_batch_size*x2
-        x107 = micro_batch_size*x13
-        x108 = 2.0*local_sequence*x104
-        x109 = hidden_size*micro_batch_size
-        x110 = hidden_size*local_ffn
-        x111 = x110 + 2.0*micro_batch_size*local_sequence*local_ffn
-        swiglu_parameters = local_ffn*x14
-        head_saved = micro_batch_size*local_sequence*x2
-        x112 = swiglu_parameters + head_saved - 3.0*micro_batch_size*local_sequence*local_ffn
-        x113 = x110 + micro_batch_size*local_sequence*local_ffn + hidden_size*micro_batch_size*local_sequence*x104
-        x114 = micro_batch_size*x10
-        x115 = 4.0*micro_batch_size
-        x116 = x13 + micro_batch_size*local_sequence*local_heads*x15 + micro_batch_size*local_sequence*x16 + 2.0*(qkv_bias*local_qkv_features + swiglu_parameters + local_kv_features*x2 + local_query_features*x2 + x17)
-        first_embedding_gradients_embedding_backward = local_vocab*x2
-        embedding_input = 8.0*micro_batch_size*local_sequence
-        loss_saved = 4.0*micro_batch_size*local_vocab*local_sequence
-        last_steps_head_backward = 2.0*x105
-        x117 = -micro_batch_size
-        lost_0 = 0
-        lost_11 = 0
-        lost_13 = 0
-        lost_15 = 0
-        lost_16 = 0
-        lost_17 = 0
-        lost_20 = 0
+        local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
+        x115 = 4.0*micro_batch_size*local_vocab*local_sequence
+        x116 = select((1.0 < tensor_parallel), 1.0, 0.0)
+        head_saved = micro_batch_size*local_sequence*x1
+        x117 = 16.0 + x114 + x115 + 2.0*micro_batch_size*local_vocab*local_sequence*(3.0 + 2.0*x116) + 12.0*micro_batch_size*local_sequence*x116 + head_saved - 8.0*x116
+        x118 = micro_batch_size*x12
+        x119 = 16.0 + x114 + x115 + 4.0*micro_batch_size*local_vocab*local_sequence*(2.0 + x116) + 33.0*micro_batch_size*local_sequence*x116 + 4.0*x116 + head_saved
+        x120 = 16.0 + x114 + 2.0*hidden_size*micro_batch_size*local_sequence + 2.0*micro_batch_size*local_vocab*local_sequence + 2.0*hidden_size*local_vocab + head_saved
+        x121 = 16.0 + x114
+        x122 = x118 + x101
+        x123 = 2.0*hidden_size*local_ffn
+        x124 = 2.0*local_ffn*x37
+        x125 = larger(larger(larger(tables_buffer + micro_batch_size*local_sequence*x116*x36, tables_buffer + x123 + 4.0*micro_batch_size*local_sequence*local_ffn), tables_buffer + x124 + 2.0*micro_batch_size*local_sequence*x1 - 6.0*micro_batch_size*local_sequence*local_ffn), tables_buffer + 2.0*micro_batch_size*local_sequence*local_ffn + x123 + 2.0*hidden_size*micro_batch_size*local_sequence*x116)
+        x126 = micro_batch_size*x38 + x102
+        x127 = micro_batch_size*x39
+        x128 = (-2.0)*hidden_size*micro_batch_size*local_sequence
+        x129 = (-2.0)*micro_batch_size*kv_heads_per_rank*local_sequence*x7
+        x130 = x128 + x129
+        x131 = local_ffn*x13 + local_query_features*x13 + x43
+        x132 = gradient_bytes*x131
+        x133 = x132 + 4.0*local_ffn*x13 + 4.0*local_query_features*x13 + x44
+        x134 = distributed_optimizer*local_ffn + distributed_optimizer*local_query_features + x15
+        x135 = gradient_bytes*x134
+        x136 = x47 + x135 + 4.0*distributed_optimizer*local_ffn + 4.0*distributed_optimizer*local_query_features
+        x137 = 2.0*local_ffn*x13
+        x138 = 2.0*local_query_features*x13
+        x139 = x132 + x137 + x138 + x57
+        x140 = 2.0*distributed_optimizer*local_ffn
+        x141 = 2.0*distributed_optimizer*local_query_features
+        x142 = x24 + x135 + x140 + x141
+        x143 = 2.0*x131
+        x144 = 2.0*x134
+        x145 = x23 + x137 + x138
+        x146 = x25 + x140 + x141
+        x147 = micro_batch_size*local_sequence*local_heads*x71 + micro_batch_size*local_sequence*x72 + x128 + x129 + x124 + 2.0*qkv_bias*local_qkv_features + 2.0*local_kv_features*x1 + 2.0*local_query_features*x1 + x73
+        x148 = 4.0*micro_batch_size + micro_batch_size*x36 + x127
+        x149 = 8.0 + x114
+        x150 = 4.0 + local_vocab*x1
+        x151 = -micro_batch_size
+        lost_0 = none
+        lost_11 = none
+        lost_13 = none
+        lost_15 = none
+        lost_16 = none
+        lost_17 = none
+        lost_20 = none
         for i in range(np.uint64(entries)):
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
-            x28 = row[X28 + i]
-            first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
-            x57 = row[X57 + i]
-            x50 = row[X50 + i]
-            x52 = row[X52 + i]
-            second_loss_after_forward = row[SECOND_LOSS_AFTER_FORWARD + i]
-            x72 = row[X72 + i]
-            x65 = row[X65 + i]
-            x67 = row[X67 + i]
-            penultimate_loss_after_forward = row[PENULTIMATE_LOSS_AFTER_FORWARD + i]
-            last_first_steps_buffer = row[LAST_FIRST_STEPS_BUFFER + i]
-            x26 = row[X26 + i] != 0.0
-            x27 = row[X27 + i] != 0.0
-            x30 = row[X30 + i]
-            x31 = row[X31 + i]
-            x32 = row[X32 + i]
-            x33 = row[X33 + i]
-            x35 = row[X35 + i]
-            x36 = row[X36 + i]
-            x37 = row[X37 + i]
-            x42 = row[X42 + i]
-            x44 = row[X44 + i]
-            x45 = row[X45 + i]
-            x47 = row[X47 + i]
-            first_buffer = row[FIRST_BUFFER + i]
-            x51 = row[X51 + i]
-            x53 = row[X53 + i]
-            x54 = row[X54 + i]
-            x55 = row[X55 + i]
-            x56 = row[X56 + i]
-            x58 = row[X58 + i]
-            x59 = row[X59 + i]
-            x60 = row[X60 + i]
-            x61 = row[X61 + i]
-            x62 = row[X62 + i]
-            second_buffer = row[SECOND_BUFFER + i]
-            x63 = row[X63 + i]
-            x66 = row[X66 + i]
-            x68 = row[X68 + i]
-            x69 = row[X69 + i]
-            x70 = row[X70 + i]
-            x71 = row[X71 + i]
-            x73 = row[X73 + i]
-            x74 = row[X74 + i]
-            x75 = row[X75 + i]
-            x76 = row[X76 + i]
-            x77 = row[X77 + i]
-            penultimate_buffer = row[PENULTIMATE_BUFFER + i]
-            x78 = row[X78 + i]
-            x79 = row[X79 + i]
+            x89 = row[X89 + i]
+            x91 = row[X91 + i]
             x80 = row[X80 + i]
             x81 = row[X81 + i]
-            x82 = row[X82 + i]
             x83 = row[X83 + i]
+            x77 = row[X77 + i] != 0.0
+            x78 = row[X78 + i] != 0.0
+            x87 = row[X87 + i]
+            x88 = row[X88 + i]
             x84 = row[X84 + i]
-            last_buffer = row[LAST_BUFFER + i]
-            kept = row[ALIVE_0 + i] == 0.0
-            x118 = pipeline_parallel*x85
-            met = divides(x118, num_gpus)
+            x90 = row[X90 + i]
+            x92 = row[X92 + i]
+            x93 = row[X93 + i]
+            x94 = row[X94 + i]
+            x95 = row[X95 + i]
+            x86 = row[X86 + i]
+            x96 = row[X96 + i]
+            kept = row[ALIVE_0 + i] < 0.0
+            x152 = pipeline_parallel*x97
+            met = divides(x152, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x119 = num_gpus/x118
-            x120 = micro_batch_size*x119
-            num_microbatches = global_batch_size/x120
+            x153 = num_gpus/x152
+            x154 = micro_batch_size*x153
+            num_microbatches = global_batch_size/x154
             met = (pipeline_parallel <= num_microbatches)
             lost_11 += kept & opposite(met)
             kept = kept & met
-            x121 = context_parallel*(1.0 + sequence_parallel*x86)
-            met = divides(x121, seq_length)
+            x155 = context_parallel*(1.0 + sequence_parallel*x98)
+            met = divides(x155, seq_length)
             lost_13 += kept & opposite(met)
             kept = kept & met
-            met = divides(x120, global_batch_size)
+            met = divides(x154, global_batch_size)
             lost_15 += kept & opposite(met)
             kept = kept & met
-            met = (x26 | x87)
+            met = (x77 | x99)
             lost_16 += kept & opposite(met)
             kept = kept & met
-            x122 = context_parallel*x119
-            met = divides(data_parallel_replicas, x122)
+            x156 = context_parallel*x153
+            met = divides(data_parallel_replicas, x156)
             lost_17 += kept & opposite(met)
             kept = kept & met
-            met = (x27 | x88)
+            met = (x78 | x100)
             lost_20 += kept & opposite(met)
             kept = kept & met
-            optimizer_shards = 1.0 + distributed_optimizer*(x122/data_parallel_replicas - 1.0)
-            x123 = ceil_div(local_vocab, optimizer_shards)
-            x124 = ceil_div(hidden_size, optimizer_shards)
-            layer_aligned = optimizer_shards*(x2*ceil_div(local_ffn, optimizer_shards) + local_ffn*x124) + optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + x2*ceil_div(local_kv_features, optimizer_shards) + hidden_size*ceil_div(local_query_features, optimizer_shards) + local_query_features*x124 + x5*ceil_div(head_dim, optimizer_shards)) + 2.0*optimizer_shards*x124
-            x125 = stage_layers*layer_aligned
-            x126 = x28*optimizer_shards*x124
-            x127 = optimizer_shards*x123*x30
-            first_aligned = hidden_size*optimizer_shards*x123 + x125 + x126 + x127
-            first_weight = (x1*first_aligned)/x122
-            local_sequence_sp = seq_length/x121
-            first_final_norm_activation = micro_batch_size*local_sequence_sp*x31
-            x128 = first_final_norm_activation + x90*x32
-            first_end_activations = x89*last_first_steps_buffer + x128
-            first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x129 = micro_batch_size*local_sequence_sp*first_in_flight*x33
-            x130 = 2.0*local_sequence_sp*x91
-            x131 = select((1.0 < num_microbatches), 1.0, 0.0)
-            first_accumulated_gradients = first_weight*x131
-            attention_norm_aligned = optimizer_shards*x124
-            head_aligned = optimizer_shards*x123*x35
-            x132 = attention_norm_aligned + head_aligned
-            x133 = first_accumulated_gradients + x132*x36
-            first_after_forward = first_loss_after_forward + x133
-            first_loss_forward = x133 + x28*loss_loss_forward
-            first_loss_backward = x133 + x28*loss_loss_backward
-            x134 = x128 + x133 + x36*x105
-            last_steps_head_reduce = 8.0 + local_sequence_sp*x106
-            first_last_steps_head_reduce = x28*last_steps_head_reduce
-            x135 = -optimizer_shards*x124
-            x136 = x126 + x127 + x135
-            x137 = 4.0 + x12*x131
-            first_head_reduce = first_final_norm_activation + first_accumulated_gradients + first_last_steps_head_reduce + last_first_steps_buffer*optimizer_shards*x124 + optimizer_shards*x123*x37 + gradient_bytes*x136 + (data_parallel_replicas*x136*x137)/x122
-            x138 = local_sequence_sp*x107
-            x139 = (local_sequence_sp + x108)*x106
-            x140 = local_sequence_sp*x109
-            x141 = 2.0*(x140 + x111)
-            x142 = 2.0*(x140 + x112)
-            x143 = 2.0*(x140 + x113)
-            x144 = local_sequence_sp*x114 + local_sequence_sp*x115 + x116
-            x145 = gradient_bytes*layer_aligned
-            x146 = x145 + 4.0*layer_aligned
-            x147 = 1.0 + x18*x131
-            x148 = (x1*layer_aligned*x147)/x122
-            x149 = optimizer_shards*x124*x147
-            x150 = 1.0 - x131
-            x151 = x136*x150
-            x152 = (x1*(x149 + x151))/x122
-            x153 = 2.0*layer_aligned
-            first_gathered_embedding_embedding_backward = x145 + x2*optimizer_shards*x123
-            x154 = x152 + x153 + first_gathered_embedding_embedding_backward
-            x155 = layer_aligned*x42
-            x156 = x145 + x148 + x152 + x153 + x155 + optimizer_shards*x123*x44
-            x157 = layer_aligned*x45
-            x158 = gradient_bytes*optimizer_shards*x124
-            x159 = x152 + x153 + x157 + x158 + optimizer_shards*x123*x47
-            x160 = first_loss_after_forward + first_accumulated_gradients
-            x161 = x149 + stage_layers*layer_aligned*x147
-            first_reduced_gradients = first_accumulated_gradients + (x1*(x151 + x161))/x122
-            first_embedding_backward = first_last_steps_head_reduce + first_gathered_embedding_embedding_backward + first_reduced_gradients + first_embedding_gradients_embedding_backward
-            first_reduced_last_last_reduce = first_embedding_gradients_embedding_backward + optimizer_shards*x123*x19 + (optimizer_shards*x123*x20)/x122
-            first_last_reduce = first_loss_after_forward + first_reduced_gradients + first_reduced_last_last_reduce
-            first_loss_input = x90*first_loss_after_forward
-            first_static = first_weight + (8.0*first_aligned)/optimizer_shards + first_buffer + first_loss_input + embedding_input*first_in_flight
-            x162 = x52*optimizer_shards*x124
-            x163 = optimizer_shards*x123*x53
-            second_aligned = x125 + optimizer_shards*x123*x51 + x162 + x163
-            second_weight = (x1*second_aligned)/x122
-            second_final_norm_activation = micro_batch_size*local_sequence_sp*x55
-            x164 = second_final_norm_activation + x90*x56
-            second_end_activations = x89*x54 + x164
-            second_in_flight = smaller(x57, num_microbatches)
-            x165 = micro_batch_size*local_sequence_sp*x33*second_in_flight
-            second_accumulated_gradients = x131*second_weight
-            x166 = second_accumulated_gradients + x132*x58
-            second_after_forward = second_loss_after_forward + x166
-            second_loss_forward = x166 + x52*loss_loss_forward
-            second_loss_backward = x166 + x52*loss_loss_backward
-            x167 = x164 + x166 + x105*x58
-            second_last_steps_head_reduce = x52*last_steps_head_reduce
-            x168 = x135 + x162 + x163
-            second_head_reduce = second_final_norm_activation + second_accumulated_gradients + second_last_steps_head_reduce + optimizer_shards*x124*x54 + optimizer_shards*x123*x59 + gradient_bytes*x168 + (data_parallel_replicas*x137*x168)/x122
-            x169 = x150*x168
-            x170 = (x1*(x149 + x169))/x122
-            second_gathered_embedding_embedding_backward = x145 + optimizer_shards*x123*x60
-            x171 = x153 + x170 + second_gathered_embedding_embedding_backward
-            x172 = x145 + x148 + x153 + x155 + x170 + optimizer_shards*x123*x61
-            x173 = x153 + x157 + x158 + x170 + optimizer_shards*x123*x62
-            x174 = second_loss_after_forward + second_accumulated_gradients
-            second_reduced_gradients = second_accumulated_gradients + (x1*(x161 + x169))/x122
-            second_embedding_backward = second_last_steps_head_reduce + second_gathered_embedding_embedding_backward + second_reduced_gradients + local_vocab*x60
-            second_last_reduce = second_loss_after_forward + second_reduced_gradients + x50*first_reduced_last_last_reduce
-            second_static = second_weight + (8.0*second_aligned)/optimizer_shards + second_buffer + x90*second_loss_after_forward + x90*second_in_flight*x63
-            x175 = x67*optimizer_shards*x124
-            x176 = optimizer_shards*x123*x68
-            penultimate_aligned = x125 + optimizer_shards*x123*x66 + x175 + x176
-            penultimate_weight = (x1*penultimate_aligned)/x122
-            penultimate_final_norm_activation = micro_batch_size*local_sequence_sp*x70
-            x177 = penultimate_final_norm_activation + x90*x71
-            penultimate_end_activations = x89*x69 + x177
-            penultimate_in_flight = smaller(x72, num_microbatches)
-            x178 = micro_batch_size*local_sequence_sp*x33*penultimate_in_flight
-            penultimate_accumulated_gradients = x131*penultimate_weight
-            x179 = penultimate_accumulated_gradients + x132*x73
-            penultimate_after_forward = penultimate_loss_after_forward + x179
-            penultimate_loss_forward = x179 + x67*loss_loss_forward
-            penultimate_loss_backward = x179 + x67*loss_loss_backward
-            x180 = x177 + x179 + x105*x73
-            penultimate_last_steps_head_reduce = x67*last_steps_head_reduce
-            x181 = x135 + x175 + x176
-            penultimate_head_reduce = penultimate_final_norm_activation + penultimate_accumulated_gradients + penultimate_last_steps_head_reduce + optimizer_shards*x124*x69 + optimizer_shards*x123*x74 + gradient_bytes*x181 + (data_parallel_replicas*x137*x181)/x122
-            x182 = x150*x181
-            x183 = (x1*(x149 + x182))/x122
-            penultimate_gathered_embedding_embedding_backward = x145 + optimizer_shards*x123*x75
-            x184 = x153 + x183 + penultimate_gathered_embedding_embedding_backward
-            x185 = x145 + x148 + x153 + x155 + x183 + optimizer_shards*x123*x76
-            x186 = x153 + x157 + x158 + x183 + optimizer_shards*x123*x77
-            x187 = penultimate_loss_after_forward + penultimate_accumulated_gradients
-            penultimate_reduced_gradients = penultimate_accumulated_gradients + (x1*(x161 + x182))/x122
-            penultimate_embedding_backward = penultimate_last_steps_head_reduce + penultimate_gathered_embedding_embedding_backward + penultimate_reduced_gradients + local_vocab*x75
-            penultimate_last_reduce = penultimate_loss_after_forward + penultimate_reduced_gradients + x65*first_reduced_last_last_reduce
-            penultimate_static = penultimate_weight + (8.0*penultimate_aligned)/optimizer_shards + penultimate_buffer + x90*penultimate_loss_after_forward + x90*penultimate_in_flight*x78
-            last_aligned = attention_norm_aligned + x125 + head_aligned + optimizer_shards*x123*x79
-            last_weight = (x1*last_aligned)/x122
-            x188 = micro_batch_size*local_sequence_sp*x33
-            attention_norm_saved = local_sequence_sp*x91
-            x189 = attention_norm_saved + head_saved
-            last_end_activations = loss_saved + x189
-            last_accumulated_gradients = x131*last_weight
-            x190 = last_accumulated_gradients + 2.0*x132
-            last_after_forward = 8.0 + x190
-            last_loss_forward = loss_loss_forward + x190
-            last_loss_backward = loss_loss_backward + x190
-            x191 = x189 + x190 + last_steps_head_backward
-            last_head_reduce = attention_norm_saved + last_steps_head_reduce + last_accumulated_gradients + optimizer_shards*x123*x80 + 4.0*optimizer_shards*x124 + optimizer_shards*x123*x81 - ((optimizer_shards*x123*(x11*x131 - 1.0)*x82)/x122)
-            x192 = optimizer_shards*x123*x35*x150
-            x193 = (x1*(x149 + x192))/x122
-            last_gathered_embedding_embedding_backward = x145 + optimizer_shards*x123*x32
-            x194 = x153 + x193 + last_gathered_embedding_embedding_backward
-            x195 = x145 + x148 + x153 + x155 + x193 + optimizer_shards*x123*x83
-            x196 = x153 + x157 + x158 + x193 + optimizer_shards*x123*x84
-            x197 = 8.0 + last_accumulated_gradients
-            last_reduced_gradients = last_accumulated_gradients + (x1*(x161 + x192))/x122
-            last_embedding_backward = last_steps_head_reduce + last_gathered_embedding_embedding_backward + last_reduced_gradients + local_vocab*x32
-            last_last_reduce = 8.0 + last_reduced_gradients + x28*first_reduced_last_last_reduce
-            last_static = embedding_input + first_loss_input + last_weight + last_buffer + (8.0*last_aligned)/optimizer_shards
-            row[X118 + i] = x118
-            row[FIRST_WEIGHT + i] = first_weight
-            row[FIRST_END_ACTIVATIONS + i] = first_end_activations
-            row[FIRST_IN_FLIGHT + i] = first_in_flight
-            row[X129 + i] = x129
-            row[X130 + i] = x130
-            row[FIRST_AFTER_FORWARD + i] = first_after_forward
-            row[FIRST_LOSS_FORWARD + i] = first_loss_forward
-            row[FIRST_LOSS_BACKWARD + i] = first_loss_backward
-            row[X134 + i] = x134
-            row[FIRST_HEAD_REDUCE + i] = first_head_reduce
-            row[X138 + i] = x138
-            row[X139 + i] = x139
-            row[X141 + i] = x141
-            row[X142 + i] = x142
-            row[X143 + i] = x143
-            row[X144 + i] = x144
-            row[X146 + i] = x146
-            row[X148 + i] = x148
+            alive_1 = select(kept, -INFINITY, INFINITY)
+            local_sequence_sp = seq_length/x155
+            penultimate_in_flight = smaller(x80, num_microbatches)
+            x157 = stage_layers*local_sequence_sp*penultimate_in_flight
+            x158 = stage_layers*penultimate_in_flight
+            x159 = x114*(x81*penultimate_in_flight)
+            x160 = x156/data_parallel_replicas
+            optimizer_shards = 1.0 + distributed_optimizer*(x160 - 1.0)
+            x161 = ceil_div(local_ffn, optimizer_shards)
+            x162 = ceil_div(hidden_size, optimizer_shards)
+            x163 = ceil_div(local_qkv_features, optimizer_shards)
+            x164 = ceil_div(local_kv_features, optimizer_shards)
+            x165 = ceil_div(local_query_features, optimizer_shards)
+            x166 = ceil_div(head_dim, optimizer_shards)
+            layer_aligned = optimizer_shards*(x1*x161 + local_ffn*x162) + optimizer_shards*(qkv_bias*x163 + x1*x164 + hidden_size*x165 + local_query_features*x162 + x7*x166) + 2.0*optimizer_shards*x162
+            x167 = ceil_div(local_vocab, optimizer_shards)
+            x168 = x83*optimizer_shards*x162
+            x169 = optimizer_shards*x167*x88
+            penultimate_aligned = stage_layers*layer_aligned + optimizer_shards*x167*x87 + x168 + x169
+            penultimate_weight = (x9*penultimate_aligned)/x156
+            penultimate_optimizer = (8.0*penultimate_aligned)/optimizer_shards
+            x170 = select((1.0 < num_microbatches), 1.0, 0.0)
+            penultimate_accumulated_gradients = penultimate_weight*x170
+            x171 = penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients
+            x172 = local_sequence_sp*x83
+            x173 = x118*x172
+            x174 = x83*x162
+            x175 = x14*x174
+            x176 = x83*x160*x162
+            x177 = x15*x176
+            x178 = x83*x167
+            x179 = x16*x178
+            x180 = x167*x84
+            x181 = x180*x17
+            x182 = x83*x160*x167
+            x183 = x18*x182
+            x184 = x160*x167*x84
+            x185 = x184*x19
+            x186 = x83*x121
+            x187 = x168 + x169 - optimizer_shards*x162
+            x188 = x160*x162
+            x189 = larger(larger(larger(tables_buffer + x86 + x159 + x171 + x83*x117 + x173 + x175 + x177 + x179 + x181 + x183 + x185, tables_buffer + x86 + x159 + x171 + x173 + x175 + x177 + x179 + x181 + x183 + x185 + x83*x119), tables_buffer + x86 + x159 + x171 + x173 + x175 + x177 + x179 + x181 + x183 + x185 + x83*x120), tables_buffer + x86 + x159 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + (data_parallel_replicas*x187*(4.0 + x21*x170))/x156 + x172*x122 + x174*x23 + x176*x25 + x178*x28 + x180*x29 + x182*x32 + x184*x33 + x162*x34 + x188*x35)
+            x190 = local_sequence_sp*x89
+            x191 = local_sequence_sp*x90
+            x192 = 1.0 + x40*x170
+            x193 = (x9*layer_aligned*x192)/x156
+            x194 = optimizer_shards*x162*x192
+            x195 = x187*(1.0 - x170)
+            x196 = (x9*(x194 + x195))/x156
+            x197 = x86 + x159 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x193*x90 + x89*x196 + x42*(x89*x161 + x89*x164) + x133*(x89*x162) + x46*(x89*x160*x161 + x89*x160*x164) + x136*(x89*x160*x162) + x49*(x89*x163) + x28*(x89*x165) + x51*(x89*x166) + x53*(x89*x160*x163) + x32*(x89*x160*x165) + x55*(x89*x160*x166) - 2.0*x89*x193
+            x198 = local_sequence_sp*x91
+            x199 = local_sequence_sp*x92
+            x200 = x91*x196
+            x201 = x91*x161
+            x202 = x91*x164
+            x203 = x56*(x201 + x202)
+            x204 = x91*x162
+            x205 = x139*x204
+            x206 = x91*x160*x161
+            x207 = x91*x160*x164
+            x208 = x58*(x206 + x207)
+            x209 = x91*x160*x162
+            x210 = x142*x209
+            x211 = x91*x163
+            x212 = x60*x211
+            x213 = x91*x165
+            x214 = x61*x213
+            x215 = x91*x166
+            x216 = x63*x215
+            x217 = x91*x160*x163
+            x218 = x65*x217
+            x219 = x91*x160*x165
+            x220 = x66*x219
+            x221 = x91*x160*x166
+            x222 = x68*x221
+            x223 = x167*x93
+            x224 = x160*x167*x93
+            x225 = x86 + x159 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x193*x92 + x200 + x203 + x205 + x208 + x210 + x212 + x214 + x216 + x218 + x220 + x222 + x16*x223 + x18*x224 - x91*x193
+            x226 = x86 + x159 + x186 + x203 + x205 + x208 + x210 + x212 + x214 + x216 + x218 + x220 + x222 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x91*x193 + x200 + x26*(x161*x94 + x164*x94) + x143*(x162*x94) + x30*(x160*x161*x94 + x160*x164*x94) + x144*(x160*x162*x94) + x59*(x163*x94) + x16*(x223 + x165*x94) + x62*(x166*x94) + x64*(x160*x163*x94) + x18*(x224 + x160*x165*x94) + x67*(x160*x166*x94) + x69*(x167*x95) + x70*(x160*x167*x95)
+            x227 = x160*x161
+            x228 = x160*x164
+            x229 = x81*x167
+            x230 = x160*x163
+            x231 = x160*x165
+            x232 = x81*x160*x167
+            x233 = x160*x166
+            x234 = x86 + x159 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x196 + x26*(x161 + x164 + x201 + x202) + x162*x145 + x30*(x227 + x228 + x206 + x207) + x188*x146 + x59*(x163 + x211) + x16*(x165 + x229 + x213) + x62*(x166 + x215) + x64*(x230 + x217) + x18*(x231 + x232 + x219) + x67*(x233 + x221) + x143*x204 + x144*x209 + x223*x69 + x224*x70
+            x235 = (x9*(x194 + x195 + stage_layers*layer_aligned*x192))/x156
+            x236 = x81*x150
+            x237 = larger(larger(larger(tables_buffer + penultimate_optimizer + 2.0*penultimate_weight + x83*x149 + x159 + x86, tables_buffer + x159 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x235 + x236 + x186 + x101*x172 + x41*(x161 + x164) + x162*x132 + x45*(x227 + x228) + x188*x135 + x163*x48 + x165*x27 + x166*x50 + x230*x52 + x231*x31 + x233*x54 + x16*x229 + x18*x232 + x96), tables_buffer + x159 + x236 + x186 + penultimate_weight + penultimate_optimizer + penultimate_accumulated_gradients + x235 + x81*((optimizer_shards*x167*x74)/x156) + x229*x27 + x232*x31 + x96), alive_1)
             row[X152 + i] = x152
-            row[X154 + i] = x154
-            row[X156 + i] = x156
-            row[X159 + i] = x159
-            row[X160 + i] = x160
-            row[FIRST_EMBEDDING_BACKWARD + i] = first_embedding_backward
-            row[FIRST_LAST_REDUCE + i] = first_last_reduce
-            row[FIRST_STATIC + i] = first_static
-            row[SECOND_WEIGHT + i] = second_weight
-            row[SECOND_END_ACTIVATIONS + i] = second_end_activations
-            row[SECOND_IN_FLIGHT + i] = second_in_flight
-            row[X165 + i] = x165
-            row[SECOND_AFTER_FORWARD + i] = second_after_forward
-            row[SECOND_LOSS_FORWARD + i] = second_loss_forward
-            row[SECOND_LOSS_BACKWARD + i] = second_loss_backward
-            row[X167 + i] = x167
-            row[SECOND_HEAD_REDUCE + i] = second_head_reduce
-            row[X170 + i] = x170
-            row[X171 + i] = x171
-            row[X172 + i] = x172
-            row[X173 + i] = x173
-            row[X174 + i] = x174
-            row[SECOND_EMBEDDING_BACKWARD + i] = second_embedding_backward
-            row[SECOND_LAST_REDUCE + i] = second_last_reduce
-            row[SECOND_STATIC + i] = second_static
-            row[PENULTIMATE_WEIGHT + i] = penultimate_weight
-            row[PENULTIMATE_END_ACTIVATIONS + i] = penultimate_end_activations
-            row[PENULTIMATE_IN_FLIGHT + i] = penultimate_in_flight
-            row[X178 + i] = x178
-            row[PENULTIMATE_AFTER_FORWARD + i] = penultimate_after_forward
-            row[PENULTIMATE_LOSS_FORWARD + i] = penultimate_loss_forward
-            row[PENULTIMATE_LOSS_BACKWARD + i] = penultimate_loss_backward
-            row[X180 + i] = x180
-            row[PENULTIMATE_HEAD_REDUCE + i] = penultimate_head_reduce
-            row[X183 + i] = x183
-            row[X184 + i] = x184
-            row[X185 + i] = x185
-            row[X186 + i] = x186
-            row[X187 + i] = x187
-            row[PENULTIMATE_EMBEDDING_BACKWARD + i] = penultimate_embedding_backward
-            row[PENULTIMATE_LAST_REDUCE + i] = penultimate_last_reduce
-            row[PENULTIMATE_STATIC + i] = penultimate_static
-            row[LAST_WEIGHT + i] = last_weight
-            row[X188 + i] = x188
-            row[LAST_END_ACTIVATIONS + i] = last_end_activations
-            row[LAST_AFTER_FORWARD + i] = last_after_forward
-            row[LAST_LOSS_FORWARD + i] = last_loss_forward
-            row[LAST_LOSS_BACKWARD + i] = last_loss_backward
+            row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
+            row[X157 + i] = x157
+            row[X158 + i] = x158
+            row[X189 + i] = x189
+            row[X190 + i] = x190
             row[X191 + i] = x191
-            row[LAST_HEAD_REDUCE + i] = last_head_reduce
-            row[X193 + i] = x193
-            row[X194 + i] = x194
-            row[X195 + i] = x195
-            row[X196 + i] = x196
             row[X197 + i] = x197
-            row[LAST_EMBEDDING_BACKWARD + i] = last_embedding_backward
-            row[LAST_LAST_REDUCE + i] = last_last_reduce
-            row[LAST_STATIC + i] = last_static
-            row[ALIVE_1 + i] = select(kept, 0.0, INFINITY)
+            row[X198 + i] = x198
+            row[X199 + i] = x199
+            row[X225 + i] = x225
+            row[X226 + i] = x226
+            row[X234 + i] = x234
+            row[X237 + i] = x237
+            row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[11] += lost_11 * below_1
         broken[13] += lost_13 * below_1
@@ -1023,145 +798,104 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[2] += alive_1_count * 1
                 continue
-            x198 = x92*(hidden_size + x93*(1.0 - recompute_mlp)) + 2.0*(2.0*recompute_core_attention + recompute_core_attention*x95 + recompute_core_attention*x96 + x97*(recompute_core_attention + recompute_core_attention*x98 + x8) + x99*(recompute_core_attention + x8 + recompute_core_attention*x100) + x101*(x9 - recompute_core_attention) + x103)
+            x238 = 1.0 - recompute_full
+            x239 = recompute_full*x101 + x238*x102
+            x240 = hidden_size + x104*(1.0 - recompute_mlp)
+            x241 = recompute_core_attention + x5 + recompute_core_attention*x109
+            x242 = recompute_core_attention + x5 + recompute_core_attention*x111
+            x243 = x6 - recompute_core_attention
+            x244 = x103*x240 + 2.0*(2.0*recompute_core_attention + recompute_core_attention*x106 + recompute_core_attention*x107 + x108*x241 + x110*x242 + x112*x243 + x113)
+            x245 = x238*x244
+            x246 = recompute_full*x244
+            x247 = x246 + x125
+            x248 = recompute_full*x126
+            x249 = x101 + x248
+            x250 = x248 + x127
+            x251 = (-2.0)*x250
+            x252 = -x103*x240
+            x253 = (-4.0)*recompute_core_attention
+            x254 = (-2.0)*recompute_core_attention*x106
+            x255 = (-2.0)*recompute_core_attention*x107
+            x256 = (-2.0)*x108*x241
+            x257 = (-2.0)*x110*x242
+            x258 = (-2.0)*x112*x243
+            x259 = x246 + x252 + x253 + x254 + x255 + x256 + x257 + x258 + x130
+            x260 = (-2.0)*x259
+            x261 = -x250
+            x262 = -x259
+            x263 = x246 + x252 + x253 + x254 + x255 + x256 + x257 + x258 + x147
+            x264 = x248 + x148
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
             bound_best_by_recompute = best_by_recompute_keys[group_best_by_recompute, last_best_by_recompute, 0]
             group_smallest = 0
             bound_smallest = smallest_keys[group_smallest, last_smallest, 0]
-            upto_0 = 0
-            upto_1 = 0
-            near_best = 0
-            near_best_by_recompute = 0
-            near_smallest = 0
+            upto_0 = none
+            upto_1 = none
+            near_best = never
+            near_best_by_recompute = never
+            near_smallest = never
             for i in range(np.uint64(entries)):
-                stage_layers = row[STAGE_LAYERS + i]
-                x34 = row[X34 + i]
-                x39 = row[X39 + i]
-                x38 = row[X38 + i]
-                x41 = row[X41 + i]
-                x40 = row[X40 + i]
-                x118 = row[X118 + i]
-                first_weight = row[FIRST_WEIGHT + i]
-                first_end_activations = row[FIRST_END_ACTIVATIONS + i]
-                first_in_flight = row[FIRST_IN_FLIGHT + i]
-                x129 = row[X129 + i]
-                x130 = row[X130 + i]
-                first_after_forward = row[FIRST_AFTER_FORWARD + i]
-                first_loss_forward = row[FIRST_LOSS_FORWARD + i]
-                first_loss_backward = row[FIRST_LOSS_BACKWARD + i]
-                x134 = row[X134 + i]
-                first_head_reduce = row[FIRST_HEAD_REDUCE + i]
-                x138 = row[X138 + i]
-                x139 = row[X139 + i]
-                x141 = row[X141 + i]
-                x142 = row[X142 + i]
-                x143 = row[X143 + i]
-                x144 = row[X144 + i]
-                x146 = row[X146 + i]
-                x148 = row[X148 + i]
+                local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                x89 = row[X89 + i]
+                x91 = row[X91 + i]
                 x152 = row[X152 + i]
-                x154 = row[X154 + i]
-                x156 = row[X156 + i]
-                x159 = row[X159 + i]
-                x160 = row[X160 + i]
-                first_embedding_backward = row[FIRST_EMBEDDING_BACKWARD + i]
-                first_last_reduce = row[FIRST_LAST_REDUCE + i]
-                first_static = row[FIRST_STATIC + i]
-                second_weight = row[SECOND_WEIGHT + i]
-                second_end_activations = row[SECOND_END_ACTIVATIONS + i]
-                second_in_flight = row[SECOND_IN_FLIGHT + i]
-                x165 = row[X165 + i]
-                second_after_forward = row[SECOND_AFTER_FORWARD + i]
-                second_loss_forward = row[SECOND_LOSS_FORWARD + i]
-                second_loss_backward = row[SECOND_LOSS_BACKWARD + i]
-                x167 = row[X167 + i]
-                second_head_reduce = row[SECOND_HEAD_REDUCE + i]
-                x170 = row[X170 + i]
-                x171 = row[X171 + i]
-                x172 = row[X172 + i]
-                x173 = row[X173 + i]
-                x174 = row[X174 + i]
-                second_embedding_backward = row[SECOND_EMBEDDING_BACKWARD + i]
-                second_last_reduce = row[SECOND_LAST_REDUCE + i]
-                second_static = row[SECOND_STATIC + i]
-                penultimate_weight = row[PENULTIMATE_WEIGHT + i]
-                penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
-                penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
-                x178 = row[X178 + i]
-                penultimate_after_forward = row[PENULTIMATE_AFTER_FORWARD + i]
-                penultimate_loss_forward = row[PENULTIMATE_LOSS_FORWARD + i]
-                penultimate_loss_backward = row[PENULTIMATE_LOSS_BACKWARD + i]
-                x180 = row[X180 + i]
-                penultimate_head_reduce = row[PENULTIMATE_HEAD_REDUCE + i]
-                x183 = row[X183 + i]
-                x184 = row[X184 + i]
-                x185 = row[X185 + i]
-                x186 = row[X186 + i]
-                x187 = row[X187 + i]
-                penultimate_embedding_backward = row[PENULTIMATE_EMBEDDING_BACKWARD + i]
-                penultimate_last_reduce = row[PENULTIMATE_LAST_REDUCE + i]
-                penultimate_static = row[PENULTIMATE_STATIC + i]
-                last_weight = row[LAST_WEIGHT + i]
-                x188 = row[X188 + i]
-                last_end_activations = row[LAST_END_ACTIVATIONS + i]
-                last_after_forward = row[LAST_AFTER_FORWARD + i]
-                last_loss_forward = row[LAST_LOSS_FORWARD + i]
-                last_loss_backward = row[LAST_LOSS_BACKWARD + i]
+                x157 = row[X157 + i]
+                x158 = row[X158 + i]
+                x190 = row[X190 + i]
+                x90 = row[X90 + i]
                 x191 = row[X191 + i]
-                last_head_reduce = row[LAST_HEAD_REDUCE + i]
-                x193 = row[X193 + i]
-                x194 = row[X194 + i]
-                x195 = row[X195 + i]
-                x196 = row[X196 + i]
+                x198 = row[X198 + i]
+                x92 = row[X92 + i]
+                x199 = row[X199 + i]
+                x237 = row[X237 + i]
+                x189 = row[X189 + i]
                 x197 = row[X197 + i]
-                last_embedding_backward = row[LAST_EMBEDDING_BACKWARD + i]
-                last_last_reduce = row[LAST_LAST_REDUCE + i]
-                last_static = row[LAST_STATIC + i]
-                last_held_dense_layers = stage_layers + recompute_full*x34
-                layer_saved = x130 + x198
-                first_inner_activations = recompute_full*x129 + first_in_flight*last_held_dense_layers*layer_saved
-                first_activation = first_end_activations + first_inner_activations
-                stage_recomputed_layer_layer_backward = recompute_full*(layer_saved + x138)
-                x199 = -layer_saved
-                stage_layer_temporaries_layer_backward = larger(larger(larger(larger(x139, x141), x142), x143), x199 + x144)
-                x200 = stage_recomputed_layer_layer_backward + x199 + x148
-                x201 = x146 + x39*x200
-                x202 = x41*x200
-                second_inner_activations = recompute_full*x165 + last_held_dense_layers*layer_saved*second_in_flight
-                second_activation = second_end_activations + second_inner_activations
-                penultimate_inner_activations = recompute_full*x178 + last_held_dense_layers*layer_saved*penultimate_in_flight
-                penultimate_activation = penultimate_end_activations + penultimate_inner_activations
-                last_inner_activations = recompute_full*x188 + last_held_dense_layers*layer_saved
-                last_activation = last_inner_activations + last_end_activations
-                estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(first_weight, first_activation + first_after_forward), first_activation + first_loss_forward), first_activation + first_loss_backward), first_inner_activations + x134), first_inner_activations + first_head_reduce), first_inner_activations + stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + larger(larger(larger(x38*(x201 + x152), x40*(x202 + x154)), x40*(stage_recomputed_layer_layer_backward + x199 + x156)), x159) + x160), first_embedding_backward), first_last_reduce) + first_static, larger(larger(larger(larger(larger(larger(larger(larger(second_weight, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x167), second_inner_activations + second_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + second_inner_activations + larger(larger(larger(x38*(x201 + x170), x40*(x202 + x171)), x40*(stage_recomputed_layer_layer_backward + x199 + x172)), x173) + x174), second_embedding_backward), second_last_reduce) + second_static), larger(larger(larger(larger(larger(larger(larger(larger(penultimate_weight, penultimate_activation + penultimate_after_forward), penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x180), penultimate_inner_activations + penultimate_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + penultimate_inner_activations + larger(larger(larger(x38*(x201 + x183), x40*(x202 + x184)), x40*(stage_recomputed_layer_layer_backward + x199 + x185)), x186) + x187), penultimate_embedding_backward), penultimate_last_reduce) + penultimate_static), larger(larger(larger(larger(larger(larger(larger(larger(last_weight, last_activation + last_after_forward), last_activation + last_loss_forward), last_activation + last_loss_backward), last_inner_activations + x191), last_inner_activations + last_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + last_inner_activations + larger(larger(larger(x38*(x201 + x193), x40*(x202 + x194)), x40*(stage_recomputed_layer_layer_backward + x199 + x195)), x196) + x197), last_embedding_backward), last_last_reduce) + last_static) + row[ALIVE_1 + i]
+                x225 = row[X225 + i]
+                x226 = row[X226 + i]
+                x234 = row[X234 + i]
+                x265 = x157*x239
+                x266 = x158*x245
+                x267 = local_sequence_sp*x249
+                x268 = x251*x190
+                x269 = x89*x260
+                x270 = x250*x191
+                x271 = x259*x90
+                x272 = x261*x198
+                x273 = x91*x262
+                x274 = x250*x199
+                x275 = x259*x92
+                x276 = x250*x198
+                x277 = x91*x259
+                x278 = local_sequence_sp*x264
+                estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(x265 + x266 + x189, x247 + x265 + x266 + x267 + x268 + x269 + x270 + x271 + x197), x247 + x265 + x266 + x267 + x272 + x273 + x274 + x275 + x225), x247 + x265 + x266 + x267 + x276 + x277 + x226), x247 + x265 + x266 + x267 + x234), x263 + x265 + x266 + x268 + x269 + x270 + x271 + x278 + x197), x263 + x265 + x266 + x272 + x273 + x274 + x275 + x278 + x225), x263 + x265 + x266 + x276 + x277 + x278 + x226), x263 + x265 + x266 + x278 + x234), x237)
                 row[ESTIMATE + i] = estimate
-                met_0 = (5.0*estimate <= x24)
+                met_0 = (estimate <= x75)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
                 upto_1 += met_1
-                near_best += met_0 & (x118 <= bound_best)
-                near_best_by_recompute += met_0 & (x118 <= bound_best_by_recompute)
-                near_smallest += (estimate < INFINITY) & (estimate <= bound_smallest)
+                near_best |= met_0 & (x152 <= bound_best)
+                near_best_by_recompute |= met_0 & (x152 <= bound_best_by_recompute)
+                near_smallest |= (estimate < INFINITY) & (estimate <= bound_smallest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best > 0:
+            if near_best:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x24)) and row[X118 + i] <= bound_best:
-                        keys = (row[X118 + i], row[ESTIMATE + i], x117, )
+                    if ((row[ESTIMATE + i] <= x75)) and row[X152 + i] <= bound_best:
+                        keys = (row[X152 + i], row[ESTIMATE + i], x151, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute > 0:
+            if near_best_by_recompute:
                 for i in range(entries):
-                    if ((5.0*row[ESTIMATE + i] <= x24)) and row[X118 + i] <= bound_best_by_recompute:
-                        keys = (row[X118 + i], row[ESTIMATE + i], x117, )
+                    if ((row[ESTIMATE + i] <= x75)) and row[X152 + i] <= bound_best_by_recompute:
+                        keys = (row[X152 + i], row[ESTIMATE + i], x151, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest > 0:
+            if near_smallest:
                 for i in range(entries):
                     if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
                         keys = (row[ESTIMATE + i], )

@@ -7,7 +7,7 @@ every run and for every hash seed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from .accounts import build
 from .documents.appendix import appendix
@@ -16,8 +16,7 @@ from .documents.evaluator import evaluator, kernel
 from .documents.formulas import formulas
 from .implementations import IMPLEMENTATIONS, Implementation
 from .nests.formulas import function_source
-from .nests.made import nest_source
-from .nests.posing import posed
+from .nests.made import nest_of
 from .nests.standard import standard
 from .parallel.legality import rules_for
 from .parameters import BY_LETTER, PARAMETERS
@@ -61,11 +60,17 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
 def derive_nest(name: str, files: Mapping[str, str]) -> str:
     """The nest of the standard space of layouts over an evaluator among ``files``."""
     switches = [BY_LETTER[region.switch].name for region in REGIONS]
-    posing = standard((parameter.name for parameter in PARAMETERS), switches)
-    evaluator, verdict = files[f"{name}.py"], function_source(files["definitions.py"], "verdict")
-    problem, names = posed(posing, evaluator, verdict)
+    symbols = {parameter.name: (parameter.minimum, parameter.maximum) for parameter in PARAMETERS}
+    verdict = function_source(files["definitions.py"], "verdict")
     title = f"Memory of sharded training: every layout with {name}"
-    return nest_source(title, posing.key(evaluator), problem, names, literal=False, header=HEADER)
+    return nest_of(title, standard(symbols, switches), files[f"{name}.py"], verdict, HEADER)
+
+
+def derive_kernel(implementation: Implementation, outputs: Sequence[str], columns: Collection[str]) -> str:
+    """The compiled evaluator of chosen terms, for tables in which the parameters ``columns`` differ from row to row."""
+    title = f"Memory of sharded training: {implementation.title}"
+    terms = build(implementation)
+    return rendered("kernel.py", kernel(title, terms, rules_for(implementation), outputs, columns))
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:

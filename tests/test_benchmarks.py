@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import rates, run, startup
-from benchmarks.contenders import Contender, in_blocks
+from benchmarks import machine, native, rates, roofline, run, startup
+from benchmarks.contenders import CORES, Contender, in_blocks, whole_outputs
 from benchmarks.data import Batch, Columns, Job, Outputs, draw, job
+from benchmarks.memory import peaks
 from benchmarks.rates import DisagreementError, check, contenders, measure
+from benchmarks.roofline import Limit, Roofline, Stream
 from benchmarks.startup import Figure
 from benchmarks.targets import targets
 
@@ -31,11 +33,14 @@ def batches(measured: Job) -> tuple[Batch, Batch]:
 
 @pytest.fixture(scope="module")
 def rivals(measured: Job) -> list[Contender]:
-    return contenders(measured, 50)
+    found, left_out = contenders(measured, 50)
+    assert all(line.endswith("is not installed") for line in left_out)
+    return found
 
 
 def test_contenders_agree_to_the_byte(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
-    assert len({(rival.name, rival.computes, rival.threads) for rival in rivals}) == len(rivals) >= 6
+    assert len({rival.key for rival in rivals}) == len(rivals) >= 6
+    assert [rival.name for rival in rivals if rival.other] == ["Megatron-LM's published function, plain Python"]
     for batch in batches:
         check(rivals, batch)
 
@@ -84,12 +89,55 @@ def test_rates_are_rows_over_seconds(
 
 
 def test_targets_are_reported_met_or_not(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
-    slow = [replace(rate, rate=5e6) for rate in measure(rivals[:5], batches[0], 1)]
+    slow = [replace(rate, rate=5e6) for rate in measure(rivals, batches[0], 1)]
+    ours = Stream("ours", 2, 8e6, 10, 0.5)
+    reached = Roofline(4, [], [replace(ours, threads=1), ours, replace(ours, contender="C", rate=4e6)], [])
     figures = [Figure("import shardmath", 0.1, 10, 1), Figure("shardmath --help", 0.4, 10, 1)]
-    met = {item.name: item.met for item in targets(slow, figures, {"sympy": True, "numba": False})}
-    assert list(met.values()) == [False, False, False]
-    met = {item.name: item.met for item in targets(slow, figures[:1], {"sympy": False, "numba": False})}
-    assert list(met.values()) == [False, True]
+    met = {item.name: item.met for item in targets(slow, reached, figures, {"sympy": True, "numba": False})}
+    assert met == {
+        "a million legal layouts on all cores, after compilation": False,
+        "flat evaluator / C": True,
+        "flat evaluator / copy bandwidth": False,
+        "flat evaluator / SymPy lambdify, cse=True, columns": False,
+        "flat evaluator / SymPy lambdify, cse=True, blocks": False,
+        "import shardmath": False,
+        "shardmath --help": False,
+    }
+    light = targets(slow, reached, figures[:1], {"sympy": False, "numba": False})
+    assert {item.name: item.met for item in light}["import shardmath"]
+
+
+def test_what_is_not_installed_is_left_out_with_a_line(measured: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "COMPILER", "no-such-compiler")
+    monkeypatch.setattr(rates, "FAMILIES", ("compiled", "in_c", "plain"))
+    found, left_out = contenders(measured, 5)
+    assert left_out == ["C: no-such-compiler is not installed"]
+    assert [rival.family for rival in found] == ["compiled"] * len({1, CORES}) + ["plain"] * 2
+    assert {rival.sample for rival in found} == {None, 5}
+    reached = roofline.roofline(measured, found, draw(measured, 10)[0], 20, 1)
+    assert [stream.contender for stream in reached.streams] == [found[0].name] * len({1, CORES})
+    assert bool(machine.widths()) is bool(reached.left_out)
+
+
+def test_streams_fill_what_runs_return(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
+    for batch in batches:
+        for rival in (rival for rival in rivals if rival.fill is not None):
+            outputs = {name: np.full_like(values, 77) for name, values in whole_outputs(COUNT).items()}
+            assert rival.fill is not None
+            rival.fill(batch.columns, outputs)
+            for name, values in rival.run(batch.columns).items():
+                assert np.array_equal(outputs[name], values)
+
+
+def test_rates_between_columns_and_outputs(measured: Job, rivals: list[Contender], batches: tuple[Batch, Batch],
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(range(1000))
+    monkeypatch.setattr(roofline, "perf_counter", lambda: float(next(ticks)))
+    limits = [Limit("copy", threads, rate, "B") for threads in {1, CORES} for rate in (1e6, 5e5)]
+    found = roofline.streams(measured, rivals, batches[0], 2000, limits, 2)
+    size = 8 * len(measured.evaluator.kernel.COLUMNS) + 3 * 8 + 2
+    assert {(stream.rate, stream.size, stream.share) for stream in found} == {(2000.0, size, 2000 * size / 1e6)}
+    assert {limit.rate for limit in roofline.copies(80, 1)} == {160.0}
 
 
 @pytest.mark.slow
@@ -99,6 +147,7 @@ def test_runner_prints_and_writes(
     figure = Figure("shardmath sweep, again", 0.5, 100.0, 1)
     monkeypatch.setattr(run, "figures", lambda repeats: [replace(figure, runs=repeats)])
     data, document = tmp_path / "run.json", tmp_path / "benchmarks.md"
+    monkeypatch.setattr(run, "peaks", lambda rivals, batch: ({rival.key: 321.0 for rival in rivals}, 12.0))
     tiny = ["--layouts", "40", "--sample", "3", "--repeats", "1", "--startup-repeats", "2"]
     assert run.main([*tiny, "--json", str(data), "--document", str(document)]) == 0
     printed = capsys.readouterr().out
@@ -106,8 +155,11 @@ def test_runner_prints_and_writes(
     assert {rate["batch"] for rate in found["rates"]} == set(found["batches"]) == {"legal", "mixed"}
     assert [item["runs"] for item in found["startup"]] == [2]
     assert found["imported"]["sympy"] is False
+    assert found["loaded"] == 12.0
+    assert found["roofline"]["rows"] == 160
     for rate in found["rates"]:
         assert rate["contender"] in printed
+        assert rate["memory"] == 321.0
     text = document.read_text()
     assert "@output" not in text
     assert "plain Python" in text
@@ -119,4 +171,12 @@ def test_commands_are_measured_in_fresh_processes() -> None:
     assert figure.seconds > 0
     assert 1 < figure.memory < 1000
     with pytest.raises(RuntimeError, match="exit code 3"):
-        startup._run(("-c", "raise SystemExit(3)"), "")
+        startup.run_fresh(("-c", "raise SystemExit(3)"))
+
+
+@pytest.mark.slow
+def test_memory_is_that_of_a_fresh_process(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
+    ours = rivals[0]
+    found, loaded = peaks([ours], batches[0])
+    assert list(found) == [ours.key]
+    assert 10 < loaded < found[ours.key] < 1000

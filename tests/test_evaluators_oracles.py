@@ -209,12 +209,12 @@ def test_only_rows_from_start_to_stop_are_filled(batch: Batch, start: int, stop:
     evaluator = find("megatron")
     whole, kernel = called(evaluator, batch), evaluator.kernel
     scalars = [float(batch.scalars[name]) for name in kernel.SCALARS]
-    outputs = [np.full(40, -7, kind) for kind in (np.int8, np.int8, float, float, float)]
-    kernel.evaluate(start, stop, *scalars, *(batch.columns[name] for name in kernel.COLUMNS), *outputs)
+    rule, verdict, out = np.full(40, -7, np.int8), np.full(40, -7, np.int8), np.full((3, 40), -7.0)
+    kernel.evaluate(start, stop, *scalars, *(batch.columns[name] for name in kernel.COLUMNS), rule, verdict, out)
     filled = np.zeros(40, bool)
     filled[start:stop] = True
     expected = (whole.rule, whole.verdict, whole.first, whole.last, whole.peak)
-    for written, full in zip(outputs, expected, strict=True):
+    for written, full in zip((rule, verdict, *out), expected, strict=True):
         assert (written == np.where(filled, full, -7)).all()
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardmath.symbolic.nests.bounds import bounds
+from shardmath.symbolic.nests.bounds import bounds, degree
 from shardmath.symbolic.nests.graph import Graph, Node, exact
 from shardmath.symbolic.nests.source import FormulaError, parse
 
@@ -66,6 +66,14 @@ def test_what_depends_on_an_unknown_name_has_no_bounds() -> None:
     found = bounds([known, unknown], {"a": (1, 3)})
     assert found[known] == (2, 6)
     assert unknown not in found
+
+
+@pytest.mark.parametrize(("text", "highest"), [
+    ("3", 0), ("a", 1), ("a + b", 1), ("a * b", 2), ("a**3 + b", 3), ("(a**2 + 1)**3", 6), ("a / b**2", 3), ("x", 5),
+    ("max(x, a) * a", 6), ("a if x < 2 else b", 5),
+])
+def test_degrees(text: str, highest: int) -> None:
+    assert degree(_read(text), {"x": 5}) == highest
 
 
 @pytest.mark.parametrize("text", [

@@ -109,7 +109,7 @@ def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, (question,))
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)
-    nest = Nest(part, [asked], interpreted(nest_source("random", problem, {}, literal=data.draw(st.booleans()))))
+    nest = Nest(part, [asked], interpreted(nest_source("random", "", problem, {}, literal=data.draw(st.booleans()))))
     last = {"fits": 0, "uncertain": 1, "legal": 2}[among]
     expected = {
         row.index: (row.verdict, row.keys["rows"])

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import import_module
 
-from benchmarks.data import Columns, Outputs
+import numpy as np
+
+from benchmarks.data import Columns, Job, Outputs
 
 #: What contenders compute: all that the compiled evaluator writes (first broken rule, verdict, both end ranks
 #: and the peak), or the peak without rules.
@@ -16,12 +19,21 @@ WHOLE, PEAK = "whole answer", "peak"
 CORES = os.cpu_count() or 1
 
 
+#: The modules that make contenders, in the order of the tables; the first one is the compiled evaluator.
+FAMILIES = ("compiled", "in_c", "same_answer", "lambdified", "jitted", "one_expression", "plain")
+
+
+class LeftOutError(Exception):
+    """What a contender needs is not installed: the run goes on without it, and says so."""
+
+
 @dataclass(frozen=True)
 class Contender:
     """One way to evaluate layouts, ready to run: compiled, lambdified, parsed.
 
-    ``run`` takes columns and returns what it computes by name; ``peak`` is always among it. ``sample`` is
-    the number of layouts that it is run on where all would take too long.
+    ``run`` takes columns and returns what it computes by name. ``sample`` is the number of layouts that it is
+    run on where all would take too long. ``fill``, where there is one, writes into outputs that exist already.
+    ``other`` says that it is another formula, whose answer has another name.
     """
 
     name: str
@@ -29,6 +41,40 @@ class Contender:
     threads: int
     run: Callable[[Columns], Outputs]
     sample: int | None = None
+    fill: Callable[[Columns, Outputs], None] | None = None
+    other: bool = False
+    family: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What no other contender shares: name, what it computes, threads."""
+        return self.name, self.computes, self.threads
+
+
+def family(name: str, job: Job) -> list[Contender]:
+    """The contenders of one module, ready to run; only what they need is imported.
+
+    Raises LeftOutError if that is not installed.
+    """
+    made: list[Contender] = import_module(f"{__name__}.{name}").contenders(job)
+    return [replace(rival, family=name) for rival in made]
+
+
+def filling(name: str, threads: int, fill: Callable[[Columns, Outputs], None]) -> Contender:
+    """A contender for the whole answer that fills outputs: its ``run`` allocates them each time."""
+
+    def run(columns: Columns) -> Outputs:
+        outputs = whole_outputs(len(columns["data_parallel"]))
+        fill(columns, outputs)
+        return outputs
+
+    return Contender(name, WHOLE, threads, run, fill=fill)
+
+
+def whole_outputs(count: int) -> Outputs:
+    """Memory for the whole answer of ``count`` layouts; the sizes are rows of one array, as the evaluator fills it."""
+    sizes = dict(zip(("first", "last", "peak"), np.empty((3, count)), strict=True))
+    return {"rule": np.empty(count, np.int8), "verdict": np.empty(count, np.int8), **sizes}
 
 
 def in_blocks(work: Callable[[int, int], None], count: int, block: int, threads: int) -> None:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
-
-from benchmarks.contenders import CORES, WHOLE, Contender, in_blocks
+from benchmarks.contenders import CORES, Contender, filling, in_blocks
 from benchmarks.data import Columns, Job, Outputs
 from shardmath.sweeps.engine import CHUNK
 
@@ -15,20 +13,18 @@ def contenders(job: Job) -> list[Contender]:
     """One thread and all cores. The evaluator is compiled, or loaded from its cache, before they run."""
     kernel, scalars = job.evaluator.kernel, job.scalars
 
-    def run(columns: Columns, threads: int) -> Outputs:
-        count = len(columns["data_parallel"])
-        rule, verdict = np.zeros(count, np.int8), np.zeros(count, np.int8)
-        first, last, peak = (np.zeros(count) for _ in range(3))
+    def fill(columns: Columns, outputs: Outputs, threads: int) -> None:
         inputs = [columns[name] for name in kernel.COLUMNS]
+        count = len(inputs[0])
 
         def evaluate(start: int, stop: int) -> None:
-            kernel.evaluate(start, stop, *scalars, *inputs, rule, verdict, first, last, peak)
+            kernel.evaluate(start, stop, *scalars, *inputs, outputs["rule"], outputs["verdict"], outputs["peak"].base)
 
         in_blocks(evaluate, count, min(CHUNK, -(-count // threads)), threads)
-        return {"rule": rule, "verdict": verdict, "first": first, "last": last, "peak": peak}
 
-    run(job.space.columns(0, 2), 1)
-    return [
-        Contender("shardmath, generated and compiled", WHOLE, threads, partial(run, threads=threads))
+    found = [
+        filling("shardmath, generated and compiled", threads, partial(fill, threads=threads))
         for threads in sorted({1, CORES})
     ]
+    found[0].run(job.space.columns(0, 2))
+    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ def inputs(job: Job) -> list[Symbol]:
     return [BY_NAME[name].symbol for name in (*kernel.SCALARS, *kernel.COLUMNS)]
 
 
+@cache
 def expanded(*names: str) -> dict[str, Expr]:
     """Terms as one expression over the inputs each, put together from the forms that are compiled too."""
     terms = build(IMPLEMENTATION)

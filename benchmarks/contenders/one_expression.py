@@ -8,7 +8,7 @@ from importlib.util import find_spec
 
 from sympy import Expr, Integer
 
-from benchmarks.contenders import CORES, PEAK, Contender
+from benchmarks.contenders import CORES, PEAK, Contender, LeftOutError
 from benchmarks.data import IMPLEMENTATION, Columns, Job, Outputs
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.printers.python import PythonPrinter, identifier
@@ -16,9 +16,9 @@ from shardmath.symbolic.simplify import computed
 
 
 def contenders(job: Job) -> list[Contender]:
-    """One contender, or none without NumExpr."""
+    """One contender. Raises LeftOutError without NumExpr."""
     if find_spec("numexpr") is None:
-        return []
+        raise LeftOutError("NumExpr: it is not installed")
     import numexpr
 
     source = _inlined("peak", {name: f"{float(job.values[name])!r}" for name in job.evaluator.kernel.SCALARS})

@@ -1,8 +1,8 @@
 """The memory of sharded LLM training: exact formulas, what fits into a GPU, and why.
 
 ``explain`` accounts for one configuration, byte by byte; ``sweep`` tries every legal layout of a model
-on a cluster; ``explore`` every configuration of a declared space. Everything is imported on first use, so
-that importing the package costs nothing.
+on a cluster; ``explore`` every configuration of a declared space; ``evaluate`` computes terms for every row of
+a table. Everything is imported on first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from shardmath.gpus import Gpu
     from shardmath.models import Model, load_model
     from shardmath.sweeps import SweepResult, sweep
+    from shardmath.tables import evaluate
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,7 @@ _HOMES = {
     "load_model": "models",
     "SweepResult": "sweeps",
     "sweep": "sweeps",
+    "evaluate": "tables",
 }
 
 __all__ = [
@@ -46,6 +48,7 @@ __all__ = [
     "Model",
     "SweepResult",
     "__version__",
+    "evaluate",
     "explain",
     "explore",
     "formula",

@@ -28,7 +28,7 @@ _MOMENTS = ("exp_avg_bytes", "exp_avg_sq_bytes", "main_param_bytes")
 def evaluator_for(
     implementation: str,
     kernels: Mapping[str, str] | None,
-    model: Model,
+    model: Model | None,
     asked: Mapping[str, int],
     layout: Sequence[int] | None = None,
     recompute: Sequence[str] = (),
@@ -36,12 +36,13 @@ def evaluator_for(
 ) -> Evaluator:
     """The evaluator of ``implementation`` for ``model`` and the values that were asked for, by name.
 
+    Without a model the architecture is that of the implementation: dense, with grouped heads.
     ``recompute`` are the modes that will be asked of it, ``staged`` says that there is a pipeline. What
     ``kernels`` chooses stays. Raises
     InputError for an unknown implementation, axis or option, and for one that the implementation does not have.
     """
     values = {**DEFAULTS, **asked}
-    chosen = {axis: model.architecture[axis] for axis in ARCHITECTURE}
+    chosen = {} if model is None else {axis: model.architecture[axis] for axis in ARCHITECTURE}
     if values["virtual_pipeline"] > 1:
         chosen["schedule"] = "interleaved"
     if staged and implementation == "torchtitan":
@@ -52,7 +53,7 @@ def evaluator_for(
         chosen["stages"] = "uneven"
     if values["hidden_dropout"] or values["attention_dropout"]:
         chosen["dropout"] = "masks"
-    if model.linear_bias:
+    if model is not None and model.linear_bias:
         chosen["biases"] = "linear"
     if values["recompute_num_layers"] > 1:
         chosen["recompute_method"] = "every" if implementation == "torchtitan" else "uniform"

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -40,6 +40,31 @@ class Evaluator(NamedTuple):
     def kernel(self) -> ModuleType:
         """The module for Numba: rules and peak for columns of layouts."""
         return self._load(f"{self.name}_kernel")
+
+    def kernel_for(self, outputs: Sequence[str], columns: Collection[str]) -> ModuleType:
+        """The module for Numba of the terms ``outputs``, where the parameters ``columns`` differ from row to row.
+
+        That of the package, or of a sweep, where it has them; else one is derived, and kept for the next time.
+        Raises InputError for an unknown term.
+        """
+        for name in outputs:
+            if name not in self.terms.TERMS:
+                raise InputError("term", name, f"must be a term of {self.implementation}",
+                                 nearest_names(name, self.terms.TERMS))
+        usual = self.kernel
+        if tuple(outputs) == usual.OUTPUTS and not set(columns) & set(usual.SCALARS):
+            return usual
+        columns = sorted({*columns} & {*usual.SCALARS, *usual.COLUMNS, *self.terms.INPUTS})
+        asked = [list(outputs), columns]
+        folder = _cache_folder() / _digest(self.implementation, self.choices, asked)
+        path = folder / f"{self.name}_kernel.py"
+        if not path.exists():
+            from shardmath.symbolic.derive import derive_kernel
+            from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
+
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(path, derive_kernel(SYMBOLIC[self.implementation].with_choices(**self.choices), outputs, columns))
+        return _import_file(f"shardmath_derived_{folder.name}", path)
 
     def _load(self, name: str) -> ModuleType:
         if self.folder is None:
@@ -122,9 +147,9 @@ def _derive_into(folder: Path, implementation: str, changed: Mapping[str, str]) 
     return chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}
 
 
-def _digest(implementation: str, choices: Mapping[str, str]) -> str:
-    """What a derived evaluator depends on: its choices, and every source that it is derived from."""
-    content = hashlib.sha256(json.dumps([implementation, choices], sort_keys=True).encode())
+def _digest(implementation: str, choices: Mapping[str, str], *more: object) -> str:
+    """What a derived evaluator depends on: its choices, ``more``, and every source that it is derived from."""
+    content = hashlib.sha256(json.dumps([implementation, choices, *more], sort_keys=True).encode())
     for module in ("symbolic", "templates"):
         root = Path(str(import_module(f"shardmath.{module}").__file__)).parent
         for path in sorted(path for path in root.rglob("*") if path.suffix in {".py", ".jinja"}):

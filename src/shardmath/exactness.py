@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from shardmath.errors import InputError
 
 #: Sums of a few terms below this stay exact integers in float64.
-EXACT = 2.0**49
+EXACT = 2**49
 
 
 def refuse_inexact(model: str, values: Mapping[str, int]) -> None:
@@ -15,11 +16,20 @@ def refuse_inexact(model: str, values: Mapping[str, int]) -> None:
 
     ``values`` are by parameter name, each the largest one that occurs; ``model`` is the name to blame.
     """
-    heads = values["num_attention_heads"] + 2 * values["num_kv_heads"]
-    widths = (
-        heads * values["head_dim"], 2 * values["ffn_hidden_size"],
-        values["vocab_size"] + values["vocab_multiple"] * values["num_gpus"],
+    if max(products(values)) >= EXACT:
+        raise InputError("model", model, "must have matrices and batches below 2^49 elements, for exact arithmetic")
+
+
+def products(values: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The largest products that rules and terms start from: elements of matrices, tokens of a batch.
+
+    ``values`` has numbers or columns by parameter name, of which some may lack.
+    """
+    heads, kv_heads, width, inner, hidden, vocabulary, multiple, gpus, tokens, batch = (
+        values.get(name, 0) for name in (
+            "num_attention_heads", "num_kv_heads", "head_dim", "ffn_hidden_size", "hidden_size", "vocab_size",
+            "vocab_multiple", "num_gpus", "seq_length", "global_batch_size",
+        )
     )
-    if max(widths) * values["hidden_size"] >= EXACT or values["seq_length"] * values["global_batch_size"] >= EXACT:
-        rule = "must have matrices and batches below 2^49 elements, for exact arithmetic"
-        raise InputError("model", model, rule)
+    matrices = ((heads + 2 * kv_heads) * width, 2 * inner, vocabulary + multiple * gpus)
+    return (*(matrix * hidden for matrix in matrices), tokens * batch)

@@ -17,7 +17,7 @@ from shardmath.spaces import Best, Question, Rows, Space
 from shardmath.sweeps.checkpoint import Checkpoint
 from shardmath.sweeps.clusters import client_of, on_cluster
 from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.rows import Folder
+from shardmath.sweeps.rows import Folder, Table
 from shardmath.sweeps.running import Progress, Run, on_threads, run
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def explore(
     """
     if threads is not None and threads < 1:
         raise InputError("threads", threads, "must be at least 1", "1")
-    table = None if rows is None else _Table(os.path.abspath(rows), Rows("rows", tuple(terms), among))
+    table = None if rows is None else _Table.asked(os.fspath(rows), Rows("rows", tuple(terms), among))
     if table is None and terms:
         raise InputError("terms", list(terms), "must not be given without rows: they are their columns")
     if any(isinstance(question, Rows) for question in space.questions):
@@ -80,8 +80,11 @@ class _Table:
     path: str
     question: Rows
 
-    def __post_init__(self) -> None:
-        refuse_unwritable(self.path)
+    @classmethod
+    def asked(cls, path: str, question: Rows) -> _Table:
+        """Raises InputError unless the file can be written."""
+        refuse_unwritable(path)
+        return cls(os.path.abspath(path), question)
 
 
 def _of_part(question: Question) -> Question:
@@ -144,13 +147,21 @@ def _sweep(
         others = sum(other.shards * one.shard_size for one, other in zip(nests, runs, strict=True) if one is not nest)
         if stopped() or _finished(nest, state):
             continue
-        run(
-            nest, state, workers=on_threads(nest, threads) if client is None else on_cluster(nest, client),
-            progress=progress and (lambda done, _, others=others: progress(others + done, size)),  # type: ignore[misc]
-            after_chunk=kept and (lambda _: kept.save_now_and_then(runs)),
-            on_rows=folder and (lambda start, stop, table, part=nest.part.number: folder.add(part, start, stop, table)),  # type: ignore[misc]
-            stopped=stopped,
-        )
+
+        def report(done: int, _: int, others: int = others) -> None:
+            if progress is not None:
+                progress(others + done, size)
+
+        def save(_: Run) -> None:
+            if kept is not None:
+                kept.save_now_and_then(runs)
+
+        def keep(start: int, stop: int, table: Table, part: int = nest.part.number) -> None:
+            if folder is not None:
+                folder.add(part, start, stop, table)
+
+        workers = on_threads(nest, threads) if client is None else on_cluster(nest, client)
+        run(nest, state, workers=workers, progress=report, after_chunk=save, on_rows=keep, stopped=stopped)
 
 
 def _finished(nest: Nest, state: Run) -> bool:

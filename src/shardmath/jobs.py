@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from typing import Any
 
 from shardmath.choosing import chunks_of, evaluator_for, following, with_schedule
 from shardmath.errors import InputError
@@ -115,11 +116,18 @@ def job(
 
 def refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapping[str, int]) -> None:
     """Refuse expert parallelism of a dense model and the like."""
-    for name, parts in _ONLY_WITH.items():
-        least = DEFAULTS[name]
-        if values[name] != least and all(evaluator.choices[axis] != option for axis, option in parts):
-            what = " or ".join(f"{axis} = {option}" for axis, option in parts)
+    for name, least in without_effect(evaluator).items():
+        if values[name] != least:
+            what = " or ".join(f"{axis} = {option}" for axis, option in _ONLY_WITH[name])
             raise InputError(name, values[name], f"must be {least}: {model.name} lacks {what}", str(least))
+
+
+def without_effect(evaluator: Evaluator) -> dict[str, int]:
+    """Parameters that change nothing with the evaluator's architecture, each with its only legal value."""
+    return {
+        name: DEFAULTS[name] for name, parts in _ONLY_WITH.items()
+        if all(evaluator.choices[axis] != option for axis, option in parts)
+    }
 
 
 def _gpus(values: Mapping[str, int], data_parallel: int | None, num_gpus: int | None) -> dict[str, int]:
@@ -140,7 +148,15 @@ def _gpus(values: Mapping[str, int], data_parallel: int | None, num_gpus: int | 
 
 def _batch(values: Mapping[str, int], global_batch_size: int | None, schedule: str) -> int:
     if global_batch_size is None:
-        # Enough to fill every pipeline: the schedules in a V need two micro-batches per rank, DualPipeV one more.
-        filled = 2 * values["pipeline_parallel"] + (schedule == "dualpipev") if values["pipeline_parallel"] > 1 else 1
-        global_batch_size = values["micro_batch_size"] * values["data_parallel"] * filled
+        global_batch_size = filling_batch(values, schedule)
     return checked("global_batch_size", global_batch_size)
+
+
+def filling_batch(values: Mapping[str, Any], schedule: str) -> Any:
+    """Sequences of a step with just enough micro-batches to fill every pipeline, from numbers or columns.
+
+    The schedules in a V need two micro-batches per rank, DualPipeV one more.
+    """
+    p = values["pipeline_parallel"]
+    filled = 1 + (p > 1) * (2 * p + (schedule == "dualpipev") - 1)
+    return values["micro_batch_size"] * values["data_parallel"] * filled

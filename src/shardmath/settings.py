@@ -29,8 +29,8 @@ def as_gpu(gpu: Gpu | str) -> Gpu:
 
 def settings(
     evaluator: Evaluator,
-    model: Model,
-    gpu: Gpu,
+    model: Model | None,
+    gpu: Gpu | None,
     *,
     seq_length: int,
     node_size: int | None = None,
@@ -42,8 +42,8 @@ def settings(
     """Values of the parameters that do not depend on the layout, by name.
 
     ``others`` are values of further parameters. What is None gets the default of the implementation
-    (``node_size``: of the GPU). Raises InputError for a value out of range, and for one that the
-    implementation does not have.
+    (``node_size``: of the GPU). Without a model or a GPU the values that these have are left out. Raises InputError
+    for a value out of range, and for one that the implementation does not have.
     """
     if gradients is not None and gradients not in GRADIENT_BYTES:
         raise InputError("gradients", gradients, "must be fp32 or bf16")
@@ -53,10 +53,13 @@ def settings(
         "vocab_multiple": vocab_multiple,
     }
     own = {name: value for name, value in evaluator.defaults.items() if name in DEFAULTS}
-    values = {**DEFAULTS, **own, **workspaces(gpu), **model_values(model), **(others or {})}
-    values["seq_length"] = checked("seq_length", seq_length)
-    values["node_size"] = checked("node_size", gpu.node_size if node_size is None else node_size)
-    values["gpu_memory"] = checked("gpu_memory", gpu.memory_bytes)
+    cluster = {} if gpu is None else {**workspaces(gpu), "node_size": gpu.node_size, "gpu_memory": gpu.memory_bytes}
+    if node_size is not None:
+        cluster["node_size"] = node_size
+    values = {**DEFAULTS, **own, **({} if model is None else model_values(model)), **cluster, **(others or {})}
+    values["seq_length"] = seq_length
+    for name in ("seq_length", *cluster):
+        checked(name, values[name])
     for name, value in asked.items():
         values[name] = evaluator.defaults[name] if value is None else checked(name, value)
         if name in evaluator.fixed and values[name] != evaluator.fixed[name]:

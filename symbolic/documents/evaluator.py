@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from sympy import Basic, Symbol
@@ -34,31 +33,45 @@ def evaluator(title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, An
     }
 
 
-def kernel(title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, Any]:
-    """Data of ``kernel.py.jinja``: the rules and the terms that a sweep needs, for columns of layouts.
+def kernel(
+    title: str, terms: TermSet, rules: Sequence[Rule], outputs: Sequence[str] = SWEEP_OUTPUTS,
+    columns: Collection[str] | None = None,
+) -> dict[str, Any]:
+    """Data of ``kernel.py.jinja``: the rules, the verdict and the terms ``outputs`` for columns of layouts.
 
-    Raises ValueError if a least common multiple is not with a power of two: the compiled one needs it.
+    ``columns`` names the parameters that differ from row to row, by default all that describe a layout; the others
+    are the same for all rows. Raises ValueError if a least common multiple is not with a power of two: the compiled
+    one needs it.
     """
     for_rules = _rule_terms(terms, rules)
-    closure = terms.closure(SWEEP_OUTPUTS)
+    closure = terms.closure((*outputs, ESTIMATE))
     _check_multiples(term.expression for term in closure)
     needed = _needed_inputs(closure, rules) | {BY_LETTER["M"].symbol}
     inputs = [parameter for parameter in PARAMETERS if parameter.symbol in needed - terms.by_symbol.keys()]
-    columns = [parameter.name for parameter in inputs if parameter.kind is Kind.LAYOUT]
-    outputs = [identifier(terms[name].symbol) for name in SWEEP_OUTPUTS]
+    if columns is None:
+        columns = {parameter.name for parameter in inputs if parameter.kind is Kind.LAYOUT}
+    varying = _varying(closure, for_rules, {item.symbol for item in inputs if item.name in columns})
+    printer = KernelPrinter(varying)
     return {
         "title": title,
-        "scalars": [parameter.name for parameter in inputs if parameter.kind is not Kind.LAYOUT],
-        "columns": columns,
-        "column_arrays": [f"{name}_column" for name in columns],
-        "rules": [_rule(rule) for rule in rules],
-        "rule_lines": _assignments(terms, for_rules),
-        "terms": [_term(terms, term) for term in closure if term not in for_rules],
-        "outputs": outputs,
-        "output_arrays": [f"{name}_out" for name in outputs],
+        "scalars": [parameter.name for parameter in inputs if parameter.name not in columns],
+        "columns": [parameter.name for parameter in inputs if parameter.name in columns],
+        "rules": [_rule(rule, printer) for rule in rules],
+        "rule_terms": [_term(terms, term, printer) for term in for_rules],
+        "terms": [_term(terms, term, printer) for term in closure if term not in for_rules],
+        "outputs": [{"name": name, "identifier": identifier(terms[name].symbol)} for name in outputs],
         "estimate": identifier(terms[ESTIMATE].symbol),
         "verdicts": verdicts(),
     }
+
+
+def _varying(closure: Sequence[Term], for_rules: Sequence[Term], columns: Collection[Symbol]) -> set[Symbol]:
+    """The columns, and the terms that differ from row to row because these do."""
+    found = set(columns)
+    for term in (*for_rules, *closure):
+        if term.expression.free_symbols & found:
+            found.add(term.symbol)
+    return found
 
 
 def verdicts() -> list[dict[str, str]]:
@@ -75,24 +88,22 @@ def verdicts() -> list[dict[str, str]]:
     ]
 
 
-@cache
-def _term(terms: TermSet, term: Term) -> dict[str, str]:
+def _term(terms: TermSet, term: Term, printer: PythonPrinter | None = None) -> dict[str, str]:
     return {
         "name": term.name,
         "unit": term.unit,
         "meaning": term.meaning,
         "identifier": identifier(term.symbol),
-        "source": PythonPrinter().doprint(computed(terms, term.name)),
+        "source": (printer or PythonPrinter()).doprint(computed(terms, term.name)),
     }
 
 
-def _rule(rule: Rule) -> dict[str, str]:
+def _rule(rule: Rule, printer: PythonPrinter | None = None) -> dict[str, str]:
     return {
         "name": rule.name,
         "field": BY_LETTER[rule.field].name,
         "text": rule.text,
-        "source": PythonPrinter().doprint(rule.condition),
-        "compiled": KernelPrinter().doprint(rule.condition),
+        "source": (printer or PythonPrinter()).doprint(rule.condition),
     }
 
 

@@ -1,4 +1,4 @@
-"""Bounds of expressions from the bounds of their names: interval arithmetic on exact fractions."""
+"""Bounds of expressions from the bounds of their names, on exact fractions; and the powers of names in them."""
 
 from __future__ import annotations
 
@@ -32,6 +32,18 @@ def bounds(roots: Iterable[Node], names: Mapping[str, tuple[int | Fraction, int 
             if len(known) == len(args) and (within := _RULES[node.op](*known)) is not None:
                 found[node] = within
     return found
+
+
+def degree(root: Node, names: Mapping[str, int]) -> int:
+    """The highest power of a name in ``root``; ``names`` has what counts for more than 1 as it stands for a formula."""
+    found: dict[Node, int] = {}
+    for node in ordered([root]):
+        inside = [found[arg] for arg in node.args]
+        if node.op == NAME:
+            found[node] = names.get(str(node.value), 1)
+        else:
+            found[node] = sum(inside) if node.op in (MUL, DIV) else max(inside, default=0)
+    return found[root]
 
 
 def _sum(*args: Bounds) -> Bounds:

@@ -6,7 +6,7 @@ on. Nodes are made by a ``Graph`` only, which knows all of them: two nodes are e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import lcm, prod
 
@@ -216,13 +216,18 @@ _DIVISIONS = frozenset((DIV, CEIL_DIV, FLOOR_DIV, DIVIDES))
 
 def ordered(roots: Iterable[Node]) -> list[Node]:
     """Every node below ``roots`` once, arguments before what uses them."""
+    return ordered_without(roots, ())
+
+
+def ordered_without(roots: Iterable[Node], known: Container[Node]) -> list[Node]:
+    """The same without nodes that are known already, and what only they need."""
     found: dict[Node, None] = {}
     stack = [(root, False) for root in reversed(list(roots))]
     while stack:
         node, complete = stack.pop()
         if complete:
             found[node] = None
-        elif node not in found:
+        elif node not in found and node not in known:
             stack.append((node, True))
             stack.extend((arg, False) for arg in reversed(node.args))
     return list(found)

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..documents.nest import nest
 from ..rendering import rendered
+from .dominated import without_dominated
 from .graph import Node
 from .grouping import regrouped
 from .order import chosen_order
-from .plan import planned
+from .plan import Plan, planned
 from .posing import Posing, posed
 from .problem import Problem
 
 _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do not edit."
 
 
-def nest_of(title: str, posing: Posing, evaluator: str, verdicts: str) -> str:
+def nest_of(title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER) -> str:
     """The Numba source of the nest of a space; see ``posed`` for the arguments."""
+    data = nest(title, posing.key(evaluator), plan_of(posing, evaluator, verdicts), literal=posing.literal)
+    return rendered("nest.py", data, header)
+
+
+def plan_of(posing: Posing, evaluator: str, verdicts: str) -> Plan:
+    """The plan of the nest of a space, whatever language it is written in then."""
     problem, names = posed(posing, evaluator, verdicts)
-    return nest_source(title, posing.key(evaluator), problem, names, literal=posing.literal)
+    smaller = replace(problem, estimate=without_dominated(
+        problem.graph, problem.estimate, posing.symbols, [node for _, node in problem.conditions]
+    ))
+    return _planned(smaller, names)
 
 
 def nest_source(
@@ -29,6 +40,10 @@ def nest_source(
 
     With ``literal``, the nest is for axes of exactly these sizes, else for all sizes.
     """
+    return rendered("nest.py", nest(title, key, _planned(problem, names), literal=literal), header)
+
+
+def _planned(problem: Problem, names: Mapping[Node, str]) -> Plan:
     order = chosen_order(problem)
     grouped, renamed = regrouped(problem, order, names)
-    return rendered("nest.py", nest(title, key, planned(grouped, order, renamed), literal=literal), header)
+    return planned(grouped, order, renamed)

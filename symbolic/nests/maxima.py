@@ -14,6 +14,8 @@ from .graph import ADD, DIV, MAX, MUL, NUMBER, Graph, Node
 Place = tuple[int, bool]
 #: A sum of rows with scalar coefficients; the row of what is no row is the number 1.
 Linear = dict[Node, Node]
+#: A scalar and a row that are added.
+Term = tuple[Node, Node]
 #: Sums of more rows than this are not multiplied out, nor maxima of more arguments put together.
 _MOST = 64
 
@@ -28,7 +30,7 @@ class Maxima:
         self, graph: Graph, place: Callable[[Node], Place], nested: Callable[[str, Sequence[Node]], Node],
     ) -> None:
         self.graph, self.place, self.nested = graph, place, nested
-        self.one = graph.number(1)
+        self.zero, self.one = graph.number(0), graph.number(1)
         self._known: dict[Node, Linear] = {}
         self._bearing: set[Node] = set()
 
@@ -45,7 +47,7 @@ class Maxima:
         if len(arguments) == 1:
             return node
         unique = {frozenset(linear.items()): linear for linear in map(self._linear, arguments)}
-        return self._largest(list(unique.values()), max(self._depth(linear) for linear in unique.values()))
+        return self._plus(*self._largest(list(unique.values()), max(map(self._depth, unique.values()))))
 
     def _arguments(self, node: Node) -> list[Node]:
         """Sums of which ``node`` is the largest: what is added to a maximum is added to its arguments."""
@@ -104,7 +106,7 @@ class Maxima:
             for row, scalar in linear.items():
                 found.setdefault(row, []).append(scalar)
         total = {row: self._flat_sum(scalars) for row, scalars in found.items()}
-        return {row: scalar for row, scalar in total.items() if scalar.value != 0}
+        return {row: scalar for row, scalar in total.items() if scalar is not self.zero}
 
     def _flat_sum(self, scalars: Sequence[Node]) -> Node:
         if len(scalars) == 1:
@@ -143,10 +145,10 @@ class Maxima:
 
     # Maxima.
 
-    def _largest(self, sums: Sequence[Linear], depth: int) -> Node:
+    def _largest(self, sums: Sequence[Linear], depth: int) -> Term:
         """The largest of ``sums`` with what changes at ``depth`` outermost in the expression."""
         if depth < 0:
-            return self.graph.number(0)
+            return self.zero, self.zero
         by_rows: dict[Node, dict[Node, list[Linear]]] = {}
         for linear in sums:
             inner: Linear = {}
@@ -154,16 +156,29 @@ class Maxima:
             for row, scalar in linear.items():
                 at = max(self.place(row)[0], self.place(scalar)[0])
                 (inner if at == depth else outer)[row] = scalar
-            scalar, rest = self._split(inner.pop(self.one, self.graph.number(0)), depth)
-            if rest.value != 0:
+            scalar, rest = self._split(inner.pop(self.one, self.zero), depth)
+            if rest is not self.zero:
                 outer[self.one] = rest
             by_rows.setdefault(self._sum(inner), {}).setdefault(scalar, []).append(outer)
-        return self._maximum([
-            self._plus(rows, self._maximum([
-                self._plus(scalar, self._largest(outers, depth - 1)) for scalar, outers in by_scalar.items()
-            ]))
-            for rows, by_scalar in by_rows.items()
-        ])
+        terms = []
+        for rows, by_scalar in by_rows.items():
+            offset, row = self._maximum([
+                (self._flat_sum([scalar, offset]), row)
+                for scalar, outers in by_scalar.items() for offset, row in [self._largest(outers, depth - 1)]
+            ])
+            terms.append((offset, self._plus(rows, row)))
+        return self._maximum(terms)
+
+    def _maximum(self, terms: Iterable[Term]) -> Term:
+        """Of terms with the same row, only the scalars are compared; a single term needs no operation on rows yet."""
+        offsets: dict[Node, dict[Node, None]] = {}
+        for offset, row in terms:
+            offsets.setdefault(row, {})[offset] = None
+        largest = [(self.graph.chained(MAX, list(found)), row) for row, found in offsets.items()]
+        if len(largest) == 1:
+            return largest[0]
+        parts = sorted((self._plus(*term) for term in largest), key=self._bearing.__contains__)
+        return self.zero, self._bears(self.graph.chained(MAX, parts), parts)
 
     def _split(self, scalar: Node, depth: int) -> tuple[Node, Node]:
         """What changes at ``depth`` of a sum without rows, and what does not."""
@@ -182,10 +197,6 @@ class Maxima:
 
     def _plus(self, left: Node, right: Node) -> Node:
         return self._bears(self.graph.chained(ADD, [left, right]), (left, right))
-
-    def _maximum(self, parts: Sequence[Node]) -> Node:
-        unique = sorted(dict.fromkeys(parts), key=self._bearing.__contains__)
-        return self._bears(self.graph.chained(MAX, unique), unique)
 
     def _bears(self, node: Node, parts: Iterable[Node]) -> Node:
         """Note that a node is infinite for entries that broke a condition, if one of its parts is."""

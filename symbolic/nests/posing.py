@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from .formulas import Formulas, conditions_of, formulas
 from .graph import TRUTH, Graph, Node
+from .intervals import Limits
 from .problem import ESTIMATE, Best, Front, Histogram, NestAxis, Problem, Question, Rows
 from .source import parse
 
@@ -32,13 +33,14 @@ class Asked:
 class Posing:
     """What the source of a nest depends on, but for the formulas themselves.
 
-    ``symbols`` are the names of parameters, ``folded`` those with a value that becomes part of the formulas.
+    ``symbols`` are the parameters with their least and largest values, ``folded`` those with a value that becomes part
+    of the formulas.
     ``derived`` has formulas of further ones, each of symbols that are known before it. ``automatic`` conditions are
     tried before the rules of the evaluator, ``declared`` ones after them. A nest that is not ``literal`` serves all
     sizes of the axes; the sizes here then only help to choose the order of the loops.
     """
 
-    symbols: frozenset[str]
+    symbols: Mapping[str, Limits]
     axes: tuple[NestAxis, ...]
     folded: Mapping[str, int]
     derived: Mapping[str, str]
@@ -70,6 +72,7 @@ class _Poser:
     def __init__(self, posing: Posing, evaluator: str) -> None:
         self.posing, self.graph = posing, Graph()
         self.known: Formulas = formulas(evaluator, self.graph)
+        self.terms: dict[str, Node] = {}
         self.values: dict[str, Node] = {name: self.graph.number(value) for name, value in posing.folded.items()}
         for name, text in posing.derived.items():
             self.values[name] = self._quantity(text)
@@ -92,11 +95,14 @@ class _Poser:
         return problem, {node: name.replace(".", "_") for name, node in reversed(self.terms.items())}
 
     def _resolve(self, name: str) -> Node:
+        """A derived symbol is a term of the evaluator, unless the space derives it otherwise."""
         if name in self.values:
             return self.values[name]
+        if name in self.terms:
+            return self.terms[name]
         if name in self.posing.symbols:
             return self.graph.name(name)
-        return self.terms[name]
+        raise KeyError(name)
 
     def _read(self, texts: tuple[tuple[str, str], ...]) -> list[tuple[str, Node]]:
         return [(name, parse(text, self.graph, self._resolve)) for name, text in texts]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
+from .intervals import Limits
 from .posing import Asked, Posing
 from .problem import NestAxis
 
@@ -19,11 +20,11 @@ USUAL = {
 }
 
 
-def standard(symbols: Iterable[str], switches: Iterable[str]) -> Posing:
+def standard(symbols: Mapping[str, Limits], switches: Iterable[str]) -> Posing:
     """The standard space of a model without experts; ``switches`` are the parameters that recompute sets."""
     sets = {"recompute": tuple(switches)}
     return Posing(
-        symbols=frozenset(symbols),
+        symbols=symbols,
         axes=tuple(NestAxis(name, sets.get(name, (name,)), size) for name, size in USUAL.items()),
         folded={},
         derived={"data_parallel": DATA_PARALLEL},

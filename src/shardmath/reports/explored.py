@@ -17,6 +17,8 @@ _SHORT = {
 }
 #: Characters of a formula that heads a column; the title has all of it.
 _WIDEST = 20
+#: Rows of a table.
+_MOST = 40
 _AMONG = {"fits": "that fit", "uncertain": "that fit or may fit", "legal": "that are legal"}
 
 
@@ -59,12 +61,14 @@ def _configurations(title: str, configurations: Sequence[Configuration]) -> Tabl
         text: text if len(text) <= _WIDEST else f"key {place}" for place, text in enumerate(first.keys, 1)
         if text.lstrip("-") not in ("peak", *names)
     }
+    if len(configurations) > _MOST:
+        title += f" (the first {_MOST} of {len(configurations):,}; --json has all)"
     rows = [
         [
             *(_label(name, item) for name in names), *(_value(text, item) for text in keys), gib(item.peak_bytes),
             f"{item.share:.1%}", item.verdict,
         ]
-        for item in configurations
+        for item in configurations[:_MOST]
     ]
     texts = {place for place, name in enumerate(names) if not isinstance(first.labels[name], int)}
     titles = [*(_SHORT.get(name, name) for name in names), *keys.values(), "peak GiB", "share", "verdict"]

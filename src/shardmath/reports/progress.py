@@ -28,8 +28,8 @@ class Bar:
         self._first: tuple[int, float] | None = None
         self._task: TaskID | None = None
 
-    def __call__(self, done: int, total: int, unit: str | None = None) -> None:
-        """Show how far the work is."""
+    def __call__(self, done: int, total: int | None, unit: str | None = None) -> None:
+        """Show how far the work is; ``total`` is None where nobody knows."""
         now = time.monotonic()
         if unit is not None and unit != self._unit:
             self._unit, self._first = unit, None
@@ -43,10 +43,11 @@ class Bar:
             if now - self._started < _PATIENCE or done == total:
                 return
             self._shown.start()
-            self._task = self._shown.add_task(self._unit, total=total, completed=self._first[0], rate="")
+            self._task = self._shown.add_task(self._unit, total=total, completed=self._first[0], rate="", done="")
         rate = (done - self._first[0]) / (now - self._first[1])
         shown = f"{rate / 1e9:.2f} billion/s" if rate >= 1e9 else f"{rate / 1e6:.1f} million/s"
-        self._shown.update(self._task, completed=done, rate=shown)
+        share = f"{done:,}" if total is None else f"{done:,} of {total:,}"
+        self._shown.update(self._task, completed=done, done=share, rate=shown)
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def progress(unit: str) -> Iterator[Bar | None]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     shown = Progress(
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} {task.description}"), BarColumn(),
+        TextColumn("{task.fields[done]} {task.description}"), BarColumn(),
         TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), console=Console(stderr=True), transient=True,
     )
     try:

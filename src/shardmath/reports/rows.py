@@ -80,8 +80,8 @@ def columns_of(part: Part, table: Table, formulas: Sequence[str]) -> Columns:
             columns[axis.name] = Labels(place, tuple(map(str, axis.labels)))
     columns["peak_bytes"] = table.values[:, 0].astype(np.int64)
     columns["verdict"] = Labels(table.verdicts, tuple(name for name, _ in VERDICTS))
-    for place, text in enumerate(formulas, 1):
-        values = table.values[:, place]
+    for column, text in enumerate(formulas, 1):
+        values = table.values[:, column]
         columns[text] = _integers(text, values) if text.replace(".", "_").isidentifier() else values
     return columns
 

@@ -17,7 +17,7 @@ from shardmath.spaces.declared import Axis, Space
 from shardmath.spaces.symbols import SETTERS, value_of
 
 #: Divisors are looked for of so many values at most.
-_BASES = 1024
+_BASES = 256
 
 
 def axes_of(space: Space, models: Sequence[Model], fixed: Mapping[str, int]) -> tuple[Axis, ...]:

@@ -10,7 +10,7 @@ from shardmath.divisors import divisors
 from shardmath.errors import ABSENT, InputError, nearest_names
 
 #: No axis has more candidates: all of them are held in memory, and looked at when a space is checked.
-MOST = 2**16
+MOST = 2**14
 _LARGEST = 2**53
 
 

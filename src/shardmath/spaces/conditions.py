@@ -58,10 +58,12 @@ def constraints_of(
         for name, declared in space.axes.items()
         if isinstance(declared, DivisorsOf) and axis_of(declared.symbol, space) is not None
     ]
-    automatic += [*derived.constraints, *_of_shape(space, texts, values), *without]
+    automatic = _merged([*automatic, *derived.constraints, *_of_shape(space, texts, values), *without])
     usual = derived.formulas.keys() - space.derived.keys()
     for constraint in automatic:
         node = texts.condition(constraint.name, constraint.text)
+        if constraint.name in space.derived:
+            texts.refuse_unsafe(constraint.name, space.derived[constraint.name], node, derived.bounds)
         if constraint.name not in usual and values.impossible(node) is not None:
             shown = space.shown(constraint.name) or derived.fixed.get(constraint.name, constraint.text)
             raise InputError(constraint.name, shown, f"must meet {constraint.text}, which no candidate does")
@@ -71,10 +73,23 @@ def constraints_of(
         if constraint.name in taken:
             raise InputError(field, constraint.name, "must have another name: a rule is called so")
         node = texts.condition(field, constraint.text)
-        texts.refuse_zero_divisors(field, constraint.text, node, derived.bounds)
+        texts.refuse_unsafe(field, constraint.text, node, derived.bounds)
         if (alone := values.impossible(node)) is not None:
             raise InputError(field, constraint.text, f"must be met by {alone}")
     return (*automatic, *space.constraints)
+
+
+def _merged(automatic: Sequence[Constraint]) -> list[Constraint]:
+    """One constraint for each name."""
+    texts: dict[str, list[str]] = {}
+    for constraint in automatic:
+        others = texts.setdefault(constraint.name, [])
+        if constraint.text not in others:
+            others.append(constraint.text)
+    return [
+        Constraint(name, own[0] if len(own) == 1 else " and ".join(f"({text})" for text in own), automatic=True)
+        for name, own in texts.items()
+    ]
 
 
 class _Values:

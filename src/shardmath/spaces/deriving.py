@@ -18,6 +18,9 @@ from shardmath.spaces.texts import Texts, names_in, quotient
 if TYPE_CHECKING:
     from shardmath.spaces.texts import Formula
 
+#: Formulas that are derived from derived ones could otherwise fill memory.
+_HIGHEST = 64
+
 
 @dataclass(frozen=True)
 class Derived:
@@ -52,14 +55,18 @@ def derived_of(
     kept: dict[str, str] = {}
     nodes: dict[str, Formula] = {}
     constraints: list[Constraint] = []
+    degrees: dict[str, int] = {}
     for name in _in_order(read, formulas):
         field, text = f"derived.{name}", formulas[name]
-        texts.refuse_zero_divisors(field, text, read[name], within)
+        texts.refuse_unsafe(field, text, read[name], within)
         if names_in([read[name]]) <= constants.keys():
             value = Fraction(texts.value(read[name], constants))
             constants[name] = value_of(field, name, int(value) if value.denominator == 1 else float(value))
             within[name] = (constants[name], constants[name])
             continue
+        degrees[name] = texts.degree(read[name], degrees)
+        if degrees[name] > _HIGHEST:
+            raise InputError(field, text, f"must not have a power above {_HIGHEST} of any symbol")
         low, high = texts.within(read[name], within) or limits(name)
         least, most = limits(name)
         if name in own and (high < least or low > most):

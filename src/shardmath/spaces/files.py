@@ -12,8 +12,9 @@ from shardmath.reading import read_text
 from shardmath.spaces import candidates, questions
 from shardmath.spaces.declared import Constraint, Space
 
-#: Bytes of a file, and tables and lists inside each other: far more than any question needs.
-LARGEST, DEEPEST = 2**18, 8
+#: Bytes of a file, tables and lists inside each other, and dots in a line: far more than any question needs. Readers of
+#: TOML and YAML need time and memory that grow with the square of some of them.
+LARGEST, DEEPEST, DOTS = 2**16, 8, 100
 _NAMES = ("model", "gpu", "implementation", "schedule", "gradients")
 _TABLES = ("axes", "fixed", "derived", "constraints", "questions", "kernels")
 _KEYS = (*_NAMES, "zero_stage", *_TABLES)
@@ -55,6 +56,9 @@ def space_of(declared: object) -> Space:
             raise InputError(key, value, "must be text")
         if key in _TABLES and not isinstance(value, Mapping):
             raise InputError(key, value, "must be a table")
+        for name in value if key in _TABLES else ():
+            if not isinstance(name, str):
+                raise InputError(f"{key}.{name}", name, "must be a name")
     for axis, option in declared.get("kernels", {}).items():
         if not isinstance(option, str):
             raise InputError(f"kernels.{axis}", option, "must be text")
@@ -83,6 +87,8 @@ def plain(space: Space) -> dict[str, Any]:
 def _toml(path: str, content: str) -> object:
     import tomllib
 
+    if any(line.count(".") > DOTS for line in content.split("\n")):
+        raise InputError("space", path, f"must not have more than {DOTS} dots in a line")
     return tomllib.loads(content)
 
 
@@ -93,7 +99,11 @@ def _yaml(path: str, content: str) -> object:
         rule = "must be TOML, or PyYAML must be there: pip install 'shardmath[yaml]'"
         raise InputError("space", path, rule) from None
     try:
+        depth = 0
         for event in yaml.parse(content, Loader=yaml.SafeLoader):
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                raise _deep(path)
             if isinstance(event, yaml.AliasEvent):
                 raise InputError("space", path, f"must not have aliases, such as *{event.anchor:.40}")
         return yaml.load(content, Loader=_once_each(yaml.SafeLoader))

@@ -81,13 +81,28 @@ def located(space: Space, error: InputError) -> InputError:
     return error
 
 
+@dataclass(frozen=True)
+class _Family:
+    """Models of a space that share an evaluator of one implementation, with the values that no formula gives."""
+
+    asked: Asked
+    evaluator: Evaluator
+    models: Sequence[Model]
+    values: Mapping[str, int]
+    axes: tuple[Axis, ...]
+
+
 def _parts(space: Space) -> Iterator[Part]:
-    asked = [Asked.of(space, implementation) for implementation in _implementations(space)]
-    families_of = [(one, family) for one in asked for family in families(one)]
-    lacking = _lacking(space, families_of)
-    for number, ((one, (evaluator, models)), without) in enumerate(zip(families_of, lacking, strict=True)):
-        labels = {"implementation": one.implementation} if "implementation" in space.axes else {}
-        yield _part(one, evaluator, models, number, labels, without)
+    found = []
+    for implementation in _implementations(space):
+        asked = Asked.of(space, implementation)
+        for evaluator, models in families(asked):
+            values = _values(asked, evaluator, models[0])
+            refuse_what_changes_nothing(evaluator, models[0], values)
+            found.append(_Family(asked, evaluator, models, values, axes_of(space, models, values)))
+    for number, (family, without) in enumerate(zip(found, _lacking(found), strict=True)):
+        labels = {"implementation": family.asked.implementation} if "implementation" in space.axes else {}
+        yield _part(space, family, number, labels, without)
 
 
 def _refuse_idle(space: Space, parts: Sequence[Part]) -> None:
@@ -111,30 +126,26 @@ def _implementations(space: Space) -> tuple[str, ...]:
 
 
 def _part(
-    asked: Asked, evaluator: Evaluator, models: Sequence[Model], number: int, labels: Mapping[str, str],
-    without: Sequence[Constraint],
+    space: Space, family: _Family, number: int, labels: Mapping[str, str], without: Sequence[Constraint]
 ) -> Part:
-    space = asked.space
-    values = _values(asked, evaluator, models[0])
-    refuse_what_changes_nothing(evaluator, models[0], values)
-    axes = axes_of(space, models, values)
-    formulas = {**_usual_formulas(asked, evaluator), **space.derived}
+    evaluator, axes = family.evaluator, family.axes
+    formulas = {**_usual_formulas(family.asked, evaluator), **space.derived}
     varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
     for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS):
         if name not in SYMBOLS:
             raise InputError("kernels", dict(space.kernels), f"must not need {name}, which only `explain` finds")
-        if name not in values and name not in varied:
+        if name not in family.values and name not in varied:
             raise InputError(name, ABSENT, "must be declared: fixed, derived or an axis")
     texts = Texts([*SYMBOLS, *evaluator.terms.TERMS])
-    fixed = {name: value for name, value in values.items() if name not in varied}
+    fixed = {name: value for name, value in family.values.items() if name not in varied}
     derived = derived_of(texts, formulas, axes, fixed, space.derived)
     rules = [name for name, _, _ in evaluator.terms.RULES]
     constraints = constraints_of(space, texts, axes, derived, without, rules)
     for question in space.questions:
         for text in question.formulas:
             field = f"questions.{question.name}.{question.key}"
-            texts.refuse_zero_divisors(field, text, texts.quantity(field, text), derived.bounds)
-    refuse_inexact(models[0].name, {name: int(high) for name, (_, high) in derived.bounds.items()})
+            texts.refuse_unsafe(field, text, texts.quantity(field, text), derived.bounds)
+    refuse_inexact(family.models[0].name, {name: int(high) for name, (_, high) in derived.bounds.items()})
     return Part(evaluator, number, labels, axes, derived.fixed, derived.formulas, constraints, size_of(axes))
 
 
@@ -164,35 +175,30 @@ def _usual_formulas(asked: Asked, evaluator: Evaluator) -> dict[str, str]:
     return usual
 
 
-def _lacking(
-    space: Space, families_of: Sequence[tuple[Asked, tuple[Evaluator, Sequence[Model]]]]
-) -> list[list[Constraint]]:
+def _lacking(found: Sequence[_Family]) -> list[list[Constraint]]:
     """For every part, constraints for the axes that its formulas do not have, such as experts of a dense model.
 
     Raises InputError for an axis that no part has.
     """
-    found: list[list[Constraint]] = [[] for _ in families_of]
-    for axis_name in space.axes:
-        refused = []
-        for own, (asked, (evaluator, models)) in zip(found, families_of, strict=True):
-            values = _values(asked, evaluator, models[0])
-            for axis in axes_of(space, models, values):
-                for symbol in axis.values if axis.name == axis_name else ():
-                    error = _refused(evaluator, models[0], values, symbol, axis.values[symbol])
-                    if error is not None:
-                        refused.append(error)
-                        own.append(Constraint(symbol, f"{symbol} == {error.nearest}", automatic=True))
-        if refused and len(refused) >= len(families_of):
-            raise refused[0]
-    return found
+    constraints: list[list[Constraint]] = [[] for _ in found]
+    refused: dict[str, dict[int, InputError]] = {}
+    for number, family in enumerate(found):
+        for axis in family.axes:
+            for symbol, candidates in axis.values.items():
+                error = _refused(family, symbol, candidates)
+                if error is not None:
+                    refused.setdefault(axis.name, {})[number] = error
+                    constraints[number].append(Constraint(symbol, f"{symbol} == {error.nearest}", automatic=True))
+    for errors in refused.values():
+        if len(errors) == len(found):
+            raise errors[0]
+    return constraints
 
 
-def _refused(
-    evaluator: Evaluator, model: Model, values: Mapping[str, int], symbol: str, candidates: Sequence[int]
-) -> InputError | None:
+def _refused(family: _Family, symbol: str, candidates: Sequence[int]) -> InputError | None:
     for value in sorted(set(candidates)):
         try:
-            refuse_what_changes_nothing(evaluator, model, {**values, symbol: value})
+            refuse_what_changes_nothing(family.evaluator, family.models[0], {**family.values, symbol: value})
         except InputError as error:
             return error
     return None

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     Formula = Node
 
 Bounds = tuple[int | Fraction, int | Fraction]
+#: Integers beyond this are not all numbers of float64.
+_EXACT = 2**53
 
 
 class Texts:
@@ -77,6 +79,12 @@ class Texts:
 
         return bounds([node], known).get(node)
 
+    def degree(self, node: Node, known: Mapping[str, int]) -> int:
+        """The highest power of a symbol in a formula; ``known`` has that of symbols which are derived themselves."""
+        from shardmath.symbolic.nests.bounds import degree
+
+        return degree(node, known)
+
     def filled(self, node: Node, values: Mapping[str, int | Node]) -> Node:
         """``node`` with numbers or other formulas for some names."""
         known = {
@@ -85,8 +93,8 @@ class Texts:
         }
         return self.graph.replaced([node], known)[0]
 
-    def refuse_zero_divisors(self, field: str, text: str, node: Node, known: Mapping[str, Bounds]) -> None:
-        """Raise InputError if ``node`` divides by something that may be 0, as far as bounds of names tell."""
+    def refuse_unsafe(self, field: str, text: str, node: Node, known: Mapping[str, Bounds]) -> None:
+        """Raise InputError if a step of ``node`` may divide by 0 or leave exact arithmetic, as far as bounds tell."""
         from shardmath.symbolic.nests.bounds import bounds
         from shardmath.symbolic.nests.graph import CEIL_DIV, DIV, DIVIDES, FLOOR_DIV, ordered
 
@@ -96,6 +104,8 @@ class Texts:
                 low, high = within.get(part.args[0 if part.op == DIVIDES else 1], (1, 1))
                 if low <= 0 <= high:
                     raise InputError(field, text, "must not divide by what may be 0: write max(..., 1)")
+        if any(low < -_EXACT or high > _EXACT for low, high in within.values()):
+            raise InputError(field, text, "must stay within 2^53 at every step, for exact arithmetic")
 
 
 def names_in(nodes: Iterable[Node]) -> set[str]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.spaces import Best, Front, Question
+from shardmath.spaces import Best, Front, Histogram, Question
 
 #: The number of no configuration: behind all others.
 NOBODY = np.iinfo(np.int64).max
@@ -148,7 +148,7 @@ def empty(questions: Sequence[Question], groups: Sequence[int], conditions: int,
             found.append(BestAnswer.empty(count, question.count, len(question.by)))
         elif isinstance(question, Front):
             found.append(FrontAnswer.empty(len(question.by)))
-        else:
+        elif isinstance(question, Histogram):
             edges = np.asarray(question.edges, np.float64)
             found.append(HistogramAnswer(edges, np.zeros(len(edges) + 1, np.int64)))
     return Answer(np.zeros(conditions, np.int64), np.zeros(verdicts, np.int64), tuple(found))

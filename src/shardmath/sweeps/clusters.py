@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,44 +34,70 @@ _PATIENCE = 30
 def client_of(where: str, processes: int | None = None) -> Iterator[Client]:
     """A client of the scheduler at an address, or of ``local`` processes that are made here and end with the block.
 
-    Raises InputError where Dask is not installed, or no scheduler or no worker answers.
+    Raises InputError where Dask is not installed, where no scheduler or no worker answers, and where they go away
+    while the block still needs them.
     """
     try:
-        from distributed import Client, LocalCluster
+        from distributed import KilledWorker
     except ImportError:
         raise InputError("dask", where, "needs Dask: install shardmath[dask]") from None
-    if where == LOCAL:
-        with (
-            LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
-            Client(cluster) as client,  # type: ignore[no-untyped-call]
-        ):
-            yield client
-        return
     try:
-        client = Client(where, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
+        with _local(processes) if where == LOCAL else _there(where) as client:
+            yield client
+    except CancelledError:
+        raise InputError("dask", where, "must stay until the sweep ends: the scheduler went away") from None
+    except KilledWorker as error:
+        rule = f"must have workers that live: {error.allowed_failures + 1} of them were lost at one chunk"
+        raise InputError("dask", where, rule) from None
+
+
+@contextmanager
+def _local(processes: int | None) -> Iterator[Client]:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=":0") as cluster,
+        Client(cluster) as client,
+    ):
+        client.register_worker_callbacks(_ignore_interrupts)
+        yield client
+
+
+@contextmanager
+def _there(address: str) -> Iterator[Client]:
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=_PATIENCE)
     except (OSError, ValueError, TypeError):
-        raise InputError("dask", where, "must be the address of a Dask scheduler that answers, or local") from None
+        raise InputError("dask", address, "must be the address of a Dask scheduler that answers, or local") from None
     with client:
         try:
-            client.wait_for_workers(1, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
+            client.wait_for_workers(1, timeout=_PATIENCE)
         except TimeoutError:
-            raise InputError("dask", where, f"must have a worker: there was none in {_PATIENCE} s") from None
+            raise InputError("dask", address, f"must have a worker: there was none in {_PATIENCE} s") from None
         yield client
 
 
 @contextmanager
 def on_cluster(nest: Nest, client: Client) -> Iterator[Workers]:
     """The threads of a cluster. The nest goes there by its source, and each worker compiles it once."""
-    pool: Any = client.get_executor(pure=False, retries=_RETRIES)  # type: ignore[no-untyped-call]
+    pool: Any = client.get_executor(pure=False, retries=_RETRIES)
     # The result of a task, so that a new worker can have it made again.
-    there = client.submit(_itself, nest, pure=False)  # type: ignore[no-untyped-call]
+    there = client.submit(_itself, nest, pure=False)
 
     def submit(start: int, stop: int, known: Answer) -> Future[Swept]:
         size = sum(array.nbytes for item in known.questions for array in item.arrays)
-        return pool.submit(swept, there, start, stop, known if size <= _SEED else nest.empty())  # type: ignore[no-any-return]
+        promised: Future[Swept] = pool.submit(swept, there, start, stop, known if size <= _SEED else nest.empty())
+        return promised
 
-    threads = max(1, sum(client.nthreads().values()))  # type: ignore[no-untyped-call]
+    threads = max(1, sum(client.nthreads().values()))
     yield Workers(submit, _AHEAD * threads, _CHUNK)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C reaches every process of a terminal, but what they have begun is still wanted."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _itself(nest: Nest) -> Nest:

@@ -35,8 +35,6 @@ def evaluate_columns(kernel: Any, scalars: list[float], columns: Mapping[str, Co
     """Evaluate given columns of equal length on the calling thread."""
     count = len(columns[kernel.COLUMNS[0]])
     rule, verdict = np.zeros(count, np.int8), np.zeros(count, np.int8)
-    first, last, peak = (np.zeros(count) for _ in range(3))
-    kernel.evaluate(
-        0, count, *scalars, *(columns[name] for name in kernel.COLUMNS), rule, verdict, first, last, peak
-    )
-    return Evaluated(dict(columns), rule, verdict, first, last, peak)
+    out = np.zeros((len(kernel.OUTPUTS), count))
+    kernel.evaluate(0, count, *scalars, *(columns[name] for name in kernel.COLUMNS), rule, verdict, out)
+    return Evaluated(dict(columns), rule, verdict, *out)

@@ -110,8 +110,8 @@ class Nest:
             if not alive:
                 return found
             found.evaluated = self.module.sweep(
-                start, stop, entries, alive, *self._arrays, given, row.copy(), *self._places, found.broken,
-                found.verdicts, *arrays,
+                start, stop, entries, alive, *self._arrays, given, self.module.aligned(row), *self._places,
+                found.broken, found.verdicts, *arrays,
             )
             if found.evaluated >= 0:
                 return found

@@ -28,7 +28,7 @@ def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Po
     """What the nest of ``part`` depends on; see ``Posing``. With ``literal``, switches become part of the formulas."""
     inputs = {*part.evaluator.terms.INPUTS, "gpu_memory"}
     return Posing(
-        symbols=frozenset(PARAMETERS),
+        symbols={name: (item[2], item[3]) for name, item in PARAMETERS.items()},
         axes=tuple(NestAxis(axis.name, tuple(axis.values), _size(axis, literal)) for axis in part.axes),
         folded={
             name: value for name, value in part.fixed.items() if literal and name in inputs and _folds(name, value)

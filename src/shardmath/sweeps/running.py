@@ -15,7 +15,7 @@ from shardmath.sweeps.rows import Table
 #: Configurations of one chunk on a thread at least: enough that handing it out costs nothing.
 _CHUNK = 1 << 22
 #: Configurations of one chunk at most, where all of their rows may be held in memory.
-_ROWS = 1 << 20
+_ROWS = 1 << 19
 #: Chunks at least, so that all workers end at the same time and a stop is soon heard.
 _CHUNKS = 16
 

@@ -1,0 +1,55 @@
+"""The loop nest of a space in C, from the same plan: what the compiled nest is measured by, and compared with."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from numpy.typing import NDArray
+
+from shardmath.spaces import Best
+from shardmath.sweeps.nests import Nest
+from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
+from shardmath.symbolic.documents.nest import nest as document
+from shardmath.symbolic.nests.made import plan_of
+from shardmath.symbolic.printers.nest import C
+from shardmath.symbolic.rendering import rendered
+
+#: Reciprocals are left out of fast-math: a quotient below a ceiling must not be rounded twice.
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-reciprocal-math", "-shared", "-fPIC")
+Array = NDArray[Any]
+_HEADER = "Made for one space of configurations; do not edit."
+
+
+def source(nest: Nest) -> str:
+    """The C source; only questions for the best are written. Raises ValueError for others."""
+    if not all(isinstance(question, Best) for question in nest.asked):
+        raise ValueError("the nest in C answers questions for the best only")
+    part, literal = nest.part, nest.module.ENTRIES is not None
+    posing = posing_of(part, nest.asked, literal=literal)
+    evaluator = evaluator_source(part)
+    plan = plan_of(posing, evaluator, verdict_source())
+    data = document(part.evaluator.name, posing.key(evaluator), plan, dialect=C, literal=literal)
+    return rendered("nest.c", data, _HEADER)
+
+
+def in_c(nest: Nest, bits: int, folder: Path) -> Nest:
+    """The nest of the same part and questions, compiled by gcc for vectors of so many bits."""
+    text, library = folder / "nest.c", folder / f"nest{bits}.so"
+    text.write_text(source(nest), encoding="utf-8")
+    command = ("gcc", *FLAGS, f"-mprefer-vector-width={bits}", str(text), "-o", str(library), "-lm")
+    subprocess.run(command, check=True)
+    compiled = ctypes.CDLL(str(library)).sweep
+    compiled.restype = ctypes.c_int64
+
+    def sweep(start: int, stop: int, entries: int, alive: int, sizes: Array, values: Array, *arrays: Array) -> int:
+        places = [array.shape[1] for array in arrays if array.ndim > 2]
+        numbers = (ctypes.c_int64(number) for number in (start, stop, entries, alive, values.shape[1], *places))
+        return int(compiled(*numbers, *(ctypes.c_void_p(array.ctypes.data) for array in (sizes, values, *arrays))))
+
+    module = ModuleType("nest_in_c")
+    vars(module).update(vars(nest.module) | {"sweep": sweep})
+    return Nest(nest.part, nest.asked, module)

@@ -1,0 +1,59 @@
+"""The command ``shardmath evaluate``: terms for every row of a table."""
+
+from __future__ import annotations
+
+import click
+
+from shardmath.cli.options import device, implementation_options, kernel_choices
+from shardmath.errors import InputError
+
+
+@click.command(short_help="Compute terms for every row of a table.")
+@click.argument("table")
+@click.option("-o", "--output", metavar="FILE", required=True, help="Parquet file to write.")
+@click.option("--model", metavar="MODEL", help="Name, or path of a config.json; columns take precedence.")
+@click.option("--gpu", help="GPU by name; see `shardmath gpus`.")
+@click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue.")
+@click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
+              help="A parameter that is the same for all rows, or recompute=MODE. May be repeated.")
+@click.option("--term", "terms", multiple=True, metavar="NAME",
+              help="A term to compute; see `shardmath formula --list`. May be repeated.  [default: ends and peak]")
+@click.option("--all-terms", is_flag=True, help="Compute every term.")
+@implementation_options
+def evaluate(
+    table: str, output: str, model: str | None, gpu: str | None, gpu_memory: float | None, pairs: tuple[str, ...],
+    terms: tuple[str, ...], all_terms: bool, implementation: str, kernels: tuple[str, ...],
+) -> None:
+    """Compute terms for every row of TABLE (Parquet, CSV or Arrow) and write the rows with them as Parquet.
+
+    Columns that are called like a parameter are its values, the others are passed through.
+    """
+    from shardmath.reports.progress import progress
+    from shardmath.tables import SWEEP_TERMS
+    from shardmath.tables import evaluate as run
+    from shardmath.tables.files import write_parquet
+
+    if all_terms and terms:
+        raise InputError("term", terms[0], "must not be given together with --all-terms")
+    chosen = None if gpu is None and gpu_memory is None else device(gpu, gpu_memory, None)
+    with progress("rows") as report:
+        reader = run(table, model, chosen, terms="all" if all_terms else terms or SWEEP_TERMS,
+                     implementation=implementation, kernels=kernel_choices(kernels), progress=report, **_values(pairs))
+        counts = write_parquet(reader, output)
+    passed = [name.decode() for name in (reader.schema.metadata or {}).get(b"passed through", b"").split(b"\n") if name]
+    click.echo(f"{output}: {counts.total():,} rows: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
+    if passed:
+        click.echo(f"passed through: {', '.join(passed)}")
+
+
+def _values(pairs: tuple[str, ...]) -> dict[str, int | str]:
+    """Values by parameter name from ``name=value`` texts. Raises InputError for a text that is none."""
+    values: dict[str, int | str] = {}
+    for pair in pairs:
+        name, equals, text = (part.strip() for part in pair.partition("="))
+        if not equals:
+            raise InputError("set", pair, "must be written name=value")
+        if name in values:
+            raise InputError("set", pair, f"must give {name} once")
+        values[name] = int(text) if text.lstrip("-").isdecimal() and text.isascii() else text
+    return values

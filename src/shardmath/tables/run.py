@@ -1,0 +1,183 @@
+"""Evaluate a table: batches in, the same rows with rule, verdict and terms out, on all cores in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmath.errors import InputError
+from shardmath.exactness import EXACT, products
+from shardmath.generated.definitions import VERDICTS
+from shardmath.gpus import Gpu
+from shardmath.models import Model
+from shardmath.tables.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
+from shardmath.tables.inputs import Inputs, inputs
+from shardmath.tables.sources import source
+from shardmath.threads import in_order
+
+#: The terms that are computed unless others are asked for.
+SWEEP_TERMS = ("first.total", "last.total", "peak")
+#: Rows of a batch, and bytes of its numbers, at most: large enough to hide the cost of a call.
+_ROWS, _BYTES = 1 << 16, 1 << 24
+#: The key of the schema's metadata with the names of columns that are no parameters, one a line.
+PASSED_THROUGH = b"passed through"
+_NAMES = pa.dictionary(pa.int8(), pa.string())
+
+Progress = Callable[[int, int | None], None]
+
+
+def evaluate(
+    table: Any,
+    model: Model | str | PathLike[str] | None = None,
+    gpu: Gpu | str | None = None,
+    *,
+    terms: Sequence[str] | str = SWEEP_TERMS,
+    implementation: str = "megatron",
+    kernels: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    **values: int | str,
+) -> pa.RecordBatchReader:
+    """Compute ``terms`` for every row of ``table``, as a stream of record batches.
+
+    ``table`` is a path (Parquet, CSV, Arrow), a mapping of NumPy columns, a structured array, an Arrow table, reader
+    or dataset, or any data frame that Arrow can read (pandas, polars). Columns that are called like a parameter are
+    its values, ``recompute`` has names of recompute modes, and all others are passed through. A parameter without a
+    column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in ``explain``. ``terms``
+    are names of terms, or ``"all"``; those of a stage are about ``pipeline_rank``, which is 0 unless it is given.
+
+    The answer has the columns of the table, ``rule`` (the first broken rule, or null), ``verdict``, and the terms as
+    int64 in their units, fractions of a byte cut off; the latter are null where a rule is broken. Its schema says the
+    unit and the meaning of every term, and which columns were passed through. Rows are read as the answer is, and are
+    evaluated on all cores. ``progress`` is called with the rows done and in all, None if these are not known.
+
+    Raises InputError, also while the answer is read, for a value that is missing, not whole or out of range, with its
+    row counted from 0; for what ``explain`` would refuse for all rows; and for numbers that are too large to be exact.
+    """
+    stream = source(table)
+    wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
+    parameters, passed = parameters_among(stream.schema.names, ())
+    found = inputs(parameters, model, gpu, implementation, kernels, values)
+    known = found.evaluator.terms.TERMS
+    names = tuple(known) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
+    parameters_among(stream.schema.names, ("rule", "verdict", *names))
+    numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
+    work = _Work(found, found.kernel(names, numeric), parameters, passed, stream.schema, names)
+
+    def chunks() -> Iterator[tuple[int, pa.RecordBatch]]:
+        first = 0
+        for batch in stream.batches(min(_ROWS, _BYTES // (8 * (len(numeric) + len(names) + 1)))):
+            yield first, batch
+            first += batch.num_rows
+
+    def answers() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for answer in in_order(work, chunks()):
+            done += answer.num_rows
+            if progress is not None:
+                progress(done, stream.rows)
+            yield answer
+
+    return pa.RecordBatchReader.from_batches(work.schema, answers())
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is done to every batch; it knows the number of the batch's first row."""
+
+    found: Inputs
+    kernel: ModuleType
+    parameters: Sequence[str]
+    passed: Sequence[str]
+    table: pa.Schema
+    terms: Sequence[str]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the table and the computed ones, each with its unit and meaning."""
+        known = self.found.evaluator.terms.TERMS
+        computed = [pa.field(name, _NAMES) for name in ("rule", "verdict")]
+        computed += [
+            pa.field(name, pa.int64(), metadata={"unit": known[name][0], "meaning": known[name][1]})
+            for name in self.terms
+        ]
+        known_to_all = {**(self.table.metadata or {}), PASSED_THROUGH: "\n".join(self.passed)}
+        return pa.schema([*self.table, *computed], metadata=known_to_all)
+
+    def __call__(self, item: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
+        first_row, batch = item
+        values = self.found.completed(self._columns(batch, first_row))
+        _refuse_inexact(values, first_row)
+        _refuse_missing_ranks(values, first_row)
+        count = batch.num_rows
+        rule, verdict = np.empty(count, np.int8), np.empty(count, np.int8)
+        out = np.empty((len(self.terms), count), np.int64)
+        scalars = [float(values[name]) for name in self.kernel.SCALARS]
+        columns = [_column(values[name], count) for name in self.kernel.COLUMNS]
+        self.kernel.evaluate(0, count, *scalars, *columns, rule, verdict, out)
+        legal = rule == 0
+        _refuse_large(self.terms, out, first_row)
+        rules = [name for name, _, _ in self.found.evaluator.terms.RULES]
+        verdicts = [name for name, _ in VERDICTS]
+        valid, broken = (pa.py_buffer(np.packbits(mask, bitorder="little")) for mask in (legal, ~legal))
+        computed = [
+            _named(rule - 1, broken, rules), _named(verdict, valid, verdicts),
+            *(_array(pa.int64(), sizes, valid) for sizes in out),
+        ]
+        return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
+
+    def _columns(self, batch: pa.RecordBatch, first_row: int) -> dict[str, Any]:
+        columns: dict[str, Any] = {}
+        for name in self.parameters:
+            values = batch.column(name)
+            if name == RECOMPUTE:
+                columns |= modes(values, first_row)
+            else:
+                columns[name] = numbers(name, values, first_row, self.found.only.get(name))
+        return columns
+
+
+def _array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
+
+
+def _named(numbers_of_names: NDArray[np.int8], valid: pa.Buffer, names: Sequence[str]) -> pa.DictionaryArray:
+    indices = _array(pa.int8(), numbers_of_names, valid)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names), safe=False)
+
+
+def _column(value: Any, count: int) -> Any:
+    if np.ndim(value):
+        return np.ascontiguousarray(value, dtype=np.float64)
+    return np.full(count, float(value))
+
+
+def _refuse_inexact(values: Mapping[str, Any], first_row: int) -> None:
+    for product in products(values):
+        large = np.atleast_1d(np.asarray(product, dtype=np.float64) >= EXACT)
+        if large.any():
+            rule = "must have matrices and batches below 2^49 elements, for exact arithmetic"
+            raise InputError("table", f"row {first_row + int(large.argmax())}", rule)
+
+
+def _refuse_missing_ranks(values: Mapping[str, Any], first_row: int) -> None:
+    missing = np.atleast_1d(np.asarray(values["pipeline_rank"] >= values["pipeline_parallel"]))
+    if missing.any():
+        row = int(missing.argmax())
+        rank = int(np.broadcast_to(values["pipeline_rank"], missing.shape)[row])
+        raise InputError("pipeline_rank", rank, f"must be below pipeline_parallel (row {first_row + row})")
+
+
+def _refuse_large(terms: Sequence[str], out: NDArray[np.int64], first_row: int) -> None:
+    for name, sizes in zip(terms, out, strict=True):
+        if sizes.size and not -EXACT < sizes.min() <= sizes.max() < EXACT:
+            row = int((~((sizes > -EXACT) & (sizes < EXACT))).argmax())
+            rule = f"must be below 2^49 for exact arithmetic (row {first_row + row})"
+            raise InputError(name, int(sizes[row]), rule)

@@ -1,0 +1,185 @@
+"""Any kind of table as a schema and a stream of record batches of bounded size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from shardmath.errors import InputError
+
+_KINDS = (
+    "must be a path, a mapping of columns, a structured array, an Arrow table, reader or dataset, or a data frame"
+)
+_SUFFIXES = (".parquet", ".pq", ".csv", ".arrow", ".feather", ".ipc", ".arrows")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A table to be read once: its columns, its rows if they are known, and its batches.
+
+    ``batches`` takes the most rows that a batch may have.
+    """
+
+    schema: pa.Schema
+    rows: int | None
+    batches: Callable[[int], Iterator[pa.RecordBatch]]
+
+
+def source(table: Any) -> Source:
+    """The table as a stream. Raises InputError for a kind of table that is not known and for a file that is none."""
+    if isinstance(table, str | os.PathLike):
+        return _file(Path(table))
+    if isinstance(table, np.ndarray) and table.dtype.names is not None:
+        return _arrays({name: table[name] for name in table.dtype.names})
+    if isinstance(table, Mapping):
+        return _arrays({str(name): np.asarray(column) for name, column in table.items()})
+    if isinstance(table, pa.RecordBatch):
+        table = pa.Table.from_batches([table])
+    if isinstance(table, pa.Table):
+        return Source(table.schema, table.num_rows, lambda rows: _regrouped(table.to_batches(), table.schema, rows))
+    if isinstance(table, pa.RecordBatchReader):
+        return _reader(table)
+    if callable(getattr(table, "scanner", None)) and isinstance(getattr(table, "schema", None), pa.Schema):
+        return _dataset(table)
+    if hasattr(table, "__arrow_c_stream__"):
+        return _reader(pa.RecordBatchReader.from_stream(table), _length(table))
+    if hasattr(table, "__dataframe__"):
+        from pyarrow.interchange import from_dataframe
+
+        return source(from_dataframe(table))
+    raise InputError("table", type(table).__name__, _KINDS)
+
+
+def _length(table: Any) -> int | None:
+    return len(table) if hasattr(table, "__len__") else None
+
+
+def _arrays(columns: dict[str, np.ndarray[Any, Any]]) -> Source:
+    """Columns of NumPy: they are cut before they become Arrow's, so that one on disk stays there."""
+    if not columns:
+        raise InputError("table", {}, "must have columns")
+    lengths = {name: len(column) if column.ndim == 1 else None for name, column in columns.items()}
+    count = next(iter(lengths.values()))
+    for name, length in lengths.items():
+        if length is None or length != count:
+            rule = f"must have one dimension, and as many rows as {next(iter(columns))}: {count}"
+            raise InputError(name, columns[name].shape, rule)
+
+    held = {name: _arrow(name, column) if column.dtype == object else column for name, column in columns.items()}
+    schema = pa.schema([(name, _arrow(name, column[:1]).type) for name, column in held.items()])
+
+    def batches(rows: int) -> Iterator[pa.RecordBatch]:
+        for start in range(0, int(count or 0), rows):
+            parts = [_arrow(field.name, held[field.name][start : start + rows], field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(parts, schema=schema)
+
+    return Source(schema, count, batches)
+
+
+def _arrow(name: str, column: Any, kind: pa.DataType | None = None) -> pa.Array:
+    """A column for Arrow; text and other objects have the type that all of them need."""
+    if isinstance(column, pa.Array):
+        return column
+    try:
+        return pa.array(column, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InputError(name, column.dtype.name, f"must be a column that Arrow can hold: {error}") from None
+
+
+def _reader(reader: pa.RecordBatchReader, count: int | None = None) -> Source:
+    return Source(reader.schema, count, lambda rows: _regrouped(reader, reader.schema, rows))
+
+
+def _dataset(dataset: Any) -> Source:
+    from pyarrow.dataset import ParquetFileFormat, ParquetFragmentScanOptions
+
+    of_parquet = isinstance(getattr(dataset, "format", None), ParquetFileFormat)
+    options = {"fragment_scan_options": ParquetFragmentScanOptions(pre_buffer=False)} if of_parquet else {}
+
+    def batches(rows: int) -> Iterator[pa.RecordBatch]:
+        scanner = dataset.scanner(batch_size=rows, batch_readahead=1, fragment_readahead=1, **options)
+        return _regrouped(scanner.to_batches(), dataset.schema, rows)
+
+    return Source(dataset.schema, dataset.count_rows(), batches)
+
+
+def _file(path: Path) -> Source:
+    with _refusing(path):
+        if path.is_dir():
+            from pyarrow import dataset
+
+            return _dataset(dataset.dataset(path))
+        if path.suffix in (".parquet", ".pq"):
+            return _parquet(path)
+        if path.suffix == ".csv":
+            from pyarrow import csv
+
+            return _guarded_reader(path, csv.open_csv(path))
+        if path.suffix == ".arrows":
+            return _guarded_reader(path, pa.ipc.open_stream(pa.memory_map(str(path))))
+        if path.suffix in _SUFFIXES:
+            ipc = pa.ipc.open_file(pa.memory_map(str(path)))
+            stored = (ipc.get_batch(number) for number in range(ipc.num_record_batches))
+            return Source(ipc.schema, None, lambda rows: _guarded(path, _regrouped(stored, ipc.schema, rows)))
+    raise InputError("table", str(path), f"must end with {', '.join(_SUFFIXES)}")
+
+
+def _parquet(path: Path) -> Source:
+    from pyarrow import parquet
+
+    file = parquet.ParquetFile(path, pre_buffer=False)  # buffers would stay until the end of the file
+    schema = file.schema_arrow
+
+    def batches(rows: int) -> Iterator[pa.RecordBatch]:
+        return _guarded(path, _regrouped(file.iter_batches(batch_size=rows), schema, rows))
+
+    return Source(schema, file.metadata.num_rows, batches)
+
+
+def _guarded_reader(path: Path, reader: pa.RecordBatchReader) -> Source:
+    return Source(reader.schema, None, lambda rows: _guarded(path, _regrouped(reader, reader.schema, rows)))
+
+
+def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with _refusing(path):
+        yield from batches
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise InputError("table", str(path), f"must be a table that can be read: {reason}") from None
+
+
+def _regrouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of ``rows``: large ones are cut, small ones put together."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, rows):
+            part = batch.slice(start, rows)
+            if count + part.num_rows > rows:
+                yield _joined(held, schema)
+                held, count = [], 0
+            held.append(part)
+            count += part.num_rows
+    if held:
+        yield _joined(held, schema)
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches, schema).combine_chunks()
+    (joined,) = table.to_batches()
+    return joined

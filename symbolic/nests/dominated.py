@@ -1,0 +1,100 @@
+"""Leaves out of an estimate what is provably never its largest part: ranks and moments that others always exceed.
+
+Every rank is a sum of what it always keeps and a maximum over moments, so the estimate is a maximum over pairs of both.
+A pair goes if in every case another one that stays is at least as large. The cases tell apart what decides the minima
+and maxima of single names, such as the ranks of short pipelines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .cases import cases, freed
+from .comparing import Prover
+from .graph import ADD, MAX, MIN, Graph, Node, ordered
+from .intervals import Bounds, Limits
+from .trials import Points
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One rank at one moment: the parts that it always keeps, and what it only keeps at that moment."""
+
+    rank: int
+    always: tuple[Node, ...]
+    moment: Node
+
+
+def without_dominated(
+    graph: Graph, estimate: Node, names: Mapping[str, Limits], conditions: Sequence[Node] = (),
+) -> Node:
+    """The estimate with fewer ranks and moments; the value is the same wherever ``conditions`` hold.
+
+    ``names`` are the least and largest values of names, all of which are integers.
+    """
+    pairs = pairs_of(estimate)
+    totals = [graph.add((*pair.always, pair.moment)) for pair in pairs]
+    kept = _undominated(pairs, list(cases(*freed(graph, totals, names, conditions))))
+    ranks = {pair.rank: pair.always for pair in kept}
+    return graph.extreme(MAX, [
+        graph.add((*always, graph.extreme(MAX, [pair.moment for pair in kept if pair.rank == rank])))
+        for rank, always in ranks.items()
+    ])
+
+
+def thinned(
+    graph: Graph, roots: Sequence[Node], names: Mapping[str, Limits], conditions: Sequence[Node] = (),
+) -> list[Node]:
+    """Copies of ``roots`` without arguments of maxima and minima that are never the only one chosen.
+
+    The values are the same wherever ``conditions`` hold: nothing may be thinned by a condition that it checks itself.
+    """
+    extremes = [node for node in ordered(roots) if node.op in (MAX, MIN)]
+    args = list(dict.fromkeys(arg for node in extremes for arg in node.args))
+    bounds, written = freed(graph, args, names, conditions)
+    written = bounds.folded(written)
+    prover, forms = Prover(bounds, Points(bounds, written)), dict(zip(args, written, strict=True))
+    done: dict[Node, Node] = {}
+    for node in ordered(roots):
+        kept = list(node.args)
+        for arg in node.args if node in extremes else ():
+            pairs = ((forms[arg], forms[other]) for other in kept if other is not arg)
+            if any(prover.never_exceeds(*(pair if node.op == MAX else reversed(pair))) for pair in pairs):
+                kept.remove(arg)
+        new = [done[arg] for arg in kept]
+        done[node] = graph.extreme(node.op, new) if node in extremes else graph.rebuilt(node, tuple(new))
+    return [done[root] for root in roots]
+
+
+def pairs_of(estimate: Node) -> list[Pair]:
+    """The ranks and moments of an estimate; the moments of a rank are its maximum of most parts."""
+    pairs = []
+    for number, rank in enumerate(estimate.args if estimate.op == MAX else (estimate,)):
+        summands = rank.args if rank.op == ADD else (rank,)
+        largest = max((node for node in summands if node.op == MAX), key=lambda node: len(node.args), default=rank)
+        always = tuple(node for node in summands if node is not largest)
+        moments = largest.args if largest.op == MAX else (largest,)
+        pairs += [Pair(number, always if largest.op == MAX else (), moment) for moment in moments]
+    return pairs
+
+
+def _undominated(pairs: Sequence[Pair], split: Sequence[tuple[Bounds, Sequence[Node]]]) -> list[Pair]:
+    """The pairs that stay. Of equal ones those of one rank do: each rank is tried as the one that goes last."""
+    provers = []
+    for bounds, case in split:
+        points = Points(bounds, case)
+        provers.append((Prover(bounds, points), case, points.refuted(case)))
+    best = list(range(len(pairs)))
+    for last in sorted({pair.rank for pair in pairs}, reverse=True):
+        kept = list(range(len(pairs)))
+        for number in sorted(kept, key=lambda item: (pairs[item].rank == last, item)):
+            others = [[other for other in kept if other != number and not table[number, other]]
+                      for *_, table in provers]
+            if all(others) and all(
+                any(prover.never_exceeds(case[number], case[other]) for other in candidates)
+                for (prover, case, _), candidates in zip(provers, others, strict=True)
+            ):
+                kept.remove(number)
+        best = min(best, kept, key=lambda numbers: (len(numbers), len({pairs[item].rank for item in numbers})))
+    return [pairs[number] for number in best]

@@ -1,0 +1,95 @@
+"""C that is printed for comparison computes what exact substitution gives, and keeps its divisions."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import And, Eq, Expr, Float, Ge, Gt, Integer, Le, Max, Min, Ne, Not, Or, Rational, Symbol
+
+from benchmarks import native
+from benchmarks.native.printer import CPrinter
+from benchmarks.roofline import CHAINS
+from shardmath.symbolic.functions import CeilDiv, Divides, FloorDiv, Iverson, LeastCommonMultiple
+from shardmath.symbolic.parameters import symbols
+from shardmath.symbolic.printers.python import identifier
+
+pytestmark = pytest.mark.skipif(shutil.which(native.COMPILER) is None, reason="needs gcc")
+
+SIZES = s, h, t, c = symbols("s h t c")
+#: Integers, which double precision has to the last bit.
+WHOLE: tuple[Expr, ...] = (
+    Integer(-7), s - h * t, 2 * s * h - t, s**2, h**3 - s, t**5, (s - h)**4, CeilDiv(s, t), CeilDiv(s * h, t * c),
+    t * CeilDiv(s, t) - c, CeilDiv(s + h, LeastCommonMultiple(t, Integer(128))), FloorDiv(s, t), FloorDiv(s * h, t + c),
+    LeastCommonMultiple(s * t, Integer(128)), LeastCommonMultiple(s, Integer(1)), Max(s, h), Max(s - h, t, Integer(1)),
+    Min(s, h - 3), Min(Max(s, h), t + c, 3 * s), 2 * Max(s, h) - Min(t, c), Iverson(Eq(s, h)) * t,
+    1 - Iverson(Gt(s, h)), 3 * Iverson(Ne(s, t)), Iverson(Divides(t, s)), Iverson(Divides(c * t, s * h)),
+    Iverson(And(Ge(s, 2), Divides(t, h))), Iverson(Or(Le(s, h), Divides(2 * c, s))), Iverson(Not(Divides(t, h))) * s,
+)
+#: Fractions, which it has as closely as a few roundings allow.
+FRACTIONS: tuple[Expr, ...] = (
+    s / t, -s / (t * c), (s + h) / t, 1 / t, 2 / (t * c), Rational(3, 2) * s, Rational(-3, 4) * s / t, h / s**3,
+    (s + h) * (t - c) / (t + c), Max(s / t, Integer(1)), s**2 / Max(t, c),
+)
+SOURCE = """{% include "helpers.c.jinja" %}
+void nodes({% for name in sizes %}double {{ name }}, {% endfor %}double *out)
+{
+{%- for node in nodes %}
+    out[{{ loop.index0 }}] = {{ node }};
+{%- endfor %}
+}
+
+void ceilings(int64_t count, double divisor, const double *restrict numbers, double *restrict out)
+{
+    for (int64_t row = 0; row < count; row++)
+        out[row] = ceil_div(numbers[row], divisor);
+}
+"""
+
+
+@pytest.fixture(scope="module", params=[native.IEEE, native.DIVISIONS_KEPT], ids=["IEEE", "divisions kept"])
+def library(request: pytest.FixtureRequest) -> ctypes.CDLL:
+    nodes = [CPrinter().doprint(node) for node in (*WHOLE, *FRACTIONS)]
+    source = native.environment().from_string(SOURCE).render(sizes=map(identifier, SIZES), nodes=nodes)
+    return native.build(source, request.param)
+
+
+@given(values=st.fixed_dictionaries({one: st.integers(1, 60) for one in SIZES}))
+def test_printed_c_computes_what_substitution_gives(library: ctypes.CDLL, values: dict[Symbol, int]) -> None:
+    found = (ctypes.c_double * len(WHOLE + FRACTIONS))()
+    library.nodes(*(ctypes.c_double(values[one]) for one in SIZES), found)
+    for node, number in zip((*WHOLE, *FRACTIONS), found, strict=True):
+        value = node.xreplace({one: Integer(size) for one, size in values.items()}).doit()
+        exact = Fraction(int(value.p), int(value.q))
+        assert number == exact if node in WHOLE else number == pytest.approx(float(exact), rel=1e-14), node
+
+
+def test_ceilings_of_quotients_by_one_divisor_are_exact(library: ctypes.CDLL) -> None:
+    numbers = np.arange(20_000.0)
+    out = np.empty_like(numbers)
+    arrays = tuple(map(np.ctypeslib.as_ctypes, (numbers, out)))
+    for divisor in range(1, 200):
+        library.ceilings(ctypes.c_int64(len(numbers)), ctypes.c_double(divisor), *arrays)
+        assert np.array_equal(out, -(-np.arange(20_000) // divisor))
+
+
+def test_no_division_is_one_of_integers() -> None:
+    assert CPrinter().doprint(s / 2) == "seq_length/2.0"
+    assert CPrinter().doprint(Iverson(Eq(s, h)) * t).count("1.0 : 0.0") == 1
+    with pytest.raises(ValueError, match="floating point"):
+        CPrinter().doprint(Float("0.5") * s)
+
+
+@pytest.mark.parametrize("bits", [256, 512])
+def test_multiply_adds_are_computed(bits: int) -> None:
+    function = native.build(native.render("multiply_add.c", bits=bits, chains=CHAINS), native.IEEE).multiply_add
+    function.restype = ctypes.c_double
+    chains = [float(chain) for chain in range(CHAINS)]
+    for _ in range(3):
+        chains = [chain * 3 + 2 for chain in chains]
+    assert function(ctypes.c_int64(3), ctypes.c_double(3), ctypes.c_double(2)) == sum(chains) * bits / 64

@@ -1,0 +1,125 @@
+"""A sweep on Dask processes gives the answer and the rows of one on threads, whatever happens to workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_space
+from distributed import Client, LocalCluster
+
+from shardmath.errors import InputError
+from shardmath.explored import Explored
+from shardmath.exploring import explore
+
+pytestmark = pytest.mark.slow
+
+ASKED: dict[str, Any] = {"terms": ("first.total", "data_parallel", "first.total / 2**30"), "among": "uncertain"}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as processes:
+        yield processes
+
+
+@pytest.fixture(scope="module")
+def on_threads(tmp_path_factory: pytest.TempPathFactory) -> tuple[Explored, bytes]:
+    path = tmp_path_factory.mktemp("threads") / "rows.parquet"
+    return explore(small_space.space(), rows=path, **ASKED), path.read_bytes()
+
+
+def _plain(found: Explored) -> dict[str, Any]:
+    return {key: value for key, value in found.to_dict().items() if key != "evaluated"}
+
+
+def test_a_lost_worker_loses_nothing(
+    cluster: LocalCluster, on_threads: tuple[Explored, bytes], tmp_path: Path
+) -> None:
+    def slowly() -> int:
+        import time
+
+        from shardmath.sweeps import nests
+
+        swept = nests.Nest.swept
+
+        def slow(*arguments: Any) -> Any:
+            time.sleep(0.03)
+            return swept(*arguments)
+
+        nests.Nest.swept = slow  # type: ignore[method-assign]
+        return os.getpid()
+
+    with Client(cluster) as client:
+        workers = client.run(slowly)
+    killed: list[int] = []
+    seen: list[int] = []
+
+    def progress(done: int, size: int) -> None:
+        seen.append(done)
+        if done > size // 4 and not killed:
+            killed.append(next(iter(workers.values())))
+            os.kill(killed[0], signal.SIGKILL)
+
+    path = tmp_path / "rows.parquet"
+    found = explore(small_space.space(), rows=path, dask=cluster.scheduler_address, progress=progress, **ASKED)
+    assert len(killed) == 1
+    assert found.size // 4 < seen[-2] < seen[-1] == found.size
+    assert _plain(found) == _plain(on_threads[0])
+    assert path.read_bytes() == on_threads[1]
+    with Client(cluster) as client:
+        assert killed[0] not in client.run(os.getpid).values()
+
+
+def test_a_sweep_moves_from_a_cluster_to_threads(
+    cluster: LocalCluster, on_threads: tuple[Explored, bytes], tmp_path: Path
+) -> None:
+    path, state = tmp_path / "rows.parquet", tmp_path / "state"
+    seen: list[int] = []
+    first = explore(
+        small_space.space(), rows=path, dask=cluster.scheduler_address, checkpoint=state,
+        progress=lambda done, _: seen.append(done), stopped=lambda: len(seen) > 20, **ASKED,
+    )
+    assert 0 < first.done < first.size
+    found = explore(small_space.space(), rows=path, checkpoint=state, resume=True, **ASKED)
+    assert _plain(found) == _plain(on_threads[0])
+    assert path.read_bytes() == on_threads[1]
+
+
+@pytest.mark.parametrize("address", ["no-such-scheme://here", "tcp://127.0.0.1:9", "nowhere"])
+def test_a_scheduler_that_is_none_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardmath.sweeps import clusters
+
+    monkeypatch.setattr(clusters, "_PATIENCE", 1)
+    with pytest.raises(InputError, match=r"dask = .*must be the address"):
+        explore(small_space.space(), dask=address)
+
+
+def test_workers_that_are_lost_again_and_again_are_told_in_one_line(
+    cluster: LocalCluster, tmp_path: Path, on_threads: tuple[Explored, bytes]
+) -> None:
+    def ends() -> None:
+        from shardmath.sweeps import nests
+
+        nests.Nest.swept = lambda *_: os._exit(1)  # type: ignore[method-assign]
+
+    path, state = tmp_path / "rows.parquet", tmp_path / "state"
+    asked: dict[str, Any] = {"rows": path, "checkpoint": state, **ASKED}
+    with Client(cluster) as client:
+        client.register_worker_callbacks(ends)
+    with pytest.raises(InputError, match=r"dask = .*must have workers that live: 4 of them"):
+        explore(small_space.space(), dask=cluster.scheduler_address, **asked)
+    assert not path.exists()
+    explore(small_space.space(), resume=True, **asked)
+    assert path.read_bytes() == on_threads[1]
+
+
+def test_processes_made_for_one_sweep(on_threads: tuple[Explored, bytes], tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    found = explore(small_space.space(), rows=path, dask="local", threads=1, **ASKED)
+    assert _plain(found) == _plain(on_threads[0])
+    assert path.read_bytes() == on_threads[1]

@@ -1,0 +1,187 @@
+"""A sweep that is stopped or killed at any moment, and gone on with, ends as one that never was."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import small_space
+
+from shardmath import exploring
+from shardmath.errors import InputError
+from shardmath.explored import Explored
+from shardmath.exploring import explore
+from shardmath.sweeps.checkpoint import Checkpoint
+from shardmath.sweeps.nests import Nest
+
+pytestmark = pytest.mark.slow
+
+TERMS = ("first.total", "data_parallel", "first.total / 2**30")
+#: The command, with chunks that take long enough to be interrupted and a state that is saved often.
+COMMAND = """
+import sys, time
+from shardmath.cli.main import run
+from shardmath.sweeps import checkpoint, nests
+swept = nests.Nest.swept
+def slowly(*arguments):
+    time.sleep(PAUSE)
+    return swept(*arguments)
+PAUSE = float(sys.argv.pop(1))
+nests.Nest.swept = slowly
+checkpoint.SECONDS = 0.0
+run()
+"""
+
+
+class Job:
+    """The command in a folder, with a checkpoint and a table of rows."""
+
+    def __init__(self, folder: Path, *more: str) -> None:
+        self.folder = folder
+        self.state, self.rows = folder / "state", folder / "rows.parquet"
+        self.arguments = [
+            "explore", str(small_space.file_in(folder)), "--json", "--rows", str(self.rows), "--among", "uncertain",
+            *(word for term in TERMS for word in ("--term", term)), "--checkpoint", str(self.state), "--threads", "2",
+            *more,
+        ]
+
+    def start(self, pause: float, *more: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", COMMAND, str(pause), *self.arguments, *more]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+
+    def end(self, *more: str) -> dict[str, Any]:
+        process = self.start(0, *more)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        found: dict[str, Any] = json.loads(out)
+        return found
+
+    def done(self) -> int:
+        """Shards that the checkpoint calls done, 0 without one."""
+        if not self.state.exists():
+            return 0
+        with np.load(self.state) as stored:
+            header = json.loads(str(stored["header"]))
+        return sum(stop - start for part in header["done"] for start, stop in part)
+
+    def wait_until(self, shards: int, process: subprocess.Popen[str]) -> None:
+        """Wait until so many shards are done, or the process has ended."""
+        while self.done() < shards and process.poll() is None:
+            time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Explored, bytes]:
+    path = tmp_path_factory.mktemp("whole") / "rows.parquet"
+    found = explore(small_space.space(), rows=path, terms=TERMS, among="uncertain")
+    return found, path.read_bytes()
+
+
+def test_ctrl_c_leaves_a_valid_part_and_says_how_to_go_on(
+    tmp_path: Path, uninterrupted: tuple[Explored, bytes]
+) -> None:
+    job = Job(tmp_path)
+    process = job.start(0.15)
+    job.wait_until(30, process)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    found = json.loads(out)
+    whole, rows = uninterrupted
+    assert 0 < found["done"] < whole.size
+    assert not found["complete"]
+    assert found["done"] == found["legal"] + sum(item["count"] for item in found["broken"])
+    assert f"{found['done']:,} of 4,500 configurations are done" in err
+    assert err.strip().endswith("--resume")
+    import pyarrow.parquet as pq
+
+    part = pq.read_table(job.rows).to_pylist()
+    assert len(part) == found["rows"] == found["verdicts"]["fits"] + found["verdicts"]["uncertain"]
+    ended = job.end("--resume")
+    assert _without_evaluated(ended) == _without_evaluated(whole.to_dict())
+    assert job.rows.read_bytes() == rows
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.parquet", "space.toml", "state"]
+
+
+def test_killed_at_random_moments(tmp_path: Path, uninterrupted: tuple[Explored, bytes]) -> None:
+    whole, rows = uninterrupted
+    job, chance = Job(tmp_path), random.Random(os.environ.get("KILLS_SEED", "1"))
+    reached = [0]
+    for more in ((), ("--resume",), ("--resume",)):
+        process = job.start(0.1, *more)
+        job.wait_until(reached[-1] + chance.randint(1, 40), process)
+        time.sleep(chance.random() * 0.1)
+        process.kill()
+        process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+        reached.append(job.done())
+    assert reached == sorted(reached)
+    assert 0 < reached[1] < reached[3] < 125
+    assert _without_evaluated(job.end("--resume")) == _without_evaluated(whole.to_dict())
+    assert job.rows.read_bytes() == rows
+
+
+def test_a_complete_checkpoint_answers_again(tmp_path: Path, uninterrupted: tuple[Explored, bytes]) -> None:
+    whole, rows = uninterrupted
+    state, table = tmp_path / "state", tmp_path / "rows.parquet"
+    asked: dict[str, Any] = {"rows": table, "terms": TERMS, "among": "uncertain", "checkpoint": state}
+    explore(small_space.space(), **asked)
+    with pytest.raises(InputError, match="checkpoint"):
+        explore(small_space.space(), **asked)
+    again = explore(small_space.space(), **asked, resume=True)
+    assert _without_evaluated(again.to_dict()) == _without_evaluated(whole.to_dict())
+    assert table.read_bytes() == rows
+    with pytest.raises(InputError, match=r"rows = .*must be .*rows\.parquet"):
+        explore(small_space.space(), **{**asked, "rows": tmp_path / "other.parquet"}, resume=True)
+
+
+def test_what_fails_while_rows_are_written_is_gone_on_with(
+    tmp_path: Path, uninterrupted: tuple[Explored, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {"rows": tmp_path / "rows.parquet", "terms": TERMS, "among": "uncertain"}
+    with monkeypatch.context() as broken:
+        broken.setattr(exploring, "write_rows", lambda *_: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            explore(small_space.space(), **asked)
+        assert list(tmp_path.iterdir()) == []
+        with pytest.raises(ZeroDivisionError):
+            explore(small_space.space(), **asked, checkpoint=tmp_path / "state")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["state", "state.rows"]
+    explore(small_space.space(), **asked, checkpoint=tmp_path / "state", resume=True)
+    assert (tmp_path / "rows.parquet").read_bytes() == uninterrupted[1]
+
+
+def test_the_state_of_another_space_is_refused(tmp_path: Path) -> None:
+    nest = Nest(small_space.space().parts()[0], small_space.QUESTIONS)
+    ours = Checkpoint(tmp_path / "state", [nest])
+    ours.save([])
+    for path, text in ((tmp_path / "text", b"state"), (tmp_path / "zip", b"PK\5\6" + b"\0" * 18)):
+        path.write_bytes(text)
+        with pytest.raises(InputError, match="must be a checkpoint of this version"):
+            Checkpoint(path, [nest]).load()
+    np.savez(tmp_path / "numbers.npz", numbers=np.zeros(3))
+    with pytest.raises(InputError, match="must be a checkpoint of this version"):
+        Checkpoint(tmp_path / "numbers.npz", [nest]).load()
+    larger = small_space.space()
+    larger.fixed["global_batch_size"] = 512  # type: ignore[index]
+    other = Nest(larger.parts()[0], small_space.QUESTIONS)
+    assert other.module is nest.module, "the same formulas, for other values"
+    with pytest.raises(InputError, match="must be that of the same space"):
+        Checkpoint(tmp_path / "state", [other]).load()
+    with pytest.raises(InputError, match="must be a file that can be read"):
+        Checkpoint(tmp_path, [nest]).load()
+    with pytest.raises(InputError, match="resume"):
+        explore(small_space.space(), resume=True)
+
+
+def _without_evaluated(found: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if key != "evaluated"}
