@@ -61,7 +61,7 @@ def sweep(
     Raises InputError for every value that is not legal, and where the model is so large that the
     arithmetic of the compiled evaluator would not be exact.
     """
-    with _as_arguments():
+    with _as_arguments(num_gpus):
         space = layouts(
             model, gpu, num_gpus, global_batch_size=global_batch_size, seq_length=seq_length, top=top,
             tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
@@ -83,7 +83,7 @@ def sweep(
 
 
 @contextmanager
-def _as_arguments() -> Iterator[None]:
+def _as_arguments(num_gpus: int) -> Iterator[None]:
     """Errors in what a space declares, under the name of the argument that it was declared by."""
     try:
         yield
@@ -91,4 +91,7 @@ def _as_arguments() -> Iterator[None]:
         section, _, name = error.field.partition(".")
         if not name or section not in _SECTIONS:
             raise
+        if name == "data_parallel":
+            rule = "must leave products of sizes below 2^53, for exact arithmetic: name the sizes to try for some axes"
+            raise InputError("num_gpus", num_gpus, rule) from None
         raise InputError(name, error.value, error.rule, error.nearest) from None
