@@ -199,7 +199,8 @@ def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) ->
     axes = tuple(posed.NestAxis(axis.name, tuple(axis.values), axis.size) for axis in drawn.axes)
     conditions = tuple((name, node) for name, node in drawn.conditions if node.op != TRUTH or not node.value)
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, tuple(item for _, item in pairs))
-    source = nest_source("random", "", problem, {}, literal=literal)
+    limits = {name: (0 if name in FIXED else 1, None) for name in drawn.names} if data.draw(st.booleans()) else None
+    source = nest_source("random", "", problem, {}, literal=literal, limits=limits)
     module = interpreted(source)
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)

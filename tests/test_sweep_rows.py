@@ -22,6 +22,7 @@ from shardmath.errors import InputError
 from shardmath.exploring import explore
 from shardmath.reports import rows as writing
 from shardmath.spaces import Part, Rows
+from shardmath.sweeps import answers
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.rows import Folder, Table, regrouped
 from shardmath.sweeps.running import run
@@ -78,7 +79,8 @@ def test_bytes_are_integers_and_labels_texts(tmp_path: Path) -> None:
     assert kinds["recompute"].startswith("dictionary<values=string")
 
 
-def test_rows_of_stretches_are_those_of_the_whole(tmp_path: Path) -> None:
+def test_rows_of_stretches_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "_ROOM", 1)  # a front that grows: its stretch is swept again
     space = small_space.space()
     nest = Nest(space.parts()[0], (*space.questions, Rows("rows", TERMS, "uncertain")))
     whole = nest.table(0, nest.shards)
@@ -151,7 +153,7 @@ print(nest.module.sweep.py_func.__code__.co_argcount, nest.shards, nest.conditio
     ({"rows": "rows.txt"}, "rows"), ({"rows": "no-such-folder/rows.csv"}, "rows"), ({"terms": ("peak",)}, "terms"),
     ({"rows": "rows.csv", "terms": ("no_such_term",)}, "questions.rows.rows"),
     ({"rows": "rows.csv", "terms": ("peak", "peak")}, "rows"), ({"rows": "rows.csv", "among": "all"}, "rows.among"),
-    ({"threads": 0}, "threads"),
+    ({"threads": 0}, "threads"), ({"threads": 2, "dask": "tcp://127.0.0.1:9"}, "threads"),
 ])
 def test_what_cannot_be_written_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, object], field: str

@@ -10,10 +10,12 @@ from ..rendering import rendered
 from .dominated import without_dominated
 from .graph import Node
 from .grouping import regrouped
+from .intervals import Limits
 from .order import chosen_order
 from .plan import Plan, planned
 from .posing import Posing, posed
 from .problem import Problem
+from .skipping import with_skipping
 
 _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do not edit."
 
@@ -30,20 +32,23 @@ def plan_of(posing: Posing, evaluator: str, verdicts: str) -> Plan:
     smaller = replace(problem, estimate=without_dominated(
         problem.graph, problem.estimate, posing.symbols, [node for _, node in problem.conditions]
     ))
-    return _planned(smaller, names)
+    return _planned(smaller, names, posing.symbols if posing.skipping else None)
 
 
 def nest_source(
-    title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool, header: str = _HEADER
+    title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool, header: str = _HEADER,
+    limits: Mapping[str, Limits] | None = None,
 ) -> str:
     """The Numba source of the nest of ``problem``; ``names`` are those of terms, for readers.
 
-    With ``literal``, the nest is for axes of exactly these sizes, else for all sizes.
+    With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``limits``, the
+    least and largest values of parameters, tables that nothing in fits are passed over.
     """
-    return rendered("nest.py", nest(title, key, _planned(problem, names), literal=literal), header)
+    return rendered("nest.py", nest(title, key, _planned(problem, names, limits), literal=literal), header)
 
 
-def _planned(problem: Problem, names: Mapping[Node, str]) -> Plan:
+def _planned(problem: Problem, names: Mapping[Node, str], limits: Mapping[str, Limits] | None) -> Plan:
     order = chosen_order(problem)
-    grouped, renamed = regrouped(problem, order, names)
+    skipping = problem if limits is None else with_skipping(problem, order, limits)
+    grouped, renamed = regrouped(skipping, order, names)
     return planned(grouped, order, renamed)

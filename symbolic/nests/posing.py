@@ -37,7 +37,8 @@ class Posing:
     of the formulas.
     ``derived`` has formulas of further ones, each of symbols that are known before it. ``automatic`` conditions are
     tried before the rules of the evaluator, ``declared`` ones after them. A nest that is not ``literal`` serves all
-    sizes of the axes; the sizes here then only help to choose the order of the loops.
+    sizes of the axes; the sizes here then only help to choose the order of the loops. With ``skipping``, tables that
+    nothing in fits are passed over.
     """
 
     symbols: Mapping[str, Limits]
@@ -48,6 +49,7 @@ class Posing:
     declared: tuple[tuple[str, str], ...]
     questions: tuple[Asked, ...]
     literal: bool
+    skipping: bool = False
 
     def key(self, evaluator: str) -> str:
         """A digest of all that a nest depends on, with the source of its evaluator."""

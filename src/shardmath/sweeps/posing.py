@@ -38,6 +38,7 @@ def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Po
         declared=tuple((item.name, item.text) for item in part.constraints if not item.automatic),
         questions=tuple(map(_asked, questions)),
         literal=literal,
+        skipping=literal,
     )
 
 
