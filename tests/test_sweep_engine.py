@@ -156,6 +156,7 @@ def test_chunk_borders_and_threads_change_nothing(
     questions = [SHORT, QUESTIONS["ties"]]
     whole = [asked(**question) for question in questions]
     monkeypatch.setattr(running, "chunk_of", lambda *_: shards)
+    monkeypatch.setattr(running, "_CHUNK", 1)
     monkeypatch.setattr(running.os, "cpu_count", lambda: threads)
     assert [asked(**question) for question in questions] == whole
 
@@ -194,6 +195,7 @@ def test_few_chunks_exist_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(running, "chunk_of", lambda *_: 1)
     monkeypatch.setattr(running, "ThreadPoolExecutor", Counting)
+    monkeypatch.setattr(running, "_CHUNK", 1)
     monkeypatch.setattr(running.os, "cpu_count", lambda: 3)
     asked(**SHORT, progress=lambda *_: ahead.append(len(submitted) - len(ahead)))
     assert len(submitted) == len(ahead) > 7
