@@ -14,7 +14,7 @@ from shardmath.spaces import Best
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
 from shardmath.symbolic.documents.nest import nest as document
-from shardmath.symbolic.nests.made import plan_of
+from shardmath.symbolic.nesting import plan_of
 from shardmath.symbolic.printers.nest import C
 from shardmath.symbolic.rendering import rendered
 

@@ -14,7 +14,7 @@ from shardmath.spaces import Best, Front, Histogram, Part, PowersOfTwo, Space
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
 from shardmath.sweeps.running import run
-from shardmath.symbolic.nests.made import nest_of
+from shardmath.symbolic.nesting import nest_of
 
 QUESTIONS = (
     Best("best", ("tensor_parallel * context_parallel * pipeline_parallel", "peak", "-micro_batch_size"), 5),

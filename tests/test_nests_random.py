@@ -18,6 +18,7 @@ from shardmath.spaces import Axis, Best, Front, Histogram, Part, Question
 from shardmath.sweeps.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Run
+from shardmath.symbolic.nesting import nest_source
 from shardmath.symbolic.nests import problem as posed
 from shardmath.symbolic.nests.graph import (
     CEIL_DIV,
@@ -34,7 +35,6 @@ from shardmath.symbolic.nests.graph import (
     Node,
     exact,
 )
-from shardmath.symbolic.nests.made import nest_source
 from shardmath.symbolic.nests.problem import ESTIMATE
 
 THOROUGH = os.environ.get("ORACLES") == "full"

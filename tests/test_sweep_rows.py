@@ -26,9 +26,9 @@ from shardmath.sweeps import answers
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.rows import Folder, Table, regrouped
 from shardmath.sweeps.running import run
+from shardmath.symbolic.nesting import nest_source
 from shardmath.symbolic.nests import problem as posed
 from shardmath.symbolic.nests.graph import LE
-from shardmath.symbolic.nests.made import nest_source
 from shardmath.symbolic.nests.problem import ESTIMATE
 
 pytestmark = pytest.mark.slow

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..documents.nest import nest
-from ..rendering import rendered
-from .dominated import without_dominated
-from .graph import Node
-from .grouping import regrouped
-from .intervals import Limits
-from .order import chosen_order
-from .plan import Plan, planned
-from .posing import Posing, posed
-from .problem import Problem
-from .skipping import with_skipping
+from .documents.nest import nest
+from .nests.dominated import without_dominated
+from .nests.graph import Node
+from .nests.grouping import regrouped
+from .nests.intervals import Limits
+from .nests.order import chosen_order
+from .nests.plan import Plan, planned
+from .nests.posing import Posing, posed
+from .nests.problem import Problem
+from .nests.skipping import with_skipping
+from .rendering import rendered
 
 _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do not edit."
 
