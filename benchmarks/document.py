@@ -43,7 +43,7 @@ the interpreter and all packages that it loads are in it.
 verdict, the bytes of both end ranks and of the peak) or the *peak* alone. Compare like with like: with
 `/ whole` what shardmath replaces, with `/ blocks` how far a machine gets with the peak and nothing else.
 
-* **shardmath, generated and compiled**: the generated Numba function that a sweep runs, in chunks of up
+* **shardmath, generated and compiled**: the generated Numba function for columns of layouts, in chunks of up
   to {CHUNK:,} rows; all cores are threads, as the function releases the interpreter lock.
 * **C, gcc -O3**: the same terms and rules, printed as one C loop, with OpenMP; blocks of rows are narrowed
   to one-byte results in a second loop, as gcc does not keep one loop with both in registers. Three builds:

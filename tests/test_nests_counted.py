@@ -19,6 +19,7 @@ from shardmath.symbolic.nesting import nest_of
 QUESTIONS = (
     Best("best", ("tensor_parallel * context_parallel * pipeline_parallel", "peak", "-micro_batch_size"), 5),
     Best("per", ("peak",), 2, ("recompute",), "legal"),
+    Best("largest", ("tensor_parallel - peak / 4", "-peak"), 3, (), "legal"),
     Front("front", ("peak", "-micro_batch_size"), "uncertain"),
     Histogram("sizes", "peak", (2**32, 2**33, 2**34), "legal"),
 )
