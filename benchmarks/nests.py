@@ -78,7 +78,8 @@ class DifferentAnswersError(Exception):
 
 def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
     """All measurements, and a line for what was left out."""
-    found, left_out = [], []
+    found: list[NestRate] = []
+    left_out: list[str] = []
     for name, kernels in _EVALUATORS.items():
         for most in (order.MOST_ENTRIES, 8):
             with tempfile.TemporaryDirectory() as folder, _at_most(most):

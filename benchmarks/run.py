@@ -15,7 +15,7 @@ from benchmarks.data import draw, job
 from benchmarks.document import document
 from benchmarks.machine import machine
 from benchmarks.memory import peaks
-from benchmarks.nests import DifferentAnswersError, memory, nest_rates
+from benchmarks.nests import DifferentAnswersError, NestRate, memory, nest_rates
 from benchmarks.rates import DisagreementError, check, contenders, measure
 from benchmarks.report import Run, show
 from benchmarks.roofline import roofline
@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peak, loaded = peaks(rivals, batches[0]) if options.memory else ({}, None)
     rates = [replace(rate, memory=peak.get(rate.key)) for rate in rates]
     reached = roofline(measured, rivals, batches[0], _STREAMED * options.layouts, options.repeats)
-    nests, nest_memory = [], None
+    nests: list[NestRate] = []
+    nest_memory = None
     if options.nests:
         try:
             nests, missing = nest_rates(options.nest_repeats)

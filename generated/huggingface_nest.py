@@ -15,7 +15,7 @@ from numba import njit, types
 from numba.extending import intrinsic
 
 #: What the nest was made for: a digest.
-KEY = "4ec6f79dd190196a"
+KEY = "77ff2da797f85d8d"
 #: The axes in the order in which configurations are numbered, and in the order of the loops.
 AXES = ['tensor_parallel', 'context_parallel', 'pipeline_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
 OUTER = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute']
@@ -29,7 +29,7 @@ COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'tensor_parallel', 'context_parallel', 'pipeline_parallel', 'sequence_parallel', 'recompute_core_attention', 'recompute_mlp', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'sequence', 'batch', 'replicas']
 #: The order in which conditions are tried, by their places.
 TRIED = [7, 8, 9, 10, 3, 4, 1, 2, 0, 11, 12, 13, 5, 6]
-QUESTIONS = ['best', 'best_by_recompute', 'smallest']
+QUESTIONS = ['best', 'best_by_recompute', 'smallest', 'largest']
 #: Entries of the table, or None if there may be any number up to STRIDE.
 ENTRIES = None
 STRIDE = 4104
@@ -38,20 +38,85 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X25 = np.uint64(12312)
-X28 = np.uint64(16416)
-X27 = np.uint64(20520)
-X29 = np.uint64(24624)
-X30 = np.uint64(28728)
-X56 = np.uint64(32832)
-LOCAL_SEQUENCE_SP = np.uint64(36936)
-X60 = np.uint64(41040)
-X65 = np.uint64(45144)
-X66 = np.uint64(49248)
-ALIVE_0 = np.uint64(53352)
-ALIVE_1 = np.uint64(57456)
-ESTIMATE = np.uint64(61560)
-ROWS = 16
+X26 = np.uint64(12312)
+X29 = np.uint64(16416)
+X44 = np.uint64(20520)
+X41 = np.uint64(24624)
+X47 = np.uint64(28728)
+X58 = np.uint64(32832)
+X55 = np.uint64(36936)
+X61 = np.uint64(41040)
+X28 = np.uint64(45144)
+X30 = np.uint64(49248)
+X31 = np.uint64(53352)
+X68 = np.uint64(57456)
+X34 = np.uint64(61560)
+X69 = np.uint64(65664)
+X32 = np.uint64(69768)
+X33 = np.uint64(73872)
+X36 = np.uint64(77976)
+X37 = np.uint64(82080)
+X38 = np.uint64(86184)
+X42 = np.uint64(90288)
+X43 = np.uint64(94392)
+X46 = np.uint64(98496)
+X48 = np.uint64(102600)
+X49 = np.uint64(106704)
+X50 = np.uint64(110808)
+X51 = np.uint64(114912)
+X52 = np.uint64(119016)
+X53 = np.uint64(123120)
+X56 = np.uint64(127224)
+X57 = np.uint64(131328)
+X60 = np.uint64(135432)
+X62 = np.uint64(139536)
+X63 = np.uint64(143640)
+X64 = np.uint64(147744)
+X65 = np.uint64(151848)
+X66 = np.uint64(155952)
+X67 = np.uint64(160056)
+X35 = np.uint64(164160)
+X111 = np.uint64(168264)
+LOCAL_SEQUENCE_SP = np.uint64(172368)
+X116 = np.uint64(176472)
+X124 = np.uint64(180576)
+X125 = np.uint64(184680)
+FIRST_LOSS_AFTER_FORWARD = np.uint64(188784)
+FIRST_END_ACTIVATIONS = np.uint64(192888)
+FIRST_IN_FLIGHT = np.uint64(196992)
+X126 = np.uint64(201096)
+FIRST_EMBEDDING_ACTIVATION = np.uint64(205200)
+X127 = np.uint64(209304)
+X128 = np.uint64(213408)
+X129 = np.uint64(217512)
+FIRST_LOSS_LOSS_FORWARD = np.uint64(221616)
+FIRST_LOSS_LOSS_BACKWARD = np.uint64(225720)
+FIRST_STATIC = np.uint64(229824)
+SECOND_LOSS_AFTER_FORWARD = np.uint64(233928)
+SECOND_END_ACTIVATIONS = np.uint64(238032)
+SECOND_IN_FLIGHT = np.uint64(242136)
+X131 = np.uint64(246240)
+SECOND_EMBEDDING_ACTIVATION = np.uint64(250344)
+SECOND_LOSS_LOSS_FORWARD = np.uint64(254448)
+SECOND_LOSS_LOSS_BACKWARD = np.uint64(258552)
+SECOND_STATIC = np.uint64(262656)
+PENULTIMATE_LOSS_AFTER_FORWARD = np.uint64(266760)
+PENULTIMATE_END_ACTIVATIONS = np.uint64(270864)
+PENULTIMATE_IN_FLIGHT = np.uint64(274968)
+X133 = np.uint64(279072)
+PENULTIMATE_EMBEDDING_ACTIVATION = np.uint64(283176)
+PENULTIMATE_LOSS_LOSS_FORWARD = np.uint64(287280)
+PENULTIMATE_LOSS_LOSS_BACKWARD = np.uint64(291384)
+PENULTIMATE_STATIC = np.uint64(295488)
+LAST_STATIC = np.uint64(299592)
+X135 = np.uint64(303696)
+LAST_EMBEDDING_ACTIVATION = np.uint64(307800)
+LAST_END_ACTIVATIONS = np.uint64(311904)
+X151 = np.uint64(316008)
+ALIVE_0 = np.uint64(320112)
+ALIVE_1 = np.uint64(324216)
+ESTIMATE = np.uint64(328320)
+ROWS = 81
 
 
 INFINITY = math.inf
@@ -290,8 +355,9 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     x21 = 4.0*distributed_optimizer
     x22 = 2.0*x14
     x23 = (4.0*gpu_memory)/5.0
-    x24 = (pipeline_parallel == 1.0)
-    met = x24
+    x24 = 8.0*(1.0 + seq_length)
+    x25 = (pipeline_parallel == 1.0)
+    met = x25
     broken[3] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     met = (sequence_parallel == 0.0)
@@ -299,26 +365,97 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     kept = kept & met
     alive_0 = all_select(kept, -INFINITY, INFINITY)
     stage_layers = num_layers/pipeline_parallel
-    x25 = all_select(x24, 1.0, 0.0)
-    x26 = 1.0 + x16*x25
-    x27 = hidden_size*x26
-    x28 = hidden_size*x25
-    x29 = 64.0*x26
-    x30 = 64.0*x25
+    x26 = all_select(x25, 1.0, 0.0)
+    x27 = 1.0 + x16*x26
+    x28 = hidden_size*x27
+    x29 = hidden_size*x26
+    x30 = 64.0*x27
+    x31 = 64.0*x26
+    x32 = x26*x22
+    x33 = x11*x26
+    x34 = stage_layers*x11
+    x35 = -stage_layers
+    x36 = hidden_size*x26*x27
+    x37 = attention_norm_aligned*x26
+    x38 = 64.0*x26*x27
+    x39 = pipeline_parallel - 1.0
+    x40 = all_smaller(1.0, x39)
+    x41 = all_select((x40 == x39), 1.0, 0.0)
+    x42 = x41*x22
+    x43 = x11*x41
+    x44 = pipeline_parallel - x40
+    x45 = all_select((x40 == 0.0), 1.0, 0.0)
+    x46 = 9.0*x45
+    x47 = hidden_size*x41
+    x48 = hidden_size*x45
+    x49 = hidden_size*x41*x27
+    x50 = 64.0*x45
+    x51 = attention_norm_aligned*x41
+    x52 = 64.0*x41*x27
+    x53 = 8.0*x45
+    x54 = all_larger(0.0, pipeline_parallel - 2.0)
+    x55 = all_select((x54 == x39), 1.0, 0.0)
+    x56 = x55*x22
+    x57 = x11*x55
+    x58 = pipeline_parallel - x54
+    x59 = all_select((x54 == 0.0), 1.0, 0.0)
+    x60 = 9.0*x59
+    x61 = hidden_size*x55
+    x62 = hidden_size*x59
+    x63 = hidden_size*x55*x27
+    x64 = 64.0*x59
+    x65 = attention_norm_aligned*x55
+    x66 = 64.0*x55*x27
+    x67 = 8.0*x59
+    x68 = 8.0*x26
+    x69 = 9.0*x26
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
-    row[int(X25):int(X25) + entries] = x25
-    row[int(X28):int(X28) + entries] = x28
-    row[int(X27):int(X27) + entries] = x27
+    row[int(X26):int(X26) + entries] = x26
     row[int(X29):int(X29) + entries] = x29
+    row[int(X44):int(X44) + entries] = x44
+    row[int(X41):int(X41) + entries] = x41
+    row[int(X47):int(X47) + entries] = x47
+    row[int(X58):int(X58) + entries] = x58
+    row[int(X55):int(X55) + entries] = x55
+    row[int(X61):int(X61) + entries] = x61
+    row[int(X28):int(X28) + entries] = x28
     row[int(X30):int(X30) + entries] = x30
+    row[int(X31):int(X31) + entries] = x31
+    row[int(X68):int(X68) + entries] = x68
+    row[int(X34):int(X34) + entries] = x34
+    row[int(X69):int(X69) + entries] = x69
+    row[int(X32):int(X32) + entries] = x32
+    row[int(X33):int(X33) + entries] = x33
+    row[int(X36):int(X36) + entries] = x36
+    row[int(X37):int(X37) + entries] = x37
+    row[int(X38):int(X38) + entries] = x38
+    row[int(X42):int(X42) + entries] = x42
+    row[int(X43):int(X43) + entries] = x43
+    row[int(X46):int(X46) + entries] = x46
+    row[int(X48):int(X48) + entries] = x48
+    row[int(X49):int(X49) + entries] = x49
+    row[int(X50):int(X50) + entries] = x50
+    row[int(X51):int(X51) + entries] = x51
+    row[int(X52):int(X52) + entries] = x52
+    row[int(X53):int(X53) + entries] = x53
+    row[int(X56):int(X56) + entries] = x56
+    row[int(X57):int(X57) + entries] = x57
+    row[int(X60):int(X60) + entries] = x60
+    row[int(X62):int(X62) + entries] = x62
+    row[int(X63):int(X63) + entries] = x63
+    row[int(X64):int(X64) + entries] = x64
+    row[int(X65):int(X65) + entries] = x65
+    row[int(X66):int(X66) + entries] = x66
+    row[int(X67):int(X67) + entries] = x67
+    row[int(X35):int(X35) + entries] = x35
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([seq_length, vocab_multiple, vocab_size, hidden_size, x2, x4, x1, ffn_hidden_size, num_kv_heads, query_size, x5, num_attention_heads, head_dim, x8, x9, kv_size, x12, x11, x10, qkv_bias, x13, x15, x19, x18, x20, x22, x3, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x21, x7, x6, x23, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([seq_length, vocab_multiple, vocab_size, hidden_size, x1, x2, x4, ffn_hidden_size, num_kv_heads, query_size, x5, num_attention_heads, head_dim, x8, x9, kv_size, x12, x11, x10, qkv_bias, x13, x15, x19, x18, x20, x22, x3, x24, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x21, x6, x7, x23, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers):
+def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers):
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
     ``values`` has a row for each of ``OUTER_PARAMETERS``, ``steps`` what one step on an outer axis adds to the number
@@ -329,9 +466,9 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     vocab_multiple = given[1]
     vocab_size = given[2]
     hidden_size = given[3]
-    x2 = given[4]
-    x4 = given[5]
-    x1 = given[6]
+    x1 = given[4]
+    x2 = given[5]
+    x4 = given[6]
     ffn_hidden_size = given[7]
     num_kv_heads = given[8]
     query_size = given[9]
@@ -352,20 +489,22 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     x20 = given[24]
     x22 = given[25]
     x3 = given[26]
-    num_gpus = given[27]
-    global_batch_size = given[28]
-    data_parallel_replicas = given[29]
-    distributed_optimizer = given[30]
-    attention_norm_aligned = given[31]
-    x21 = given[32]
-    x7 = given[33]
+    x24 = given[27]
+    num_gpus = given[28]
+    global_batch_size = given[29]
+    data_parallel_replicas = given[30]
+    distributed_optimizer = given[31]
+    attention_norm_aligned = given[32]
+    x21 = given[33]
     x6 = given[34]
-    x23 = given[35]
-    gpu_memory = given[36]
+    x7 = given[35]
+    x23 = given[36]
+    gpu_memory = given[37]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
+    last_largest = largest_numbers.shape[1] - 1
     # With a type of their own, where literals would make the compiler infer all types once more for every loop.
     none, never = np.int64(0), np.bool_(False)
     evaluated, full = none, never
@@ -380,48 +519,69 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         tensor_parallel = values[0, i_tensor_parallel]
         context_parallel = values[1, i_context_parallel]
         micro_batch_size = values[2, i_micro_batch_size]
-        x31 = (tensor_parallel == 1.0)
-        if opposite(x31):
+        x70 = (tensor_parallel == 1.0)
+        if opposite(x70):
             broken[1] += alive * below_1
             continue
         if opposite((context_parallel == 1.0)):
             broken[2] += alive * below_1
             continue
-        x32 = tensor_parallel*context_parallel
-        x33 = tensor_parallel - 1.0
+        x71 = tensor_parallel*context_parallel
+        x72 = tensor_parallel - 1.0
         local_sequence = seq_length/context_parallel
-        x34 = 4.0*local_sequence
+        x73 = 4.0*local_sequence
+        x74 = 8.0*micro_batch_size
+        x75 = select((1.0 < micro_batch_size), 1.0, 0.0)
+        x76 = 8.0*micro_batch_size*local_sequence*x75
         local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
-        x35 = 4.0*hidden_size*local_vocab
+        x77 = 10.0*micro_batch_size*local_vocab*local_sequence
+        x78 = 4.0*hidden_size*local_vocab
+        x79 = micro_batch_size*x1
         embedding_parameters = hidden_size*local_vocab
-        x36 = 4.0*(hidden_size + embedding_parameters)*x2
-        x37 = larger(8.0*micro_batch_size + 8.0*micro_batch_size*local_sequence*select((1.0 < micro_batch_size), 1.0, 0.0) + 10.0*micro_batch_size*local_vocab*local_sequence + x35 + micro_batch_size*x1 + x36 + x4, x35 + x36 + x4 + 14.0*micro_batch_size*local_vocab*local_sequence)
+        x80 = 4.0*(hidden_size + embedding_parameters)*x2
+        x81 = larger(x74 + x76 + x77 + x78 + x79 + x80 + x4, x78 + x80 + x4 + 14.0*micro_batch_size*local_vocab*local_sequence)
         local_ffn = ffn_hidden_size/tensor_parallel
-        x38 = 8.0*micro_batch_size*local_sequence*local_ffn
-        x39 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x40 = micro_batch_size*query_size*local_sequence*x39
-        x41 = micro_batch_size*local_sequence*x5*x39
+        x82 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x83 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x84 = micro_batch_size*query_size*local_sequence*x83
+        x85 = micro_batch_size*local_sequence*x5*x83
         local_heads = num_attention_heads/tensor_parallel
-        x42 = head_dim*micro_batch_size*local_sequence*local_heads
-        x43 = -x39
+        x86 = head_dim*micro_batch_size*local_sequence*local_heads
+        x87 = -x83
         kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x44 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x45 = (-2.0)*x39
-        x46 = 2.0*micro_batch_size*local_sequence*local_heads
-        x47 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
+        x88 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x89 = (-2.0)*x83
+        x90 = 2.0*micro_batch_size*local_sequence*local_heads
+        x91 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
         local_qkv_features = x9/tensor_parallel
         local_kv_features = kv_size/tensor_parallel
         local_query_features = query_size/tensor_parallel
         layer_parameters = qkv_bias*local_qkv_features + local_ffn*x10 + local_kv_features*x11 + local_query_features*x11 + x12
-        x48 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x10 + 4.0*local_kv_features*x11 + 4.0*local_query_features*x11 + 4.0*layer_parameters*x2 + x13
-        x49 = micro_batch_size*x11
-        x50 = micro_batch_size*x15 + 2.0*micro_batch_size*x11
-        x51 = ceil_div(embedding_parameters, 64.0)
+        x92 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x10 + 4.0*local_kv_features*x11 + 4.0*local_query_features*x11 + 4.0*layer_parameters*x2 + x13
+        x93 = micro_batch_size*x11
+        x94 = micro_batch_size*x15 + 2.0*micro_batch_size*x11
+        x95 = ceil_div(embedding_parameters, 64.0)
         layer_aligned = 128.0*ceil_div(hidden_size*local_kv_features, 64.0) + 128.0*ceil_div(hidden_size*local_query_features, 64.0) + 192.0*ceil_div(hidden_size*local_ffn, 64.0) + x18*ceil_div(local_qkv_features, 64.0) + x19
-        x52 = 9.0*micro_batch_size*local_sequence*select((1.0 < tensor_parallel), 1.0, 0.0) + 8.0*micro_batch_size*local_sequence*select(x31, 1.0, 0.0) + x35 + 4.0*local_vocab*x20 + 4.0*(embedding_parameters + local_vocab*x20)*x2
-        x53 = micro_batch_size*x22 + x49
-        x54 = x35 + x3 + x36
-        x55 = -micro_batch_size
+        x96 = select((1.0 < tensor_parallel), 1.0, 0.0)
+        x97 = 9.0*micro_batch_size*local_sequence*x96
+        x98 = select(x70, 1.0, 0.0)
+        x99 = 8.0*micro_batch_size*local_sequence*x98
+        x100 = x97 + x99 + x78 + 4.0*local_vocab*x20 + 4.0*(embedding_parameters + local_vocab*x20)*x2
+        x101 = micro_batch_size*x22
+        x102 = x101 + x93
+        x103 = x78 + x3 + x80
+        x104 = -micro_batch_size
+        loss_after_forward = 4.0 + 2.0*micro_batch_size*local_vocab*local_sequence + x76 + micro_batch_size*(1.0 - x75)*x24
+        loss_saved = 4.0 + 4.0*micro_batch_size*local_vocab*local_sequence
+        x105 = 2.0*micro_batch_size
+        x106 = 4.0*local_sequence*local_ffn
+        x107 = hidden_size*micro_batch_size
+        x108 = micro_batch_size*kv_heads_per_rank*local_sequence*x8
+        loss_loss_forward = 4.0 + x74 + x76 + 6.0*micro_batch_size*local_vocab*local_sequence + x79
+        loss_loss_backward = 4.0 + x77
+        embedding_aligned = 64.0*x95
+        x109 = micro_batch_size*local_sequence*x96
+        x110 = micro_batch_size*local_sequence*x98
         lost_0 = none
         lost_11 = none
         lost_12 = none
@@ -430,45 +590,150 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
-            x25 = row[X25 + i]
-            x28 = row[X28 + i]
-            x27 = row[X27 + i]
+            x26 = row[X26 + i]
             x29 = row[X29 + i]
+            x44 = row[X44 + i]
+            x41 = row[X41 + i]
+            x47 = row[X47 + i]
+            x58 = row[X58 + i]
+            x55 = row[X55 + i]
+            x61 = row[X61 + i]
+            x28 = row[X28 + i]
             x30 = row[X30 + i]
+            x31 = row[X31 + i]
+            x68 = row[X68 + i]
+            x34 = row[X34 + i]
+            x69 = row[X69 + i]
+            x32 = row[X32 + i]
+            x33 = row[X33 + i]
+            x36 = row[X36 + i]
+            x37 = row[X37 + i]
+            x38 = row[X38 + i]
+            x42 = row[X42 + i]
+            x43 = row[X43 + i]
+            x46 = row[X46 + i]
+            x48 = row[X48 + i]
+            x49 = row[X49 + i]
+            x50 = row[X50 + i]
+            x51 = row[X51 + i]
+            x52 = row[X52 + i]
+            x53 = row[X53 + i]
+            x56 = row[X56 + i]
+            x57 = row[X57 + i]
+            x60 = row[X60 + i]
+            x62 = row[X62 + i]
+            x63 = row[X63 + i]
+            x64 = row[X64 + i]
+            x65 = row[X65 + i]
+            x66 = row[X66 + i]
+            x67 = row[X67 + i]
             kept = row[ALIVE_0 + i] < 0.0
-            x56 = pipeline_parallel*x32
-            met = divides(x56, num_gpus)
+            x111 = pipeline_parallel*x71
+            met = divides(x111, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x57 = context_parallel*(1.0 + sequence_parallel*x33)
-            met = divides(x57, seq_length)
+            x112 = context_parallel*(1.0 + sequence_parallel*x72)
+            met = divides(x112, seq_length)
             lost_11 += kept & opposite(met)
             kept = kept & met
-            x58 = num_gpus/x56
-            met = divides(micro_batch_size*x58, global_batch_size)
+            x113 = num_gpus/x111
+            x114 = micro_batch_size*x113
+            met = divides(x114, global_batch_size)
             lost_12 += kept & opposite(met)
             kept = kept & met
-            x59 = context_parallel*x58
-            met = divides(data_parallel_replicas, x59)
+            x115 = context_parallel*x113
+            met = divides(data_parallel_replicas, x115)
             lost_13 += kept & opposite(met)
             kept = kept & met
             alive_1 = select(kept, -INFINITY, INFINITY)
-            local_sequence_sp = seq_length/x57
-            x60 = stage_layers*local_sequence_sp
-            last_parameters = hidden_size + local_vocab*x27 + stage_layers*layer_parameters + local_vocab*x28
-            optimizer_shards = 1.0 + distributed_optimizer*(x59/data_parallel_replicas - 1.0)
-            x61 = lcm(optimizer_shards, 128.0)
-            x62 = x61*ceil_div(attention_norm_aligned + x51*x29 + stage_layers*layer_aligned + x51*x30, x61)
-            last_optimizer = (4.0*(last_parameters + distributed_optimizer*(x62 - last_parameters)))/optimizer_shards
-            x63 = x25*x52
-            x64 = x62*x21
-            x65 = last_optimizer + x63 + x64 + local_sequence_sp*x53
-            x66 = last_optimizer + x63 + x64
-            row[X56 + i] = x56
+            local_sequence_sp = seq_length/x112
+            x116 = stage_layers*local_sequence_sp
+            x117 = stage_layers*layer_parameters
+            last_parameters = hidden_size + local_vocab*x28 + x117 + local_vocab*x29
+            optimizer_shards = 1.0 + distributed_optimizer*(x115/data_parallel_replicas - 1.0)
+            x118 = lcm(optimizer_shards, 128.0)
+            x119 = stage_layers*layer_aligned
+            x120 = x118*ceil_div(attention_norm_aligned + x95*x30 + x119 + x95*x31, x118)
+            x121 = 4.0*(last_parameters + distributed_optimizer*(x120 - last_parameters))
+            last_optimizer = x121/optimizer_shards
+            x122 = x26*x100
+            x123 = x120*x21
+            x124 = last_optimizer + x122 + x123 + local_sequence_sp*x102
+            x125 = last_optimizer + x122 + x123
+            first_loss_after_forward = x26*loss_after_forward
+            first_end_activations = x26*loss_saved + micro_batch_size*local_sequence_sp*x32 + micro_batch_size*local_sequence_sp*x33
+            num_microbatches = global_batch_size/x114
+            first_in_flight = smaller(pipeline_parallel, num_microbatches)
+            x126 = micro_batch_size*local_sequence_sp*x34*first_in_flight
+            first_embedding_activation = x97*first_in_flight
+            x127 = hidden_size*local_sequence_sp
+            x128 = local_sequence_sp*x107 + x108
+            x129 = 2.0*local_sequence_sp*x101
+            first_loss_loss_forward = x26*loss_loss_forward
+            first_loss_loss_backward = x26*loss_loss_backward
+            first_parameters = embedding_parameters + x29 + x117 + local_vocab*x36
+            x130 = 4.0*(first_parameters + distributed_optimizer*(x118*ceil_div(embedding_aligned + x119 + x37 + x95*x38, x118) - first_parameters))
+            first_static = x130 + x130/optimizer_shards + x99*first_in_flight
+            second_loss_after_forward = x41*loss_after_forward
+            second_end_activations = loss_saved*x41 + micro_batch_size*local_sequence_sp*x42 + micro_batch_size*local_sequence_sp*x43
+            second_in_flight = smaller(x44, num_microbatches)
+            x131 = micro_batch_size*local_sequence_sp*x34*second_in_flight
+            second_embedding_activation = x109*second_in_flight*x46
+            second_loss_loss_forward = x41*loss_loss_forward
+            second_loss_loss_backward = loss_loss_backward*x41
+            second_parameters = x47 + x117 + local_vocab*x48 + local_vocab*x49
+            x132 = 4.0*(second_parameters + distributed_optimizer*(x118*ceil_div(x119 + x95*x50 + x51 + x95*x52, x118) - second_parameters))
+            second_static = x132 + x132/optimizer_shards + x110*second_in_flight*x53
+            penultimate_loss_after_forward = x55*loss_after_forward
+            penultimate_end_activations = loss_saved*x55 + micro_batch_size*local_sequence_sp*x56 + micro_batch_size*local_sequence_sp*x57
+            penultimate_in_flight = smaller(x58, num_microbatches)
+            x133 = micro_batch_size*local_sequence_sp*x34*penultimate_in_flight
+            penultimate_embedding_activation = x109*penultimate_in_flight*x60
+            penultimate_loss_loss_forward = x55*loss_loss_forward
+            penultimate_loss_loss_backward = loss_loss_backward*x55
+            penultimate_parameters = x61 + x117 + local_vocab*x62 + local_vocab*x63
+            x134 = 4.0*(penultimate_parameters + distributed_optimizer*(x118*ceil_div(x119 + x95*x64 + x65 + x95*x66, x118) - penultimate_parameters))
+            penultimate_static = x134 + x134/optimizer_shards + x110*penultimate_in_flight*x67
+            last_static = x121 + last_optimizer + x68*x110
+            x135 = micro_batch_size*local_sequence_sp*x34
+            last_embedding_activation = x69*x109
+            last_end_activations = loss_saved + local_sequence_sp*x101 + local_sequence_sp*x93
+            row[X111 + i] = x111
             row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
-            row[X60 + i] = x60
-            row[X65 + i] = x65
-            row[X66 + i] = x66
+            row[X116 + i] = x116
+            row[X124 + i] = x124
+            row[X125 + i] = x125
+            row[FIRST_LOSS_AFTER_FORWARD + i] = first_loss_after_forward
+            row[FIRST_END_ACTIVATIONS + i] = first_end_activations
+            row[FIRST_IN_FLIGHT + i] = first_in_flight
+            row[X126 + i] = x126
+            row[FIRST_EMBEDDING_ACTIVATION + i] = first_embedding_activation
+            row[X127 + i] = x127
+            row[X128 + i] = x128
+            row[X129 + i] = x129
+            row[FIRST_LOSS_LOSS_FORWARD + i] = first_loss_loss_forward
+            row[FIRST_LOSS_LOSS_BACKWARD + i] = first_loss_loss_backward
+            row[FIRST_STATIC + i] = first_static
+            row[SECOND_LOSS_AFTER_FORWARD + i] = second_loss_after_forward
+            row[SECOND_END_ACTIVATIONS + i] = second_end_activations
+            row[SECOND_IN_FLIGHT + i] = second_in_flight
+            row[X131 + i] = x131
+            row[SECOND_EMBEDDING_ACTIVATION + i] = second_embedding_activation
+            row[SECOND_LOSS_LOSS_FORWARD + i] = second_loss_loss_forward
+            row[SECOND_LOSS_LOSS_BACKWARD + i] = second_loss_loss_backward
+            row[SECOND_STATIC + i] = second_static
+            row[PENULTIMATE_LOSS_AFTER_FORWARD + i] = penultimate_loss_after_forward
+            row[PENULTIMATE_END_ACTIVATIONS + i] = penultimate_end_activations
+            row[PENULTIMATE_IN_FLIGHT + i] = penultimate_in_flight
+            row[X133 + i] = x133
+            row[PENULTIMATE_EMBEDDING_ACTIVATION + i] = penultimate_embedding_activation
+            row[PENULTIMATE_LOSS_LOSS_FORWARD + i] = penultimate_loss_loss_forward
+            row[PENULTIMATE_LOSS_LOSS_BACKWARD + i] = penultimate_loss_loss_backward
+            row[PENULTIMATE_STATIC + i] = penultimate_static
+            row[LAST_STATIC + i] = last_static
+            row[X135 + i] = x135
+            row[LAST_EMBEDDING_ACTIVATION + i] = last_embedding_activation
+            row[LAST_END_ACTIVATIONS + i] = last_end_activations
             row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[11] += lost_11 * below_1
@@ -492,14 +757,20 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            tables_saved = x34*(head_dim + 2.0*recompute_full)
-            x67 = tables_saved + x37
-            x68 = 1.0 - recompute_full
-            x69 = (1.0 - recompute_mlp)*x38 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x40 + 2.0*recompute_core_attention*x41 + 2.0*x42*(recompute_core_attention + x6 + recompute_core_attention*x43) + 2.0*x44*(recompute_core_attention + x6 + recompute_core_attention*x45) + 2.0*x46*(x7 - recompute_core_attention) + x47
-            x70 = x68*x69 + x48
-            x71 = recompute_full*x49 + x68*x50
-            x72 = tables_saved + recompute_full*x69 + x54
-            x73 = recompute_full*x50
+            tables_saved = x73*(head_dim + 2.0*recompute_full)
+            x136 = tables_saved + x81
+            x137 = 1.0 - recompute_full
+            x138 = 1.0 - recompute_mlp
+            x139 = recompute_core_attention + x6 + recompute_core_attention*x87
+            x140 = recompute_core_attention + x6 + recompute_core_attention*x89
+            x141 = x7 - recompute_core_attention
+            x142 = x138*x82 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x84 + 2.0*recompute_core_attention*x85 + 2.0*x86*x139 + 2.0*x88*x140 + 2.0*x90*x141 + x91
+            x143 = x137*x142 + x92
+            x144 = recompute_full*x93 + x137*x94
+            x145 = tables_saved + recompute_full*x142 + x103
+            x146 = recompute_full*x94
+            x147 = x106*x138
+            x148 = 2.0*recompute_core_attention + recompute_core_attention*x84 + recompute_core_attention*x85 + x86*x139 + x88*x140 + x90*x141
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -507,30 +778,79 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             group_smallest = 0
             bound_smallest = smallest_keys[group_smallest, last_smallest, 0]
             edge_smallest = smaller(bound_smallest, LARGEST)
+            group_largest = 0
+            bound_largest = largest_keys[group_largest, last_largest, 0]
             upto_0 = none
             upto_1 = none
             near_best = never
             near_best_by_recompute = never
             near_smallest = never
+            near_largest = never
             for i in range(np.uint64(entries)):
                 stage_layers = row[STAGE_LAYERS + i]
+                x35 = row[X35 + i]
                 local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
-                x56 = row[X56 + i]
+                x127 = row[X127 + i]
+                first_loss_loss_backward = row[FIRST_LOSS_LOSS_BACKWARD + i]
+                second_loss_loss_backward = row[SECOND_LOSS_LOSS_BACKWARD + i]
+                penultimate_loss_loss_backward = row[PENULTIMATE_LOSS_LOSS_BACKWARD + i]
+                x111 = row[X111 + i]
+                last_static = row[LAST_STATIC + i]
+                x135 = row[X135 + i]
+                last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
+                x128 = row[X128 + i]
+                x129 = row[X129 + i]
+                last_end_activations = row[LAST_END_ACTIVATIONS + i]
+                first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
+                first_end_activations = row[FIRST_END_ACTIVATIONS + i]
+                first_in_flight = row[FIRST_IN_FLIGHT + i]
+                x126 = row[X126 + i]
+                first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
+                first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
+                first_static = row[FIRST_STATIC + i]
+                second_loss_after_forward = row[SECOND_LOSS_AFTER_FORWARD + i]
+                second_end_activations = row[SECOND_END_ACTIVATIONS + i]
+                second_in_flight = row[SECOND_IN_FLIGHT + i]
+                x131 = row[X131 + i]
+                second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
+                second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
+                second_static = row[SECOND_STATIC + i]
+                penultimate_loss_after_forward = row[PENULTIMATE_LOSS_AFTER_FORWARD + i]
+                penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
+                penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
+                x133 = row[X133 + i]
+                penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
+                penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
+                penultimate_static = row[PENULTIMATE_STATIC + i]
                 alive_1 = row[ALIVE_1 + i]
-                x60 = row[X60 + i]
-                x65 = row[X65 + i]
-                x66 = row[X66 + i]
-                x74 = stage_layers*x70
-                x75 = x60*x71
-                estimate = larger(larger(x67 + x74 + x75 + x65, x72 + x74 + x75 + local_sequence_sp*x73 + x66), alive_1)
+                x116 = row[X116 + i]
+                x124 = row[X124 + i]
+                x125 = row[X125 + i]
+                x149 = stage_layers*x143
+                x150 = x116*x144
+                last_held_dense_layers = stage_layers + recompute_full*x35
+                layer_saved = x105*(x127 + x147) + 2.0*(x128 + x148) + x129
+                first_inner_activations = tables_saved + recompute_full*x126 + first_embedding_activation + last_held_dense_layers*layer_saved*first_in_flight
+                first_activation = first_end_activations + first_inner_activations
+                stage_recomputed_layer_layer_backward = recompute_full*layer_saved
+                second_inner_activations = tables_saved + recompute_full*x131 + second_embedding_activation + last_held_dense_layers*layer_saved*second_in_flight
+                second_activation = second_end_activations + second_inner_activations
+                penultimate_inner_activations = tables_saved + recompute_full*x133 + penultimate_embedding_activation + last_held_dense_layers*layer_saved*penultimate_in_flight
+                penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+                last_inner_activations = tables_saved + recompute_full*x135 + last_embedding_activation + last_held_dense_layers*layer_saved
+                last_activation = last_inner_activations + last_end_activations
+                x151 = -larger(larger(larger(larger(larger(larger(first_loss_after_forward + first_activation, first_activation + first_loss_loss_forward), first_loss_loss_backward + first_activation), stage_recomputed_layer_layer_backward + first_inner_activations) + first_static, larger(larger(larger(second_loss_after_forward + second_activation, second_activation + second_loss_loss_forward), second_loss_loss_backward + second_activation), stage_recomputed_layer_layer_backward + second_inner_activations) + second_static), larger(larger(larger(penultimate_loss_after_forward + penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), penultimate_loss_loss_backward + penultimate_activation), stage_recomputed_layer_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(larger(loss_loss_forward + last_activation, loss_loss_backward + last_activation), last_inner_activations + stage_recomputed_layer_layer_backward), last_activation + loss_after_forward))
+                row[X151 + i] = x151
+                estimate = larger(larger(x136 + x149 + x150 + x124, x145 + x149 + x150 + local_sequence_sp*x146 + x125), alive_1)
                 row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x23)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
                 upto_1 += met_1
-                near_best |= met_0 & (x56 <= bound_best)
-                near_best_by_recompute |= met_0 & (x56 <= bound_best_by_recompute)
+                near_best |= met_0 & (x111 <= bound_best)
+                near_best_by_recompute |= met_0 & (x111 <= bound_best_by_recompute)
                 near_smallest |= (estimate <= edge_smallest)
+                near_largest |= (estimate < INFINITY) & (x151 <= bound_largest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
             verdicts[2] += alive_1_count - upto_1
@@ -538,14 +858,14 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
 
             if near_best:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x23)) and row[X56 + i] <= bound_best:
-                        keys = (row[X56 + i], row[ESTIMATE + i], x55, )
+                    if ((row[ESTIMATE + i] <= x23)) and row[X111 + i] <= bound_best:
+                        keys = (row[X111 + i], row[ESTIMATE + i], x104, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
             if near_best_by_recompute:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x23)) and row[X56 + i] <= bound_best_by_recompute:
-                        keys = (row[X56 + i], row[ESTIMATE + i], x55, )
+                    if ((row[ESTIMATE + i] <= x23)) and row[X111 + i] <= bound_best_by_recompute:
+                        keys = (row[X111 + i], row[ESTIMATE + i], x104, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
             if near_smallest:
@@ -554,4 +874,10 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                         keys = (row[ESTIMATE + i], )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
+            if near_largest:
+                for i in range(entries):
+                    if (row[ESTIMATE + i] < INFINITY) and row[X151 + i] <= bound_largest:
+                        keys = (row[X151 + i], )
+                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                        offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

@@ -126,9 +126,9 @@ class _Ends:
             return self._quotient(node, end)
         if node.op == LCM and all(self._is_positive(arg) for arg in node.args):
             ends = self._all(node.args, end)
-            return ends and (graph.extreme(MAX, ends) if end == LOW else graph.mul(ends))
+            return None if ends is None else graph.extreme(MAX, ends) if end == LOW else graph.mul(ends)
         found = self._all(node.args, end) if node.op in (ADD, MAX, MIN) else None
-        return found and graph.rebuilt(node, tuple(found))
+        return None if found is None else graph.rebuilt(node, tuple(found))
 
     def _all(self, nodes: tuple[Node, ...], end: str) -> list[Node] | None:
         found = [self.of(node, end) for node in nodes]
