@@ -54,11 +54,7 @@ class _Writer:
                       if isinstance(step, Check)],
             "scalars": self._scalars(), "columns": self._columns(),
             "before": self._before(plan.levels[0]),
-            "before_rows": list(dict.fromkeys([
-                *(plan.names[node] for node, number in sorted(plan.rows.items(), key=lambda item: item[1])
-                  if plan.place[node][0] == 0),
-                *([_alive(0)] if 0 in self.pens else []),
-            ])),
+            "before_rows": self._before_rows(),
             "given": given,
             "rows": [{"name": name, "place": number * self.stride} for number, name in enumerate(rows)],
             "stride": self.stride, "room": self.stride - _APART,
@@ -98,6 +94,13 @@ class _Writer:
             else:
                 steps.append({"check": False, "name": self.plan.names[node], "source": printer.doprint(node)})
         return _with_alive(steps, 0, NUMPY) if 0 in self.pens else steps
+
+    def _before_rows(self) -> list[dict[str, Any]]:
+        """The rows that are filled before the loops."""
+        own = [self._loaded(node) for node, _ in sorted(self.plan.rows.items(), key=lambda item: item[1])
+               if self.plan.place[node][0] == 0]
+        alive = {"name": _alive(0), "test": ""}
+        return [*own, alive] if 0 in self.pens and alive not in own else own
 
     def _loaded(self, node: Node) -> dict[str, Any]:
         """A variable that comes from an array of numbers: a condition is one that is not 0."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..documents.nest import nest
+from ..printers.nest import CUDA
 from ..rendering import rendered
 from .dominated import without_dominated
 from .graph import Node
@@ -18,10 +19,12 @@ from .problem import Problem
 _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do not edit."
 
 
-def nest_of(title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER) -> str:
-    """The Numba source of the nest of a space; see ``posed`` for the arguments."""
-    data = nest(title, posing.key(evaluator), plan_of(posing, evaluator, verdicts), literal=posing.literal)
-    return rendered("nest.py", data, header)
+def nest_of(
+    title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER, *, kernel: bool = False,
+) -> str:
+    """The Numba source of the nest of a space; see ``posed`` and ``nest_source`` for the arguments."""
+    plan = plan_of(posing, evaluator, verdicts)
+    return _written(title, posing.key(evaluator), plan, posing.literal, header, kernel)
 
 
 def plan_of(posing: Posing, evaluator: str, verdicts: str) -> Plan:
@@ -34,13 +37,23 @@ def plan_of(posing: Posing, evaluator: str, verdicts: str) -> Plan:
 
 
 def nest_source(
-    title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool, header: str = _HEADER
+    title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool, header: str = _HEADER,
+    kernel: bool = False,
 ) -> str:
     """The Numba source of the nest of ``problem``; ``names`` are those of terms, for readers.
 
-    With ``literal``, the nest is for axes of exactly these sizes, else for all sizes.
+    With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``kernel``, the same nest for
+    a GPU follows.
     """
-    return rendered("nest.py", nest(title, key, _planned(problem, names), literal=literal), header)
+    return _written(title, key, _planned(problem, names), literal, header, kernel)
+
+
+def _written(title: str, key: str, plan: Plan, literal: bool, header: str, kernel: bool) -> str:
+    data = nest(title, key, plan, literal=literal)
+    if not kernel:
+        return rendered("nest.py", data, header)
+    device = nest(title, key, plan, dialect=CUDA, literal=literal)
+    return rendered("nest_cuda.py", {**data, "device": device}, header)
 
 
 def _planned(problem: Problem, names: Mapping[Node, str]) -> Plan:

@@ -175,13 +175,19 @@ def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
     return _cached(part, posing_of(part, questions, literal=True), evaluator)
 
 
-def _cached(part: Part, posing: Posing, evaluator: str) -> ModuleType:
+def module_for_gpu(part: Part, questions: tuple[Question, ...]) -> ModuleType:
+    """The module with the nest and a kernel: always for these sizes, as spaces for a GPU are large."""
+    return _cached(part, posing_of(part, questions, literal=True), evaluator_source(part), kernel=True)
+
+
+def _cached(part: Part, posing: Posing, evaluator: str, kernel: bool = False) -> ModuleType:
     def source() -> str:
         from shardmath.symbolic.nests.made import nest_of
 
-        return nest_of(part.evaluator.name, posing, evaluator, verdict_source())
+        return nest_of(part.evaluator.name, posing, evaluator, verdict_source(), kernel=kernel)
 
-    return cached_module("nests", f"{posing.key(evaluator)}_{sources_digest()[:16]}", source)
+    kind = "nests_cuda" if kernel else "nests"
+    return cached_module(kind, f"{posing.key(evaluator)}_{sources_digest()[:16]}", source)
 
 
 def _sent(part: Part, questions: tuple[Question, ...], name: str, source: str) -> Nest:
