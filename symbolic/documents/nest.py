@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
-from ..nests.graph import NAME, Node, ordered
+from ..nests.graph import LE, NAME, Node, ordered
 from ..nests.grouping import ALIVE
 from ..nests.plan import Check, Level, Plan, group_axes
 from ..nests.problem import ESTIMATE, Best, Front, Histogram, NestAxis, Question, Rows
@@ -200,16 +201,30 @@ class _Writer:
         among_row = "row[ESTIMATE + i] < INFINITY" if question.among is None else " or ".join(
             self._in_scan(node) for node in self.plan.problem.verdicts[:question.among])
         base: dict[str, Any] = {"name": question.name, "among": among, "kind": type(question).__name__.lower(),
-                                "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front)}
+                                "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front),
+                                "edge": None}
         if isinstance(question, Histogram):
             return {**base, "keys": [self._key(question.value)]}
         keys = [self._key(node) for node in question.keys]
         base |= {"keys": keys, "first": next((number for number, key in enumerate(keys) if key["fused"]), None)}
         if isinstance(question, Rows):
             return {**base, "verdicts": [self._in_scan(node) for node in self.plan.problem.verdicts]}
+        if base["first"] is not None and question.keys[base["first"]].value == ESTIMATE:
+            base["edge"] = self._edge(question.among)
         if isinstance(question, Front):
             return base
         return {**base, "group": self._group(question), "per": list(question.per)}
+
+    def _edge(self, among: int | None) -> str | None:
+        """The largest estimate that has one of the first verdicts, if it is one number for all entries."""
+        if among is None:
+            return "LARGEST"
+        edges = []
+        for verdict in self.plan.problem.verdicts[:among]:
+            if verdict.op != LE or verdict.args[0].value != ESTIMATE or self.plan.place[verdict.args[1]][1]:
+                return None
+            edges.append(self._source(verdict.args[1]))
+        return reduce("larger({}, {})".format, edges)
 
     def _key(self, node: Node) -> dict[str, Any]:
         fused = self.plan.place[node][1]

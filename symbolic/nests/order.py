@@ -104,7 +104,8 @@ def _nested(
         inside = {
             number: _TURN + sum(weight for mask, weight in per_turn.items() if mask >> number & 1) for number in left
         }
-        innermost = min(left, key=lambda number, inside=inside: inside[number] * (1 - 1 / max(axes[number].size, 1.5)))
+        saved = {number: inside[number] * (1 - 1 / max(axes[number].size, 1.5)) for number in left}
+        innermost = min(left, key=saved.__getitem__)
         cost += share * inside[innermost]
         share /= axes[innermost].size
         per_turn = {mask: weight for mask, weight in per_turn.items() if not mask >> innermost & 1}
