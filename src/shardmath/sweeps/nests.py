@@ -38,7 +38,7 @@ class Nest:
         self.part = part
         self.questions = tuple(question for question in questions if not isinstance(question, Rows))
         self.rows = next((question for question in questions if isinstance(question, Rows)), None)
-        self.module = module or _module(part, self.asked)
+        self.module = module or self._made()
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
@@ -119,6 +119,9 @@ class Nest:
                 item.with_room(4 * len(item.numbers)) if isinstance(item, answers.FrontAnswer) else item
                 for item in known.questions
             ))
+
+    def _made(self) -> ModuleType:
+        return _module(self.part, self.asked)
 
     @cached_property
     def _below(self) -> int:
