@@ -6,7 +6,7 @@ import brute_force
 import pytest
 from test_nests_random import compare
 
-from shardmath.spaces import Best, Front, Histogram, PowersOfTwo, Space
+from shardmath.spaces import Best, Front, Histogram, Part, PowersOfTwo, Space
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import run
 
@@ -23,6 +23,7 @@ LAYOUT = {
 SPACES: dict[str, dict[str, Any]] = {
     "saved tensors": {"kernels": {"peak": "saved"}},
     "every moment": {},
+    "a larger model": {"model": "llama-3.1-8b"},
     "huggingface": {"implementation": "huggingface", "axes": {"data_parallel": [1, 2, 4], "micro_batch_size": [1, 2],
                                                               "recompute": ["none", "full"]}},
     "a model's shape": {
@@ -34,8 +35,7 @@ SPACES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_every_configuration_of_a_space(name: str) -> None:
+def part_of(name: str) -> Part:
     declared = {
         "axes": LAYOUT, "model": "llama-3.2-1b", "gpu": "a100-40gb", "questions": QUESTIONS,
         "fixed": {"num_gpus": 8, "global_batch_size": 24, "seq_length": 4096}, **SPACES[name],
@@ -43,16 +43,27 @@ def test_every_configuration_of_a_space(name: str) -> None:
     if "num_gpus" in declared["axes"] or "data_parallel" in declared["axes"]:
         declared["fixed"] = {key: value for key, value in declared["fixed"].items() if key != "num_gpus"}
     (part,) = Space(**declared).parts()
-    nest = Nest(part, QUESTIONS)
+    return part
+
+
+def counted(nest: Nest) -> list[brute_force.Row]:
+    """Every configuration, counted; conditions in the order in which the nest tries them."""
+    part = nest.part
     names = brute_force.conditions(part)
     tried = [names.index(nest.conditions[place]) for place in nest.module.TRIED]
     tried += [place for place in range(len(names)) if place not in tried]
-    rows = [
+    return [
         brute_force.Row(row.part, row.index, row.labels, row.values,
                         None if row.broken is None else nest.conditions.index(names[row.broken]),
                         row.verdict, row.peak, row.keys)
         for row in brute_force.rows(part, QUESTIONS, tried)
     ]
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_configuration_of_a_space(name: str) -> None:
+    nest = Nest(part_of(name), QUESTIONS)
+    rows = counted(nest)
     assert any(row.verdict is not None for row in rows)
     one, two = run(nest, threads=1).answer, run(nest, threads=3).answer
     compare(one, rows, nest)

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from itertools import pairwise, product
 from typing import Any, cast
@@ -40,6 +40,8 @@ from shardmath.symbolic.nests.problem import ESTIMATE
 THOROUGH = os.environ.get("ORACLES") == "full"
 AMONG = {"fits": 1, "uncertain": 2, "legal": None}
 FIXED = ("u", "w", "limit")
+#: Makes the nest of a problem.
+Made = Callable[[Part, Sequence[Question], posed.Problem], Nest]
 
 
 class Drawn:
@@ -186,11 +188,8 @@ def compare_best(answer: BestAnswer, asked: Best, rows: Sequence[Row], nest: Nes
         assert np.isinf(answer.keys[group, len(members):]).all()
 
 
-@pytest.mark.parametrize("literal", [True, False], ids=["for these sizes", "for all sizes"])
-@settings(max_examples=1500 if THOROUGH else 40, deadline=None, phases=(Phase.reuse, Phase.generate),
-          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(data=st.data())
-def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
+def compare_random(data: st.DataObject, made: Made) -> None:
+    """A random problem, in one stretch and in several, whose answers must be those of exact counting."""
     drawn = Drawn(data.draw)
     graph = drawn.graph
     pairs = [question(drawn, number) for number in range(data.draw(st.integers(0, 3)))]
@@ -199,11 +198,9 @@ def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) ->
     axes = tuple(posed.NestAxis(axis.name, tuple(axis.values), axis.size) for axis in drawn.axes)
     conditions = tuple((name, node) for name, node in drawn.conditions if node.op != TRUTH or not node.value)
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, tuple(item for _, item in pairs))
-    source = nest_source("random", "", problem, {}, literal=literal)
-    module = interpreted(source)
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)
-    nest = Nest(part, [item for item, _ in pairs], module)
+    nest = made(part, [item for item, _ in pairs], problem)
     rows = rows_of(drawn, problem, nest.questions, _tried(nest, conditions))
     reordered = [Row(row.part, row.index, row.labels, row.values, _place(row.broken, nest, conditions), row.verdict,
                      row.peak, row.keys) for row in rows]
@@ -214,6 +211,15 @@ def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) ->
         known = state.answer if data.draw(st.booleans()) else nest.empty()
         state.add(start, stop, nest.swept(start, stop, known))
     compare(state.answer, reordered, nest)
+
+
+@pytest.mark.parametrize("literal", [True, False], ids=["for these sizes", "for all sizes"])
+@settings(max_examples=1500 if THOROUGH else 40, deadline=None, phases=(Phase.reuse, Phase.generate),
+          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
+    compare_random(data, lambda part, asked, problem: Nest(
+        part, asked, interpreted(nest_source("random", "", problem, {}, literal=literal))))
 
 
 def _tried(nest: Nest, conditions: Sequence[tuple[str, Node]]) -> list[str]:

@@ -16,7 +16,7 @@ import small_space
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
-from test_nests_random import AMONG, Drawn, rows_of
+from test_nests_random import AMONG, Drawn, Made, rows_of
 
 from shardmath.errors import InputError
 from shardmath.exploring import explore
@@ -92,10 +92,8 @@ def test_rows_of_stretches_are_those_of_the_whole(tmp_path: Path) -> None:
     assert len(whole) == answer.verdicts[:2].sum() == other.verdicts[:2].sum()
 
 
-@settings(max_examples=60, deadline=None, phases=(Phase.reuse, Phase.generate),
-          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(data=st.data())
-def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
+def compare_rows(data: st.DataObject, made: Made) -> None:
+    """The rows of a random problem, shard after shard, which must be all that belong to the question."""
     drawn = Drawn(data.draw)
     graph = drawn.graph
     estimate, limit = graph.name(ESTIMATE), graph.name("limit")
@@ -109,7 +107,7 @@ def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, (question,))
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)
-    nest = Nest(part, [asked], interpreted(nest_source("random", "", problem, {}, literal=data.draw(st.booleans()))))
+    nest = made(part, [asked], problem)
     last = {"fits": 0, "uncertain": 1, "legal": 2}[among]
     expected = {
         row.index: (row.verdict, row.keys["rows"])
@@ -126,6 +124,15 @@ def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
         assert not found.keys() & dict(rows).keys()
         found |= dict(rows)
     assert found == expected
+
+
+@settings(max_examples=60, deadline=None, phases=(Phase.reuse, Phase.generate),
+          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
+    literal = data.draw(st.booleans())
+    compare_rows(data, lambda part, asked, problem: Nest(
+        part, asked, interpreted(nest_source("random", "", problem, {}, literal=literal))))
 
 
 def test_a_nest_is_sent_by_its_source(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ _CHUNK = 1 << 30
 _THREADS, _WARP = 256, 32
 #: Most blocks that share out the shards.
 _BLOCKS = 65535
-#: Configurations that there is room to note for a question.
+#: Configurations that there is room to note for a question, beside those that its answer has.
 _ROOM = 1 << 18
 
 Array = NDArray[Any]
@@ -91,7 +91,7 @@ class CudaNest(Nest):
             if isinstance(item, HistogramAnswer):
                 asked.append(_Counts(item.counts, item.edges))
             else:
-                asked.append(_Notes(max(_ROOM, 2 * item.numbers.size), item.keys.shape[-1], *_bounds(item)))
+                asked.append(_Notes(_ROOM + item.numbers.size, item.keys.shape[-1], *_bounds(item)))
         if table is not None:
             asked.append(_Notes(len(table.numbers), 1 + table.values.shape[1]))
         entries = self._prepared[0]
