@@ -116,7 +116,8 @@ def question(drawn: Drawn, number: int) -> tuple[Question, posed.Question]:
     draw, graph = drawn.draw, drawn.graph
     among = draw(st.sampled_from(tuple(AMONG)))
     estimate = graph.name(ESTIMATE)
-    kinds = {"peak": estimate, "key": drawn.quantity(2), "minus": graph.mul([graph.number(-1), drawn.quantity(0)])}
+    kinds = {"peak": estimate, "key": drawn.quantity(2), "minus": graph.mul([graph.number(-1), drawn.quantity(0)]),
+             "more": graph.add([graph.mul([graph.number(2), estimate]), drawn.quantity(1)])}
     texts = draw(st.lists(st.sampled_from(tuple(kinds)), min_size=1, max_size=3, unique=True))
     nodes = tuple(kinds[text] for text in texts)
     kind = draw(st.sampled_from("bfh"))

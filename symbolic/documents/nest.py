@@ -33,6 +33,7 @@ class _Writer:
         self.depth = len(plan.levels) - 1
         entries = plan.order.entries
         self.stride = (-(-entries // 8) * 8 if literal else _ROOM) + _APART
+        self.after_estimate = _using(plan.problem.roots, ESTIMATE)
         self.pens = [number for number, level in enumerate(plan.levels[:-1]) if level.table_checks]
 
     def data(self, title: str) -> dict[str, Any]:
@@ -161,8 +162,9 @@ class _Writer:
         parameters = [parameter for axis in order.outer for parameter in axis.parameters]
         alive_row = max((pen for pen in self.pens if pen < number), default=None)
         innermost = number == self.depth
-        steps = [self._step(step) for step in level.table]
-        stores = [plan.names[node] for node in level.stores if node in plan.rows]
+        late = [step for step in level.table if step in self.after_estimate]
+        steps = [self._step(step) for step in level.table if step not in self.after_estimate]
+        stores = [plan.names[node] for node in level.stores if node in plan.rows and node not in late]
         if number in self.pens:
             steps, stores = _with_alive(steps, number, self.dialect), [*stores, _alive(number)]
         return {
@@ -182,6 +184,8 @@ class _Writer:
             "stores": stores,
             "below": "1" if innermost else f"below_{number}",
             "estimate": self._source(plan.problem.estimate) if innermost else "",
+            "late": [self._step(step) for step in late],
+            "late_stores": [plan.names[node] for node in level.stores if node in plan.rows and node in late],
             "met": [self._source(node) for node in plan.problem.verdicts] if innermost else [],
             "inner": None if innermost else self._level(number + 1),
         }
@@ -250,6 +254,15 @@ class _Writer:
             index = f"i_{axis.name}"
             text = f"({text}) * {self._size(position, axis)} + {index}" if text else index
         return text or "0"
+
+
+def _using(roots: Sequence[Node], name: str) -> set[Node]:
+    """What is computed from a name."""
+    found: set[Node] = set()
+    for node in ordered(roots):
+        if any(arg in found or (arg.op == NAME and arg.value == name) for arg in node.args):
+            found.add(node)
+    return found
 
 
 def _alive(number: int) -> str:
