@@ -42,8 +42,8 @@ def nest_source(
 ) -> str:
     """The Numba source of the nest of ``problem``; ``names`` are those of terms, for readers.
 
-    With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``kernel``, the same nest for
-    a GPU follows.
+    With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``kernel``, the same nest
+    for a GPU follows.
     """
     return _written(title, key, _planned(problem, names), literal, header, kernel)
 

@@ -84,34 +84,27 @@ class CudaNest(Nest):
         return module_for_gpu(self.part, self.asked)
 
     def _launched(self, start: int, stop: int, found: Answer, table: Table | None) -> bool:
-        """Run the kernel once and take what it noted. False if it had no room for all: then its counts are not taken."""
-        counts = [_Counts(found.broken), _Counts(found.verdicts)]
-        asked: list[_Counts | _Notes] = []
-        for item in found.questions:
-            if isinstance(item, HistogramAnswer):
-                asked.append(_Counts(item.counts, item.edges))
-            else:
-                asked.append(_Notes(_ROOM + item.numbers.size, item.keys.shape[-1], *_bounds(item)))
-        if table is not None:
-            asked.append(_Notes(len(table.numbers), 1 + table.values.shape[1]))
+        """Run the kernel once and take what it noted; its counts and rows only if it had room for all, else False."""
+        asked = [_asked(item) for item in found.questions]
+        rows = None if table is None else _Notes(len(table.numbers), 1 + table.values.shape[1])
+        counts = [_Counts(found.broken), _Counts(found.verdicts), *(one for one in asked if isinstance(one, _Counts))]
+        notes = [one for one in (*asked, rows) if isinstance(one, _Notes)]
+        arrays = (array for one in (*counts[:2], *asked, rows) if one is not None for array in one.arrays)
         entries = self._prepared[0]
         threads = min(_THREADS, -(-entries // _WARP) * _WARP)
         grid = -(-entries // threads), min(stop - start, _BLOCKS)
         with _few_blocks_are_fine():
-            self.module.sweep_on_gpu[grid, threads](
-                start, stop, entries, *self._on_gpu, *(array for one in (*counts, *asked) for array in one.arrays),
-            )
+            self.module.sweep_on_gpu[grid, threads](start, stop, entries, *self._on_gpu, *arrays)
         found.questions = tuple(
-            self._taken(question, item, noted) if isinstance(noted, _Notes) else item
-            for question, item, noted in zip(self.questions, found.questions, asked, strict=False)
+            self._taken(question, item, one) if isinstance(one, _Notes) else item
+            for question, item, one in zip(self.questions, found.questions, asked, strict=True)
         )
-        if not all(noted.complete for noted in asked if isinstance(noted, _Notes)):
+        if not all(one.complete for one in notes):
             return False
-        for one in (*counts, *asked):
-            if isinstance(one, _Counts):
-                one.add()
-        if table is not None:
-            self._fill(table, *asked[-1].read())
+        for one in counts:
+            one.add()
+        if table is not None and rows is not None:
+            self._fill(table, *rows.read())
         return True
 
     def _taken(self, question: Question, item: Found, noted: _Notes) -> Found:
@@ -121,7 +114,8 @@ class CudaNest(Nest):
             front = item.with_room(int(item.size[0]) + len(numbers))
             self.module.join_all(*front.arrays, values, numbers)
             return front
-        assert isinstance(item, BestAnswer) and isinstance(question, Best)
+        assert isinstance(item, BestAnswer)
+        assert isinstance(question, Best)
         new = ~np.isin(numbers, item.numbers)
         values, numbers = values[new], numbers[new]
         group = np.zeros_like(numbers)
@@ -196,12 +190,18 @@ class _Notes:
         return values, numbers
 
 
-def _bounds(found: BestAnswer | FrontAnswer) -> tuple[Array, Array]:
-    """Keys and numbers of what a configuration must beat: the last of its group; or what must not beat it: a front."""
+def _asked(found: Found) -> _Counts | _Notes:
+    """What a kernel fills for a question.
+
+    Configurations are noted that beat the last one of their group, or that no one of a front beats.
+    """
+    if isinstance(found, HistogramAnswer):
+        return _Counts(found.counts, found.edges)
+    room, keys = _ROOM + found.numbers.size, found.keys.shape[-1]
     if isinstance(found, BestAnswer):
-        return np.ascontiguousarray(found.keys[:, -1]), np.ascontiguousarray(found.numbers[:, -1])
-    size = max(1, int(found.size[0]))  # an empty front has one place that beats nothing
-    return found.keys[:size], found.numbers[:size]
+        return _Notes(room, keys, np.ascontiguousarray(found.keys[:, -1]), np.ascontiguousarray(found.numbers[:, -1]))
+    size = max(1, int(found.size[0]))  # the first place of an empty front beats nothing
+    return _Notes(room, keys, found.keys[:size], found.numbers[:size])
 
 
 @contextmanager
