@@ -16,10 +16,11 @@ from test_nests_random import THOROUGH, Made, compare, compare_random
 from test_sweep_rows import compare_rows
 
 from shardmath.exploring import explore
+from shardmath.spaces import Front
 from shardmath.sweeps import answers, cuda
 from shardmath.sweeps.cuda import CudaNest
 from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.running import run
+from shardmath.sweeps.running import Run, run
 from shardmath.symbolic.nests.made import nest_source
 
 assert config.ENABLE_CUDASIM
@@ -58,10 +59,14 @@ def test_rows_are_all_that_belong(literal: bool, data: st.DataObject) -> None:
     ("saved tensors", {None, 0}), ("a larger model", {None, 0, 1, 2}), ("huggingface", {0, 1}),
 ])
 def test_every_configuration_of_a_space(name: str, verdicts: set[int | None]) -> None:
-    nest = CudaNest(real.part_of(name), real.QUESTIONS)
+    nest = CudaNest(real.part_of(name), (*real.QUESTIONS, Front("ties", ("num_gpus", "-micro_batch_size"), "legal")))
     rows = real.counted(nest)
     assert {row.verdict for row in rows} == verdicts
     compare(run(nest, workers=cuda.on_gpu(nest)).answer, rows, nest)
+    backwards = Run(nest.empty())
+    for shard in reversed(range(nest.shards)):
+        backwards.add(shard, shard + 1, nest.swept(shard, shard + 1, backwards.answer))
+    compare(backwards.answer, rows, nest)
     compare(run(Nest(nest.part, nest.asked, nest.module)).answer, rows, nest)
 
 

@@ -56,7 +56,7 @@ def counted(nest: Nest) -> list[brute_force.Row]:
         brute_force.Row(row.part, row.index, row.labels, row.values,
                         None if row.broken is None else nest.conditions.index(names[row.broken]),
                         row.verdict, row.peak, row.keys)
-        for row in brute_force.rows(part, QUESTIONS, tried)
+        for row in brute_force.rows(part, nest.questions, tried)
     ]
 
 
