@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.evaluators import Evaluator, find
-from shardmath.generated.definitions import RECOMPUTE_MODES
-from shardmath.settings import as_gpu, as_model, settings
-from shardmath.sweeps.engine import evaluate_columns
-from shardmath.sweeps.space import Column, Space, layouts
+from shardmath.evaluators import Evaluator
+from shardmath.spaces import Part
+from shardmath.spaces.standard import layouts
+from shardmath.sweeps.engine import Column, evaluate_columns
 from shardmath.symbolic.implementations import MEGATRON
 
 MODEL, GPU, NUM_GPUS, GLOBAL_BATCH_SIZE, SEQ_LENGTH = "llama-3.1-70b", "h100-80gb", 512, 1024, 8192
@@ -20,12 +19,35 @@ Outputs = dict[str, NDArray[np.generic]]
 
 
 @dataclass(frozen=True)
+class Candidates:
+    """The layouts that a sweep tries, as columns."""
+
+    part: Part
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+        return self.part.size
+
+    def columns(self, start: int, stop: int) -> Columns:
+        """Candidates ``start`` to ``stop``. Data parallelism is rounded down where it does not come out even."""
+        places = np.unravel_index(np.arange(start, stop), [axis.size for axis in self.part.axes])
+        columns = {
+            symbol: np.asarray(values, np.float64)[place]
+            for axis, place in zip(self.part.axes, places, strict=True) for symbol, values in axis.values.items()
+        }
+        ranks = columns["tensor_parallel"] * columns["context_parallel"] * columns["pipeline_parallel"]
+        columns["data_parallel"] = np.maximum(self.part.fixed["num_gpus"] // ranks, 1)
+        return columns
+
+
+@dataclass(frozen=True)
 class Job:
     """A model on a cluster: its evaluator, what is the same for every layout, and the space of layouts."""
 
     evaluator: Evaluator
     values: dict[str, int]
-    space: Space
+    space: Candidates
 
     @property
     def scalars(self) -> list[float]:
@@ -57,10 +79,11 @@ IMPLEMENTATION = MEGATRON.with_choices(**KERNELS)
 
 def job() -> Job:
     """The sweep that the README shows: every layout of a 70B model on 512 GPUs."""
-    evaluator = find("megatron", KERNELS)
-    values = settings(evaluator, as_model(MODEL), as_gpu(GPU), seq_length=SEQ_LENGTH)
-    values |= {"num_gpus": NUM_GPUS, "global_batch_size": GLOBAL_BATCH_SIZE}
-    return Job(evaluator, values, layouts(NUM_GPUS, GLOBAL_BATCH_SIZE, {}, tuple(RECOMPUTE_MODES)))
+    (part,) = layouts(
+        MODEL, GPU, NUM_GPUS, global_batch_size=GLOBAL_BATCH_SIZE, seq_length=SEQ_LENGTH, kernels=KERNELS
+    ).parts()
+    values = {name: value for name, value in part.fixed.items() if name != "pipeline_rank"}
+    return Job(part.evaluator, values, Candidates(part))
 
 
 def draw(measured: Job, count: int, seed: int = 2024) -> tuple[Batch, Batch]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,7 +15,7 @@ from shardmath.spaces import Best
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
 from shardmath.symbolic.documents.nest import nest as document
-from shardmath.symbolic.nests.made import plan_of
+from shardmath.symbolic.nesting import plan_of
 from shardmath.symbolic.printers.nest import C
 from shardmath.symbolic.rendering import rendered
 
@@ -29,7 +30,7 @@ def source(nest: Nest) -> str:
     if not all(isinstance(question, Best) for question in nest.asked):
         raise ValueError("the nest in C answers questions for the best only")
     part, literal = nest.part, nest.module.ENTRIES is not None
-    posing = posing_of(part, nest.asked, literal=literal)
+    posing = replace(posing_of(part, nest.asked, literal=literal), skipping=False)
     evaluator = evaluator_source(part)
     plan = plan_of(posing, evaluator, verdict_source())
     data = document(part.evaluator.name, posing.key(evaluator), plan, dialect=C, literal=literal)

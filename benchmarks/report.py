@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.data import GLOBAL_BATCH_SIZE, GPU, MODEL, NUM_GPUS, SEQ_LENGTH, Batch
+from benchmarks.nests import NestRate
 from benchmarks.rates import REFERENCES, Rate
 from benchmarks.roofline import Roofline
 from benchmarks.startup import Figure
@@ -30,6 +31,8 @@ class Run:
     rates: Sequence[Rate]
     loaded: float | None
     roofline: Roofline
+    nests: Sequence[NestRate]
+    nest_memory: float | None
     figures: Sequence[Figure]
     imported: Mapping[str, bool]
     targets: Sequence[Target]
@@ -47,6 +50,8 @@ class Run:
             "rates": [asdict(rate) for rate in self.rates],
             "loaded": self.loaded,
             "roofline": asdict(self.roofline),
+            "nests": [asdict(nest) | {"rate": nest.rate} for nest in self.nests],
+            "nest_memory": self.nest_memory,
             "startup": [asdict(figure) for figure in self.figures],
             "imported": dict(self.imported),
             "targets": [asdict(target) | {"met": target.met} for target in self.targets],
@@ -62,6 +67,8 @@ def show(run: Run, console: Console) -> None:
     for line in run.left_out:
         console.print(f"left out   {line}", highlight=False)
     tables = [*(_rates(run, batch) for batch in run.batches), _streams(run.roofline), _limits(run.roofline)]
+    if run.nests:
+        tables.append(_nests(run))
     for table in (*tables, *([_figures(run)] if run.figures else []), _targets(run)):
         console.print()
         console.print(table)
@@ -96,6 +103,22 @@ def _streams(found: Roofline) -> Table:
     for stream in found.streams:
         numbers = [f"{stream.rate:,.0f}", str(stream.size), f"{stream.bandwidth / 1e9:.2f}", f"{stream.share:.1%}"]
         table.add_row(stream.contender, str(stream.threads), *numbers)
+    return table
+
+
+def _nests(run: Run) -> Table:
+    taken = "" if run.nest_memory is None else f" A fresh process for the largest takes {run.nest_memory:.0f} MiB."
+    table = _table("Loop nests: rules, memory on every rank that can have the peak, verdicts, counts, the ten best.\n"
+                   "Evaluated are configurations that no outer loop rejected; all answers are equal."
+                   f" Best of the runs.{taken}")
+    table.add_column("formulas", no_wrap=True)
+    table.add_column("nest")
+    for name in ("threads", "entries", "configurations", "evaluated", "best s", "10⁹ evaluated/s", "/ C"):
+        table.add_column(name, justify="right")
+    for rate in run.nests:
+        numbers = [str(rate.entries), f"{rate.size:,}", f"{rate.evaluated:,}", f"{rate.best:.4f}",
+                   f"{rate.rate / 1e9:.2f}", "" if rate.in_c is None else f"{rate.in_c:.2f}"]
+        table.add_row(rate.evaluator, rate.contender, str(rate.threads), *numbers)
     return table
 
 

@@ -15,6 +15,7 @@ from benchmarks.data import draw, job
 from benchmarks.document import document
 from benchmarks.machine import machine
 from benchmarks.memory import peaks
+from benchmarks.nests import DifferentAnswersError, memory, nest_rates
 from benchmarks.rates import DisagreementError, check, contenders, measure
 from benchmarks.report import Run, show
 from benchmarks.roofline import roofline
@@ -43,10 +44,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     peak, loaded = peaks(rivals, batches[0]) if options.memory else ({}, None)
     rates = [replace(rate, memory=peak.get(rate.key)) for rate in rates]
     reached = roofline(measured, rivals, batches[0], _STREAMED * options.layouts, options.repeats)
+    nests, nest_memory = [], None
+    if options.nests:
+        try:
+            nests, missing = nest_rates(options.nest_repeats)
+        except DifferentAnswersError as error:
+            print(f"nests disagree: {error}", file=sys.stderr)
+            return 1
+        left_out += missing
+        nest_memory = memory()
     commands = figures(options.startup_repeats) if options.startup else []
     packages = imported() if options.startup else {}
-    run = Run(described, batches, rates, loaded, reached, commands, packages,
-              targets(rates, reached, commands, packages), [*left_out, *reached.left_out], options.repeats)
+    run = Run(described, batches, rates, loaded, reached, nests, nest_memory, commands, packages,
+              targets(rates, reached, nests, nest_memory, commands, packages),
+              [*left_out, *reached.left_out], options.repeats)
     console = Console(record=True, width=None if sys.stdout.isatty() else _WIDTH)
     show(run, console)
     if options.json:
@@ -64,6 +75,8 @@ def _parser() -> ArgumentParser:
     parser.add_argument("--startup-repeats", type=int, default=5, help="timed runs of every command")
     parser.add_argument("--no-startup", dest="startup", action="store_false", help="leave out the commands")
     parser.add_argument("--no-memory", dest="memory", action="store_false", help="leave out resident sets")
+    parser.add_argument("--no-nests", dest="nests", action="store_false", help="leave out loop nests")
+    parser.add_argument("--nest-repeats", type=int, default=5, help="timed runs of every nest")
     parser.add_argument("--json", metavar="FILE", help="write the figures as JSON")
     parser.add_argument("--document", metavar="FILE", help="write docs/benchmarks.md from this run")
     return parser

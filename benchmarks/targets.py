@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from benchmarks.contenders import WHOLE
+from benchmarks.nests import NestRate
 from benchmarks.rates import Rate
 from benchmarks.roofline import Roofline
 from benchmarks.startup import Figure
@@ -15,6 +16,9 @@ _STARTUP = {"import shardmath": 0.2, "shardmath --help": 0.3, "derive(): all of 
 _MILLION = 0.1
 #: The flat evaluator: at least so much of the same loop in C, of the copy bandwidth, and of lambdify with NumPy.
 _OF_C, _OF_COPY, _OF_LAMBDIFY = 0.9, 0.85, 100.0
+#: Loop nests: evaluated configurations per second with large tables and with eight entries, and beside C; seconds for
+#: the small space, and MiB for the large one.
+_LARGE_TABLE, _EIGHT, _NEST_OF_C, _SMALL_SPACE, _NEST_MEMORY = 4e9, 1.5e9, 0.95, 0.05, 300.0
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,17 @@ class Target:
 
 
 def targets(
-    rates: Sequence[Rate], roofline: Roofline, figures: Sequence[Figure], imported: Mapping[str, bool]
+    rates: Sequence[Rate], roofline: Roofline, nests: Sequence[NestRate], nest_memory: float | None,
+    figures: Sequence[Figure], imported: Mapping[str, bool],
 ) -> list[Target]:
     """Every target for which there is a measurement."""
     fastest = max((rate for rate in rates if _alike(rate, rates[0])), key=lambda rate: rate.threads)
     found = [
         Target("a million legal layouts on all cores, after compilation", _MILLION, 1e6 / fastest.rate),
-        *_flat(roofline), *_lambdify(fastest, rates),
+        *_flat(roofline), *_lambdify(fastest, rates), *_nests(nests),
     ]
+    if nest_memory is not None:
+        found.append(Target("nest: the largest sweep", _NEST_MEMORY, nest_memory, "MiB"))
     heavy = [name for name in ("sympy", "numba") if imported.get(name)]
     for figure in figures:
         if figure.name in _STARTUP:
@@ -61,6 +68,23 @@ def _flat(roofline: Roofline) -> list[Target]:
         for other in others
     ]
     return [*found, Target("flat evaluator / copy bandwidth", _OF_COPY, ours.share, "times", at_least=True)]
+
+
+def _nests(nests: Sequence[NestRate]) -> list[Target]:
+    """Loop nests on all cores."""
+    most = max((nest.threads for nest in nests), default=0)
+    found = []
+    for nest in nests:
+        if nest.threads != most or nest.contender.startswith("C,"):
+            continue
+        name = f"nest, {nest.evaluator}, {nest.entries} entries"
+        if nest.in_c is not None:
+            goal = _EIGHT if nest.entries == 8 else _LARGE_TABLE
+            found.append(Target(f"{name}: 10⁹/s", goal / 1e9, nest.rate / 1e9, "", at_least=True))
+            found.append(Target(f"{name} / C", _NEST_OF_C, nest.in_c, "times", at_least=True))
+        elif "3.2 million" in nest.contender:
+            found.append(Target(f"nest, {nest.evaluator}: 3.2 million layouts, warm", _SMALL_SPACE, nest.best))
+    return found
 
 
 def _lambdify(ours: Rate, rates: Sequence[Rate]) -> list[Target]:

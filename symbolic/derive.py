@@ -15,8 +15,8 @@ from .documents.definitions import definitions
 from .documents.evaluator import evaluator, kernel
 from .documents.formulas import formulas
 from .implementations import IMPLEMENTATIONS, Implementation
+from .nesting import nest_of
 from .nests.formulas import function_source
-from .nests.made import nest_of
 from .nests.standard import standard
 from .parallel.legality import rules_for
 from .parameters import BY_LETTER, PARAMETERS

@@ -19,7 +19,7 @@ AXES = {
 SEQUENCES = 256
 QUESTIONS = (
     Best("best", ("tensor_parallel * pipeline_parallel", "-micro_batch_size"), 7),
-    Best("least", ("peak",), 2, ("recompute", "num_gpus"), "legal"),
+    Best("least-peak", ("peak",), 2, ("recompute", "num_gpus"), "legal"),
     Front("front", ("peak", "-seq_length", "num_gpus"), "uncertain"),
     Histogram("sizes", "peak", (2**34, 2**35, 2**36), "legal"),
 )
@@ -38,7 +38,7 @@ global_batch_size = 256
 [questions.best]
 best = ["tensor_parallel * pipeline_parallel", "-micro_batch_size"]
 count = 7
-[questions.least]
+[questions.least-peak]
 best = ["peak"]
 count = 2
 per = ["recompute", "num_gpus"]

@@ -93,7 +93,7 @@ def test_targets_are_reported_met_or_not(rivals: list[Contender], batches: tuple
     ours = Stream("ours", 2, 8e6, 10, 0.5)
     reached = Roofline(4, [], [replace(ours, threads=1), ours, replace(ours, contender="C", rate=4e6)], [])
     figures = [Figure("import shardmath", 0.1, 10, 1), Figure("shardmath --help", 0.4, 10, 1)]
-    met = {item.name: item.met for item in targets(slow, reached, figures, {"sympy": True, "numba": False})}
+    met = {item.name: item.met for item in targets(slow, reached, (), None, figures, {"sympy": True, "numba": False})}
     assert met == {
         "a million legal layouts on all cores, after compilation": False,
         "flat evaluator / C": True,
@@ -103,7 +103,7 @@ def test_targets_are_reported_met_or_not(rivals: list[Contender], batches: tuple
         "import shardmath": False,
         "shardmath --help": False,
     }
-    light = targets(slow, reached, figures[:1], {"sympy": False, "numba": False})
+    light = targets(slow, reached, (), None, figures[:1], {"sympy": False, "numba": False})
     assert {item.name: item.met for item in light}["import shardmath"]
 
 

@@ -202,11 +202,11 @@ def test_a_closed_pipe_prints_nothing() -> None:
 
 
 def test_a_failed_sweep_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardmath.sweeps import engine
+    from shardmath.sweeps import legal
 
-    def fails(*arguments: object) -> None:
+    def fails(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(engine, "_evaluate", fails)
+    monkeypatch.setattr(legal, "run", fails)
     assert exit_code([*SWEEP, "--csv", str(tmp_path / "layouts.csv")]) == 130
     assert list(tmp_path.iterdir()) == []

@@ -132,7 +132,7 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     shown = capfd.readouterr().out
     assert f"{plain['rows']:,}   written" in shown
     assert "broke data_parallel" in shown
-    assert "least: least peak of those that are legal for each recompute, num_gpus" in shown
+    assert "least-peak: least peak of those that are legal for each recompute, num_gpus" in shown
     assert "front: not beaten in peak, -seq_length, num_gpus of those that fit or may fit" in shown
 
 

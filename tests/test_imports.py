@@ -23,7 +23,7 @@ FOLDERS = {
 
 #: The modules and packages of ``shardmath.symbolic``. Each imports from lower layers and from its own package only.
 LAYERS = (
-    {"nests", "workspaces"},
+    {"nests", "rendering", "workspaces"},
     {"choices", "functions", "parameters", "sources"},
     {"implementations", "ledger"},
     {"dimensions", "recompute"},
@@ -35,13 +35,15 @@ LAYERS = (
     {"simplify"},
     {"printers"},
     {"documents"},
+    {"nesting"},
     {"derive"},
     {"write"},
 )
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 
-#: The modules that show, derive or read formulas; no other part of the running code may import ``shardmath.symbolic``.
-SHOW_FORMULAS = {"shardmath.evaluators", "shardmath.formulas", "shardmath.spaces.texts", "shardmath.stages"}
+#: The modules that show, derive or read formulas; no other part of the running code may import ``shardmath.symbolic``,
+#: but for what loop nests are planned with: that is plain Python, which reads formulas as text.
+SHOW_FORMULAS = {"shardmath.evaluators", "shardmath.formulas", "shardmath.stages", "shardmath.sweeps.nests"}
 HEAVY = {"jinja2", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 
 
@@ -152,11 +154,14 @@ def test_symbolic_imports_no_running_code() -> None:
 
 def test_symbolic_needs_sympy_and_to_derive_jinja_but_nothing_else() -> None:
     outside = {
-        (found.target.partition(".")[0], found.importer if found.target.startswith("jinja2") else "")
+        (found.target.partition(".")[0], found.importer if found.target.startswith(("jinja2", "numpy")) else "")
         for found in _of("shardmath.symbolic")
         if found.target.partition(".")[0] not in {*sys.stdlib_module_names, "shardmath"}
     }
-    assert outside <= {("sympy", ""), ("mpmath", ""), ("jinja2", "shardmath.symbolic.derive")}
+    assert outside <= {
+        ("sympy", ""), ("mpmath", ""), ("jinja2", "shardmath.symbolic.rendering"),
+        ("numpy", "shardmath.symbolic.nests.trials"),
+    }
 
 
 def test_generated_files_stand_alone() -> None:
@@ -171,13 +176,21 @@ def test_data_packages_import_only_the_standard_library(package: str) -> None:
 
 
 def test_running_code_meets_the_mathematics_only_to_show_it() -> None:
-    meeting = [found for found in _of_running_code() if _within(found.target, "shardmath.symbolic")]
+    meeting = [
+        found for found in _of_running_code()
+        if _within(found.target, "shardmath.symbolic") and not _within(found.target, "shardmath.symbolic.nests")
+    ]
     assert [found for found in meeting if not found.lazy] == [], "import shardmath.symbolic inside the function"
     assert {found.importer for found in meeting} == SHOW_FORMULAS
 
 
 def test_running_code_does_not_import_sympy() -> None:
     assert [found for found in _of_running_code() if _within(found.target, "sympy", "jinja2") and not found.lazy] == []
+
+
+def test_planning_a_nest_needs_no_sympy() -> None:
+    modules = sorted(module for module in MODULES if _within(module, "shardmath.symbolic.nests"))
+    assert _loaded_after(f"import {', '.join(modules)}") & HEAVY <= {"numpy"}
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

@@ -1,18 +1,25 @@
 """Compiled nests of real evaluators against every configuration of small spaces, counted in exact fractions."""
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import brute_force
 import pytest
+from brute_force import Row
+from interpreted import interpreted
 from test_nests_random import compare
 
 from shardmath.spaces import Best, Front, Histogram, Part, PowersOfTwo, Space
 from shardmath.sweeps.nests import Nest
+from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
 from shardmath.sweeps.running import run
+from shardmath.symbolic.nesting import nest_of
 
 QUESTIONS = (
     Best("best", ("tensor_parallel * context_parallel * pipeline_parallel", "peak", "-micro_batch_size"), 5),
     Best("per", ("peak",), 2, ("recompute",), "legal"),
+    Best("largest", ("tensor_parallel - peak / 4", "-peak"), 3, (), "legal"),
     Front("front", ("peak", "-micro_batch_size"), "uncertain"),
     Histogram("sizes", "peak", (2**32, 2**33, 2**34), "legal"),
 )
@@ -46,18 +53,9 @@ def part_of(name: str) -> Part:
     return part
 
 
-def counted(nest: Nest) -> list[brute_force.Row]:
-    """Every configuration, counted; conditions in the order in which the nest tries them."""
-    part = nest.part
-    names = brute_force.conditions(part)
-    tried = [names.index(nest.conditions[place]) for place in nest.module.TRIED]
-    tried += [place for place in range(len(names)) if place not in tried]
-    return [
-        brute_force.Row(row.part, row.index, row.labels, row.values,
-                        None if row.broken is None else nest.conditions.index(names[row.broken]),
-                        row.verdict, row.peak, row.keys)
-        for row in brute_force.rows(part, nest.questions, tried)
-    ]
+def counted(nest: Nest) -> list[Row]:
+    """Every configuration of a nest, counted."""
+    return _placed(brute_force.rows(nest.part, nest.questions, _tried(nest.part, nest)), nest.part, nest)
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -68,3 +66,41 @@ def test_every_configuration_of_a_space(name: str) -> None:
     one, two = run(nest, threads=1).answer, run(nest, threads=3).answer
     compare(one, rows, nest)
     compare(two, rows, nest)
+
+
+def _tried(part: Part, nest: Nest) -> list[int]:
+    """The conditions of a part in the order in which its nest tries them; what always holds comes last."""
+    names = brute_force.conditions(part)
+    tried = [names.index(nest.conditions[place]) for place in nest.module.TRIED]
+    return tried + [place for place in range(len(names)) if place not in tried]
+
+
+def _placed(rows: Iterable[Row], part: Part, nest: Nest) -> list[Row]:
+    """Rows whose broken conditions are counted as the nest counts them."""
+    names = brute_force.conditions(part)
+    return [
+        row if row.broken is None else replace(row, broken=nest.conditions.index(names[row.broken])) for row in rows
+    ]
+
+
+def test_tables_in_which_nothing_fits_are_passed_over() -> None:
+    outside = ("seq_length", "recompute", "tensor_parallel", "pipeline_parallel")
+    questions = (
+        Best("best", ("peak", "-micro_batch_size"), 4, outside), Front("front", ("peak", "seq_length"), "uncertain"),
+    )
+    (part,) = Space(
+        axes={**LAYOUT, "seq_length": [4096, 16384, 65536, 262144]}, model="llama-3.2-1b", gpu="a100-40gb",
+        fixed={"num_gpus": 8, "global_batch_size": 24}, questions=questions,
+    ).parts()
+    posing = posing_of(part, questions, literal=True)
+    assert posing.skipping
+    answers = {}
+    for skipping in (True, False):
+        own = replace(posing, skipping=skipping)
+        module = interpreted(nest_of("skipping", own, evaluator_source(part), verdict_source()))
+        nest = Nest(part, questions, module)
+        answers[skipping] = nest.swept(0, nest.shards, nest.empty())
+    assert answers[True].evaluated < answers[False].evaluated
+    rows = list(brute_force.rows(part, questions, _tried(part, nest)))
+    for answer in answers.values():
+        compare(answer, _placed(rows, part, nest), nest)

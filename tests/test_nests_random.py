@@ -4,6 +4,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise, product
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from shardmath.spaces import Axis, Best, Front, Histogram, Part, Question
 from shardmath.sweeps.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Run
+from shardmath.symbolic.nesting import nest_source
 from shardmath.symbolic.nests import problem as posed
 from shardmath.symbolic.nests.graph import (
     CEIL_DIV,
@@ -34,14 +36,13 @@ from shardmath.symbolic.nests.graph import (
     Node,
     exact,
 )
-from shardmath.symbolic.nests.made import nest_source
 from shardmath.symbolic.nests.problem import ESTIMATE
 
 THOROUGH = os.environ.get("ORACLES") == "full"
 AMONG = {"fits": 1, "uncertain": 2, "legal": None}
 FIXED = ("u", "w", "limit")
-#: Makes the nest of a problem.
-Made = Callable[[Part, Sequence[Question], posed.Problem], Nest]
+#: Makes a nest of its source, which may be asked for in several forms.
+Made = Callable[[Part, Sequence[Question], Callable[..., str]], Nest]
 
 
 class Drawn:
@@ -199,9 +200,11 @@ def compare_random(data: st.DataObject, made: Made) -> None:
     axes = tuple(posed.NestAxis(axis.name, tuple(axis.values), axis.size) for axis in drawn.axes)
     conditions = tuple((name, node) for name, node in drawn.conditions if node.op != TRUTH or not node.value)
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, tuple(item for _, item in pairs))
+    limits = {name: (0 if name in FIXED else 1, None) for name in drawn.names} if data.draw(st.booleans()) else None
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)
-    nest = made(part, [item for item, _ in pairs], problem)
+    source = partial(nest_source, "random", "", problem, {}, limits=limits)
+    nest = made(part, [item for item, _ in pairs], source)
     rows = rows_of(drawn, problem, nest.questions, _tried(nest, conditions))
     reordered = [Row(row.part, row.index, row.labels, row.values, _place(row.broken, nest, conditions), row.verdict,
                      row.peak, row.keys) for row in rows]
@@ -219,8 +222,7 @@ def compare_random(data: st.DataObject, made: Made) -> None:
           suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
-    compare_random(data, lambda part, asked, problem: Nest(
-        part, asked, interpreted(nest_source("random", "", problem, {}, literal=literal))))
+    compare_random(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal))))
 
 
 def _tried(nest: Nest, conditions: Sequence[tuple[str, Node]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""A sweep on a GPU: kernels on the simulator, in a process of its own, and what is refused without a GPU."""
+"""A sweep on a GPU: kernels, on the simulator in a process of its own, and what is refused without a GPU."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from shardmath.cli.main import exit_code
 from shardmath.errors import InputError
 from shardmath.exploring import explore
 
-SIMULATED = Path(__file__).with_name("simulated_cuda.py")
+KERNELS = Path(__file__).with_name("cuda_kernels.py")
 
 
 @pytest.mark.slow
-def test_kernels_on_the_simulator() -> None:
+@pytest.mark.parametrize("simulator", ["1", "0"], ids=["simulator", "gpu"])
+def test_kernels(simulator: str) -> None:
+    if simulator == "0" and not cuda.is_available():
+        pytest.skip("needs a GPU")
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", str(SIMULATED)], check=False,
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}, cwd=SIMULATED.parents[1], capture_output=True, text=True,
+        [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", str(KERNELS)], check=False,
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": simulator}, cwd=KERNELS.parents[1], capture_output=True, text=True,
     )
     assert result.returncode == 0, result.stdout + result.stderr
 

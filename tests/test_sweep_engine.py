@@ -1,7 +1,7 @@
 """Sweeps against the same space counted in plain Python and fractions, one layout at a time."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
@@ -9,19 +9,16 @@ from itertools import product
 from types import ModuleType
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardmath import Gpu, InputError, Model, SweepResult, load_model, sweep, threads
+from shardmath import Gpu, InputError, Model, SweepResult, load_model, sweep
 from shardmath.divisors import divisors
 from shardmath.evaluators import find
 from shardmath.generated.definitions import RECOMPUTE_MODES
-from shardmath.sweeps import engine, run
-from shardmath.sweeps.engine import Evaluated
-from shardmath.sweeps.ranking import Layout
-from shardmath.sweeps.space import Space, layouts
+from shardmath.sweeps import legal, running
+from shardmath.sweeps.layout import Layout
 
 AXES = (
     "tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel", "recompute",
@@ -46,6 +43,7 @@ QUESTIONS: dict[str, dict[str, Any]] = {
         "model": "llama-3.2-1b", "gpu": "a100-40gb", "num_gpus": 4, "global_batch_size": 64,
         "seq_length": 4096, "implementation": "huggingface",
     },
+    "ties": {**SMALL, "seq_length": 64, "tensor_parallel": [1], "context_parallel": [1], "micro_batch_size": [1]},
     "nothing fits": {**SMALL, "model": "llama-3-70b", "num_gpus": 8},
     "nothing is legal": {**SMALL, "tensor_parallel": [3], "pipeline_parallel": [32]},
     **{
@@ -64,39 +62,46 @@ def terms_of(result: SweepResult) -> ModuleType:
     return find(result.implementation).terms
 
 
-def counted(result: SweepResult, question: Mapping[str, Any]) -> SweepResult:
-    """Answer the same question anew: every candidate in the order of the axes, in integers and fractions."""
+def counted(result: SweepResult, question: Mapping[str, Any]) -> tuple[SweepResult, list[Layout]]:
+    """Answer the same question anew: every candidate in the order of the axes, in integers and fractions.
+
+    A broken rule is the first one in the order in which the answer lists them. Also all legal layouts, in order.
+    """
     gpus, batch, memory = (result.values[name] for name in ("num_gpus", "global_batch_size", "gpu_memory"))
     every = [number for number in range(1, gpus + 1) if gpus % number == 0]
     batches = [number for number in range(1, batch + 1) if batch % number == 0]
     standard = (every, every, every, batches, [0, 1], list(RECOMPUTE_MODES))
     axes = [candidates(question.get(name, usual)) for name, usual in zip(AXES, standard, strict=True)]
     module = terms_of(result)
-    broken = Counter[int]()
-    legal: list[Layout] = []
+    rules = [name for name, _, _ in module.RULES]
+    tried = [rule.name for rule in result.broken]
+    broken = Counter[str]()
+    layouts: list[Layout] = []
     for t, c, p, b, sp, mode in product(*axes):
         layout = {**dict(zip(AXES, (t, c, p, b, sp), strict=False)), **RECOMPUTE_MODES[mode], "pipeline_rank": 0}
-        row = {**result.values, **layout, "data_parallel": max(gpus // (t * c * p), 1)}
-        met = module.rules_met(**{name: row[name] for name in module.INPUTS})
-        if all(met):
+        row = {**result.values, **layout, "data_parallel": Fraction(gpus, t * c * p)}
+        met = dict(zip(rules, module.rules_met(**{name: row[name] for name in module.INPUTS}), strict=True))
+        met["data_parallel"] = gpus % (t * c * p) == 0
+        if all(met.values()):
             terms = module.terms(**{name: Fraction(row[name]) for name in module.INPUTS})
             first, last, peak = (int(terms[name]) for name in ("first.total", "last.total", "peak"))
             verdict = "fits" if 5 * peak <= 4 * memory else "uncertain" if peak <= memory else "out of memory"
-            D = row["data_parallel"]
-            legal.append(Layout(t, c, p, D, b, sp, mode, batch // (D * b), first, last, peak, peak / memory, verdict))
+            D = gpus // (t * c * p)
+            layouts.append(Layout(t, c, p, D, b, sp, mode, batch // (D * b), first, last, peak, peak / memory, verdict))
         else:
-            broken[met.index(False)] += 1
-    fit = sorted((layout for layout in legal if layout.verdict == "fits"), key=ranking)
+            broken[next(name for name in tried if not met[name])] += 1
+    fit = sorted((layout for layout in layouts if layout.verdict == "fits"), key=ranking)
     modes = {mode: next((layout for layout in fit if layout.recompute == mode), None) for mode in axes[-1]}
-    verdicts = Counter(layout.verdict for layout in legal)
-    return replace(
-        result, tried=len(legal) + broken.total(), legal=len(legal),
-        broken=tuple(replace(rule, count=broken[place]) for place, rule in enumerate(result.broken)),
+    verdicts = Counter(layout.verdict for layout in layouts)
+    answer = replace(
+        result, tried=len(layouts) + broken.total(), legal=len(layouts),
+        broken=tuple(replace(rule, count=broken[rule.name]) for rule in result.broken),
         verdicts={name: verdicts[name] for name in ("fits", "uncertain", "out of memory")},
         best=tuple(fit[: question.get("top", 10)]),
         best_by_recompute={mode: layout for mode, layout in modes.items() if layout is not None},
-        smallest=min(legal, key=lambda layout: layout.peak_bytes, default=None),
+        smallest=min(layouts, key=lambda layout: layout.peak_bytes, default=None),
     )
+    return answer, layouts
 
 
 def candidates(values: Sequence[Any]) -> list[Any]:
@@ -112,12 +117,20 @@ def ranking(layout: Layout) -> tuple[int, int, int]:
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_a_sweep_counts_what_plain_python_counts(question: dict[str, Any]) -> None:
     result = asked(**question)
-    assert result == counted(result, question)
+    assert result == counted(result, question)[0]
     assert result.tried == result.legal + sum(rule.count for rule in result.broken)
     assert result.legal == sum(result.verdicts.values())
-    assert [(rule.name, rule.field, rule.text) for rule in result.broken] == list(
-        terms_of(result).RULES
-    )
+
+
+def test_broken_rules_say_what_must_hold() -> None:
+    result = asked(**SHORT)
+    rules = [(rule.name, rule.field, rule.text) for rule in result.broken]
+    multiple = "must be a multiple of tensor_parallel * context_parallel * pipeline_parallel"
+    # The rule that the GPUs are those of all ranks follows from how data_parallel is derived.
+    assert {*rules} == {rule for rule in terms_of(result).RULES if rule[0] != "gpus"} | {
+        ("data_parallel", "num_gpus", multiple)
+    }
+    assert len(rules) == len({*rules})
 
 
 def test_the_questions_have_every_kind_of_answer() -> None:
@@ -131,49 +144,44 @@ def test_the_questions_have_every_kind_of_answer() -> None:
     assert (results["nothing is legal"].legal, results["nothing is legal"].smallest) == (0, None)
 
 
-@pytest.mark.parametrize("size", [1, 7, 320, 319])
-def test_chunk_borders_change_nothing(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = asked(**SHORT)
-    assert whole.tried == 320
-    monkeypatch.setattr(engine, "CHUNK", size)
-    assert asked(**SHORT) == whole
+def test_of_equal_layouts_the_first_is_the_best() -> None:
+    ranks = [ranking(layout) for layout in asked(**QUESTIONS["ties"]).best]
+    assert len({*ranks}) < len(ranks)
 
 
-@pytest.mark.parametrize("answer", ["best", "smallest", "best_by_recompute"])
-def test_of_equal_layouts_the_first_wins_wherever_chunks_end(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def in_whole_gib(*arguments: Any) -> Iterator[Evaluated]:
-        for chunk in engine.evaluated(*arguments):
-            yield replace(chunk, peak=np.ceil(chunk.peak / 2**30) * 2**30)
-
-    monkeypatch.setattr(run, "evaluated", in_whole_gib)
-    question = {**SHORT, "tensor_parallel": [2, 4], "context_parallel": [2, 4]}
-    whole = getattr(asked(**question), answer)
-    for size in (1, 7, 159):
-        monkeypatch.setattr(engine, "CHUNK", size)
-        assert getattr(asked(**question), answer) == whole
+@pytest.mark.parametrize(("shards", "threads"), [(1, 1), (1, 3), (3, 2), (1000, 1)])
+def test_chunk_borders_and_threads_change_nothing(
+    shards: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    questions = [SHORT, QUESTIONS["ties"]]
+    whole = [asked(**question) for question in questions]
+    monkeypatch.setattr(running, "chunk_of", lambda *_: shards)
+    monkeypatch.setattr(running, "_CHUNK", 1)
+    monkeypatch.setattr(running.os, "cpu_count", lambda: threads)
+    assert [asked(**question) for question in questions] == whole
 
 
-def test_progress_and_chunks_are_handed_out_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_reaches_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     progress: list[tuple[int, int]] = []
-    chunks: list[Evaluated] = []
-    modes: set[tuple[str, ...]] = set()
+    monkeypatch.setattr(running, "chunk_of", lambda *_: 1)
+    result = asked(**SHORT, progress=lambda done, tried: progress.append((done, tried)))
+    assert result.tried == 320
+    assert {tried for _, tried in progress} == {320}
+    assert [done for done, _ in progress] == list(range(progress[0][0], 321, progress[0][0]))
+    assert len(progress) > 3
 
-    def take(chunk: Evaluated, names: tuple[str, ...]) -> None:
-        assert len(progress) == len(chunks)
-        chunks.append(chunk)
-        modes.add(names)
 
-    monkeypatch.setattr(engine, "CHUNK", 100)
-    result = asked(**SHORT, on_chunk=take, progress=lambda done, tried: progress.append((done, tried)))
-    assert progress == [(100, 320), (200, 320), (300, 320), (320, 320)]
-    assert modes == {("none", "full")}
-    assert sum(np.count_nonzero(chunk.rule == 0) for chunk in chunks) == result.legal
-    every = Space(16, {axis: tuple(SHORT[axis]) for axis in AXES}).columns(0, 320)
-    for name, column in every.items():
-        assert (np.concatenate([chunk.columns[name] for chunk in chunks]) == column).all()
-    best = min(chunk.peak[chunk.verdict == 0].min() for chunk in chunks if (chunk.verdict == 0).any())
-    assert result.smallest is not None
-    assert best == result.smallest.peak_bytes
+def test_all_legal_layouts_are_handed_out_as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(legal, "_MANY", 10)
+    handed: list[legal.Columns] = []
+    result = asked(**SHORT, on_layouts=handed.append)
+    answer, layouts = counted(result, SHORT)
+    assert result == answer == asked(**SHORT)
+    assert [len(columns["verdict"]) for columns in handed[:-1]] == [10] * (len(handed) - 1)
+    assert all(tuple(columns) == legal.NAMES for columns in handed)
+    rows = [row for columns in handed for row in zip(*(columns[name].tolist() for name in legal.NAMES), strict=True)]
+    assert len(rows) == len(layouts) > 20
+    assert sorted(rows) == sorted(tuple(getattr(layout, name) for name in legal.NAMES) for layout in layouts)
 
 
 def test_few_chunks_exist_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,38 +193,22 @@ def test_few_chunks_exist_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
             submitted.append(1)
             return super().submit(*arguments)
 
-    monkeypatch.setattr(engine, "CHUNK", 1)
-    monkeypatch.setattr(threads, "ThreadPoolExecutor", Counting)
-    monkeypatch.setattr(threads.os, "cpu_count", lambda: 3)
-    asked(**SHORT, on_chunk=lambda chunk, _: ahead.append(len(submitted) - len(ahead)))
-    assert len(submitted) == len(ahead) == 320
-    assert max(ahead) == 7
+    monkeypatch.setattr(running, "chunk_of", lambda *_: 1)
+    monkeypatch.setattr(running, "ThreadPoolExecutor", Counting)
+    monkeypatch.setattr(running, "_CHUNK", 1)
+    monkeypatch.setattr(running.os, "cpu_count", lambda: 3)
+    asked(**SHORT, progress=lambda *_: ahead.append(len(submitted) - len(ahead)))
+    assert len(submitted) == len(ahead) > 7
+    assert max(ahead) == 4
 
 
-@pytest.mark.parametrize("callback", ["progress", "on_chunk"])
-def test_an_error_in_a_callback_ends_the_sweep(callback: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "CHUNK", 7)
-
+@pytest.mark.parametrize("callback", ["progress", "on_layouts"])
+def test_an_error_in_a_callback_ends_the_sweep(callback: str) -> None:
     def fail(*_: object) -> None:
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="the disk is full"):
         asked(**SHORT, **{callback: fail})
-
-
-def test_columns_are_the_product_of_the_axes() -> None:
-    space = layouts(12, 6, {"context_parallel": (1, 5)}, ("full", "none"))
-    columns = space.columns(0, space.size)
-    degrees = (1, 2, 3, 4, 6, 12)
-    rows = list(product(degrees, (1, 5), degrees, (1, 2, 3, 6), (0, 1), (0, 1)))
-    assert space.size == len(rows)
-    assert list(zip(*(columns[axis] for axis in AXES), strict=True)) == rows
-    for t, c, p, D in zip(*(columns[axis] for axis in AXES[:3]), columns["data_parallel"], strict=True):
-        assert max(12 // (t * c * p), 1) == D
-    assert (columns["recompute_full"] == 1 - columns["recompute"]).all()
-    assert not columns["recompute_mlp"].any()
-    part = space.columns(50, 61)
-    assert all((part[name] == column[50:61]).all() for name, column in columns.items())
 
 
 @given(st.integers(1, 5000))
@@ -239,7 +231,10 @@ def test_the_values_are_those_of_model_gpu_and_implementation() -> None:
     [({"top": 0}, "top"), ({"top": True}, "top"), ({"top": 1.5}, "top"), ({"tensor_parallel": []}, "tensor_parallel"),
      ({"micro_batch_size": [0]}, "micro_batch_size"), ({"sequence_parallel": [2]}, "sequence_parallel"),
      ({"recompute": []}, "recompute"), ({"recompute": ["half"]}, "recompute"), ({"num_gpus": 0}, "num_gpus"),
-     ({"global_batch_size": 1.5}, "global_batch_size"), ({"implementation": "none"}, "implementation")],
+     ({"global_batch_size": 1.5}, "global_batch_size"), ({"implementation": "none"}, "implementation"),
+     ({"expert_parallel": [2]}, "expert_parallel"), ({"node_size": 0}, "node_size"), ({"top": 10**6}, "top"),
+     ({"expert_tensor_parallel": 2}, "expert_tensor_parallel"), ({"zero_stage": 7}, "zero_stage"),
+     ({"kernels": {"rope": "none"}}, "kernel rope")],
     ids=str,
 )
 def test_what_is_not_legal_is_refused(wrong: dict[str, Any], field: str) -> None:
@@ -258,3 +253,7 @@ def test_a_model_too_large_for_exact_arithmetic_is_refused(layers: int) -> None:
     else:
         with pytest.raises(InputError, match="512 TiB"):
             asked(**question)
+
+
+def test_the_usual_number_of_chunks_and_experts_may_be_named() -> None:
+    assert asked(**SHORT, virtual_pipeline=[1], expert_parallel=[1]) == asked(**SHORT)

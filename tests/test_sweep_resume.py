@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -137,9 +138,11 @@ def test_a_complete_checkpoint_answers_again(tmp_path: Path, uninterrupted: tupl
     explore(small_space.space(), **asked)
     with pytest.raises(InputError, match="checkpoint"):
         explore(small_space.space(), **asked)
+    (tmp_path / "state.rows").mkdir()  # what a kill at the very end leaves
     again = explore(small_space.space(), **asked, resume=True)
     assert _without_evaluated(again.to_dict()) == _without_evaluated(whole.to_dict())
     assert table.read_bytes() == rows
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.parquet", "state"]
     with pytest.raises(InputError, match=r"rows = .*must be .*rows\.parquet"):
         explore(small_space.space(), **{**asked, "rows": tmp_path / "other.parquet"}, resume=True)
 
@@ -158,6 +161,21 @@ def test_what_fails_while_rows_are_written_is_gone_on_with(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["state", "state.rows"]
     explore(small_space.space(), **asked, checkpoint=tmp_path / "state", resume=True)
     assert (tmp_path / "rows.parquet").read_bytes() == uninterrupted[1]
+
+
+def test_rows_that_the_checkpoint_does_not_know_do_not_count(
+    tmp_path: Path, uninterrupted: tuple[Explored, bytes]
+) -> None:
+    asked: dict[str, Any] = {"terms": TERMS, "among": "uncertain", "checkpoint": tmp_path / "state"}
+    table, seen = tmp_path / "rows.parquet", list[int]()
+    explore(small_space.space(), rows=table, **asked, threads=3, stopped=lambda: len(seen) > 10,
+            progress=lambda done, _: seen.append(done))
+    (first, *_) = sorted((tmp_path / "state.rows").iterdir())
+    # What a kill leaves between a file of rows and the state: here of a stretch that other threads cut otherwise.
+    shutil.copy(first, first.with_name(f"{0:06d}-{100:020d}-{101:020d}.npz"))
+    shutil.copy(first, first.with_name("tmp"))
+    explore(small_space.space(), rows=table, **asked, threads=1, resume=True)
+    assert table.read_bytes() == uninterrupted[1]
 
 
 def test_the_state_of_another_space_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The generated evaluator that a sweep runs, compiled by Numba; it releases the interpreter lock."""
+"""The generated evaluator for columns of layouts, compiled by Numba; it releases the interpreter lock."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import numpy as np
 from shardmath.generated.definitions import VERDICTS
 from shardmath.spaces import Best, Front, Histogram, Question
 from shardmath.sweeps.answers import BestAnswer, Found, FrontAnswer, HistogramAnswer
-from shardmath.sweeps.configurations import Configuration, whole
+from shardmath.sweeps.configurations import Configuration, configurations
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Run
 
@@ -148,7 +148,7 @@ def _ranking(question: Best, found: Sequence[tuple[Nest, Found]]) -> Ranking:
         for group, (keys, numbers) in enumerate(zip(item.keys, item.numbers, strict=True)):
             places = np.unravel_index(group, shape) if shape else ()
             labels = {**own, **{axis.name: axis.labels[place] for axis, place in zip(axes, places, strict=True)}}
-            listed = list(_configurations(nest, question, keys, numbers))
+            listed = list(configurations(nest.part, question, keys, numbers))
             if listed:
                 groups.setdefault(tuple((name, labels[name]) for name in question.per), []).extend(listed)
     return Ranking(question, tuple(
@@ -162,7 +162,7 @@ def _unbeaten(question: Front, found: Sequence[tuple[Nest, Found]]) -> Unbeaten:
     for nest, item in found:
         assert isinstance(item, FrontAnswer)
         size = int(item.size[0])
-        listed += _configurations(nest, question, item.keys[:size], item.numbers[:size])
+        listed += configurations(nest.part, question, item.keys[:size], item.numbers[:size])
     kept: list[Configuration] = []
     for candidate in sorted(listed, key=lambda item: item.order):
         # Sorted by the first key: only one before this can beat or equal it.
@@ -170,13 +170,6 @@ def _unbeaten(question: Front, found: Sequence[tuple[Nest, Found]]) -> Unbeaten:
         if not any(all(one <= two for one, two in zip(other.keys.values(), keys, strict=True)) for other in kept):
             kept.append(candidate)
     return Unbeaten(question, tuple(kept))
-
-
-def _configurations(nest: Nest, question: Best | Front, keys: Any, numbers: Any) -> Iterable[Configuration]:
-    for row, number in zip(keys.tolist(), numbers.tolist(), strict=True):
-        if 0 <= number < nest.size:
-            values = dict(zip(question.by, map(whole, row), strict=True))
-            yield Configuration(nest.part, number, values)
 
 
 def _plain(answered: Answered) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from shardmath.explored import Explored, explored
 from shardmath.reports.rows import refuse_unwritable, write_rows
 from shardmath.spaces import Best, Question, Rows, Space
 from shardmath.sweeps.checkpoint import Checkpoint
-from shardmath.sweeps.clusters import client_of, on_cluster
+from shardmath.sweeps.clusters import LOCAL, client_of, on_cluster
 from shardmath.sweeps.cuda import CudaNest, on_gpu
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.rows import Folder, Table
@@ -54,6 +54,8 @@ def explore(
         raise InputError("device", device, "must not be given with threads or a cluster: one GPU works", "cpu")
     if threads is not None and threads < 1:
         raise InputError("threads", threads, "must be at least 1", "1")
+    if threads is not None and dask not in (None, LOCAL):
+        raise InputError("threads", threads, "must not be given with the address of a scheduler")
     table = None if rows is None else _Table.asked(os.fspath(rows), Rows("rows", tuple(terms), among))
     if table is None and terms:
         raise InputError("terms", list(terms), "must not be given without rows: they are their columns")
@@ -77,8 +79,8 @@ def explore(
             written = _rows(nests, runs, table.question.among)
         if kept is not None:
             kept.save(runs)
-    if kept is not None and kept.written is not None and folder is not None:
-        folder.remove()
+    if kept is not None and kept.written is not None and kept.rows.is_dir():
+        Folder(kept.rows).remove()
     return explored(nests, runs, space.questions, written)
 
 

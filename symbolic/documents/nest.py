@@ -10,6 +10,7 @@ from ..nests.graph import LE, NAME, Node, ordered
 from ..nests.grouping import ALIVE
 from ..nests.plan import Check, Level, Plan, group_axes
 from ..nests.problem import ESTIMATE, Best, Front, Histogram, NestAxis, Question, Rows
+from ..nests.skipping import HIGH, LOW, end_name
 from ..printers.nest import NUMBA, NUMPY, Dialect, NestPrinter
 
 #: Rows of the table start this many entries apart: a little more than what they hold, so that the rows of one entry
@@ -55,7 +56,7 @@ class _Writer:
             "tried": [step.number for level in plan.levels for step in (*level.before, *level.table)
                       if isinstance(step, Check)],
             "scalars": self._scalars(), "columns": self._columns(),
-            "before": self._before(plan.levels[0]),
+            "before": [{"check": False, **end} for end in self._ends()] + self._before(plan.levels[0]),
             "before_rows": self._before_rows(),
             "given": given,
             "rows": [{"name": name, "place": number * self.stride} for number, name in enumerate(rows)],
@@ -78,10 +79,25 @@ class _Writer:
                 if node.op == NAME and node.value not in (ESTIMATE, ALIVE) and self.plan.place[node][0] == 0]
 
     def _scalars(self) -> list[str]:
-        return [str(node.value) for node in self._leaves() if not self.plan.place[node][1]]
+        ends = {end["name"] for end in self._ends()}
+        names = [str(node.value) for node in self._leaves() if not self.plan.place[node][1]]
+        return [name for name in names if name not in ends]
+
+    def _ends(self) -> list[dict[str, str]]:
+        """Smallest and largest values of the table's parameters, as far as they are needed."""
+        leaves = {str(node.value) for node in self._leaves()}
+        parameters = [parameter for axis in self.plan.order.fused for parameter in axis.parameters]
+        return [
+            {"name": name, "source": f"{function}({parameter})"}
+            for parameter in parameters for end, function in ((LOW, "np.min"), (HIGH, "np.max"))
+            if (name := end_name(parameter, end)) in leaves
+        ]
 
     def _columns(self) -> list[str]:
-        return [str(node.value) for node in self._leaves() if self.plan.place[node][1]]
+        needed = {str(node.value) for node in self._leaves() if self.plan.place[node][1]}
+        ended = {end["source"].partition("(")[2].rstrip(")") for end in self._ends()}
+        parameters = [parameter for axis in self.plan.order.fused for parameter in axis.parameters]
+        return [parameter for parameter in parameters if parameter in needed | ended]
 
     def _before(self, level: Level) -> list[dict[str, Any]]:
         printer = NestPrinter(NUMPY, self.plan.names)
@@ -116,7 +132,8 @@ class _Writer:
                 continue
             for step in (*level.before, *level.table):
                 self._collect(step.node if isinstance(step, Check) else step, found)
-        for node in (plan.problem.estimate, *plan.problem.verdicts, *self._keys()):
+        skip = () if plan.problem.skip is None else (plan.problem.skip,)
+        for node in (plan.problem.estimate, *plan.problem.verdicts, *skip, *self._keys()):
             self._collect(node, found, own=True)
         return [self._loaded(node) for node in found]
 
@@ -186,9 +203,15 @@ class _Writer:
             "estimate": self._source(plan.problem.estimate) if innermost else "",
             "late": [self._step(step) for step in late],
             "late_stores": [plan.names[node] for node in level.stores if node in plan.rows and node in late],
+            "skip": self._skip(level) if innermost else "",
             "met": [self._source(node) for node in plan.problem.verdicts] if innermost else [],
             "inner": None if innermost else self._level(number + 1),
         }
+
+    def _skip(self, level: Level) -> str:
+        """When the table need not be looked at; where entries break conditions in it, it always is."""
+        skip = self.plan.problem.skip
+        return "" if skip is None or level.table_checks else self._source(skip)
 
     def _step(self, step: Node | Check) -> dict[str, Any]:
         if isinstance(step, Check):
@@ -204,7 +227,8 @@ class _Writer:
         among = None if question.among is None else f"met_{question.among - 1}"
         among_row = "row[ESTIMATE + i] < INFINITY" if question.among is None else " or ".join(
             self._in_scan(node) for node in self.plan.problem.verdicts[:question.among])
-        base: dict[str, Any] = {"name": question.name, "among": among, "kind": type(question).__name__.lower(),
+        name = question.name.replace("-", "_")
+        base: dict[str, Any] = {"name": name, "among": among, "kind": type(question).__name__.lower(),
                                 "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front),
                                 "edge": None}
         if isinstance(question, Histogram):

@@ -109,6 +109,8 @@ def _with_variables(problem: Problem, place: Mapping[Node, Place], forced: set[N
     for _, node in problem.conditions:
         uses.setdefault(node, []).append(place[node])
     uses.setdefault(problem.estimate, []).append(last)
+    if problem.skip is not None:
+        uses.setdefault(problem.skip, []).append((last[0], False))
     for node in (*problem.verdicts, *forced):
         uses.setdefault(node, []).append(last)
     return forced | {

@@ -37,7 +37,8 @@ class Posing:
     of the formulas.
     ``derived`` has formulas of further ones, each of symbols that are known before it. ``automatic`` conditions are
     tried before the rules of the evaluator, ``declared`` ones after them. A nest that is not ``literal`` serves all
-    sizes of the axes; the sizes here then only help to choose the order of the loops.
+    sizes of the axes; the sizes here then only help to choose the order of the loops. With ``skipping``, tables that
+    nothing in fits are passed over.
     """
 
     symbols: Mapping[str, Limits]
@@ -48,11 +49,12 @@ class Posing:
     declared: tuple[tuple[str, str], ...]
     questions: tuple[Asked, ...]
     literal: bool
+    skipping: bool = False
 
     def key(self, evaluator: str) -> str:
         """A digest of all that a nest depends on, with the source of its evaluator."""
         plain = asdict(self) | {
-            "symbols": (), "axes": [(axis.name, axis.parameters, axis.size * self.literal) for axis in self.axes],
+            "symbols": (), "axes": [(axis.name, axis.parameters, axis.size) for axis in self.axes],
         }
         return hashlib.sha256((evaluator + json.dumps(plain, sort_keys=True)).encode()).hexdigest()[:16]
 
@@ -90,7 +92,7 @@ class _Poser:
         problem = Problem(
             graph, posing.axes, tuple((name, node) for name, node in conditions if node is not graph.truth(True)),
             self.terms[PEAK], tuple(conditions_of(verdicts, graph, of_verdict.__getitem__)),
-            tuple(self._question(asked, {self.terms[PEAK]: estimate}) for asked in posing.questions),
+            tuple(self._question(asked, estimate) for asked in posing.questions),
         )
         return problem, {node: name.replace(".", "_") for name, node in reversed(self.terms.items())}
 
@@ -113,14 +115,16 @@ class _Poser:
             return self.graph.select(node, self.graph.number(1), self.graph.number(0))
         return node
 
-    def _question(self, asked: Asked, peak: Mapping[Node, Node]) -> Question:
-        keys = tuple(self.graph.replaced([self._quantity(text) for text in asked.formulas], peak))
+    def _question(self, asked: Asked, estimate: Node) -> Question:
+        # Formulas of the peak are computed before it is known which entries broke a condition.
+        nodes = map(self._quantity, asked.formulas)
+        keys = tuple(estimate if node is self.terms[PEAK] else node for node in nodes)
         if asked.kind == "best":
             return Best(asked.name, keys, asked.per, asked.among)
         if asked.kind == "front":
             return Front(asked.name, keys, asked.among)
         if asked.kind == "rows":
-            return Rows(asked.name, (self.graph.name(ESTIMATE), *keys), asked.among)
+            return Rows(asked.name, (estimate, *keys), asked.among)
         return Histogram(asked.name, keys[0], asked.edges, asked.among)
 
 

@@ -69,7 +69,8 @@ class Problem:
     """A space as a nest sees it.
 
     ``conditions`` are named, in the order in which they are tried where nothing else decides it; ``verdicts`` are
-    conditions on the estimate, of which the first that holds counts; what is left has the last verdict.
+    conditions on the estimate, of which the first that holds counts; what is left has the last verdict. Where
+    ``skip`` holds, no entry of the table has another verdict than the last.
     """
 
     graph: Graph
@@ -78,6 +79,7 @@ class Problem:
     estimate: Node
     verdicts: tuple[Node, ...]
     questions: tuple[Question, ...]
+    skip: Node | None = None
 
     @property
     def roots(self) -> list[Node]:
@@ -85,7 +87,7 @@ class Problem:
         found = [condition for _, condition in self.conditions] + [self.estimate, *self.verdicts]
         for question in self.questions:
             found += (question.value,) if isinstance(question, Histogram) else question.keys
-        return found
+        return found if self.skip is None else [*found, self.skip]
 
     def with_roots(self, roots: list[Node]) -> Problem:
         """The same problem with other expressions, in the order of ``roots``."""
@@ -94,7 +96,7 @@ class Problem:
         estimate = next(left)
         verdicts = tuple(next(left) for _ in self.verdicts)
         questions = tuple(_with(question, left) for question in self.questions)
-        return Problem(self.graph, self.axes, conditions, estimate, verdicts, questions)
+        return Problem(self.graph, self.axes, conditions, estimate, verdicts, questions, next(left, None))
 
 
 def _with(question: Question, left) -> Question:  # type: ignore[no-untyped-def]

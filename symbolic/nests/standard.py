@@ -13,20 +13,19 @@ MODEL_PARALLEL = "tensor_parallel * context_parallel * pipeline_parallel"
 DATA_PARALLEL = f"num_gpus / ({MODEL_PARALLEL})"
 #: The best layout has the least model-parallel ranks, then the largest margin, then the larger micro-batch.
 RANKING = (MODEL_PARALLEL, "peak", "-micro_batch_size")
-#: Axes with one parameter of their name, and usual numbers of candidates, to choose the order of the loops by.
-_SIZES = {
+#: The axes with usual numbers of candidates, to choose the order of the loops by: the same for all jobs.
+USUAL = {
     "tensor_parallel": 10, "context_parallel": 10, "pipeline_parallel": 10, "micro_batch_size": 10,
-    "sequence_parallel": 2,
+    "sequence_parallel": 2, "recompute": 5,
 }
-_MODES = 5
 
 
 def standard(symbols: Mapping[str, Limits], switches: Iterable[str]) -> Posing:
     """The standard space of a model without experts; ``switches`` are the parameters that recompute sets."""
-    axes = [NestAxis(name, (name,), size) for name, size in _SIZES.items()]
+    sets = {"recompute": tuple(switches)}
     return Posing(
         symbols=symbols,
-        axes=(*axes, NestAxis("recompute", tuple(switches), _MODES)),
+        axes=tuple(NestAxis(name, sets.get(name, (name,)), size) for name, size in USUAL.items()),
         folded={},
         derived={"data_parallel": DATA_PARALLEL},
         automatic=(("data_parallel", f"divides({MODEL_PARALLEL}, num_gpus)"),),
@@ -35,6 +34,7 @@ def standard(symbols: Mapping[str, Limits], switches: Iterable[str]) -> Posing:
             Asked("best", "best", RANKING, 1),
             Asked("best", "best_by_recompute", RANKING, 1, per=("recompute",)),
             Asked("best", "smallest", ("peak",), None),
+            Asked("best", "largest", ("-peak",), None),
         ),
         literal=False,
     )

@@ -62,10 +62,10 @@ def sweep(
     if options["expert_tensor_parallel"] is None:
         del options["expert_tensor_parallel"]
     with ExitStack() as stack:
-        on_chunk = stack.enter_context(writers(csv, parquet))
+        on_layouts = stack.enter_context(writers(csv, parquet))
         report = stack.enter_context(progress("layouts"))
         found = run(model, device(gpu, gpu_memory, node_size), node_size=node_size,
-                    kernels=kernel_choices(kernels), progress=report, on_chunk=on_chunk, **options)
+                    kernels=kernel_choices(kernels), progress=report, on_layouts=on_layouts, **options)
     if json:
         click.echo(json_format.dumps(found.to_dict(), indent=2))
     elif csv != "-":

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shardmath.generated.definitions import VERDICTS
 from shardmath.reports.tables import console, gib, table
-from shardmath.sweeps.ranking import RULE, Layout
+from shardmath.sweeps.layout import RULE, Layout
 from shardmath.sweeps.result import SweepResult
 
 #: ``mbs`` is the micro-batch size, ``accum`` the number of micro-batches of a step.

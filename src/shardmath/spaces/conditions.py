@@ -10,7 +10,7 @@ from shardmath.spaces.axes import axis_of
 from shardmath.spaces.candidates import DivisorsOf
 from shardmath.spaces.declared import Axis, Constraint, Space
 from shardmath.spaces.deriving import Derived
-from shardmath.spaces.texts import Texts, names_in
+from shardmath.spaces.texts import Texts, names_in, names_written
 
 if TYPE_CHECKING:
     from shardmath.spaces.texts import Formula
@@ -124,6 +124,5 @@ def _of_shape(space: Space, texts: Texts, values: _Values) -> Iterator[Constrain
     if _RANK.name in declared:
         yield _RANK
     for symbol, text in SHAPE_RULES:
-        node = texts.condition(symbol, text)
-        if names_in([node]) & declared and not texts.constant(values.filled(node)):
+        if names_written(text) & declared and not texts.constant(values.filled(texts.condition(symbol, text))):
             yield Constraint(symbol, text, automatic=True)

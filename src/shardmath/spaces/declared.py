@@ -193,6 +193,7 @@ def _refuse_repeated(section: str, items: Sequence[Constraint] | Sequence[Questi
     for item in items:
         if not isinstance(item.name, str) or not item.name.replace("-", "_").isidentifier():
             raise InputError(section, item.name, "must have names of letters, digits, - and _")
-        if item.name in names:
+        name = item.name.replace("-", "_")
+        if name in names:
             raise InputError(f"{section}.{item.name}", item.name, "must not be there twice")
-        names.add(item.name)
+        names.add(name)

@@ -47,20 +47,27 @@ def layouts(
 
     TP, CP and PP run over the divisors of the number of GPUs, micro-batch sizes over those of the batch, expert
     parallelism over those of the experts. Asked are the ``top`` best layouts that fit, the best one for every
-    recompute mode, and the legal one of least memory. Raises InputError for values that are not legal.
+    recompute mode, and the legal ones of least and of most memory. Raises InputError for values that are not legal.
     """
     chosen = as_model(model)
     asked = other_values(others)
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST:
         raise InputError("top", top, f"must be an integer from 1 to {MOST}", "1")
     degrees = DivisorsOf("num_gpus")
+    rare = {
+        "virtual_pipeline": _given("virtual_pipeline", virtual_pipeline),
+        "expert_parallel": _given("expert_parallel", expert_parallel),
+    }
+    # A single size of these is no axis: where it is the usual one, formulas need not have it.
+    single = {name: sizes[0] for name, sizes in rare.items() if sizes is not None and len(sizes) == 1}
+    several: dict[str, Candidates | None] = {name: None if name in single else sizes for name, sizes in rare.items()}
+    if chosen.num_experts and expert_parallel is None:
+        several["expert_parallel"] = DivisorsOf("num_experts")
     axes: dict[str, Candidates | None] = {
         "tensor_parallel": _given("tensor_parallel", tensor_parallel) or degrees,
         "context_parallel": _given("context_parallel", context_parallel) or degrees,
         "pipeline_parallel": _given("pipeline_parallel", pipeline_parallel) or degrees,
-        "virtual_pipeline": _given("virtual_pipeline", virtual_pipeline),
-        "expert_parallel": _given("expert_parallel", expert_parallel)
-        or (DivisorsOf("num_experts") if chosen.num_experts else None),
+        **several,
         "micro_batch_size": _given("micro_batch_size", micro_batch_size) or DivisorsOf("global_batch_size"),
         "sequence_parallel": _given("sequence_parallel", sequence_parallel) or (0, 1),
         "recompute": _modes(recompute, asked),
@@ -68,7 +75,7 @@ def layouts(
     fixed = {
         "num_gpus": num_gpus, "global_batch_size": global_batch_size, "seq_length": seq_length,
         "distributed_optimizer": distributed_optimizer, "vocab_multiple": vocab_multiple, "node_size": node_size,
-        **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
+        **single, **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
     }
     return Space(
         axes={name: candidates for name, candidates in axes.items() if candidates is not None},
@@ -78,6 +85,7 @@ def layouts(
             Best("best", RANKING, top),
             Best("best_by_recompute", RANKING, 1, per=("recompute",)),
             Best("smallest", ("peak",), 1, among="legal"),
+            Best("largest", ("-peak",), 1, among="legal"),
         ),
         kernels=kernels or {}, schedule=schedule, zero_stage=zero_stage, gradients=gradients,
     )

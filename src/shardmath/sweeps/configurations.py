@@ -1,15 +1,15 @@
-"""One configuration of a space, by its part and number: what people see of it, and its exact memory."""
+"""Configurations of a space, each by its part and number: what people see of it, and its exact memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from shardmath.generated.definitions import VERDICTS, verdict
-from shardmath.spaces import Part
+from shardmath.spaces import Best, Front, Part
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,16 @@ class Configuration:
         return found
 
     @cached_property
-    def peak_bytes(self) -> int:
-        """The estimate, from the evaluator in plain Python: exact."""
+    def terms(self) -> Mapping[str, int | float]:
+        """Every term by name, from the evaluator in plain Python: exact, as long as bytes stay below 2^49."""
         terms = self.part.evaluator.terms
-        return int(terms.terms(*(self.values[name] for name in terms.INPUTS))["peak"])
+        found: Mapping[str, int | float] = terms.terms(*(self.values[name] for name in terms.INPUTS))
+        return found
+
+    @property
+    def peak_bytes(self) -> int:
+        """The estimate."""
+        return int(self.terms["peak"])
 
     @property
     def share(self) -> float:
@@ -69,6 +75,13 @@ class Configuration:
             **self.labels, "keys": dict(self.keys), "peak_bytes": self.peak_bytes, "verdict": self.verdict,
             "part": self.part.number, "number": self.number,
         }
+
+
+def configurations(part: Part, question: Best | Front, keys: Any, numbers: Any) -> Iterator[Configuration]:
+    """The configurations of an answer: rows of ``keys``, and the ``numbers`` of those places that are taken."""
+    for row, number in zip(keys.tolist(), numbers.tolist(), strict=True):
+        if 0 <= number < part.size:
+            yield Configuration(part, number, dict(zip(question.by, map(whole, row), strict=True)))
 
 
 def whole(value: float) -> int | float:

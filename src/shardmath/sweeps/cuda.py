@@ -65,7 +65,7 @@ class CudaNest(Nest):
         super().__init__(part, questions, module)
 
     def swept(self, start: int, stop: int, known: Answer, table: Table | None = None) -> Answer:
-        """The answer for shards ``start`` to ``stop`` alone, as that of ``Nest``; ``evaluated`` are the legal ones.
+        """The answer for shards ``start`` to ``stop`` alone, as that of ``Nest``.
 
         The kernel notes what is better than what is known when it starts. If that is more than there is room for, it
         starts again with what was noted: there is more room than an answer has, so each time something of it is new.
@@ -77,7 +77,6 @@ class CudaNest(Nest):
         while alive and not self._launched(start, stop, found, table):
             pass
         found.broken += broken * (self._below * (stop - start))
-        found.evaluated = int(found.verdicts.sum())
         return found
 
     def _made(self) -> ModuleType:
@@ -87,9 +86,10 @@ class CudaNest(Nest):
         """Run the kernel once and take what it noted; its counts and rows only if it had room for all, else False."""
         asked = [_asked(item) for item in found.questions]
         rows = None if table is None else _Notes(len(table.numbers), 1 + table.values.shape[1])
-        counts = [_Counts(found.broken), _Counts(found.verdicts), *(one for one in asked if isinstance(one, _Counts))]
+        evaluated = np.zeros(1, np.int64)
+        general = [_Counts(found.broken), _Counts(found.verdicts), _Counts(evaluated)]
         notes = [one for one in (*asked, rows) if isinstance(one, _Notes)]
-        arrays = (array for one in (*counts[:2], *asked, rows) if one is not None for array in one.arrays)
+        arrays = (array for one in (*general, *asked, rows) if one is not None for array in one.arrays)
         entries = self._prepared[0]
         threads = min(_THREADS, -(-entries // _WARP) * _WARP)
         grid = -(-entries // threads), min(stop - start, _BLOCKS)
@@ -101,8 +101,10 @@ class CudaNest(Nest):
         )
         if not all(one.complete for one in notes):
             return False
-        for one in counts:
-            one.add()
+        for one in (*general, *asked):
+            if isinstance(one, _Counts):
+                one.add()
+        found.evaluated += int(evaluated[0])
         if table is not None and rows is not None:
             self._fill(table, *rows.read())
         return True

@@ -1,19 +1,17 @@
-"""Run the compiled evaluator over a space: chunks on threads, results in order, memory bounded."""
+"""The compiled evaluator over given columns of layouts: the first broken rule, the verdict and the memory of each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.evaluators import Evaluator
-from shardmath.sweeps.space import Column, Space
-from shardmath.threads import in_order
+Column = NDArray[np.float64]
 
-#: Candidates of one chunk: large enough to hide the cost of a call, small enough for a few MiB.
+#: Layouts of one chunk: large enough to hide the cost of a call, small enough for a few MiB.
 CHUNK = 1 << 17
 
 
@@ -31,21 +29,6 @@ class Evaluated:
     first: Column
     last: Column
     peak: Column
-
-
-def evaluated(evaluator: Evaluator, values: Mapping[str, int], space: Space) -> Iterator[Evaluated]:
-    """All chunks of ``space``, in order, evaluated on as many threads as there are processors.
-
-    ``values`` has the parameters that are not columns, by name. The evaluator releases the interpreter
-    lock, so threads are enough.
-    """
-    kernel = evaluator.kernel
-    scalars = [float(values[name]) for name in kernel.SCALARS]
-
-    def work(start: int) -> Evaluated:
-        return evaluate_columns(kernel, scalars, space.columns(start, min(start + CHUNK, space.size)))
-
-    return in_order(work, range(0, space.size, CHUNK))
 
 
 def evaluate_columns(kernel: Any, scalars: list[float], columns: Mapping[str, Column]) -> Evaluated:

@@ -185,7 +185,7 @@ def module_for_gpu(part: Part, questions: tuple[Question, ...]) -> ModuleType:
 
 def _cached(part: Part, posing: Posing, evaluator: str, kernel: bool = False) -> ModuleType:
     def source() -> str:
-        from shardmath.symbolic.nests.made import nest_of
+        from shardmath.symbolic.nesting import nest_of
 
         return nest_of(part.evaluator.name, posing, evaluator, verdict_source(), kernel=kernel)
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from shardmath.generated import definitions
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, VERDICTS
-from shardmath.spaces import Histogram, Part, Question
+from shardmath.spaces import Axis, Histogram, Part, Question
 from shardmath.spaces.questions import AMONG
 from shardmath.symbolic.nests.posing import Asked, Posing
 from shardmath.symbolic.nests.problem import NestAxis
+from shardmath.symbolic.nests.standard import USUAL
 
 #: Names of the verdicts, in order.
 VERDICT_NAMES = tuple(name for name, _ in VERDICTS)
@@ -28,7 +29,7 @@ def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Po
     inputs = {*part.evaluator.terms.INPUTS, "gpu_memory"}
     return Posing(
         symbols={name: (item[2], item[3]) for name, item in PARAMETERS.items()},
-        axes=tuple(NestAxis(axis.name, tuple(axis.values), axis.size) for axis in part.axes),
+        axes=tuple(NestAxis(axis.name, tuple(axis.values), _size(axis, literal)) for axis in part.axes),
         folded={
             name: value for name, value in part.fixed.items() if literal and name in inputs and _folds(name, value)
         },
@@ -37,7 +38,13 @@ def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Po
         declared=tuple((item.name, item.text) for item in part.constraints if not item.automatic),
         questions=tuple(map(_asked, questions)),
         literal=literal,
+        skipping=literal,
     )
+
+
+def _size(axis: Axis, literal: bool) -> int:
+    """How many candidates a nest is made for: a usual or a round number if any number of them can be swept."""
+    return axis.size if literal else USUAL.get(axis.name, 1 << (axis.size - 1).bit_length())
 
 
 def evaluator_source(part: Part) -> str:

@@ -1,35 +1,24 @@
-"""One sweep from the question to the answer: settings, space, evaluation, counts, best layouts."""
+"""One sweep from the question to the answer: the standard space, swept by its nest, and what was found there."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 
-import numpy as np
-from numpy.typing import NDArray
-
-from shardmath.choosing import chunks_of, evaluator_for, following, with_schedule
-from shardmath.divisors import divisors
 from shardmath.errors import InputError
-from shardmath.evaluators import Evaluator
-from shardmath.exactness import EXACT, refuse_inexact
-from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, VERDICTS
 from shardmath.gpus import Gpu
-from shardmath.jobs import refuse_what_changes_nothing
 from shardmath.models import Model
-from shardmath.parameters import checked, other_values
-from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
-from shardmath.sweeps.engine import Evaluated, evaluated
-from shardmath.sweeps.ranking import Layout, layout, ranked
-from shardmath.sweeps.result import BrokenRule, SweepResult
-from shardmath.sweeps.space import Space, layouts
-from shardmath.zero import staged
+from shardmath.spaces.standard import layouts
+from shardmath.sweeps.legal import OnLayouts, legal_layouts
+from shardmath.sweeps.nests import Nest
+from shardmath.sweeps.result import SweepResult, result_of
+from shardmath.sweeps.running import Progress, run
 
 #: More layouts than this take long; a person who asks for them most likely meant fewer.
 _MANY = 10**10
-
-Progress = Callable[[int, int], None]
-Rows = Callable[[Evaluated, tuple[str, ...]], None]
+#: Where a space declares what a person gives as an argument of its own.
+_SECTIONS = ("axes", "fixed", "derived", "kernels")
 
 
 def sweep(
@@ -57,7 +46,7 @@ def sweep(
     node_size: int | None = None,
     schedule: str | None = None,
     progress: Progress | None = None,
-    on_chunk: Rows | None = None,
+    on_layouts: OnLayouts | None = None,
     **others: int,
 ) -> SweepResult:
     """Evaluate every layout of ``num_gpus`` GPUs and keep the ``top`` best that fit.
@@ -66,113 +55,43 @@ def sweep(
     chunk of layers unless ``virtual_pipeline`` names others. ``schedule`` is the order of forward and backward
     passes; torchtitan's pipelines are tried where it, or pipeline sizes without 1, are given. ``zero_stage`` is as in
     ``explain``. ``others`` are further parameters by name.
-    ``progress`` is called with candidates done and in all, ``on_chunk`` with every evaluated chunk.
+    ``progress`` is called with candidates done and in all. ``on_layouts`` is called with all legal layouts, some at a
+    time, as columns by name with sizes in bytes; for them the candidates are swept once more.
 
     Raises InputError for every value that is not legal, and where the model is so large that the
     arithmetic of the compiled evaluator would not be exact.
     """
-    chosen, device = as_model(model), as_gpu(gpu)
-    kernels, distributed_optimizer, rest = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
-    kernels = with_schedule(implementation, kernels, schedule)
-    asked = other_values(rest)
-    if virtual_pipeline is None and schedule is not None:
-        virtual_pipeline = (chunks_of(implementation, kernels, None),)
-    chunks = max(virtual_pipeline or (1,))
-    evaluator = evaluator_for(
-        implementation, kernels, chosen, {**asked, "virtual_pipeline": chunks},
-        recompute=tuple(recompute or ()),
-        staged=schedule is not None or chunks > 1 or (pipeline_parallel is not None and 1 not in pipeline_parallel),
-    )
-    values = settings(
-        evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
-        distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,
-    )
-    refuse_what_changes_nothing(evaluator, chosen, values)
-    values["num_gpus"] = checked("num_gpus", num_gpus)
-    values["global_batch_size"] = checked("global_batch_size", global_batch_size)
-    if isinstance(top, bool) or not isinstance(top, int) or top < 1:
-        raise InputError("top", top, "must be an integer of at least 1", "1")
-    refuse_inexact(chosen.name, values)
-    given = _given(
-        tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
-        micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, virtual_pipeline=virtual_pipeline,
-        expert_parallel=expert_parallel,
-    )
-    if chosen.num_experts and expert_parallel is None:
-        given["expert_parallel"] = divisors(chosen.num_experts)
-    # Regions asked for one by one go with every mode but full recompute, unless that is named too.
-    modes = tuple(dict.fromkeys(
-        mode if recompute is None and mode == "full" else recompute_mode(mode, asked)
-        for mode in (RECOMPUTE_MODES if recompute is None else recompute)
-    ))
-    if not modes:
-        raise InputError("recompute", (), "must name at least one mode")
-    for mode in modes:
-        recompute_switches(mode)
-    followers = following(evaluator, asked)
-    constant = {
-        name: values[name] for name in evaluator.kernel.COLUMNS
-        if name in DEFAULTS and name not in given and name not in followers
-    }
-    space = layouts(values["num_gpus"], values["global_batch_size"], given, modes, constant, followers)
-    if space.size > _MANY:
-        rule = f"must give at most {_MANY} layouts, not {space.size}: name the sizes to try for some axes"
+    with _as_arguments(num_gpus):
+        space = layouts(
+            model, gpu, num_gpus, global_batch_size=global_batch_size, seq_length=seq_length, top=top,
+            tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
+            micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, virtual_pipeline=virtual_pipeline,
+            expert_parallel=expert_parallel, recompute=recompute, implementation=implementation, kernels=kernels,
+            gradients=gradients, distributed_optimizer=distributed_optimizer, zero_stage=zero_stage,
+            vocab_multiple=vocab_multiple, node_size=node_size, schedule=schedule, **others,
+        )
+        (part,) = space.parts()
+    if part.size > _MANY:
+        rule = f"must give at most {_MANY} layouts, not {part.size}: name the sizes to try for some axes"
         raise InputError("num_gpus", num_gpus, rule)
-    return _collect(evaluator, chosen, device, values, space, modes, top, progress, on_chunk)
+    nest = Nest(part, space.questions)
+    found = result_of(space, nest, run(nest, progress=progress).answer)
+    if on_layouts is not None:
+        for columns in legal_layouts(part, progress):
+            on_layouts(columns)
+    return found
 
 
-def _given(**axes: Sequence[int] | None) -> dict[str, tuple[int, ...]]:
-    given = {}
-    for name, candidates in axes.items():
-        if candidates is not None:
-            if not candidates:
-                raise InputError(name, (), "must have at least one value")
-            given[name] = tuple(sorted({checked(name, value) for value in candidates}))
-    return given
-
-
-def _collect(
-    evaluator: Evaluator, model: Model, gpu: Gpu, values: Mapping[str, int], space: Space,
-    modes: tuple[str, ...], top: int, progress: Progress | None, on_chunk: Rows | None,
-) -> SweepResult:
-    rules = evaluator.terms.RULES
-    rule_counts = np.zeros(len(rules) + 1, np.int64)
-    verdict_counts = np.zeros(len(VERDICTS), np.int64)
-    winners: list[Layout] = []
-    by_mode: dict[str, Layout] = {}
-    smallest: Layout | None = None
-    done = 0
-
-    def taken(chunk: Evaluated, rows: NDArray[np.intp]) -> list[Layout]:
-        return [layout(chunk, int(row), modes, values["global_batch_size"], values["gpu_memory"]) for row in rows]
-
-    for chunk in evaluated(evaluator, values, space):
-        legal = chunk.rule == 0
-        rule_counts += np.bincount(chunk.rule, minlength=len(rule_counts))
-        verdict_counts += np.bincount(chunk.verdict[legal], minlength=len(verdict_counts))
-        if legal.any():
-            peaks = np.where(legal, chunk.peak, np.inf)
-            if chunk.peak[legal].max() >= EXACT:
-                raise InputError("model", model.name, "must need less than 512 TiB on a GPU, for exact arithmetic")
-            candidate = taken(chunk, np.asarray([peaks.argmin()]))[0]
-            if smallest is None or candidate.peak_bytes < smallest.peak_bytes:
-                smallest = candidate
-        rows = ranked(chunk)
-        winners = sorted([*winners, *taken(chunk, rows[:top])], key=lambda item: item.order)[:top]
-        _, first_of_mode = np.unique(chunk.columns["recompute"][rows], return_index=True)
-        for item in taken(chunk, rows[first_of_mode]):
-            by_mode[item.recompute] = min(by_mode.get(item.recompute, item), item, key=lambda rival: rival.order)
-        if on_chunk is not None:
-            on_chunk(chunk, modes)
-        done += len(chunk.rule)
-        if progress is not None:
-            progress(done, space.size)
-    return SweepResult(
-        model, gpu, evaluator.name, values, space.size, int(rule_counts[0]),
-        tuple(
-            BrokenRule(name, field, text, int(count))
-            for (name, field, text), count in zip(rules, rule_counts[1:], strict=True)
-        ),
-        {name: int(count) for (name, _), count in zip(VERDICTS, verdict_counts, strict=True)},
-        tuple(winners), {mode: by_mode[mode] for mode in modes if mode in by_mode}, smallest,
-    )
+@contextmanager
+def _as_arguments(num_gpus: int) -> Iterator[None]:
+    """Errors in what a space declares, under the name of the argument that it was declared by."""
+    try:
+        yield
+    except InputError as error:
+        section, _, name = error.field.partition(".")
+        if not name or section not in _SECTIONS:
+            raise
+        if name == "data_parallel":
+            rule = "must leave products of sizes below 2^53, for exact arithmetic: name the sizes to try for some axes"
+            raise InputError("num_gpus", num_gpus, rule) from None
+        raise InputError(name, error.value, error.rule, error.nearest) from None

@@ -80,8 +80,8 @@ def chunk_of(nest: Nest, workers: int, least: int = _CHUNK) -> int:
 
 @contextmanager
 def on_threads(nest: Nest, threads: int | None = None) -> Iterator[Workers]:
-    """Threads of this process: a nest holds no lock."""
-    count = threads or os.cpu_count() or 1
+    """Threads of this process: a nest holds no lock. There are no more than have a chunk to do, unless it is said."""
+    count = threads or min(os.cpu_count() or 1, -(-nest.size // _CHUNK))
     with ThreadPoolExecutor(count) as pool:
         yield Workers(lambda start, stop, known: pool.submit(swept, nest, start, stop, known), count, _CHUNK)
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..documents.nest import nest
-from ..printers.nest import CUDA
-from ..rendering import rendered
-from .dominated import without_dominated
-from .graph import Node
-from .grouping import regrouped
-from .order import chosen_order
-from .plan import Plan, planned
-from .posing import Posing, posed
-from .problem import Problem
+from .documents.nest import nest
+from .nests.dominated import without_dominated
+from .nests.graph import Node
+from .nests.grouping import regrouped
+from .nests.intervals import Limits
+from .nests.order import chosen_order
+from .nests.plan import Plan, planned
+from .nests.posing import Posing, posed
+from .nests.problem import Problem
+from .nests.skipping import with_skipping
+from .printers.nest import CUDA
+from .rendering import rendered
 
 _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do not edit."
 
@@ -33,19 +35,20 @@ def plan_of(posing: Posing, evaluator: str, verdicts: str) -> Plan:
     smaller = replace(problem, estimate=without_dominated(
         problem.graph, problem.estimate, posing.symbols, [node for _, node in problem.conditions]
     ))
-    return _planned(smaller, names)
+    return _planned(smaller, names, posing.symbols if posing.skipping else None)
 
 
 def nest_source(
     title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool, header: str = _HEADER,
-    kernel: bool = False,
+    limits: Mapping[str, Limits] | None = None, kernel: bool = False,
 ) -> str:
     """The Numba source of the nest of ``problem``; ``names`` are those of terms, for readers.
 
-    With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``kernel``, the same nest
+    With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``limits``, the
+    least and largest values of parameters, tables that nothing in fits are passed over. With ``kernel``, the same nest
     for a GPU follows.
     """
-    return _written(title, key, _planned(problem, names), literal, header, kernel)
+    return _written(title, key, _planned(problem, names, limits), literal, header, kernel)
 
 
 def _written(title: str, key: str, plan: Plan, literal: bool, header: str, kernel: bool) -> str:
@@ -56,7 +59,8 @@ def _written(title: str, key: str, plan: Plan, literal: bool, header: str, kerne
     return rendered("nest_cuda.py", {**data, "device": device}, header)
 
 
-def _planned(problem: Problem, names: Mapping[Node, str]) -> Plan:
+def _planned(problem: Problem, names: Mapping[Node, str], limits: Mapping[str, Limits] | None) -> Plan:
     order = chosen_order(problem)
-    grouped, renamed = regrouped(problem, order, names)
+    skipping = problem if limits is None else with_skipping(problem, order, limits)
+    grouped, renamed = regrouped(skipping, order, names)
     return planned(grouped, order, renamed)

@@ -1,4 +1,4 @@
-"""Nests as kernels, on the simulator of CUDA: started by ``test_sweep_cuda`` in a process with the simulator."""
+"""Nests as kernels: ``test_sweep_cuda`` starts these tests on the simulator of CUDA, and on a GPU if there is one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import test_nests_counted as real
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
-from numba import config
 from test_nests_random import THOROUGH, Made, compare, compare_random
 from test_sweep_rows import compare_rows
 
@@ -21,9 +20,6 @@ from shardmath.sweeps import answers, cuda
 from shardmath.sweeps.cuda import CudaNest
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Run, run
-from shardmath.symbolic.nests.made import nest_source
-
-assert config.ENABLE_CUDASIM
 
 few = settings(max_examples=300 if THOROUGH else 60, deadline=None, phases=(Phase.reuse, Phase.generate),
                suppress_health_check=list(HealthCheck))
@@ -37,8 +33,7 @@ def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _made(literal: bool) -> Made:
-    return lambda part, asked, problem: CudaNest(
-        part, asked, interpreted(nest_source("random", "", problem, {}, literal=literal, kernel=True)))
+    return lambda part, asked, source: CudaNest(part, asked, interpreted(source(literal=literal, kernel=True)))
 
 
 @pytest.mark.usefixtures("room")
@@ -62,7 +57,9 @@ def test_every_configuration_of_a_space(name: str, verdicts: set[int | None]) ->
     nest = CudaNest(real.part_of(name), (*real.QUESTIONS, Front("ties", ("num_gpus", "-micro_batch_size"), "legal")))
     rows = real.counted(nest)
     assert {row.verdict for row in rows} == verdicts
-    compare(run(nest, workers=cuda.on_gpu(nest)).answer, rows, nest)
+    found = run(nest, workers=cuda.on_gpu(nest)).answer
+    compare(found, rows, nest)
+    assert found.evaluated == sum(row.verdict is not None for row in rows)
     backwards = Run(nest.empty())
     for shard in reversed(range(nest.shards)):
         backwards.add(shard, shard + 1, nest.swept(shard, shard + 1, backwards.answer))

@@ -1,0 +1,172 @@
+"""Loop nests over large spaces: configurations a second, beside the same nest in C, and what bounds save."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import which
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from benchmarks.contenders import CORES
+from benchmarks.machine import widths
+from benchmarks.nest_in_c import in_c
+from shardmath.cached import module_of
+from shardmath.spaces import Best, Space
+from shardmath.sweeps.answers import Answer
+from shardmath.sweeps.nests import Nest
+from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
+from shardmath.sweeps.running import run
+from shardmath.symbolic.nesting import nest_of
+from shardmath.symbolic.nests import order
+from shardmath.symbolic.nests.standard import RANKING
+
+#: Every layout of many shapes of a 70B model: 1.7 billion configurations.
+LARGE: dict[str, Sequence[Any]] = {
+    "tensor_parallel": [1, 2, 4, 8], "context_parallel": [1, 2, 3, 4, 5, 6, 7, 8],
+    "pipeline_parallel": [1, 2, 4, 5, 8, 10, 16, 20], "micro_batch_size": [1, 2, 3, 4, 5, 6, 7, 8],
+    "sequence_parallel": [0, 1], "recompute": ["none", "core_attention", "mlp", "core_attention+mlp", "full"],
+    "seq_length": [4096 * count for count in (1, 2, 3, 4, 6, 8, 12, 16)],
+    "num_gpus": [64 * count for count in range(1, 11)],
+    "vocab_size": [1000 * count for count in range(64, 96)],
+    "ffn_hidden_size": [2048 * count for count in range(4, 12)], "num_layers": [80, 160, 240, 320],
+}
+#: As many layouts as calculon tries for 64 GPUs: 3.2 million.
+SMALL: dict[str, Sequence[Any]] = {
+    "tensor_parallel": [1, 2, 4, 8, 16, 32, 64], "context_parallel": [1, 2, 4, 8, 16, 32, 64],
+    "pipeline_parallel": [1, 2, 4, 8, 16, 32, 64], "micro_batch_size": [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64],
+    "sequence_parallel": [0, 1], "recompute": LARGE["recompute"],
+    "seq_length": [2048 * count for count in (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)],
+    "global_batch_size": [192 * count for count in (1, 2, 3, 4, 6, 8)],
+}
+_QUESTION = (Best("best", RANKING),)
+_EVALUATORS: dict[str, Mapping[str, str]] = {"saved tensors": {"peak": "saved"}, "every moment": {}}
+
+
+@dataclass(frozen=True)
+class NestRate:
+    """One nest on one space: ``evaluated`` configurations of ``size`` in ``best`` seconds.
+
+    ``in_c`` is its rate over that of the same nest in C, the faster of its builds.
+    """
+
+    evaluator: str
+    contender: str
+    threads: int
+    entries: int
+    size: int
+    evaluated: int
+    best: float
+    in_c: float | None = None
+
+    @property
+    def rate(self) -> float:
+        """Configurations whose memory was computed, per second."""
+        return self.evaluated / self.best
+
+
+class DifferentAnswersError(Exception):
+    """Two nests do not say the same of one space."""
+
+
+def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
+    """All measurements, and a line for what was left out."""
+    found, left_out = [], []
+    for name, kernels in _EVALUATORS.items():
+        for most in (order.MOST_ENTRIES, 8):
+            with tempfile.TemporaryDirectory() as folder, _at_most(most):
+                nest = _nest(LARGE, kernels, Path(folder))
+                rivals = {"shardmath, Numba": nest}
+                if which("gcc"):
+                    rivals |= {f"C, gcc, {bits} bits": in_c(nest, bits, Path(folder)) for bits in widths()}
+                elif not left_out:
+                    left_out.append("nests in C: gcc is missing")
+                found += _measured(name, rivals, repeats)
+        with tempfile.TemporaryDirectory() as folder:
+            skipping = _nest(LARGE, kernels, Path(folder), skipping=True)
+            found += _measured(name, {"shardmath, passing over what cannot fit": skipping}, repeats)
+        small = Nest(_part(SMALL, kernels, 64), _QUESTION)
+        found += _measured(name, {"shardmath, 3.2 million layouts of 64 GPUs": small}, repeats)
+    return found, left_out
+
+
+def memory() -> float:
+    """The most memory that a fresh process takes for the largest sweep, in MiB."""
+    code = "from benchmarks.nests import sweep_once; sweep_once()"
+    taken = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return float(taken.stdout)
+
+
+def sweep_once() -> None:
+    """Sweep the large space and print the peak resident set of this process, in MiB."""
+    import resource
+
+    run(Nest(_part(LARGE, _EVALUATORS["saved tensors"]), _QUESTION))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def _part(axes: Mapping[str, Sequence[Any]], kernels: Mapping[str, str], gpus: int | None = None) -> Any:
+    fixed = {} if "global_batch_size" in axes else {"global_batch_size": 840 * 64}
+    fixed |= {} if gpus is None else {"num_gpus": gpus}
+    space = Space(axes=axes, model="llama-3.1-70b", gpu="h100-80gb", kernels=kernels, fixed=fixed)
+    return space.parts()[0]
+
+
+def _nest(
+    axes: Mapping[str, Sequence[Any]], kernels: Mapping[str, str], folder: Path, *, skipping: bool = False,
+) -> Nest:
+    part = _part(axes, kernels)
+    posing = replace(posing_of(part, _QUESTION, literal=True), skipping=skipping)
+    path = folder / "nest.py"
+    path.write_text(nest_of("benchmark", posing, evaluator_source(part), verdict_source()), encoding="utf-8")
+    return Nest(part, _QUESTION, module_of(f"benchmark_{folder.name}", path))
+
+
+@contextmanager
+def _at_most(entries: int) -> Iterator[None]:
+    """Fuse no more entries than this for a while."""
+    usual, order.MOST_ENTRIES = order.MOST_ENTRIES, entries
+    try:
+        yield
+    finally:
+        order.MOST_ENTRIES = usual
+
+
+def _measured(name: str, rivals: Mapping[str, Nest], repeats: int) -> list[NestRate]:
+    """Time all nests in turn, on one thread and on all. Raises DifferentAnswersError unless they agree."""
+    runs = [(contender, nest, threads) for contender, nest in rivals.items() for threads in sorted({1, CORES})]
+    first = run(next(iter(rivals.values()))).answer
+    seconds: list[list[float]] = [[] for _ in runs]
+    for _ in range(repeats):
+        for (contender, nest, threads), taken in zip(runs, seconds, strict=True):
+            start = perf_counter()
+            answer = run(nest, threads=threads).answer
+            taken.append(perf_counter() - start)
+            if not _same(answer, first):
+                raise DifferentAnswersError(f"{name}: {contender} on {threads} threads")
+    rates = [
+        NestRate(name, contender, threads, nest._prepared[0], nest.size, int(first.evaluated), min(taken))
+        for (contender, nest, threads), taken in zip(runs, seconds, strict=True)
+    ]
+    return [_beside_c(rate, rates) for rate in rates]
+
+
+def _same(one: Answer, other: Answer) -> bool:
+    pairs = zip((one.broken, one.verdicts, *_arrays(one)), (other.broken, other.verdicts, *_arrays(other)), strict=True)
+    return one.evaluated == other.evaluated and all(np.array_equal(left, right) for left, right in pairs)
+
+
+def _arrays(answer: Answer) -> list[Any]:
+    return [array for found in answer.questions for array in found.arrays]
+
+
+def _beside_c(rate: NestRate, rates: Sequence[NestRate]) -> NestRate:
+    of_c = [item.rate for item in rates if item.threads == rate.threads and item.contender.startswith("C,")]
+    return replace(rate, in_c=rate.rate / max(of_c)) if of_c and not rate.contender.startswith("C,") else rate

@@ -1,0 +1,54 @@
+"""Every legal layout of a sweep as columns: what tables of layouts are written from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.generated.definitions import VERDICTS
+from shardmath.spaces import Part, Rows
+from shardmath.sweeps.nests import Nest
+from shardmath.sweeps.rows import Folder, regrouped
+from shardmath.sweeps.running import Progress, run
+
+#: What is asked of the nest; the peak and the verdict come with every row.
+_ASKED = Rows("rows", ("data_parallel", "first.total", "last.total"), among="legal")
+#: Layouts that are handed out at a time.
+_MANY = 1 << 17
+#: The axes and what else describes a layout, by name; names of modes and verdicts are texts, all others int64.
+COUNTS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
+          "sequence_parallel", "virtual_pipeline", "expert_parallel")
+NAMES = (*COUNTS, "recompute", "first_stage_bytes", "last_stage_bytes", "peak_bytes", "verdict")
+
+Columns = Mapping[str, NDArray[Any]]
+OnLayouts = Callable[[Columns], None]
+
+
+def legal_layouts(part: Part, progress: Progress | None = None) -> Iterator[Columns]:
+    """All legal layouts of a part of the standard space, as columns with ``NAMES``, in the order of the nest's shards.
+
+    They are a question of their own to a nest of its own, so that the answers of a sweep do not depend on it.
+    """
+    nest = Nest(part, (_ASKED,))
+    with TemporaryDirectory() as path:
+        folder = Folder(Path(path))
+        run(nest, progress=progress, on_rows=lambda start, stop, table: folder.add(part.number, start, stop, table))
+        yield from _columns(part, folder)
+
+
+def _columns(part: Part, folder: Folder) -> Iterator[Columns]:
+    verdicts = np.asarray([name for name, _ in VERDICTS])
+    shape = [axis.size for axis in part.axes]
+    for table in regrouped(folder.tables(part.number), _MANY):
+        peak, data, first, last = table.values.astype(np.int64).T
+        columns = {"data_parallel": data, "first_stage_bytes": first, "last_stage_bytes": last, "peak_bytes": peak}
+        for axis, place in zip(part.axes, np.unravel_index(table.numbers, shape), strict=True):
+            columns[axis.name] = np.asarray(axis.labels)[place]
+        columns |= {name: np.full(len(table), part.fixed[name]) for name in COUNTS if name not in columns}
+        columns["verdict"] = verdicts[table.verdicts]
+        yield {name: columns[name] for name in NAMES}
