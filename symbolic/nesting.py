@@ -15,15 +15,18 @@ from .nests.plan import Plan, planned
 from .nests.posing import Posing, posed
 from .nests.problem import Problem
 from .nests.skipping import with_skipping
+from .printers.nest import CUDA
 from .rendering import rendered
 
 _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do not edit."
 
 
-def nest_of(title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER) -> str:
-    """The Numba source of the nest of a space; see ``posed`` for the arguments."""
-    data = nest(title, posing.key(evaluator), plan_of(posing, evaluator, verdicts), literal=posing.literal)
-    return rendered("nest.py", data, header)
+def nest_of(
+    title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER, *, kernel: bool = False,
+) -> str:
+    """The Numba source of the nest of a space; see ``posed`` and ``nest_source`` for the arguments."""
+    plan = plan_of(posing, evaluator, verdicts)
+    return _written(title, posing.key(evaluator), plan, posing.literal, header, kernel)
 
 
 def plan_of(posing: Posing, evaluator: str, verdicts: str) -> Plan:
@@ -37,14 +40,23 @@ def plan_of(posing: Posing, evaluator: str, verdicts: str) -> Plan:
 
 def nest_source(
     title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool, header: str = _HEADER,
-    limits: Mapping[str, Limits] | None = None,
+    limits: Mapping[str, Limits] | None = None, kernel: bool = False,
 ) -> str:
     """The Numba source of the nest of ``problem``; ``names`` are those of terms, for readers.
 
     With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``limits``, the
-    least and largest values of parameters, tables that nothing in fits are passed over.
+    least and largest values of parameters, tables that nothing in fits are passed over. With ``kernel``, the same nest
+    for a GPU follows.
     """
-    return rendered("nest.py", nest(title, key, _planned(problem, names, limits), literal=literal), header)
+    return _written(title, key, _planned(problem, names, limits), literal, header, kernel)
+
+
+def _written(title: str, key: str, plan: Plan, literal: bool, header: str, kernel: bool) -> str:
+    data = nest(title, key, plan, literal=literal)
+    if not kernel:
+        return rendered("nest.py", data, header)
+    device = nest(title, key, plan, dialect=CUDA, literal=literal)
+    return rendered("nest_cuda.py", {**data, "device": device}, header)
 
 
 def _planned(problem: Problem, names: Mapping[Node, str], limits: Mapping[str, Limits] | None) -> Plan:

@@ -30,6 +30,7 @@ LAYOUT = {
 SPACES: dict[str, dict[str, Any]] = {
     "saved tensors": {"kernels": {"peak": "saved"}},
     "every moment": {},
+    "a larger model": {"model": "llama-3.1-8b"},
     "huggingface": {"implementation": "huggingface", "axes": {"data_parallel": [1, 2, 4], "micro_batch_size": [1, 2],
                                                               "recompute": ["none", "full"]}},
     "a model's shape": {
@@ -41,8 +42,7 @@ SPACES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", SPACES)
-def test_every_configuration_of_a_space(name: str) -> None:
+def part_of(name: str) -> Part:
     declared = {
         "axes": LAYOUT, "model": "llama-3.2-1b", "gpu": "a100-40gb", "questions": QUESTIONS,
         "fixed": {"num_gpus": 8, "global_batch_size": 24, "seq_length": 4096}, **SPACES[name],
@@ -50,8 +50,18 @@ def test_every_configuration_of_a_space(name: str) -> None:
     if "num_gpus" in declared["axes"] or "data_parallel" in declared["axes"]:
         declared["fixed"] = {key: value for key, value in declared["fixed"].items() if key != "num_gpus"}
     (part,) = Space(**declared).parts()
-    nest = Nest(part, QUESTIONS)
-    rows = _placed(brute_force.rows(part, QUESTIONS, _tried(part, nest)), part, nest)
+    return part
+
+
+def counted(nest: Nest) -> list[Row]:
+    """Every configuration of a nest, counted."""
+    return _placed(brute_force.rows(nest.part, nest.questions, _tried(nest.part, nest)), nest.part, nest)
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_every_configuration_of_a_space(name: str) -> None:
+    nest = Nest(part_of(name), QUESTIONS)
+    rows = counted(nest)
     assert any(row.verdict is not None for row in rows)
     one, two = run(nest, threads=1).answer, run(nest, threads=3).answer
     compare(one, rows, nest)

@@ -2,8 +2,9 @@
 
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise, product
 from typing import Any, cast
 
@@ -40,6 +41,8 @@ from shardmath.symbolic.nests.problem import ESTIMATE
 THOROUGH = os.environ.get("ORACLES") == "full"
 AMONG = {"fits": 1, "uncertain": 2, "legal": None}
 FIXED = ("u", "w", "limit")
+#: Makes a nest of its source, which may be asked for in several forms.
+Made = Callable[[Part, Sequence[Question], Callable[..., str]], Nest]
 
 
 class Drawn:
@@ -114,7 +117,8 @@ def question(drawn: Drawn, number: int) -> tuple[Question, posed.Question]:
     draw, graph = drawn.draw, drawn.graph
     among = draw(st.sampled_from(tuple(AMONG)))
     estimate = graph.name(ESTIMATE)
-    kinds = {"peak": estimate, "key": drawn.quantity(2), "minus": graph.mul([graph.number(-1), drawn.quantity(0)])}
+    kinds = {"peak": estimate, "key": drawn.quantity(2), "minus": graph.mul([graph.number(-1), drawn.quantity(0)]),
+             "more": graph.add([graph.mul([graph.number(2), estimate]), drawn.quantity(1)])}
     texts = draw(st.lists(st.sampled_from(tuple(kinds)), min_size=1, max_size=3, unique=True))
     nodes = tuple(kinds[text] for text in texts)
     kind = draw(st.sampled_from("bfh"))
@@ -186,11 +190,8 @@ def compare_best(answer: BestAnswer, asked: Best, rows: Sequence[Row], nest: Nes
         assert np.isinf(answer.keys[group, len(members):]).all()
 
 
-@pytest.mark.parametrize("literal", [True, False], ids=["for these sizes", "for all sizes"])
-@settings(max_examples=1500 if THOROUGH else 40, deadline=None, phases=(Phase.reuse, Phase.generate),
-          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(data=st.data())
-def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
+def compare_random(data: st.DataObject, made: Made) -> None:
+    """A random problem, in one stretch and in several, whose answers must be those of exact counting."""
     drawn = Drawn(data.draw)
     graph = drawn.graph
     pairs = [question(drawn, number) for number in range(data.draw(st.integers(0, 3)))]
@@ -200,11 +201,10 @@ def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) ->
     conditions = tuple((name, node) for name, node in drawn.conditions if node.op != TRUTH or not node.value)
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, tuple(item for _, item in pairs))
     limits = {name: (0 if name in FIXED else 1, None) for name in drawn.names} if data.draw(st.booleans()) else None
-    source = nest_source("random", "", problem, {}, literal=literal, limits=limits)
-    module = interpreted(source)
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)
-    nest = Nest(part, [item for item, _ in pairs], module)
+    source = partial(nest_source, "random", "", problem, {}, limits=limits)
+    nest = made(part, [item for item, _ in pairs], source)
     rows = rows_of(drawn, problem, nest.questions, _tried(nest, conditions))
     reordered = [Row(row.part, row.index, row.labels, row.values, _place(row.broken, nest, conditions), row.verdict,
                      row.peak, row.keys) for row in rows]
@@ -215,6 +215,14 @@ def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) ->
         known = state.answer if data.draw(st.booleans()) else nest.empty()
         state.add(start, stop, nest.swept(start, stop, known))
     compare(state.answer, reordered, nest)
+
+
+@pytest.mark.parametrize("literal", [True, False], ids=["for these sizes", "for all sizes"])
+@settings(max_examples=1500 if THOROUGH else 40, deadline=None, phases=(Phase.reuse, Phase.generate),
+          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
+    compare_random(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal))))
 
 
 def _tried(nest: Nest, conditions: Sequence[tuple[str, Node]]) -> list[str]:

@@ -6,6 +6,7 @@ import csv
 import pickle
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +17,7 @@ import small_space
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
-from test_nests_random import AMONG, Drawn, rows_of
+from test_nests_random import AMONG, Drawn, Made, rows_of
 
 from shardmath.errors import InputError
 from shardmath.exploring import explore
@@ -94,10 +95,8 @@ def test_rows_of_stretches_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatc
     assert len(whole) == answer.verdicts[:2].sum() == other.verdicts[:2].sum()
 
 
-@settings(max_examples=60, deadline=None, phases=(Phase.reuse, Phase.generate),
-          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
-@given(data=st.data())
-def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
+def compare_rows(data: st.DataObject, made: Made) -> None:
+    """The rows of a random problem, shard after shard, which must be all that belong to the question."""
     drawn = Drawn(data.draw)
     graph = drawn.graph
     estimate, limit = graph.name(ESTIMATE), graph.name("limit")
@@ -111,7 +110,7 @@ def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, (question,))
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)
-    nest = Nest(part, [asked], interpreted(nest_source("random", "", problem, {}, literal=data.draw(st.booleans()))))
+    nest = made(part, [asked], partial(nest_source, "random", "", problem, {}))
     last = {"fits": 0, "uncertain": 1, "legal": 2}[among]
     expected = {
         row.index: (row.verdict, row.keys["rows"])
@@ -128,6 +127,14 @@ def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
         assert not found.keys() & dict(rows).keys()
         found |= dict(rows)
     assert found == expected
+
+
+@settings(max_examples=60, deadline=None, phases=(Phase.reuse, Phase.generate),
+          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
+    literal = data.draw(st.booleans())
+    compare_rows(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal))))
 
 
 def test_a_nest_is_sent_by_its_source(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,24 +16,28 @@ from shardmath.reports.rows import refuse_unwritable, write_rows
 from shardmath.spaces import Best, Question, Rows, Space
 from shardmath.sweeps.checkpoint import Checkpoint
 from shardmath.sweeps.clusters import LOCAL, client_of, on_cluster
+from shardmath.sweeps.cuda import CudaNest, on_gpu
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.rows import Folder, Table
-from shardmath.sweeps.running import Progress, Run, on_threads, run
+from shardmath.sweeps.running import Progress, Run, Workers, on_threads, run
 
 if TYPE_CHECKING:
     from distributed import Client
 
+#: What may work.
+DEVICES = ("cpu", "cuda")
+
 
 def explore(
-    space: Space, *, threads: int | None = None, dask: str | None = None, rows: str | os.PathLike[str] | None = None,
-    terms: Sequence[str] = (), among: str = "fits", checkpoint: str | os.PathLike[str] | None = None,
-    resume: bool = False, progress: Progress | None = None, writing: Progress | None = None,
-    stopped: Callable[[], bool] = lambda: False,
+    space: Space, *, threads: int | None = None, dask: str | None = None, device: str = "cpu",
+    rows: str | os.PathLike[str] | None = None, terms: Sequence[str] = (), among: str = "fits",
+    checkpoint: str | os.PathLike[str] | None = None, resume: bool = False, progress: Progress | None = None,
+    writing: Progress | None = None, stopped: Callable[[], bool] = lambda: False,
 ) -> Explored:
     """Look at every configuration of ``space`` and answer its questions.
 
     ``threads`` work here, or the workers of the Dask scheduler at the address ``dask``; ``local`` are as many
-    processes of this machine.
+    processes of this machine. With ``device`` "cuda" a GPU of this machine works instead.
     ``rows`` is a file (.parquet, .csv) for the configurations ``among`` those that fit, may fit (``uncertain``) or are
     ``legal``, with ``terms`` (names or formulas) as further columns.
     ``checkpoint`` is a file for the state, kept up to date every few seconds and at the end; with ``resume`` the sweep
@@ -42,8 +46,12 @@ def explore(
     Once ``stopped`` says so, nothing more is begun: the answer, and the file of rows, are of what was done by then.
     ``progress`` is called with configurations done and all, ``writing`` with rows written and all.
 
-    Raises InputError for what is wrong with the space, with files, or with the cluster.
+    Raises InputError for what is wrong with the space, with files, with the cluster, or where there is no GPU.
     """
+    if device not in DEVICES:
+        raise InputError("device", device, "must be one of the devices", " or ".join(DEVICES))
+    if device == "cuda" and (threads is not None or dask is not None):
+        raise InputError("device", device, "must not be given with threads or a cluster: one GPU works", "cpu")
     if threads is not None and threads < 1:
         raise InputError("threads", threads, "must be at least 1", "1")
     if threads is not None and dask not in (None, LOCAL):
@@ -55,7 +63,8 @@ def explore(
         raise InputError("questions", "rows", "must not be among the questions: give rows, terms and among")
     asked = space if table is None else replace(space, questions=(*space.questions, table.question))
     parts = asked.parts()
-    nests = [Nest(part, tuple(map(_of_part, asked.questions))) for part in parts]
+    made = CudaNest if device == "cuda" else Nest
+    nests = [made(part, tuple(map(_of_part, asked.questions))) for part in parts]
     kept = None if checkpoint is None else Checkpoint(Path(os.path.abspath(checkpoint)), nests)
     runs = _begun(nests, kept, resume, table)
     with _folder(kept, table, runs) as folder, _client(dask, threads) as client:
@@ -162,8 +171,14 @@ def _sweep(
             if folder is not None:
                 folder.add(part, start, stop, table)
 
-        workers = on_threads(nest, threads) if client is None else on_cluster(nest, client)
+        workers = _workers(nest, threads, client)
         run(nest, state, workers=workers, progress=report, after_chunk=save, on_rows=keep, stopped=stopped)
+
+
+def _workers(nest: Nest, threads: int | None, client: Client | None) -> AbstractContextManager[Workers]:
+    if isinstance(nest, CudaNest):
+        return on_gpu(nest)
+    return on_threads(nest, threads) if client is None else on_cluster(nest, client)
 
 
 def _finished(nest: Nest, state: Run) -> bool:

@@ -34,6 +34,7 @@ class _Writer:
         self.depth = len(plan.levels) - 1
         entries = plan.order.entries
         self.stride = (-(-entries // 8) * 8 if literal else _ROOM) + _APART
+        self.after_estimate = _using(plan.problem.roots, ESTIMATE)
         self.pens = [number for number, level in enumerate(plan.levels[:-1]) if level.table_checks]
 
     def data(self, title: str) -> dict[str, Any]:
@@ -56,11 +57,7 @@ class _Writer:
                       if isinstance(step, Check)],
             "scalars": self._scalars(), "columns": self._columns(),
             "before": [{"check": False, **end} for end in self._ends()] + self._before(plan.levels[0]),
-            "before_rows": list(dict.fromkeys([
-                *(plan.names[node] for node, number in sorted(plan.rows.items(), key=lambda item: item[1])
-                  if plan.place[node][0] == 0),
-                *([_alive(0)] if 0 in self.pens else []),
-            ])),
+            "before_rows": self._before_rows(),
             "given": given,
             "rows": [{"name": name, "place": number * self.stride} for number, name in enumerate(rows)],
             "stride": self.stride, "room": self.stride - _APART,
@@ -115,6 +112,13 @@ class _Writer:
             else:
                 steps.append({"check": False, "name": self.plan.names[node], "source": printer.doprint(node)})
         return _with_alive(steps, 0, NUMPY) if 0 in self.pens else steps
+
+    def _before_rows(self) -> list[dict[str, Any]]:
+        """The rows that are filled before the loops."""
+        own = [self._loaded(node) for node, _ in sorted(self.plan.rows.items(), key=lambda item: item[1])
+               if self.plan.place[node][0] == 0]
+        alive = {"name": _alive(0), "test": ""}
+        return [*own, alive] if 0 in self.pens and alive not in own else own
 
     def _loaded(self, node: Node) -> dict[str, Any]:
         """A variable that comes from an array of numbers: a condition is one that is not 0."""
@@ -175,8 +179,9 @@ class _Writer:
         parameters = [parameter for axis in order.outer for parameter in axis.parameters]
         alive_row = max((pen for pen in self.pens if pen < number), default=None)
         innermost = number == self.depth
-        steps = [self._step(step) for step in level.table]
-        stores = [plan.names[node] for node in level.stores if node in plan.rows]
+        late = [step for step in level.table if step in self.after_estimate]
+        steps = [self._step(step) for step in level.table if step not in self.after_estimate]
+        stores = [plan.names[node] for node in level.stores if node in plan.rows and node not in late]
         if number in self.pens:
             steps, stores = _with_alive(steps, number, self.dialect), [*stores, _alive(number)]
         return {
@@ -196,6 +201,8 @@ class _Writer:
             "stores": stores,
             "below": "1" if innermost else f"below_{number}",
             "estimate": self._source(plan.problem.estimate) if innermost else "",
+            "late": [self._step(step) for step in late],
+            "late_stores": [plan.names[node] for node in level.stores if node in plan.rows and node in late],
             "skip": self._skip(level) if innermost else "",
             "met": [self._source(node) for node in plan.problem.verdicts] if innermost else [],
             "inner": None if innermost else self._level(number + 1),
@@ -271,6 +278,15 @@ class _Writer:
             index = f"i_{axis.name}"
             text = f"({text}) * {self._size(position, axis)} + {index}" if text else index
         return text or "0"
+
+
+def _using(roots: Sequence[Node], name: str) -> set[Node]:
+    """What is computed from a name."""
+    found: set[Node] = set()
+    for node in ordered(roots):
+        if any(arg in found or (arg.op == NAME and arg.value == name) for arg in node.args):
+            found.add(node)
+    return found
 
 
 def _alive(number: int) -> str:

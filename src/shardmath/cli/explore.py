@@ -27,6 +27,8 @@ _STOPPED = 130
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if it is there.")
 @click.option("--dask", metavar="ADDRESS",
               help="Sweep on the cluster of a Dask scheduler, or on processes here: local.")
+@click.option("--device", default="cpu", show_default=True, metavar="DEVICE",
+              help="Sweep on processors (cpu) or on a GPU (cuda).")
 @click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")
 def explore(space: str, json: bool, resume: bool, checkpoint: str | None, **options: Any) -> int:
     """Look at every configuration of SPACE (a .toml or .yaml file) and answer its questions.

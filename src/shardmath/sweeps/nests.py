@@ -38,7 +38,7 @@ class Nest:
         self.part = part
         self.questions = tuple(question for question in questions if not isinstance(question, Rows))
         self.rows = next((question for question in questions if isinstance(question, Rows)), None)
-        self.module = module or _module(part, self.asked)
+        self.module = module or self._made()
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
@@ -120,6 +120,9 @@ class Nest:
                 for item in known.questions
             ))
 
+    def _made(self) -> ModuleType:
+        return _module(self.part, self.asked)
+
     @cached_property
     def _below(self) -> int:
         """Combinations of the axes inside a shard but outside of the table."""
@@ -175,13 +178,19 @@ def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
     return _cached(part, posing_of(part, questions, literal=True), evaluator)
 
 
-def _cached(part: Part, posing: Posing, evaluator: str) -> ModuleType:
+def module_for_gpu(part: Part, questions: tuple[Question, ...]) -> ModuleType:
+    """The module with the nest and a kernel: always for these sizes, as spaces for a GPU are large."""
+    return _cached(part, posing_of(part, questions, literal=True), evaluator_source(part), kernel=True)
+
+
+def _cached(part: Part, posing: Posing, evaluator: str, kernel: bool = False) -> ModuleType:
     def source() -> str:
         from shardmath.symbolic.nesting import nest_of
 
-        return nest_of(part.evaluator.name, posing, evaluator, verdict_source())
+        return nest_of(part.evaluator.name, posing, evaluator, verdict_source(), kernel=kernel)
 
-    return cached_module("nests", f"{posing.key(evaluator)}_{sources_digest()[:16]}", source)
+    kind = "nests_cuda" if kernel else "nests"
+    return cached_module(kind, f"{posing.key(evaluator)}_{sources_digest()[:16]}", source)
 
 
 def _sent(part: Part, questions: tuple[Question, ...], name: str, source: str) -> Nest:
