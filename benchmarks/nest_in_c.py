@@ -20,7 +20,7 @@ from shardmath.symbolic.printers.nest import C
 from shardmath.symbolic.rendering import rendered
 
 #: Reciprocals are left out of fast-math: a quotient below a ceiling must not be rounded twice.
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-reciprocal-math", "-shared", "-fPIC")
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-reciprocal-math", "-fPIC")
 Array = NDArray[Any]
 _HEADER = "Made for one space of configurations; do not edit."
 
@@ -39,10 +39,12 @@ def source(nest: Nest) -> str:
 
 def in_c(nest: Nest, bits: int, folder: Path) -> Nest:
     """The nest of the same part and questions, compiled by gcc for vectors of so many bits."""
-    text, library = folder / "nest.c", folder / f"nest{bits}.so"
+    text, compiled_text, library = folder / "nest.c", folder / f"nest{bits}.o", folder / f"nest{bits}.so"
     text.write_text(source(nest), encoding="utf-8")
-    command = ("gcc", *FLAGS, f"-mprefer-vector-width={bits}", str(text), "-o", str(library), "-lm")
+    command = ("gcc", *FLAGS, f"-mprefer-vector-width={bits}", "-c", str(text), "-o", str(compiled_text))
     subprocess.run(command, check=True)
+    # Linked without -ffast-math: gcc would have the whole process flush small numbers to zero.
+    subprocess.run(("gcc", "-shared", str(compiled_text), "-o", str(library), "-lm"), check=True)
     compiled = ctypes.CDLL(str(library)).sweep
     compiled.restype = ctypes.c_int64
 
