@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +16,7 @@ import numpy as np
 from benchmarks.contenders import CORES
 from benchmarks.machine import widths
 from benchmarks.nest_in_c import in_c
+from benchmarks.startup import run_fresh
 from shardmath.cached import module_of
 from shardmath.spaces import Best, Space
 from shardmath.sweeps.answers import Answer
@@ -100,17 +99,12 @@ def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
 
 def memory() -> float:
     """The most memory that a fresh process takes for the largest sweep, in MiB."""
-    code = "from benchmarks.nests import sweep_once; sweep_once()"
-    taken = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    return float(taken.stdout)
+    return run_fresh(("-c", "from benchmarks.nests import sweep_once; sweep_once()"))[1]
 
 
 def sweep_once() -> None:
-    """Sweep the large space and print the peak resident set of this process, in MiB."""
-    import resource
-
+    """Sweep the large space."""
     run(Nest(_part(LARGE, _EVALUATORS["saved tensors"]), _QUESTION))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
 def _part(axes: Mapping[str, Sequence[Any]], kernels: Mapping[str, str], gpus: int | None = None) -> Any:

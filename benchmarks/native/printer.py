@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from sympy import Expr, Integer, Not, Pow
+from sympy import Expr, Integer, Mul, Not, Pow
 from sympy.printing.precedence import PRECEDENCE
 
 from shardmath.symbolic.printers.python import KernelPrinter
@@ -20,6 +20,10 @@ class CPrinter(KernelPrinter):
         if expr.exp.is_Integer and expr.exp.is_positive:
             return "*".join([str(self.parenthesize(expr.base, PRECEDENCE["Pow"]))] * int(expr.exp))
         return super()._print_Pow(expr, rational)
+
+    def _print_Mul(self, expr: Mul) -> str:
+        # With choices in place of factors gcc makes branches under -ffast-math, and works on one row at a time.
+        return str(super(KernelPrinter, self)._print_Mul(expr))
 
     def _print_Iverson(self, expr: Expr) -> str:
         return f"({self._print(expr.args[0])} ? 1.0 : 0.0)"
