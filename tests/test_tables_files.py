@@ -107,10 +107,19 @@ def test_an_error_in_the_last_rows_leaves_the_old_file(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+#: The command; started in the background, a process and its children may have been told to ignore interruptions.
+HEEDING = """
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from shardmath.cli.main import run
+run(sys.argv[1:])
+"""
+
+
 def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
     table, target = tmp_path / "table.csv", tmp_path / "out.parquet"
     table.write_text("tensor_parallel\n" + "1\n" * 40_000_000)  # some seconds of work
-    command = [sys.executable, "-m", "shardmath", "evaluate", str(table), "-o", str(target), *LLAMA]
+    command = [sys.executable, "-c", HEEDING, "evaluate", str(table), "-o", str(target), *LLAMA]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         while not list(tmp_path.glob(".out*")):
             assert process.poll() is None
