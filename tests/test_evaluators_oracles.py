@@ -123,7 +123,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     implementation = IMPLEMENTATIONS[name].with_choices(**kernels)
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluators, "_cache_folder", lambda: folder)
+        patch.setattr(evaluators, "cache_folder", lambda: folder)
         return implementation, find(name, kernels), Oracle(implementation)
 
 

@@ -130,7 +130,7 @@ def question(drawn: Drawn, number: int) -> tuple[Question, posed.Question]:
     if kind == "f" and len(texts) > 1:
         return Front(name, tuple(texts), among), posed.Front(name, nodes, AMONG[among])
     edges = tuple(sorted(draw(st.sets(st.integers(-20, 300), min_size=1, max_size=5))))
-    return Histogram(name, texts[0], edges, among), posed.Histogram(name, nodes[0], len(edges), AMONG[among])
+    return Histogram(name, texts[0], edges, among), posed.Histogram(name, nodes[:1], AMONG[among])
 
 
 def rows_of(drawn: Drawn, problem: posed.Problem, questions: Sequence[Question], names: Sequence[str]) -> list[Row]:
@@ -151,9 +151,7 @@ def rows_of(drawn: Drawn, problem: posed.Problem, questions: Sequence[Question],
         known = values | {ESTIMATE: peak}
         met = [bool(value) for value in exact(problem.verdicts, known)]
         keys = {
-            name: tuple(Fraction(value) for value in exact(
-                [item.value] if isinstance(item, posed.Histogram) else item.keys, known))
-            for name, item in asked.items()
+            name: tuple(Fraction(value) for value in exact(item.keys, known)) for name, item in asked.items()
         }
         found.append(Row(0, index, labels, values, None, met.index(True) if any(met) else len(met), peak, keys))
     return found

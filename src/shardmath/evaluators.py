@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import sys
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+from shardmath.cached import cache_folder, cached_module, module_of, sources_digest, write_text
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
 
@@ -55,21 +52,19 @@ class Evaluator(NamedTuple):
         if tuple(outputs) == usual.OUTPUTS and not set(columns) & set(usual.SCALARS):
             return usual
         columns = sorted({*columns} & {*usual.SCALARS, *usual.COLUMNS, *self.terms.INPUTS})
-        asked = [list(outputs), columns]
-        folder = _cache_folder() / _digest(self.implementation, self.choices, asked)
-        path = folder / f"{self.name}_kernel.py"
-        if not path.exists():
+
+        def source() -> str:
             from shardmath.symbolic.derive import derive_kernel
             from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
 
-            folder.mkdir(parents=True, exist_ok=True)
-            _write(path, derive_kernel(SYMBOLIC[self.implementation].with_choices(**self.choices), outputs, columns))
-        return _import_file(f"shardmath_derived_{folder.name}", path)
+            return derive_kernel(SYMBOLIC[self.implementation].with_choices(**self.choices), outputs, columns)
+
+        return cached_module("kernels", _key(self.implementation, self.choices, list(outputs), columns), source)
 
     def _load(self, name: str) -> ModuleType:
         if self.folder is None:
             return import_module(f"shardmath.generated.{name}")
-        return _import_file(f"shardmath_derived_{name}", self.folder / f"{name}.py")
+        return module_of(f"shardmath_derived_{name}", self.folder / f"{name}.py")
 
 
 def find(implementation: str, kernels: Mapping[str, str] | None = None) -> Evaluator:
@@ -116,13 +111,13 @@ def _derived(implementation: str, changed: Mapping[str, str]) -> Evaluator:
     """Derive an evaluator for choices that have none in the package; the files are kept for the next time."""
     known = IMPLEMENTATIONS[implementation]
     choices = {**known["choices"], **changed}
-    folder = _cache_folder() / _digest(implementation, choices)
+    folder = cache_folder() / "evaluators" / _key(implementation, choices)
     stored = folder / "evaluator.json"
     try:
         name, fixed = json.loads(stored.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         name, fixed = _derive_into(folder, implementation, changed)
-        _write(stored, json.dumps([name, fixed]))
+        write_text(stored, json.dumps([name, fixed]))
     return Evaluator(implementation, name, choices, fixed, {**known["defaults"], **fixed}, folder)
 
 
@@ -141,41 +136,12 @@ def _derive_into(folder: Path, implementation: str, changed: Mapping[str, str]) 
         asked = ", ".join(f"{axis}={option}" for axis, option in sorted(changed.items()))
         rule = f"must be a combination that a library has and that was counted: {refused}"
         raise InputError("kernel", asked, rule) from refused
-    folder.mkdir(parents=True, exist_ok=True)
     for name, text in derive_implementation(chosen).items():
-        _write(folder / name, text)
+        write_text(folder / name, text)
     return chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}
 
 
-def _digest(implementation: str, choices: Mapping[str, str], *more: object) -> str:
-    """What a derived evaluator depends on: its choices, ``more``, and every source that it is derived from."""
-    content = hashlib.sha256(json.dumps([implementation, choices, *more], sort_keys=True).encode())
-    for module in ("symbolic", "templates"):
-        root = Path(str(import_module(f"shardmath.{module}").__file__)).parent
-        for path in sorted(path for path in root.rglob("*") if path.suffix in {".py", ".jinja"}):
-            content.update(path.name.encode() + path.read_bytes())
-    return content.hexdigest()[:16]
-
-
-def _cache_folder() -> Path:
-    from platformdirs import user_cache_path
-
-    return user_cache_path("shardmath") / "evaluators"
-
-
-def _write(path: Path, text: str) -> None:
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False, encoding="utf-8") as file:
-        file.write(text)
-    os.replace(file.name, path)
-
-
-def _import_file(name: str, path: Path) -> ModuleType:
-    if name in sys.modules and sys.modules[name].__file__ == str(path):
-        return sys.modules[name]
-    spec = spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
+def _key(implementation: str, choices: Mapping[str, str], *more: object) -> str:
+    """A digest of what a derived module depends on: its choices, ``more``, and every source that it is derived from."""
+    asked = json.dumps([implementation, choices, *more], sort_keys=True)
+    return hashlib.sha256((sources_digest() + asked).encode()).hexdigest()[:16]

@@ -149,8 +149,7 @@ class _Writer:
                 pending.extend(node.args)
 
     def _keys(self) -> list[Node]:
-        return [node for question in self.plan.problem.questions
-                for node in ((question.value,) if isinstance(question, Histogram) else question.keys)]
+        return [node for question in self.plan.problem.questions for node in question.keys]
 
     # The loops.
 
@@ -231,9 +230,9 @@ class _Writer:
         base: dict[str, Any] = {"name": name, "among": among, "kind": type(question).__name__.lower(),
                                 "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front),
                                 "edge": None}
-        if isinstance(question, Histogram):
-            return {**base, "keys": [self._key(question.value)]}
         keys = [self._key(node) for node in question.keys]
+        if isinstance(question, Histogram):
+            return {**base, "keys": keys}
         base |= {"keys": keys, "first": next((number for number, key in enumerate(keys) if key["fused"]), None)}
         if isinstance(question, Rows):
             return {**base, "verdicts": [self._in_scan(node) for node in self.plan.problem.verdicts]}

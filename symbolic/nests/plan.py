@@ -66,12 +66,10 @@ def planned(problem: Problem, order: Order, known: Mapping[Node, str]) -> Plan:
     checks = [Check(number, node) for number, (_, node) in enumerate(problem.conditions)]
     for check in sorted(checks, key=lambda item: (place[item.node], item.number)):
         at = place[check.node]
-        _schedule(check.node, at, wanted, place, levels, done)
+        _schedule(check.node, wanted, place, levels, done)
         (levels[at[0]].table if at[1] else levels[at[0]].before).append(check)
-    roots = problem.roots
-    for node in ordered(roots):
-        if node in wanted and node not in done:
-            _schedule(node, place[node], wanted, place, levels, done)
+    for root in problem.roots:
+        _schedule(root, wanted, place, levels, done)
     rows = _rows(problem, levels, place, wanted, forced, depth)
     return Plan(problem, order, levels, _named(levels, problem, known, place), rows, place)
 
@@ -94,10 +92,7 @@ def _places(problem: Problem, order: Order, depth: int) -> dict[Node, Place]:
 
 def _kept_for_questions(questions: Iterable[Question]) -> set[Node]:
     """What is looked at entry by entry after the table loop: kept in rows where it differs between entries."""
-    found: set[Node] = set()
-    for question in questions:
-        found |= {question.value} if isinstance(question, Histogram) else set(question.keys)
-    return {node for node in found if node.op not in _LEAVES}
+    return {node for question in questions for node in question.keys if node.op not in _LEAVES}
 
 
 def _with_variables(problem: Problem, place: Mapping[Node, Place], forced: set[Node], last: Place) -> set[Node]:
@@ -120,7 +115,7 @@ def _with_variables(problem: Problem, place: Mapping[Node, Place], forced: set[N
 
 
 def _schedule(
-    root: Node, at: Place, wanted: set[Node], place: Mapping[Node, Place], levels: tuple[Level, ...], done: set[Node],
+    root: Node, wanted: set[Node], place: Mapping[Node, Place], levels: tuple[Level, ...], done: set[Node],
 ) -> None:
     """Put what ``root`` needs into the levels, and itself if it has a variable."""
     for node in ordered([root]):
@@ -152,7 +147,7 @@ def _rows(
         for node in level.loads:
             rows.setdefault(node, -1)
     for question in problem.questions:
-        for node in (question.value,) if isinstance(question, Histogram) else question.keys:
+        for node in question.keys:
             if place[node][1] and node.value != ESTIMATE:
                 rows.setdefault(node, -1)
     for level in levels:

@@ -26,7 +26,6 @@ class Asked:
     formulas: tuple[str, ...]
     among: int | None
     per: tuple[str, ...] = ()
-    edges: int = 0
 
 
 @dataclass(frozen=True)
@@ -125,6 +124,6 @@ class _Poser:
             return Front(asked.name, keys, asked.among)
         if asked.kind == "rows":
             return Rows(asked.name, (estimate, *keys), asked.among)
-        return Histogram(asked.name, keys[0], asked.edges, asked.among)
+        return Histogram(asked.name, keys, asked.among)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .graph import Graph, Node
 
@@ -44,11 +44,10 @@ class Front:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How many configurations have a value below each of the ascending ``edges``, and above all."""
+    """How many configurations have a value, the only one of ``keys``, between edges that are given to the nest."""
 
     name: str
-    value: Node
-    edges: int
+    keys: tuple[Node, ...]
     among: int | None
 
 
@@ -86,7 +85,7 @@ class Problem:
         """Everything that has to be computed."""
         found = [condition for _, condition in self.conditions] + [self.estimate, *self.verdicts]
         for question in self.questions:
-            found += (question.value,) if isinstance(question, Histogram) else question.keys
+            found += question.keys
         return found if self.skip is None else [*found, self.skip]
 
     def with_roots(self, roots: list[Node]) -> Problem:
@@ -95,14 +94,7 @@ class Problem:
         conditions = tuple((name, next(left)) for name, _ in self.conditions)
         estimate = next(left)
         verdicts = tuple(next(left) for _ in self.verdicts)
-        questions = tuple(_with(question, left) for question in self.questions)
+        questions = tuple(
+            replace(question, keys=tuple(next(left) for _ in question.keys)) for question in self.questions
+        )
         return Problem(self.graph, self.axes, conditions, estimate, verdicts, questions, next(left, None))
-
-
-def _with(question: Question, left) -> Question:  # type: ignore[no-untyped-def]
-    if isinstance(question, Histogram):
-        return Histogram(question.name, next(left), question.edges, question.among)
-    keys = tuple(next(left) for _ in question.keys)
-    if isinstance(question, Front | Rows):
-        return type(question)(question.name, keys, question.among)
-    return Best(question.name, keys, question.per, question.among)

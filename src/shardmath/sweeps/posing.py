@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shardmath.generated import definitions
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, VERDICTS
-from shardmath.spaces import Axis, Histogram, Part, Question
+from shardmath.spaces import Axis, Best, Part, Question
 from shardmath.spaces.questions import AMONG
 from shardmath.symbolic.nests.posing import Asked, Posing
 from shardmath.symbolic.nests.problem import NestAxis
@@ -65,6 +65,5 @@ def _folds(name: str, value: int) -> bool:
 
 def _asked(question: Question) -> Asked:
     among = None if question.among == AMONG[-1] else AMONG.index(question.among) + 1
-    edges = len(question.edges) if isinstance(question, Histogram) else 0
-    per = getattr(question, "per", ())
-    return Asked(question.key, question.name, question.formulas, among, per, edges)
+    per = question.per if isinstance(question, Best) else ()
+    return Asked(question.key, question.name, question.formulas, among, per)
