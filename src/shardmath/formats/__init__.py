@@ -1,0 +1,1 @@
+"""Files that people launch training with, read and written: one neutral run on our side, one module per format."""

@@ -1,0 +1,289 @@
+"""Words of a bash script: parameters, arrays, sums and tests put in, from a tree of the script and known variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
+from typing import Any
+
+from shardmath.errors import InputError
+
+Value = str | list[str]
+#: Around the name of what has no value; no script has these characters (private use, taken out before it is parsed).
+_OPEN, _CLOSE = "\ue000", "\ue001"
+_MARK = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
+#: Between words of an array inside of double quotes.
+_BREAK = None
+LONGEST_PATTERN = 200
+#: Characters, and parts, of one argument; a few references to long values could ask for more than there is memory.
+LONGEST = 2**18
+#: Above every number of a launch script.
+_LARGEST = 2**62
+_ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
+_ESCAPED_IN_QUOTES = re.compile(r'\\([\n$`"\\])')
+
+
+#: A part of a word, and whether it stands in quotes.
+Piece = tuple[str | None, bool]
+
+
+class _UnknownError(Exception):
+    """A number that is not known without running the script."""
+
+
+def plain(text: str) -> str:
+    """The text without the characters that mark what has no value."""
+    return text.replace(_OPEN, "").replace(_CLOSE, "").replace("\r\n", "\n")
+
+
+def marked(word: str) -> tuple[str, ...]:
+    """The names of what has no value in a word: ``TP`` for an unset $TP, ``$(date)`` for the output of a command."""
+    return tuple(_MARK.findall(word))
+
+
+def unmarked(word: str) -> str:
+    """The word as somebody wrote it, with ${NAME} for what has no value."""
+    return _MARK.sub(lambda found: found[1] if found[1].startswith("$") else f"${{{found[1]}}}", word)
+
+
+def empty_unless_set(word: str) -> str | None:
+    """The word with unset variables empty, as in a bare environment; None where the output of a command matters."""
+    if any(name.startswith("$") for name in marked(word)):
+        return None
+    return _MARK.sub("", word)
+
+
+def words(node: Any, known: Mapping[str, Value]) -> list[str]:
+    """The words that an argument becomes: unquoted values fall apart at white space, empty ones vanish."""
+    found: list[str] = []
+    open_word: str | None = None
+    for piece, quoted in _affordable(_pieces(node, known, False)):
+        if piece is _BREAK:
+            found += [] if open_word is None else [open_word]
+            open_word = None
+            continue
+        parts = [piece] if quoted else piece.split()
+        if not quoted and parts and open_word is not None and piece[0].isspace():
+            found.append(open_word)
+            open_word = None
+        for place, part in enumerate(parts):
+            if place:
+                found.append(open_word or "")
+                open_word = None
+            open_word = (open_word or "") + part
+        if not quoted and parts and piece[-1].isspace():
+            found.append(open_word or "")
+            open_word = None
+    return found if open_word is None else [*found, open_word]
+
+
+def text(node: Any, known: Mapping[str, Value]) -> str:
+    """The one text that an argument becomes inside of an assignment."""
+    return "".join(" " if piece is _BREAK else piece for piece, _ in _affordable(_pieces(node, known, True)))
+
+
+def truth(node: Any, known: Mapping[str, Value]) -> bool | None:
+    """Whether a test holds with unset variables empty; None where that is not known (files, output of commands)."""
+    if node.type == "parenthesized_expression":
+        return truth(node.named_children[0], known) if node.named_children else None
+    if node.type == "unary_expression":
+        return _unary(node, known)
+    if node.type == "binary_expression":
+        left, operator, right = (node.child_by_field_name(name) for name in ("left", "operator", "right"))
+        if left is None or operator is None or right is None:
+            return None
+        sign = operator.text.decode()
+        if sign in ("&&", "||"):
+            first, second = truth(left, known), truth(right, known)
+            wanted = sign == "||"  # that value of one side decides
+            if first is wanted or second is wanted:
+                return wanted
+            return None if first is None or second is None else not wanted
+        return _compared(sign, left, right, known)
+    value = empty_unless_set(text(node, known))
+    return None if value is None else bool(value)
+
+
+def _unary(node: Any, known: Mapping[str, Value]) -> bool | None:
+    sign, inner = node.children[0].text.decode(), node.children[-1]
+    if sign == "!":
+        found = truth(inner, known)
+        return None if found is None else not found
+    if sign in ("-z", "-n"):
+        value = empty_unless_set(text(inner, known))
+        return None if value is None else (not value) == (sign == "-z")
+    return None
+
+
+def _compared(sign: str, left: Any, right: Any, known: Mapping[str, Value]) -> bool | None:
+    one, other = (empty_unless_set(text(node, known)) for node in (left, right))
+    if one is None or other is None:
+        return None
+    if sign in ("==", "=", "!="):
+        if right.type in ("string", "raw_string"):
+            same = one == other
+        elif len(other) > LONGEST_PATTERN:
+            return None
+        else:
+            same = fnmatchcase(one, re.sub(r"\*+", "*", other))
+        return same == (sign != "!=")
+    if sign in _TESTS:
+        try:
+            return bool(_TESTS[sign](_integer(one or "0"), _integer(other or "0")))
+        except _UnknownError:
+            return None
+    return None
+
+
+_TESTS: Mapping[str, Callable[[int, int], bool]] = {
+    "-eq": eq, "-ne": ne, "-lt": lt, "-le": le, "-gt": gt, "-ge": ge, "<": lt, ">": gt,
+}
+_SUMS: Mapping[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "/": floordiv, "%": mod}
+
+
+def _affordable(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The same pieces. Raises InputError once they are longer than ``LONGEST``."""
+    length = 0
+    for piece, quoted in pieces:
+        length += len(piece or "") + 1
+        if length > LONGEST:
+            raise InputError("script", unmarked(piece or "")[:40], f"must not make a word of more than {LONGEST} characters")
+        yield piece, quoted
+
+
+def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Piece]:
+    """Parts of a word with whether each is quoted; ``_BREAK`` stands between elements of a quoted array."""
+    kind, written = node.type, node.text.decode()
+    if kind == "concatenation":
+        for child in node.named_children:
+            yield from _pieces(child, known, quoted)
+    elif kind == "string":
+        yield from _quoted(node, known)
+    elif kind in ("simple_expansion", "expansion"):
+        yield from _expanded(node, known, quoted)
+    elif kind == "arithmetic_expansion":
+        try:
+            yield str(_number(node.named_children[0], known)) if node.named_children else "0", True
+        except _UnknownError:
+            yield _mark(written), True
+    elif kind in ("command_substitution", "process_substitution"):
+        yield _mark("$(...)"), True
+    elif kind in ("raw_string", "ansi_c_string"):
+        yield written[written.index("'") + 1:-1], True
+    else:
+        yield _ESCAPED.sub(lambda found: "" if found[1] == "\n" else found[1], written), True
+
+
+def _quoted(node: Any, known: Mapping[str, Value]) -> Iterator[Piece]:
+    """What stands between double quotes; the grammar leaves out white space between expansions."""
+    if _is_empty_list(node, known):
+        return
+    whole, start, end = node.text, node.start_byte, 1
+    for child in node.named_children:
+        yield _unescaped(whole[end:child.start_byte - start].decode()), True
+        if child.type == "string_content":
+            yield _unescaped(child.text.decode()), True
+        else:
+            yield from _pieces(child, known, True)
+        end = child.end_byte - start
+    yield _unescaped(whole[end:-1].decode()), True
+
+
+def _is_empty_list(node: Any, known: Mapping[str, Value]) -> bool:
+    """Whether a quoted word is nothing but an array without elements, which gives no word at all."""
+    inner = node.named_children
+    return len(inner) == 1 and inner[0].type == "expansion" and "[@]" in inner[0].text.decode() and not any(
+        piece for piece, _ in _expanded(inner[0], known, True)
+    )
+
+
+def _unescaped(written: str) -> str:
+    return _ESCAPED_IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], written)
+
+
+def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Piece]:
+    """The value of a parameter; all elements of an array where they are asked for."""
+    named, unknown = node.named_children, (_mark(node.text.decode()), quoted)
+    if not named or (node.type == "expansion" and node.children[1].type in ("#", "!")):
+        yield unknown
+        return
+    target, operator = named[0], next((c.type for c in node.children[2:] if not c.is_named and c.type != "}"), "")
+    name, index = _name_and_index(target)
+    value = known.get(name)
+    absent = value is None or (operator.startswith(":") and not value)
+    if (operator in _DEFAULTS and absent) or (operator in _ALTERNATIVES and not absent):
+        yield "", quoted
+        for child in named[1:]:
+            yield from _pieces(child, known, quoted)
+    elif operator in _ALTERNATIVES:
+        yield "", quoted
+    elif operator not in ("", *_DEFAULTS, *_CHECKS) or (index and index not in "@*" and not index.isdecimal()):
+        yield unknown
+    elif value is None:
+        yield _mark(name), quoted
+    else:
+        elements = value if isinstance(value, list) else [value]
+        if index and index in "@*":
+            for place, element in enumerate(elements):
+                if place:
+                    yield _BREAK, True
+                yield element, quoted
+        else:
+            place = int(index[:9] or 0)
+            yield elements[place] if place < len(elements) else "", quoted
+
+
+#: ${NAME:-default}, ${NAME:+alternative} and ${NAME:?message}, with and without the colon.
+_DEFAULTS, _ALTERNATIVES, _CHECKS = (":-", "-", ":=", "="), (":+", "+"), (":?", "?")
+
+
+def _name_and_index(target: Any) -> tuple[str, str]:
+    """The name of a parameter, and the text of its index if it has one."""
+    if target.type != "subscript":
+        return target.text.decode(), ""
+    name, index = target.child_by_field_name("name"), target.child_by_field_name("index")
+    return (name.text.decode() if name is not None else ""), (index.text.decode() if index is not None else "")
+
+
+def _number(node: Any, known: Mapping[str, Value]) -> int:
+    """The value of a sum of integers."""
+    if node.type == "parenthesized_expression" and node.named_children:
+        return _number(node.named_children[0], known)
+    if node.type == "unary_expression" and node.children[0].type in ("-", "+"):
+        found = _number(node.children[-1], known)
+        return -found if node.children[0].type == "-" else found
+    if node.type == "binary_expression":
+        left, operator, right = (node.child_by_field_name(name) for name in ("left", "operator", "right"))
+        sign = operator.text.decode() if operator is not None else ""
+        if sign not in _SUMS or left is None or right is None:
+            raise _UnknownError
+        one, other = _number(left, known), _number(right, known)
+        if sign in "/%":
+            if not other:
+                raise _UnknownError
+            quotient = abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)  # bash rounds towards 0
+            return quotient if sign == "/" else one - other * quotient
+        return _bounded(_SUMS[sign](one, other))
+    if node.type == "variable_name":
+        value = known.get(node.text.decode(), "")
+        return _integer(value if isinstance(value, str) else "".join(value[:1]))
+    return _integer(text(node, known))
+
+
+def _integer(written: str) -> int:
+    stripped = written.strip()
+    if not re.fullmatch(r"-?[0-9]{1,18}", stripped, re.ASCII):
+        raise _UnknownError
+    return int(stripped)
+
+
+def _bounded(number: int) -> int:
+    if abs(number) > _LARGEST:
+        raise _UnknownError
+    return number
+
+
+def _mark(name: str) -> str:
+    return f"{_OPEN}{'$(...)' if name.startswith('$(') else ''.join(name.split())[:40]}{_CLOSE}"

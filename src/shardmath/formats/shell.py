@@ -1,0 +1,288 @@
+"""A bash script read, never run: the values of its variables and arrays, and the commands that it would start.
+
+Assignments, arrays, defaults, sums, decided conditions, ``case`` and functions are followed. What nobody can know
+without running the script (output of commands, variables of the environment) stays a mark in the words, with the
+name of what is missing.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from shardmath.errors import InputError
+from shardmath.formats import expansion
+from shardmath.formats.expansion import Value
+
+#: Nodes of a script that are looked at, and characters of all values and words together: far more than a launch needs.
+LARGEST_SCRIPT, LARGEST_TEXT = 200_000, 2**22
+
+
+@dataclass
+class Script:
+    """What a script says: ``variables`` by name, ``commands`` as lists of words, ``notes`` on what was left out."""
+
+    variables: dict[str, Value] = field(default_factory=dict)
+    commands: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_script(path: str, text: str, values: Mapping[str, str]) -> Script:
+    """Read the script ``text`` of the file ``path``; ``values`` are variables that somebody gives it, 1 for $1.
+
+    Raises InputError for a script that is too long, nests too deeply or grows without bound.
+    """
+    reader = _Reader(path, dict(values))
+    try:
+        reader.statements(_parse(path, text))
+    except RecursionError:
+        raise InputError("script", path, "must not nest so deeply") from None
+    return reader.script
+
+
+def _parse(path: str, text: str) -> Any:
+    try:
+        import tree_sitter
+        import tree_sitter_bash
+    except ImportError:
+        rule = "must be read with tree-sitter, which is missing: pip install 'shardmath[shell]'"
+        raise InputError("script", path, rule) from None
+    language = tree_sitter.Language(tree_sitter_bash.language())
+    return tree_sitter.Parser(language).parse(expansion.plain(text).encode()).root_node
+
+
+class _Reader:
+    """Follows the statements of one script."""
+
+    def __init__(self, path: str, given: dict[str, str]) -> None:
+        self.path, self.given = path, given
+        self.script = Script(variables=dict(given))
+        self.functions: dict[str, Any] = {}
+        self.active: list[str] = []
+        self.nodes = self.characters = 0
+
+    def statements(self, node: Any) -> None:
+        for child in node.named_children:
+            self.statement(child)
+
+    def statement(self, node: Any) -> None:
+        self.nodes += 1
+        if self.nodes > LARGEST_SCRIPT:
+            raise InputError("script", self.path, f"must have at most {LARGEST_SCRIPT} statements")
+        follow = getattr(self, f"_{node.type}", None)
+        if follow is not None:
+            follow(node)
+        elif node.type in ("for_statement", "c_style_for_statement", "while_statement"):
+            self.note(node, "this loop is not followed")
+
+    def note(self, node: Any, text: str) -> None:
+        self.script.notes.append(f"line {node.start_point[0] + 1}: {text}")
+
+    def words(self, nodes: list[Any]) -> list[str]:
+        found = [word for node in nodes for word in expansion.words(node, self.script.variables)]
+        self.grown(sum(map(len, found)) + len(found))
+        return found
+
+    def grown(self, characters: int) -> None:
+        self.characters += characters
+        if self.characters > LARGEST_TEXT:
+            raise InputError("script", self.path, f"must not grow beyond {LARGEST_TEXT} characters")
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def _variable_assignment(self, node: Any) -> None:
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name is None or name.type != "variable_name":
+            self.note(node, "this assignment is not followed")
+            return
+        key = name.text.decode()
+        if key in self.given:
+            return
+        known = self.script.variables
+        added = any(child.type == "+=" for child in node.children)
+        new: Value
+        if value is None:
+            new = ""
+        elif value.type == "array":
+            new = self.words([child for child in value.named_children if child.type != "comment"])
+        else:
+            new = expansion.text(value, known)
+        if added:
+            new = _sum(known.get(key, ""), new)
+        known[key] = new
+        self.grown(len(new) if isinstance(new, str) else sum(map(len, new)))
+
+    def _declaration_command(self, node: Any) -> None:
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                self.statement(child)
+
+    def _unset_command(self, node: Any) -> None:
+        for child in node.named_children:
+            if child.text.decode() not in self.given:
+                self.script.variables.pop(child.text.decode(), None)
+
+    def _command(self, node: Any) -> None:
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                self.statement(child)
+        name = node.child_by_field_name("name")
+        arguments = node.children_by_field_name("argument")
+        words = self.words([*(name.named_children if name is not None else ()), *arguments])
+        if not words:
+            return
+        if words[0] in self.functions and words[0] not in self.active:
+            self._call(words)
+        elif words[0] in ("source", "."):
+            self.note(node, f"{words[0]} {' '.join(words[1:2])} is not followed")
+        else:
+            self.script.commands.append(_flattened(words))
+
+    def _call(self, words: list[str]) -> None:
+        before = dict(self.script.variables)
+        self.active.append(words[0])
+        self.script.variables |= {str(place): word for place, word in enumerate(words[1:], 1)}
+        self.statements(self.functions[words[0]])
+        self.active.pop()
+        for place in range(1, len(words)):
+            self.script.variables.pop(str(place), None)
+        self.script.variables |= {name: value for name, value in before.items() if name.isdigit()}
+
+    def _function_definition(self, node: Any) -> None:
+        self.functions[node.child_by_field_name("name").text.decode()] = node.child_by_field_name("body")
+
+    def _redirected_statement(self, node: Any) -> None:
+        body = node.child_by_field_name("body")
+        if body is not None:
+            self.statement(body)
+
+    def _pipeline(self, node: Any) -> None:
+        self.statements(node)
+
+    _compound_statement = _subshell = _pipeline
+
+    def _list(self, node: Any) -> None:
+        left, operator, right = node.children[0], node.children[1].type, node.children[-1]
+        decided = self.holds(left)
+        if decided is None and left.type in ("test_command", "negated_command"):
+            self.left_out(right)
+            return
+        if left.type not in ("test_command", "negated_command"):
+            self.statement(left)
+            decided = True
+        if decided == (operator == "&&"):
+            self.statement(right)
+
+    def _if_statement(self, node: Any) -> None:
+        branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
+        for branch in branches:
+            condition, body = _branch(branch)
+            decided = True if branch.type == "else_clause" else self.condition(condition)
+            if decided is None:
+                self.left_out(*body)
+            elif decided:
+                for part in body:
+                    self.statement(part)
+                return
+
+    def _case_statement(self, node: Any) -> None:
+        value = expansion.empty_unless_set(expansion.text(node.child_by_field_name("value"), self.script.variables))
+        if value is None:
+            self.note(node, "this case is not decided")
+            return
+        for item in node.named_children:
+            if item.type != "case_item":
+                continue
+            patterns = item.children_by_field_name("value")
+            if any(_matches(value, expansion.text(pattern, self.script.variables)) for pattern in patterns):
+                for part in item.named_children[len(patterns):]:
+                    self.statement(part)
+                return
+
+    def left_out(self, *nodes: Any) -> None:
+        """Say so where an undecided condition guards assignments."""
+        if any(inner.type == "variable_assignment" for node in nodes for inner in _below(node)):
+            self.note(nodes[0], "the condition of this is not decided, so it is left out")
+
+    # -- conditions -----------------------------------------------------------------------------------------------
+
+    def condition(self, nodes: list[Any]) -> bool | None:
+        """Whether the last command of a condition succeeds; None where that is not known."""
+        return self.holds(nodes[-1]) if nodes else None
+
+    def holds(self, node: Any) -> bool | None:
+        if node.type == "list":
+            left, right = self.holds(node.children[0]), self.holds(node.children[-1])
+            return _both(left, right) if node.children[1].type == "&&" else _not(_both(_not(left), _not(right)))
+        if node.type == "negated_command":
+            return _not(self.holds(node.named_children[-1])) if node.named_children else None
+        if node.type == "test_command":
+            return expansion.truth(node.named_children[0], self.script.variables) if node.named_children else None
+        if node.type == "command" and node.text in (b"true", b":", b"false"):
+            return bool(node.text != b"false")
+        return None
+
+
+def _branch(node: Any) -> tuple[list[Any], list[Any]]:
+    """The condition and the body of an if, elif or else."""
+    condition: list[Any] = []
+    body: list[Any] = []
+    into = body if node.type == "else_clause" else condition
+    for child in node.children:
+        if child.type in ("elif_clause", "else_clause"):
+            break
+        if child.type == "then":
+            into = body
+        elif child.is_named and child.type != "comment":
+            into.append(child)
+    return condition, body
+
+
+def _below(node: Any) -> Iterator[Any]:
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += found.named_children
+
+
+def _matches(value: str, pattern: str) -> bool:
+    return len(pattern) <= expansion.LONGEST_PATTERN and fnmatchcase(value, re.sub(r"\*+", "*", pattern))
+
+
+def _both(left: bool | None, right: bool | None) -> bool | None:
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+def _not(decided: bool | None) -> bool | None:
+    return None if decided is None else not decided
+
+
+def _sum(old: Value, new: Value) -> Value:
+    if isinstance(old, list) or isinstance(new, list):
+        return [*([old] if isinstance(old, str) and old else old), *([new] if isinstance(new, str) else new)]
+    return old + new
+
+
+def _flattened(words: list[str]) -> list[str]:
+    """The words, those of a command that is given to ``eval`` or to another shell as one text split as that would."""
+    if words[0] == "eval":
+        return _split(" ".join(words[1:]))
+    found: list[str] = []
+    for word in words:
+        inner = ".py" in word and any(space in word for space in " \t\n")
+        found += _split(word) if inner else [word]
+    return found
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text.replace("\\\n", " "), comments=False)
+    except ValueError:  # a quotation mark without its pair
+        return text.split()
