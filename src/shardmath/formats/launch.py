@@ -13,6 +13,8 @@ _TRAINING = ("--num-layers", "--hidden-size", "--tensor-model-parallel-size", "-
 #: Options of torchrun.
 _NODES = ("nnodes",)
 _PROCESSES = ("nproc_per_node", "nproc-per-node")
+_OF_LAUNCHER = (*_NODES, *_PROCESSES, "node_rank", "master_addr", "master_port", "rdzv_id", "rdzv_backend",
+                "rdzv_endpoint", "node-rank", "master-addr", "master-port")
 
 Flags = Mapping[str, tuple[str, ...]]
 
@@ -37,15 +39,16 @@ def launch_of(path: str, script: Script) -> Launch:
     if not found:
         rule = "must start a training program of Megatron-LM with its flags, such as --hidden-size"
         raise InputError("script", path, rule)
-    if len(bare) > 1 or found == bare:
+    if found[-1] in bare:
         return Launch("", flags_of([word for command in bare for word in command]), None)
     command = found[-1]
     notes = () if len(found) == 1 else (f"the last of {len(found)} training commands is read",)
-    place = next((place for place, word in enumerate(command) if word.endswith(".py")), None)
-    start = next(place for place, word in enumerate(command) if word in _TRAINING) if place is None else place + 1
-    program = "" if place is None else command[place].rsplit("/", 1)[-1]
-    launcher = command[:start] if place is not None else []
-    return Launch(program, flags_of(command[start:]), _gpus(flags_of(launcher)), notes)
+    place = next((place for place, word in enumerate(command) if word.endswith(".py")), -1)
+    program = command[place].rsplit("/", 1)[-1] if place >= 0 else ""
+    flags = flags_of(command[place + 1:])
+    launcher = flags_of(command[:place]) if place >= 0 else flags
+    return Launch(program, {name: words for name, words in flags.items() if name not in _OF_LAUNCHER},
+                  _gpus(launcher), notes)
 
 
 def flags_of(words: Sequence[str]) -> Flags:

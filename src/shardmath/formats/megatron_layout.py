@@ -41,7 +41,7 @@ def layout_of(given: Given, model: Model, num_gpus: int | None) -> dict[str, Any
     tensor = found.get("tensor_parallel", 1)
     found["sequence_parallel"] = given.is_on("sequence-parallel") and tensor > 1
     found |= _gpus(given, found, num_gpus)
-    found |= _batch(given, found)
+    found |= _batch(given)
     found |= _stages(given, model, found)
     return found | _recompute(given, model)
 
@@ -59,7 +59,7 @@ def _gpus(given: Given, found: dict[str, Any], num_gpus: int | None) -> dict[str
     return {"num_gpus": num_gpus}
 
 
-def _batch(given: Given, found: dict[str, Any]) -> dict[str, Any]:
+def _batch(given: Given) -> dict[str, Any]:
     stated, schedule = given.number("global-batch-size"), given.words.get("step-batch-size-schedule")
     given.asked.add("step-batch-size-schedule")
     if stated is None and schedule:
@@ -68,11 +68,7 @@ def _batch(given: Given, found: dict[str, Any]) -> dict[str, Any]:
         if not (size.isascii() and size.isdecimal() and len(size) < 12):
             raise given.error("step-batch-size-schedule", "must end in a number of sequences, such as 12B:1536")
         return {"global_batch_size": int(size)}
-    if stated is None:
-        given.warnings.append(f"without {given.shown('global-batch-size')} there are as many micro-batches as fill the"
-                              " pipeline; Megatron-LM takes one")
-        return {}
-    return {"global_batch_size": stated}
+    return {} if stated is None else {"global_batch_size": stated}
 
 
 def _stages(given: Given, model: Model, found: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,86 @@
+"""Which format a file has, and the run that it describes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from shardmath import nested
+from shardmath.errors import InputError, nearest_names
+from shardmath.formats import nemo, torchtitan
+from shardmath.formats.flattened import flattened
+from shardmath.formats.given import Given
+from shardmath.formats.launch import launch_of
+from shardmath.formats.megatron import run_of
+from shardmath.formats.run import Run
+from shardmath.formats.shell import read_script
+from shardmath.reading import read_text
+
+#: Ends of the names of files that describe a run.
+SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".txt", ".args", *nested.KINDS)
+#: Keys of the files of Megatron-LM's functional tests.
+_FLAGS_OF_TEST, _ENVIRONMENT_OF_TEST = "MODEL_ARGS", "ENV_VARS"
+
+
+def describes_a_run(path: str | os.PathLike[str]) -> bool:
+    """Whether the name of a file is that of a launch script or of a configuration, not of a model."""
+    return Path(path).suffix.lower() in SUFFIXES
+
+
+def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) -> Run:
+    """The run that the file at ``path`` describes; nothing in it is executed.
+
+    The format follows from the end of the name: a launch script of Megatron-LM or a list of its flags (``.sh``,
+    ``.bash``, ``.slurm``, ``.sbatch``, ``.txt``, ``.args``), a job configuration of torchtitan (``.toml``), a
+    configuration of NeMo or Megatron-Bridge, or a functional test of Megatron-LM (``.yaml``, ``.yml``).
+
+    ``values`` are settings that win over the file: flags or dotted keys by name, and variables of a script. Raises
+    InputError for a file that cannot be read, for settings that are wrong or missing, and for those that change
+    memory in a way that is not counted; its field is the flag or key.
+    """
+    text, given = os.fspath(path), dict(values or {})
+    kind = Path(text).suffix.lower()
+    if kind not in SUFFIXES:
+        raise InputError("model", text, f"must end in one of {', '.join(SUFFIXES)}", nearest_names(kind, SUFFIXES))
+    content = read_text("model", text, "a launch script or a configuration", nested.LARGEST)
+    name = Path(text).stem.encode(errors="replace").decode()
+    if kind not in nested.KINDS:
+        return _script(text, name, content, given)
+    data = nested.parsed("model", text, kind, content)
+    if not isinstance(data, Mapping):
+        raise InputError("model", text, "must hold a table")
+    if _FLAGS_OF_TEST in data:
+        return _test(text, name, data, given)
+    words = {**flattened(data), **{key: (value,) for key, value in given.items()}}
+    settings = Given(words, shown=str, source=text)
+    return torchtitan.read(text, settings) if kind == ".toml" else nemo.read(text, name, settings)
+
+
+def _script(path: str, name: str, content: str, given: Mapping[str, str]) -> Run:
+    script = read_script(path, content, {key: value for key, value in given.items() if _is_variable(key)})
+    launch = launch_of(path, script)
+    flags = {**launch.flags, **_flags(given)}
+    return run_of(Given(flags, source=path), name, program=launch.program, num_gpus=launch.num_gpus,
+                  environment=script.variables, notes=(*script.notes, *launch.notes))
+
+
+def _test(path: str, name: str, data: Mapping[object, object], given: Mapping[str, str]) -> Run:
+    """A functional test of Megatron-LM: flags under one key, variables of the environment under another."""
+    listed, environment = data[_FLAGS_OF_TEST], data.get(_ENVIRONMENT_OF_TEST)
+    if not isinstance(listed, Mapping):
+        raise InputError(_FLAGS_OF_TEST, listed, "must be a table of flags")
+    words = {key.removeprefix("--"): tuple(part for word in value for part in word.strip("[]").split())
+             for key, value in flattened(listed).items()}
+    variables = flattened(environment) if isinstance(environment, Mapping) else {}
+    return run_of(Given({**words, **_flags(given)}, source=path), name,
+                  environment={key: " ".join(value) for key, value in variables.items()})
+
+
+def _is_variable(key: str) -> bool:
+    """Whether a name is that of a variable or parameter of a script, not of a flag."""
+    return key == key.upper() or "_" in key
+
+
+def _flags(given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return {key.removeprefix("--"): tuple(value.split()) for key, value in given.items() if not _is_variable(key)}
