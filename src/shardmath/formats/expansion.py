@@ -16,6 +16,7 @@ _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARK = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
 #: Between words of an array inside of double quotes.
 _BREAK = None
+_SPACES = re.compile(r"[ \t\n]+")
 LONGEST_PATTERN = 200
 #: Characters, and parts, of one argument; a few references to long values could ask for more than there is memory.
 LONGEST = 2**18
@@ -60,28 +61,34 @@ def words(node: Any, known: Mapping[str, Value]) -> list[str]:
     found: list[str] = []
     open_word: str | None = None
     for piece, quoted in _affordable(_pieces(node, known, False)):
-        if piece is _BREAK:
-            found += [] if open_word is None else [open_word]
-            open_word = None
-            continue
-        parts = [piece] if quoted else piece.split()
-        if not quoted and parts and open_word is not None and piece[0].isspace():
-            found.append(open_word)
-            open_word = None
-        for place, part in enumerate(parts):
-            if place:
-                found.append(open_word or "")
+        parts = [piece or ""] if quoted else _SPACES.split(piece or "")
+        breaks = [True] if piece is _BREAK else [False, *[True] * (len(parts) - 1)]
+        for part, apart in zip(parts, breaks, strict=True):
+            if apart and open_word is not None:
+                found.append(open_word)
                 open_word = None
-            open_word = (open_word or "") + part
-        if not quoted and parts and piece[-1].isspace():
-            found.append(open_word or "")
-            open_word = None
+            if part or (quoted and piece is not _BREAK):
+                open_word = (open_word or "") + part
     return found if open_word is None else [*found, open_word]
 
 
 def text(node: Any, known: Mapping[str, Value]) -> str:
     """The one text that an argument becomes inside of an assignment."""
     return "".join(" " if piece is _BREAK else piece for piece, _ in _affordable(_pieces(node, known, True)))
+
+
+def here_document(node: Any, known: Mapping[str, Value]) -> str:
+    """The text of a here document that is not quoted, its parameters put in but for those without a value."""
+    def pieces() -> Iterator[Piece]:
+        whole, start, end = node.text, node.start_byte, 0
+        for child in node.named_children:
+            if child.type in ("simple_expansion", "expansion"):
+                yield whole[end:child.start_byte - start].decode(), True
+                yield from _pieces(child, known, True)
+                end = child.end_byte - start
+        yield whole[end:].decode(), True
+
+    return unmarked("".join(" " if piece is _BREAK else piece for piece, _ in _affordable(pieces())))
 
 
 def truth(node: Any, known: Mapping[str, Value]) -> bool | None:
@@ -149,7 +156,8 @@ def _affordable(pieces: Iterator[Piece]) -> Iterator[Piece]:
     for piece, quoted in pieces:
         length += len(piece or "") + 1
         if length > LONGEST:
-            raise InputError("script", unmarked(piece or "")[:40], f"must not make a word of more than {LONGEST} characters")
+            rule = f"must not make a word of more than {LONGEST} characters"
+            raise InputError("script", unmarked(piece or ""), rule)
         yield piece, quoted
 
 
@@ -167,13 +175,15 @@ def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Pie
         try:
             yield str(_number(node.named_children[0], known)) if node.named_children else "0", True
         except _UnknownError:
-            yield _mark(written), True
+            yield mark(written), True
     elif kind in ("command_substitution", "process_substitution"):
-        yield _mark("$(...)"), True
+        yield mark("$(...)"), True
     elif kind in ("raw_string", "ansi_c_string"):
         yield written[written.index("'") + 1:-1], True
     else:
-        yield _ESCAPED.sub(lambda found: "" if found[1] == "\n" else found[1], written), True
+        # White space that is not escaped stands in an unquoted default alone, which falls apart at it.
+        plain_word = _ESCAPED.sub(lambda found: "" if found[1] == "\n" else found[1], written)
+        yield plain_word, quoted or "\\" in written
 
 
 def _quoted(node: Any, known: Mapping[str, Value]) -> Iterator[Piece]:
@@ -194,9 +204,12 @@ def _quoted(node: Any, known: Mapping[str, Value]) -> Iterator[Piece]:
 def _is_empty_list(node: Any, known: Mapping[str, Value]) -> bool:
     """Whether a quoted word is nothing but an array without elements, which gives no word at all."""
     inner = node.named_children
-    return len(inner) == 1 and inner[0].type == "expansion" and "[@]" in inner[0].text.decode() and not any(
-        piece for piece, _ in _expanded(inner[0], known, True)
-    )
+    if len(inner) != 1 or len(node.text) != len(inner[0].text) + 2 or inner[0].type != "expansion":
+        return False
+    targets = [child for child in inner[0].named_children if child.type == "subscript"]
+    name, index = _name_and_index(targets[0]) if targets else ("", "")
+    return index == "@" and len(inner[0].named_children) == 1 and not isinstance(known.get(name, []), str) and not (
+        known.get(name))
 
 
 def _unescaped(written: str) -> str:
@@ -205,7 +218,7 @@ def _unescaped(written: str) -> str:
 
 def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Piece]:
     """The value of a parameter; all elements of an array where they are asked for."""
-    named, unknown = node.named_children, (_mark(node.text.decode()), quoted)
+    named, unknown = node.named_children, (mark(node.text.decode()), quoted)
     if not named or (node.type == "expansion" and node.children[1].type in ("#", "!")):
         yield unknown
         return
@@ -221,10 +234,10 @@ def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[P
         yield "", quoted
     elif operator not in ("", *_DEFAULTS, *_CHECKS) or (index and index not in "@*" and not index.isdecimal()):
         yield unknown
-    elif value is None:
-        yield _mark(name), quoted
+    elif value is None and not (index and index in "@*"):  # no environment has an array
+        yield mark(name), quoted
     else:
-        elements = value if isinstance(value, list) else [value]
+        elements = value if isinstance(value, list) else [] if value is None else [value]
         if index and index in "@*":
             for place, element in enumerate(elements):
                 if place:
@@ -285,5 +298,6 @@ def _bounded(number: int) -> int:
     return number
 
 
-def _mark(name: str) -> str:
+def mark(name: str) -> str:
+    """A word for what has no value, from which ``marked`` finds its name again."""
     return f"{_OPEN}{'$(...)' if name.startswith('$(') else ''.join(name.split())[:40]}{_CLOSE}"

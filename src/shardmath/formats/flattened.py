@@ -7,6 +7,9 @@ from collections.abc import Iterator, Mapping
 #: Keys of one file: far more than any configuration has.
 _MOST = 10_000
 
+#: Keys of an object that a file builds from nothing but a function, a class or a member of an enumeration.
+_OF_OBJECT = {"_target_", "_args_", "_call_", "_partial_"}
+
 
 def flattened(data: Mapping[object, object], prefix: str = "") -> dict[str, tuple[str, ...]]:
     """Words by key, ``a.b`` for a table in a table; null is left out, an object that a file builds is its name."""
@@ -16,7 +19,7 @@ def flattened(data: Mapping[object, object], prefix: str = "") -> dict[str, tupl
 def _pairs(data: Mapping[object, object], prefix: str) -> Iterator[tuple[str, tuple[str, ...]]]:
     for key, value in data.items():
         name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and "_target_" in value:
+        if isinstance(value, Mapping) and "_target_" in value and not value.keys() - _OF_OBJECT:
             yield name, (_built(value),)
         elif isinstance(value, Mapping):
             yield from _pairs(value, f"{name}.")

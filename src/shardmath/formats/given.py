@@ -40,7 +40,8 @@ class Given:
             return False
         words = self.words[name]
         if any(marked(word) for word in words):
-            self.warnings.append(f"{' '.join(map(unmarked, words))} after {self.shown(name)} has no value: taken as empty")
+            absent = " ".join(map(unmarked, words))
+            self.warnings.append(f"{absent} after {self.shown(name)} has no value: taken as empty")
             return True
         if len(words) > 1 or (words and words[0].lower() not in _TRUTH):
             raise self.error(name, "must have no value, or true or false")

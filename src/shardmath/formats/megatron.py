@@ -23,7 +23,8 @@ from shardmath.models import Model
 
 #: Programs that train what is counted here; others of the same folder do not.
 _OTHER_PROGRAMS = {
-    "pretrain_bert.py": "BERT", "pretrain_t5.py": "T5", "pretrain_mamba.py": "Mamba", "pretrain_vlm.py": "a model of images",
+    "pretrain_bert.py": "BERT", "pretrain_t5.py": "T5", "pretrain_mamba.py": "Mamba",
+    "pretrain_vlm.py": "a model of images",
     "pretrain_hybrid.py": "a hybrid model", "train_rl.py": "reinforcement learning",
 }
 
@@ -59,7 +60,7 @@ def run_of(
         without_effect=tuple(map(given.shown, idle)),
         unknown=tuple(given.shown(flag) for flag in rest if flag not in idle and flag not in flags.UNCOUNTED),
         warnings=(*map(unmarked, notes), *given.warnings,
-                  *(f"{given.shown(flag)}: {flags.UNCOUNTED[flag]} is not counted" for flag in uncounted)),
+                  *(f"{given.shown(flag)} is not counted: {flags.UNCOUNTED[flag]}" for flag in uncounted)),
         replica_batch=arguments["micro_batch_size"],
     )
 
@@ -70,5 +71,5 @@ def arguments_of(
     """The arguments of ``explain`` that flags ask for, for a model that they describe. Raises InputError."""
     arguments = layout_of(given, model, num_gpus)
     kernels = {**arguments.pop("kernels", {}), **kernels_of(given, model, arguments["micro_batch_size"])}
-    arguments |= precision_of(given) | capacity_of(given, model) | amax_history_of(given)
+    arguments |= precision_of(given) | capacity_of(given, model) | amax_history_of(given, kernels)
     return arguments | workspaces_of(environment or {}) | {"implementation": "megatron", "kernels": kernels}

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from shardmath.models import Model
 
-#: Flags that change no tensor of a training step: data, schedule of the learning rate, checkpoints, logging, ...
-WITHOUT_EFFECT = frozenset("""
+_WITHOUT_EFFECT = """
     adam-beta1 adam-beta2 adam-eps apply-wd-to-qk-layernorm clip-grad decoupled-lr decoupled-min-lr end-weight-decay
     lr lr-decay-iters lr-decay-samples lr-decay-style lr-warmup-fraction lr-warmup-init lr-warmup-iters
     lr-warmup-samples lr-wsd-decay-iters lr-wsd-decay-samples lr-wsd-decay-style min-lr muon-coefficient-type
@@ -71,12 +70,15 @@ WITHOUT_EFFECT = frozenset("""
     hysteresis initial-loss-scale loss-scale loss-scale-window min-loss-scale no-fp8-wgrad
     accumulate-allreduce-grads-in-fp32 moe-router-bias-update-rate moe-router-topk-scaling-factor
     moe-router-force-load-balancing moe-token-drop-policy moe-use-upcycling moe-upcycling-granularity
-    moe-use-legacy-grouped-gemm moe-extended-tp moe-deepep-num-sms mtp-loss-scaling-factor cache-mla-latents
+    moe-use-legacy-grouped-gemm moe-extended-tp moe-deepep-num-sms moe-flex-dispatcher-backend
+    moe-flex-dispatcher-num-sms moe-hybridep-num-sms moe-enable-deepep mtp-loss-scaling-factor cache-mla-latents
     no-position-embedding use-mcore-models use-legacy-models use-flash-attn overlap-cpu-optimizer-d2h-h2d
     use-torch-optimizer-for-cpu-offload no-pin-cpu-grads no-pin-cpu-params qk-clip qk-clip-alpha qk-clip-threshold
     max-tokens-to-oom inference-max-requests inference-max-seq-length exit-signal mla-down-proj-fusion
     data-parallel-sharding-strategy
-""".split())
+"""
+WITHOUT_EFFECT = frozenset(_WITHOUT_EFFECT.split())
+"""Flags that change no tensor of a training step: data, schedule of the learning rate, checkpoints, logging, ..."""
 
 #: Flags that change some tensors that nobody has counted here: a run with them is accounted for as without them.
 UNCOUNTED: Mapping[str, str] = {

@@ -37,8 +37,7 @@ def precision_of(given: Given) -> dict[str, Any]:
         "gradients": gradients, "distributed_optimizer": given.is_on("use-distributed-optimizer"),
         **_optimizer(given, half),
     }
-    found |= {name: 1 for name, flag in (("hidden_dropout", "hidden-dropout"), ("attention_dropout", "attention-dropout"))
-              if given.real(flag, 0.1)}
+    found |= {f"{of}_dropout": 1 for of in ("hidden", "attention") if given.real(f"{of}-dropout", 0.1)}
     if "padded-vocab-size" in given or given.is_on("no-pad-vocab-size"):
         return {**found, "vocab_multiple": 1}
     return {**found, "vocab_multiple": given.size("make-vocab-size-divisible-by", 128)}
@@ -52,6 +51,7 @@ def _optimizer(given: Given, half: bool) -> dict[str, Any]:
         given.is_on("use-precision-aware-optimizer")
         return {"optimizer_offload_percent": _percent(given, "optimizer-offload-fraction", 1.0)}
     if not given.is_on("use-precision-aware-optimizer"):
+        given.asked |= {"exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype"}
         return {}
     main = given.word("main-params-dtype", "fp32", ("fp32", "fp16"))
     moments = {f"{name}_bytes": MOMENT_BYTES[given.word(f"{name.replace('_', '-')}-dtype", "fp32", MOMENT_BYTES)]
@@ -115,14 +115,15 @@ def _fp8(given: Given) -> dict[str, str]:
     if given.word("fp8-format", "none") in ("none", "null"):
         given.asked |= {"fp8-recipe", "fp8-param-gather", "fp8-amax-history-len"}
         return {}
+    given.asked.add("fp8-amax-history-len")
     recipe = FP8_RECIPES[given.word("fp8-recipe", "delayed", FP8_RECIPES, ": others are not counted")]
     return {"fp8": recipe, **({"fp8_weights": "primary"} if given.is_on("fp8-param-gather") else {})}
 
 
-def amax_history_of(given: Given) -> dict[str, int]:
+def amax_history_of(given: Given, kernels: Mapping[str, str]) -> dict[str, int]:
     """Steps of which FP8 with delayed scaling keeps the largest magnitudes."""
-    steps = given.number("fp8-amax-history-len")
-    return {} if steps is None or "fp8-format" not in given else {"fp8_amax_history_len": steps}
+    steps = given.number("fp8-amax-history-len") if kernels.get("fp8") == "delayed" else None
+    return {} if steps is None else {"fp8_amax_history_len": steps}
 
 
 def _experts(given: Given) -> dict[str, str]:

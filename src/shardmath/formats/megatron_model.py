@@ -184,8 +184,10 @@ def _vocabulary(given: Given) -> int:
         return stated + 1  # the end of a document comes on top (megatron-core 0.16)
     if stated is not None:
         return stated + extra
-    if kind in _VOCABULARIES or not kind and "vocab-file" in given and "merge-file" in given:
-        return _VOCABULARIES[kind or "GPT2BPETokenizer"] + extra
+    if not kind and "vocab-file" in given and "merge-file" in given:
+        kind = "GPT2BPETokenizer"
+    if kind in _VOCABULARIES:
+        return _VOCABULARIES[kind] + extra
     if kind == "TikTokenizer":
         return _TIKTOKEN
     words = given.words.get("tokenizer-model", ())

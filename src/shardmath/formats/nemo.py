@@ -1,4 +1,4 @@
-"""YAML of NeMo (``model``, ``trainer``) and of Megatron-Bridge (``model``, ``train``, ``ddp``), as flags of Megatron-LM.
+"""YAML of NeMo (``model``, ``trainer``) and Megatron-Bridge (``model``, ``train``, ``ddp``), as flags of Megatron-LM.
 
 Both name most settings as Megatron-Core's configuration classes do; the tables below have the others. What the flags
 mean stands in one place, ``shardmath.formats.megatron``.
@@ -48,7 +48,7 @@ OPPOSITE = {
     "dataset.create_attention_mask": "no-create-attention-mask-in-dataloader",
 }
 #: Words of NeMo, and those of Megatron-LM.
-_NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm", "layernorm1p": "LayerNorm", "low_precision_rmsnorm": "RMSNorm"}
+_NORMS = {"rmsnorm": "RMSNorm", "layernorm": "LayerNorm", "layernorm1p": "LayerNorm"}
 _ACTIVATIONS = {
     "swiglu": "swiglu", "fast-swiglu": "swiglu", "gelu": "", "fast-gelu": "", "squared-relu": "squared-relu",
 }
@@ -94,7 +94,8 @@ def read(path: str, name: str, given: Given) -> Run:
     run = run_of(translated, name, num_gpus=_gpus(words), format="nemo")
     used = {*run.understood, *_READ_HERE}
     rest = [key for key in words if key not in used and key not in run.without_effect and key not in run.unknown]
-    idle = [key for key in (*rest, *run.unknown) if not key.startswith(_SECTIONS) or _WITHOUT_EFFECT.match(key)]
+    idle = [key for key in (*rest, *run.unknown) if not key.startswith(_SECTIONS) or _WITHOUT_EFFECT.match(key)
+            or key.endswith("_target_")]
     return Run(
         "nemo", path, run.model, run.arguments, tuple(key for key in words if key in used),
         (*run.without_effect, *idle), tuple(key for key in run.unknown if key not in idle), run.warnings,
@@ -114,10 +115,11 @@ def _flags(words: Mapping[str, tuple[str, ...]], nemo: bool) -> tuple[dict[str, 
     """Flags with their words, and the key that each comes from."""
     flags: dict[str, tuple[str, ...]] = {}
     keys: dict[str, str] = {}
-    for key, value in words.items():
+    for key, stated in words.items():
         section, _, own = key.rpartition(".")
+        value = stated
         if key in OPPOSITE:
-            flag, value = OPPOSITE[key], ("false" if value == ("true",) else "true",)
+            flag, value = OPPOSITE[key], ("false" if stated == ("true",) else "true",)
         elif key in FLAG_OF:
             flag = FLAG_OF[key]
         elif section in ("model", "train", "ddp", "optimizer", "tokenizer") and key not in _READ_HERE[:-1]:
@@ -145,11 +147,12 @@ def _of_nemo(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
     flags["normalization"] = (_NORMS[norm],)
     optimizer = " ".join(words.get("model.optim.name", ("fused_adam",)))
     if optimizer not in _OPTIMIZERS:
-        raise InputError("model.optim.name", optimizer, f"must be one of {', '.join(_OPTIMIZERS)}: others are not counted")
+        rule = f"must be one of {', '.join(_OPTIMIZERS)}: others are not counted"
+        raise InputError("model.optim.name", optimizer, rule)
     if _OPTIMIZERS[optimizer][1]:
         flags["use-distributed-optimizer"] = ("true",)
     if optimizer == "distributed_fused_adam":
-        given.warnings.append("model.optim.name: Apex's distributed Adam is counted as Megatron's distributed optimizer")
+        given.warnings.append("model.optim.name: Apex's distributed Adam is counted as Megatron's distributed one")
     if words.get("model.optim.grad_sync_dtype", ("",))[0] in ("bf16", "bfloat16"):
         flags["grad-reduce-in-bf16"] = ()
     flags["accumulate-allreduce-grads-in-fp32"] = ("true",) if "grad-reduce-in-bf16" not in flags else ("false",)
@@ -176,6 +179,8 @@ def _of_bridge(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
         flags["grad-reduce-in-bf16"] = ()
     flags.setdefault("no-rope-fusion", ())
     flags.setdefault("no-bias-swiglu-fusion", ())
+    if "model.vocab_size" in words:
+        flags.pop("tokenizer-type", None)  # the size is that of the model, whatever the tokenizer has
     _of_both(given, words)
 
 
@@ -195,7 +200,9 @@ def _of_both(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
         flags.pop("num-virtual-stages-per-pipeline-rank", None)
 
 
-def _choose(given: Given, words: Mapping[str, tuple[str, ...]], key: str, known: Mapping[str, str], default: str) -> str:
+def _choose(
+    given: Given, words: Mapping[str, tuple[str, ...]], key: str, known: Mapping[str, str], default: str,
+) -> str:
     """Switch on the flag that the word of a key stands for; the word."""
     word = " ".join(words.get(key, (default,)))
     if word not in known:

@@ -11,10 +11,10 @@ from shardmath.formats.nemo import FLAG_OF, OPPOSITE
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation
 
-_SECTIONS = ("model", "tokenizer", "train", "ddp", "optimizer", "mixed_precision")
+_SECTIONS = ("model", "train", "ddp", "optimizer", "mixed_precision")
 _SECTION_OF = {
     "micro-batch-size": "train", "global-batch-size": "train", "use-distributed-optimizer": "ddp",
-    "num-distributed-optimizer-instances": "ddp", "vocab-size": "tokenizer", "tokenizer-type": "tokenizer",
+    "num-distributed-optimizer-instances": "ddp",
     "optimizer": "optimizer", "sgd-momentum": "optimizer", "use-precision-aware-optimizer": "optimizer",
     "exp-avg-dtype": "optimizer", "exp-avg-sq-dtype": "optimizer", "main-params-dtype": "optimizer",
     "optimizer-cpu-offload": "optimizer", "optimizer-offload-fraction": "optimizer", "bf16": "mixed_precision",
@@ -22,7 +22,8 @@ _SECTION_OF = {
     "fp8-param-gather": "mixed_precision", "fp8-amax-history-len": "mixed_precision",
 }
 #: Flags that Megatron-Bridge has no key for: they follow from others.
-_IMPLIED = ("group-query-attention", "grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32")
+_IMPLIED = ("group-query-attention", "grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32", "tokenizer-type",
+            "vocab-size")
 
 
 def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
@@ -34,10 +35,11 @@ def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
             section, key, value = _entry(flag)
             sections[section][key] = value
     named = {flag[0] for flag in flags}
-    for key, flag in OPPOSITE.items():
+    for key, opposite in OPPOSITE.items():
         section, _, own = key.partition(".")
         if own != "bias":
-            sections.setdefault(section, {})[own] = "false" if flag in named else "true"
+            sections.setdefault(section, {})[own] = "false" if opposite in named else "true"
+    sections["model"]["vocab_size"] = str(found.model.vocab_size)
     sections["ddp"]["grad_reduce_in_fp32"] = "true" if found.inputs["gradient_bytes"] == 4 else "false"
     head = f"# {found.model.name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it\n"
     return head + "".join(

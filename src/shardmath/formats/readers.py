@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from shardmath import nested
 from shardmath.errors import InputError, nearest_names
 from shardmath.formats import nemo, torchtitan
+from shardmath.formats.expansion import mark
 from shardmath.formats.flattened import flattened
 from shardmath.formats.given import Given
 from shardmath.formats.launch import launch_of
@@ -21,6 +23,7 @@ from shardmath.reading import read_text
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".txt", ".args", *nested.KINDS)
 #: Keys of the files of Megatron-LM's functional tests.
 _FLAGS_OF_TEST, _ENVIRONMENT_OF_TEST = "MODEL_ARGS", "ENV_VARS"
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def describes_a_run(path: str | os.PathLike[str]) -> bool:
@@ -70,7 +73,13 @@ def _test(path: str, name: str, data: Mapping[object, object], given: Mapping[st
     listed, environment = data[_FLAGS_OF_TEST], data.get(_ENVIRONMENT_OF_TEST)
     if not isinstance(listed, Mapping):
         raise InputError(_FLAGS_OF_TEST, listed, "must be a table of flags")
-    words = {key.removeprefix("--"): tuple(part for word in value for part in word.strip("[]").split())
+    known = {key: value for key, value in given.items() if _is_variable(key)}
+
+    def value_of(found: re.Match[str]) -> str:
+        return known.get(found[1], mark(found[1]))
+
+    words = {key.removeprefix("--"): tuple(part for word in value
+                                           for part in _VARIABLE.sub(value_of, word.strip("[]")).split())
              for key, value in flattened(listed).items()}
     variables = flattened(environment) if isinstance(environment, Mapping) else {}
     return run_of(Given({**words, **_flags(given)}, source=path), name,

@@ -21,6 +21,9 @@ from shardmath.formats.expansion import Value
 #: Nodes of a script that are looked at, and characters of all values and words together: far more than a launch needs.
 LARGEST_SCRIPT, LARGEST_TEXT = 200_000, 2**22
 
+#: Commands that run the script that they are given as input, and how deep these may lie in one another.
+_SHELLS, _DEEPEST = ([b"sbatch"], [b"bash"], [b"sh"]), 8
+
 
 @dataclass
 class Script:
@@ -111,8 +114,7 @@ class _Reader:
             new = self.words([child for child in value.named_children if child.type != "comment"])
         else:
             new = expansion.text(value, known)
-        if added:
-            new = _sum(known.get(key, ""), new)
+        new = _assigned(known.get(key), new, added)
         known[key] = new
         self.grown(len(new) if isinstance(new, str) else sum(map(len, new)))
 
@@ -159,6 +161,22 @@ class _Reader:
         body = node.child_by_field_name("body")
         if body is not None:
             self.statement(body)
+        for child in node.named_children:
+            if child.type == "heredoc_redirect" and body is not None and body.text.split()[:1] in _SHELLS:
+                self._here_document(child)
+
+    def _here_document(self, node: Any) -> None:
+        """Follow a script that another shell or a scheduler is given as input."""
+        inner = next((child for child in node.named_children if child.type == "heredoc_body"), None)
+        start = next((child for child in node.named_children if child.type == "heredoc_start"), None)
+        if inner is None or start is None or len(self.active) > _DEEPEST:
+            return
+        quoted = start.text[:1] in (b"'", b'"', b"\\")
+        text = inner.text.decode() if quoted else expansion.here_document(inner, self.script.variables)
+        self.grown(len(text))
+        self.active.append("")
+        self.statements(_parse(self.path, text))
+        self.active.pop()
 
     def _pipeline(self, node: Any) -> None:
         self.statements(node)
@@ -264,10 +282,13 @@ def _not(decided: bool | None) -> bool | None:
     return None if decided is None else not decided
 
 
-def _sum(old: Value, new: Value) -> Value:
-    if isinstance(old, list) or isinstance(new, list):
-        return [*([old] if isinstance(old, str) and old else old), *([new] if isinstance(new, str) else new)]
-    return old + new
+def _assigned(old: Value | None, new: Value, added: bool) -> Value:
+    """The value of a variable after an assignment; a text that is assigned to an array is its first element."""
+    if isinstance(new, list):
+        return new if old is None or not added else [*([old] if isinstance(old, str) else old), *new]
+    if isinstance(old, list):
+        return [("".join(old[:1]) if added else "") + new, *old[1:]]
+    return (old or "") + new if added else new
 
 
 def _flattened(words: list[str]) -> list[str]:

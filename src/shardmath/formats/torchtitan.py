@@ -39,7 +39,7 @@ _EARLIER = {
 #: Tables, and keys, that change no tensor of a training step.
 _TABLES = ("job", "profiling", "metrics", "lr_scheduler", "checkpoint", "comm", "validation", "fault_tolerance",
            "memory_estimation", "debug", "quantize", "float8")
-_KEYS = frozenset("""
+_IDLE_KEYS = """
     model.hf_assets_path model.tokenizer_path model.print_after_conversion optimizer.lr optimizer.eps optimizer.beta1
     optimizer.beta2 optimizer.weight_decay training.dataset training.dataset_path training.max_norm training.steps
     training.warmup_steps training.gc_freq training.gc_debug training.seed training.deterministic
@@ -49,7 +49,8 @@ _KEYS = frozenset("""
     activation_checkpoint.early_stop activation_checkpoint.memory_budget activation_checkpoint.determinism_check
     activation_checkpoint.preserve_rng_state activation_checkpoint.debug
     activation_checkpoint.visualize_memory_budget_pareto compile.components compile.backend
-""".split())
+"""
+_KEYS = frozenset(_IDLE_KEYS.split())
 #: Keys that have one value here, and why.
 _ONLY = {
     "parallelism.expert_parallel_degree": ("1", "experts of torchtitan are not counted"),
@@ -157,7 +158,8 @@ def _batch(given: Given, arguments: Mapping[str, Any]) -> tuple[dict[str, int], 
 
 
 def _recompute(given: Given) -> dict[str, Any]:
-    mode = given.word("activation_checkpoint.mode", "selective", ("none", "full", "selective"), ": others are not counted")
+    modes = ("none", "full", "selective")
+    mode = given.word("activation_checkpoint.mode", "selective", modes, ": others are not counted")
     option = given.word("activation_checkpoint.selective_ac_option", "2")
     if mode != "selective":
         return {"recompute": mode}
@@ -186,5 +188,5 @@ def _sorted_out(path: str, given: Given, model: Model, arguments: dict[str, Any]
     return Run(
         "torchtitan", path, model, arguments, tuple(key for key in given.words if key in given.asked), tuple(idle),
         tuple(key for key in rest if key not in idle and key not in _UNCOUNTED),
-        (*given.warnings, *(f"{key}: {_UNCOUNTED[key]} is not counted" for key in uncounted)), replica,
+        (*given.warnings, *(f"{key} is not counted: {_UNCOUNTED[key]}" for key in uncounted)), replica,
     )

@@ -76,10 +76,8 @@ def _stages(found: Explanation, layout: Sequence[int] | None) -> Iterator[Key]:
     """How many layers less the first and the last stage have, so that torchtitan shares them out alike."""
     stages = found.inputs["pipeline_parallel"] * found.inputs["virtual_pipeline"]
     layers = list(layout or [found.model.num_layers // stages] * stages)
-    between = layers[1:-1] or [max(layers)]
-    most = max(max(between), *layers)
-    for first in range(most + 1):
-        for last in range(most + 1):
+    for first in range(max(layers) + 2):
+        for last in range(max(layers) + 2):
             share, more = divmod(sum(layers) + first + last, stages)
             shared = [share + (stage < more) for stage in range(stages)]
             shared[0] -= first

@@ -49,17 +49,16 @@ def written(format: str, found: Explanation, layout: Sequence[int] | None = None
 def _machine(found: Explanation) -> dict[str, int]:
     """What no training program is told: the machine, and how evenly tokens go to experts."""
     names = [name for name in OTHERS if PARAMETERS[name][4] == "cluster" or name == "expert_load_percent"]
-    return {name: found.inputs[name] for name in ("num_gpus", "node_size", *names)}
+    return {name: found.inputs[name] for name in ["num_gpus", "node_size", *names]}
 
 
 def _refuse_another(format: str, found: Explanation, again: Explanation) -> None:
     """Raise InputError, with what differs, unless both account for the same bytes."""
     if found.ranks == again.ranks and all(found.inputs[name] == again.inputs[name] for name in _TOLD):
         return
-    differing = [(name, value) for name, value in found.inputs.items() if again.inputs.get(name) != value]
-    differing += [(axis, option) for axis, option in found.choices.items() if again.choices.get(axis) != option]
-    name, value = differing[0] if differing else ("account", "another")
-    raise InputError("write", format, f"must be a format that can say {name} = {value}")
+    asked, read_back = ({**account.inputs, **account.choices} for account in (found, again))
+    differing = [f"{name} = {value}" for name, value in asked.items() if read_back.get(name) != value]
+    raise InputError("write", format, f"must be a format that can say {', '.join(differing[:3])}")
 
 
 #: Numbers that a file says although they may leave the bytes as they are.
