@@ -224,28 +224,35 @@ def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[P
         return
     target, operator = named[0], next((c.type for c in node.children[2:] if not c.is_named and c.type != "}"), "")
     name, index = _name_and_index(target)
-    value = known.get(name)
-    absent = value is None or (operator.startswith(":") and not value)
+    if index and index not in "@*" and not index.isdecimal():
+        yield unknown
+        return
+    elements = _elements(known.get(name), index)
+    absent = not elements or (operator.startswith(":") and not any(elements))
     if (operator in _DEFAULTS and absent) or (operator in _ALTERNATIVES and not absent):
         yield "", quoted
         for child in named[1:]:
             yield from _pieces(child, known, quoted)
     elif operator in _ALTERNATIVES:
         yield "", quoted
-    elif operator not in ("", *_DEFAULTS, *_CHECKS) or (index and index not in "@*" and not index.isdecimal()):
+    elif operator not in ("", *_DEFAULTS, *_CHECKS):
         yield unknown
-    elif value is None and not (index and index in "@*"):  # no environment has an array
+    elif name not in known and not (index and index in "@*"):  # no environment has an array
         yield mark(name), quoted
     else:
-        elements = value if isinstance(value, list) else [] if value is None else [value]
-        if index and index in "@*":
-            for place, element in enumerate(elements):
-                if place:
-                    yield _BREAK, True
-                yield element, quoted
-        else:
-            place = int(index[:9] or 0)
-            yield elements[place] if place < len(elements) else "", quoted
+        for place, element in enumerate(elements):
+            if place:
+                yield _BREAK, True
+            yield element, quoted
+
+
+def _elements(value: Value | None, index: str) -> list[str]:
+    """What a parameter stands for: all elements of an array for @, else one; none if there is no such."""
+    elements = value if isinstance(value, list) else [] if value is None else [value]
+    if index and index in "@*":
+        return elements
+    place = int(index[:9] or 0)
+    return elements[place:place + 1]
 
 
 #: ${NAME:-default}, ${NAME:+alternative} and ${NAME:?message}, with and without the colon.
