@@ -68,7 +68,7 @@ _WITHOUT_EFFECT = """
     ddp-num-buckets overlap-grad-reduce overlap-param-gather overlap-param-gather-with-optimizer-step
     tp-comm-bootstrap-backend enable-msc enable-experimental fp8-amax-compute-algo fp8-interval fp8-margin
     hysteresis initial-loss-scale loss-scale loss-scale-window min-loss-scale no-fp8-wgrad
-    accumulate-allreduce-grads-in-fp32 moe-router-bias-update-rate moe-router-topk-scaling-factor
+    moe-router-bias-update-rate moe-router-topk-scaling-factor
     moe-router-force-load-balancing moe-token-drop-policy moe-use-upcycling moe-upcycling-granularity
     moe-use-legacy-grouped-gemm moe-extended-tp moe-deepep-num-sms moe-flex-dispatcher-backend
     moe-flex-dispatcher-num-sms moe-hybridep-num-sms moe-enable-deepep mtp-loss-scaling-factor cache-mla-latents
