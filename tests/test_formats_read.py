@@ -158,3 +158,43 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     (tmp_path / "large.sh").write_text("x" * 2**17)
     with pytest.raises(InputError, match="at most 65536 bytes"):
         read(tmp_path / "large.sh")
+
+
+@pytest.mark.parametrize(("values", "field", "part"), [
+    ({"model.name": "flux"}, "model.name", "other models of torchtitan are not counted"),
+    ({"model.flavor": "9B"}, "model.flavor", "must be one of debugmodel, 8B, 70B, 405B of llama3"),
+    ({"model.converters": "float8"}, "model.converters", "FP8 is not counted with torchtitan"),
+    ({"training.seq_len": "x"}, "training.seq_len", "must be an integer"),
+    ({"training.enable_cpu_offload": "true"}, "training.enable_cpu_offload", "must be false"),
+    ({"parallelism.pipeline_parallel_degree": "4"}, "parallelism.pipeline_parallel_first_stage_less_layers",
+     "must be 0, and 4 stages must share out the layers evenly"),
+    ({"parallelism.pipeline_parallel_degree": "4", "parallelism.pipeline_parallel_schedule": "LoopedBFS"},
+     "parallelism.pipeline_parallel_schedule", "must be one of 1F1B"),
+    ({"activation_checkpoint.mode": "memory_budget"}, "activation_checkpoint.mode", "others are not counted"),
+    ({"parallelism.data_parallel_shard_degree": "1", "parallelism.data_parallel_replicate_degree": "8"},
+     "parallelism.data_parallel_shard_degree", "DistributedDataParallel is not counted"),
+])
+def test_keys_of_torchtitan_are_checked(values: dict[str, str], field: str, part: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(DATA / "torchtitan_llama3_8b.toml", values)
+    assert caught.value.field == field
+    assert part in caught.value.rule
+
+
+def test_a_pipeline_of_torchtitan() -> None:
+    values = {f"parallelism.pipeline_parallel_{end}_stage_less_layers": "0" for end in ("first", "last")}
+    values |= {"parallelism.pipeline_parallel_degree": "4", "training.local_batch_size": "16",
+               "parallelism.pipeline_parallel_schedule": "Interleaved1F1B", "compile.enable": "true"}
+    run = read(DATA / "torchtitan_llama3_8b.toml", values)
+    assert {name: run.arguments[name] for name in ("schedule", "virtual_pipeline", "micro_batch_size")} == {
+        "schedule": "interleaved", "virtual_pipeline": 2, "micro_batch_size": 1}
+    assert run.changed({"num_gpus": 8})["global_batch_size"] == 32
+    assert run.warnings == ("compile.enable is not counted: what compilation changes",)
+
+
+def test_keys_of_earlier_releases_of_torchtitan(tmp_path: Path) -> None:
+    file = tmp_path / "early.toml"
+    file.write_text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nbatch_size = 2\nseq_len = 4096\n'
+                    "tensor_parallel_degree = 4\ncompile = false\n[activation_checkpoint]\nmode = 'none'\n")
+    arguments = read(file).arguments
+    assert (arguments["micro_batch_size"], arguments["tensor_parallel"]) == (2, 4)

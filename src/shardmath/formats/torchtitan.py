@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardmath.errors import InputError
 from shardmath.formats.given import Given
 from shardmath.formats.run import Run
 from shardmath.models import Model
@@ -56,8 +57,8 @@ _ONLY = {
     "parallelism.expert_parallel_degree": ("1", "experts of torchtitan are not counted"),
     "parallelism.expert_tensor_parallel_degree": ("1", "experts of torchtitan are not counted"),
     "parallelism.disable_loss_parallel": ("false", "the loss on whole vocabularies is not counted"),
-    "parallelism.module_fqns_per_model_part": ("", "give the layers of every stage with --pipeline-layout"),
-    "parallelism.pipeline_parallel_split_points": ("", "give the layers of every stage with --pipeline-layout"),
+    "parallelism.module_fqns_per_model_part": ("", "stages of your own are not counted with torchtitan"),
+    "parallelism.pipeline_parallel_split_points": ("", "stages of your own are not counted with torchtitan"),
     "parallelism.pipeline_parallel_schedule_csv": ("", "a schedule of your own is not counted"),
     "training.enable_cpu_offload": ("false", "offloading is not counted with torchtitan"),
     "training.dtype": ("float32", "weights of 16 bits are not counted with torchtitan"),
@@ -113,9 +114,8 @@ def _parallel(given: Given) -> dict[str, Any]:
 
 
 def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Schedule and layers of every stage: embedding and head count as layers when they are shared out."""
-    names = ("first_stage_less_layers", "last_stage_less_layers")
-    first, last = (given.size(f"parallelism.pipeline_parallel_{name}", 1) for name in names)
+    """Schedule and chunks of layers; embedding and head count as layers when torchtitan shares them out."""
+    first, last = (given.size(f"parallelism.pipeline_parallel_{end}_stage_less_layers", 1) for end in ("first", "last"))
     per_stage = given.number("parallelism.pipeline_parallel_layers_per_stage")
     named = given.word("parallelism.pipeline_parallel_schedule", "1F1B")
     pipeline = arguments["pipeline_parallel"]
@@ -136,15 +136,13 @@ def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[st
                               f"must give every rank as many stages as {named} has; there are {stages}")
         chunks = stages // pipeline
     if not 1 <= pipeline * chunks <= whole:
-        raise given.error("parallelism.pipeline_parallel_degree", f"must leave a layer for every stage of {whole}")
+        raise given.error("parallelism.pipeline_parallel_degree", f"must leave each of its stages one of {whole} layers")
     share, more = divmod(whole, pipeline * chunks)
-    layers = [share + (stage < more) for stage in range(pipeline * chunks)]
-    if first < 0 or last < 0 or first > share or last > share:
-        raise given.error(f"parallelism.pipeline_parallel_{names[first <= share and first >= 0]}",
-                          f"must be from 0 to {share}, the layers of a stage")
-    layers[0] -= first
-    layers[-1] -= last
-    return {"schedule": schedule, "virtual_pipeline": chunks, "pipeline_layout": tuple(layers)}
+    if first or last or more:
+        rule = (f"and last_stage_less_layers must be 0, and {pipeline * chunks} stages must share out the layers evenly:"
+                " other stages are not counted with torchtitan")
+        raise InputError("parallelism.pipeline_parallel_first_stage_less_layers", first, rule, "0" if share else None)
+    return {"schedule": schedule, "virtual_pipeline": chunks}
 
 
 def _batch(given: Given, arguments: Mapping[str, Any]) -> tuple[dict[str, int], int, int]:

@@ -16,13 +16,13 @@ Key = tuple[str, str | int]
 
 
 def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
-    """The text of the file. Raises InputError for a model that is not a flavor, and for stages that it cannot have."""
+    """The text of the file. Raises InputError for a model that is not a flavor."""
     tables: dict[str, list[Key]] = {
         "model": [("name", "llama3"), ("flavor", _flavor(found.model))],
         "optimizer": [("name", "AdamW"),
                       ("implementation", _key(OPTIMIZER_KERNELS, found.choices["optimizer_kernel"]))],
         "training": list(_training(found)),
-        "parallelism": list(_parallel(found, layout)),
+        "parallelism": list(_parallel(found)),
         "activation_checkpoint": list(_recompute(found)),
     }
     head = f"# {found.model.name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it\n"
@@ -57,7 +57,7 @@ def _training(found: Explanation) -> Iterator[Key]:
     yield "seq_len", values["seq_length"]
 
 
-def _parallel(found: Explanation, layout: Sequence[int] | None) -> Iterator[Key]:
+def _parallel(found: Explanation) -> Iterator[Key]:
     values = found.inputs
     replicas, schedule = values["data_parallel_replicas"], found.choices["schedule"]
     yield "data_parallel_replicate_degree", replicas
@@ -69,26 +69,15 @@ def _parallel(found: Explanation, layout: Sequence[int] | None) -> Iterator[Key]
     if values["pipeline_parallel"] > 1:
         yield "pipeline_parallel_schedule", _key(SCHEDULES, schedule)
         yield "pipeline_parallel_microbatch_size", values["micro_batch_size"]
-        yield from _stages(found, layout)
+        yield from _stages(found)
 
 
-def _stages(found: Explanation, layout: Sequence[int] | None) -> Iterator[Key]:
-    """How many layers less the first and the last stage have, so that torchtitan shares them out alike."""
+def _stages(found: Explanation) -> Iterator[Key]:
+    """Stages of as many layers each, which torchtitan makes where embedding and head do not count as layers."""
     stages = found.inputs["pipeline_parallel"] * found.inputs["virtual_pipeline"]
-    layers = list(layout or [found.model.num_layers // stages] * stages)
-    for first in range(max(layers) + 2):
-        for last in range(max(layers) + 2):
-            share, more = divmod(sum(layers) + first + last, stages)
-            shared = [share + (stage < more) for stage in range(stages)]
-            shared[0] -= first
-            shared[-1] -= last
-            if shared == layers and max(first, last) <= share:
-                yield "pipeline_parallel_first_stage_less_layers", first
-                yield "pipeline_parallel_last_stage_less_layers", last
-                if found.choices["schedule"] not in ("1f1b", "gpipe"):
-                    yield "pipeline_parallel_layers_per_stage", share + (more > 0)
-                return
-    raise InputError("write", "torchtitan", f"must have stages that torchtitan makes, not {layers}")
+    yield "pipeline_parallel_first_stage_less_layers", 0
+    yield "pipeline_parallel_last_stage_less_layers", 0
+    yield "pipeline_parallel_layers_per_stage", found.model.num_layers // stages
 
 
 def _recompute(found: Explanation) -> Iterator[Key]:
