@@ -114,7 +114,8 @@ def test_flags_of_the_layout(more: str, name: str, value: object) -> None:
 @pytest.mark.parametrize(("more", "axis", "option"), [
     ("--transformer-impl local", "attention", "fused_softmax"), ("--transformer-impl local", "peak", "megatron_local"),
     ("--transformer-impl local --no-masked-softmax-fusion", "attention", "unfused"),
-    ("--attention-backend unfused", "attention", "te_unfused"), ("--attention-backend flash", "attention", "flash_bshd"),
+    ("--attention-backend unfused", "attention", "te_unfused"),
+    ("--attention-backend flash", "attention", "flash_bshd"),
     ("--no-create-attention-mask-in-dataloader", "mask", None), ("--no-rope-fusion", "rope", "unfused"),
     ("--cross-entropy-loss-fusion", "loss", "native_fused"), ("--cross-entropy-fusion-impl te", "loss", None),
     ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "loss", "te_fused"),
@@ -131,7 +132,8 @@ def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
 
 
 @pytest.mark.parametrize(("more", "field", "part"), [
-    ("--hidden-size x", "--hidden-size", "must be an integer"), ("--hidden-size", "--hidden-size", "must have one value"),
+    ("--hidden-size x", "--hidden-size", "must be an integer"),
+    ("--hidden-size", "--hidden-size", "must have one value"),
     ("--hidden-size 1.5", "--hidden-size", "must be an integer"), ("--fp16", "--bf16", "must not be given together"),
     ("--num-attention-heads 7", "--hidden-size", "must be a multiple of --num-attention-heads = 7"),
     ("--group-query-attention --num-query-groups 3", "--num-query-groups", "must divide num_attention_heads"),
@@ -148,7 +150,8 @@ def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
     ("--pipeline-model-parallel-layout Et|tm|L", "--pipeline-model-parallel-layout", "must begin with E"),
     ("--pipeline-model-parallel-size 3 --num-layers-per-virtual-pipeline-stage 1",
      "--num-layers-per-virtual-pipeline-stage", "must divide the 8 layers"),
-    ("--optimizer lion", "--optimizer", "must be one of adam, sgd, muon"), ("--swiglu maybe", "--swiglu", "true or false"),
+    ("--optimizer lion", "--optimizer", "must be one of adam, sgd, muon"),
+    ("--swiglu maybe", "--swiglu", "true or false"),
     ("--cp-comm-type a2a+p2p", "--cp-comm-type", "must be one of p2p, a2a for all layers"),
     ("--optimizer-cpu-offload --optimizer-offload-fraction 0.333", "--optimizer-offload-fraction", "whole number"),
     ("--global-batch-size nan", "--global-batch-size", "must be an integer"),
@@ -192,7 +195,8 @@ def test_a_variable_without_a_value_is_named_where_it_matters() -> None:
     words = flags_of(LEAST.split())
     with pytest.raises(InputError) as caught:
         run_of(Given({**words, "tensor-model-parallel-size": (mark("TP"),)}), "m")
-    assert str(caught.value).startswith("--tensor-model-parallel-size = '${TP}': must have a value: give one with --set")
+    assert str(caught.value) == (
+        "--tensor-model-parallel-size = '${TP}': must have a value: give one with --set TP=...")
     found = run_of(Given({**words, "save": (mark("OUT"),), "swiglu": (mark("EXTRA"),)}), "m")
     assert found.warnings == ("${EXTRA} after --swiglu has no value: taken as empty",)
 

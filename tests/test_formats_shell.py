@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -118,11 +119,8 @@ def test_no_command_is_run(tmp_path: Path) -> None:
     "if true; then " * 3000,
 ])
 def test_nothing_grows_without_bound(script: str) -> None:
-    try:
+    with suppress(InputError):
         found = read_script("script", script, {})
-    except InputError as error:
-        assert "must" in error.rule
-    else:
         assert sum(len(word) for command in found.commands for word in command) < 2**23
 
 

@@ -61,7 +61,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "deepseek-v3": {"pipeline_parallel": 16, "expert_parallel": 8, "num_gpus": 128, "first_stage_layers": 4,
                     "last_stage_layers": 1},
     "qwen3-30b-a3b": {"expert_parallel": 8, "num_gpus": 8, "recompute": "moe_act+layernorm"},
-    "llama-3.1-70b": {"tensor_parallel": 8, "pipeline_parallel": 4, "num_gpus": 32, "pipeline_layout": (19, 21, 21, 19)},
+    "llama-3.1-70b": {"tensor_parallel": 8, "pipeline_parallel": 4, "num_gpus": 32,
+                      "pipeline_layout": (19, 21, 21, 19)},
     "llama-2-7b": {"num_gpus": 4, "gradients": "bf16", "kernels": {
         "optimizer": "precision_aware", "weight_gradient": "separate"}, "exp_avg_bytes": 2, "exp_avg_sq_bytes": 2},
     "llama-3.2-1b": {"num_gpus": 2, "kernels": {"fp8": "current", "fp8_weights": "primary", "loss": "te_fused"}},

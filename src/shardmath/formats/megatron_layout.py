@@ -54,7 +54,7 @@ def _gpus(given: Given, found: dict[str, Any], num_gpus: int | None) -> dict[str
         return {}
     if ranks < 1 or num_gpus % ranks:
         given.warnings.append(f"the {num_gpus} GPUs of the launcher are not a multiple of TP * CP * PP = {ranks}:"
-                              " one replica is counted unless --num-gpus is given")
+                              " their number is not used")
         return {}
     return {"num_gpus": num_gpus}
 

@@ -136,11 +136,11 @@ def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[st
                               f"must give every rank as many stages as {named} has; there are {stages}")
         chunks = stages // pipeline
     if not 1 <= pipeline * chunks <= whole:
-        raise given.error("parallelism.pipeline_parallel_degree", f"must leave each of its stages one of {whole} layers")
+        raise given.error("parallelism.pipeline_parallel_degree", f"must leave a layer to every stage: {whole} are there")
     share, more = divmod(whole, pipeline * chunks)
     if first or last or more:
-        rule = (f"and last_stage_less_layers must be 0, and {pipeline * chunks} stages must share out the layers evenly:"
-                " other stages are not counted with torchtitan")
+        rule = (f"must be 0, last_stage_less_layers too, and {pipeline * chunks} stages must share out the layers"
+                " evenly: other stages are not counted with torchtitan")
         raise InputError("parallelism.pipeline_parallel_first_stage_less_layers", first, rule, "0" if share else None)
     return {"schedule": schedule, "virtual_pipeline": chunks}
 
