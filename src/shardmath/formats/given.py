@@ -31,7 +31,7 @@ class Given:
     def error(self, name: str, rule: str, nearest: str | None = None) -> InputError:
         """The error of a setting, with its value as it was given."""
         words = self.words.get(name)
-        value = ABSENT if words is None else unmarked(" ".join(words))
+        value = ABSENT if words is None else unmarked(" ".join(words)) if words else True
         return InputError(self.shown(name), value, rule, nearest)
 
     def is_on(self, name: str) -> bool:

@@ -31,7 +31,7 @@ def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
     flags = [flag for group in groups_of(found, layout) for flag in group]
     sections: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for flag in flags:
-        if flag[0] not in _IMPLIED:
+        if flag[0] not in _IMPLIED and flag[0] not in OPPOSITE.values():
             section, key, value = _entry(flag)
             sections[section][key] = value
     named = {flag[0] for flag in flags}
@@ -39,6 +39,8 @@ def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
         section, _, own = key.partition(".")
         if own != "bias":
             sections.setdefault(section, {})[own] = "false" if opposite in named else "true"
+    if found.model.mlp == "swiglu":
+        sections["model"]["activation_func"] = "{_target_: torch.nn.functional.silu, _call_: false}"
     sections["model"]["vocab_size"] = str(found.model.vocab_size)
     sections["ddp"]["grad_reduce_in_fp32"] = "true" if found.inputs["gradient_bytes"] == 4 else "false"
     head = f"# {found.model.name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it\n"
