@@ -135,3 +135,9 @@ def test_a_model_that_torchtitan_does_not_name_is_refused() -> None:
     found = shardmath.explain("llama-2-7b", GPU, implementation="torchtitan", seq_length=4096)
     with pytest.raises(InputError, match="must be of a model that torchtitan names"):
         written("torchtitan", found)
+
+
+def test_a_name_cannot_break_out_of_its_comment() -> None:
+    model = shardmath.Model.named("llama-3.2-1b").model_copy(update={"name": "x\nrm -rf $(pwd)"})
+    text = written("megatron", shardmath.explain(model, GPU))
+    assert text.splitlines()[1].startswith("# x?rm -rf")

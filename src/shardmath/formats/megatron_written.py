@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
+from shardmath.formats.run import title
 from shardmath.generated.definitions import RECOMPUTE_REGIONS
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def script(found: Explanation, layout: Sequence[int] | None) -> str:
     groups = {name: group for name, group in zip(names, groups_of(found, layout), strict=True) if group}
     node = min(found.inputs["node_size"], found.inputs["num_gpus"])
     lines = [
-        "#!/bin/bash", f"# {found.model.name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it", "",
+        "#!/bin/bash", title(found), "",
         *(f"{name}=(\n" + "".join(f"    {_shown(flag)}\n" for flag in group) + ")\n" for name, group in groups.items()),
         f"torchrun --nproc_per_node {node} --nnodes {-(-found.inputs['num_gpus'] // node)} pretrain_gpt.py \\",
         *(f'    "${{{name}[@]}}"' + (" \\" if name != list(groups)[-1] else "") for name in groups), "",

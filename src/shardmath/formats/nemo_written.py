@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shardmath.formats.megatron_written import Flag, groups_of
 from shardmath.formats.nemo import FLAG_OF, OPPOSITE
+from shardmath.formats.run import title
 
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation
@@ -43,8 +44,7 @@ def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
         sections["model"]["activation_func"] = "{_target_: torch.nn.functional.silu, _call_: false}"
     sections["model"]["vocab_size"] = str(found.model.vocab_size)
     sections["ddp"]["grad_reduce_in_fp32"] = "true" if found.inputs["gradient_bytes"] == 4 else "false"
-    head = f"# {found.model.name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it\n"
-    return head + "".join(
+    return f"{title(found)}\n" + "".join(
         f"\n{section}:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
         for section, keys in sections.items() if keys
     )

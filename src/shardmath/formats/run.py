@@ -53,6 +53,12 @@ class Run:
         return explain(self.model, gpu, **self.changed(changes))
 
 
+def title(found: Explanation) -> str:
+    """The comment at the head of a file that is written; one line, whatever the model is called."""
+    name = "".join(sign if sign.isprintable() else "?" for sign in found.model.name)
+    return f"# {name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it"
+
+
 def _replicas(arguments: Mapping[str, Any]) -> int:
     """Data-parallel ranks of a run, one where nothing says how many."""
     if arguments.get("data_parallel") is not None:

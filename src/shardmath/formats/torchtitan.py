@@ -136,7 +136,7 @@ def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[st
                               f"must give every rank as many stages as {named} has; there are {stages}")
         chunks = stages // pipeline
     if not 1 <= pipeline * chunks <= whole:
-        raise given.error("parallelism.pipeline_parallel_degree", f"must leave a layer to each stage: {whole} are there")
+        raise given.error("parallelism.pipeline_parallel_degree", f"must leave a layer to each stage of {whole}")
     share, more = divmod(whole, pipeline * chunks)
     if first or last or more:
         rule = (f"must be 0, last_stage_less_layers too, and {pipeline * chunks} stages must share out the layers"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError
+from shardmath.formats.run import title
 from shardmath.formats.torchtitan import FLAVORS, OPTIMIZER_KERNELS, SCHEDULES
 from shardmath.models import Model
 
@@ -25,8 +26,7 @@ def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
         "parallelism": list(_parallel(found)),
         "activation_checkpoint": list(_recompute(found)),
     }
-    head = f"# {found.model.name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it\n"
-    return head + "".join(
+    return f"{title(found)}\n" + "".join(
         f"\n[{table}]\n" + "".join(f"{key} = {_shown(value)}\n" for key, value in keys)
         for table, keys in tables.items()
     )
