@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from fnmatch import fnmatchcase
-from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from shardmath.errors import InputError
+from shardmath.formats.arithmetic import UnknownError, Value, number
 
-Value = str | list[str]
 #: Around the name of what has no value; no script has these characters (private use, taken out before it is parsed).
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _MARK = re.compile(f"{_OPEN}([^{_CLOSE}]*){_CLOSE}")
 #: Between words of an array inside of double quotes.
 _BREAK = None
 _SPACES = re.compile(r"[ \t\n]+")
-LONGEST_PATTERN = 200
 #: Characters, and parts, of one argument; a few references to long values could ask for more than there is memory.
 LONGEST = 2**18
-#: Above every number of a launch script.
-_LARGEST = 2**62
 _ESCAPED = re.compile(r"\\(\n|.)", re.DOTALL)
 _ESCAPED_IN_QUOTES = re.compile(r'\\([\n$`"\\])')
 
 
 #: A part of a word, and whether it stands in quotes.
 Piece = tuple[str | None, bool]
-
-
-class _UnknownError(Exception):
-    """A number that is not known without running the script."""
 
 
 def plain(text: str) -> str:
@@ -91,65 +82,6 @@ def here_document(node: Any, known: Mapping[str, Value]) -> str:
     return unmarked("".join(" " if piece is _BREAK else piece for piece, _ in _affordable(pieces())))
 
 
-def truth(node: Any, known: Mapping[str, Value]) -> bool | None:
-    """Whether a test holds with unset variables empty; None where that is not known (files, output of commands)."""
-    if node.type == "parenthesized_expression":
-        return truth(node.named_children[0], known) if node.named_children else None
-    if node.type == "unary_expression":
-        return _unary(node, known)
-    if node.type == "binary_expression":
-        left, operator, right = (node.child_by_field_name(name) for name in ("left", "operator", "right"))
-        if left is None or operator is None or right is None:
-            return None
-        sign = operator.text.decode()
-        if sign in ("&&", "||"):
-            first, second = truth(left, known), truth(right, known)
-            wanted = sign == "||"  # that value of one side decides
-            if first is wanted or second is wanted:
-                return wanted
-            return None if first is None or second is None else not wanted
-        return _compared(sign, left, right, known)
-    value = empty_unless_set(text(node, known))
-    return None if value is None else bool(value)
-
-
-def _unary(node: Any, known: Mapping[str, Value]) -> bool | None:
-    sign, inner = node.children[0].text.decode(), node.children[-1]
-    if sign == "!":
-        found = truth(inner, known)
-        return None if found is None else not found
-    if sign in ("-z", "-n"):
-        value = empty_unless_set(text(inner, known))
-        return None if value is None else (not value) == (sign == "-z")
-    return None
-
-
-def _compared(sign: str, left: Any, right: Any, known: Mapping[str, Value]) -> bool | None:
-    one, other = (empty_unless_set(text(node, known)) for node in (left, right))
-    if one is None or other is None:
-        return None
-    if sign in ("==", "=", "!="):
-        if right.type in ("string", "raw_string"):
-            same = one == other
-        elif len(other) > LONGEST_PATTERN:
-            return None
-        else:
-            same = fnmatchcase(one, re.sub(r"\*+", "*", other))
-        return same == (sign != "!=")
-    if sign in _TESTS:
-        try:
-            return bool(_TESTS[sign](_integer(one or "0"), _integer(other or "0")))
-        except _UnknownError:
-            return None
-    return None
-
-
-_TESTS: Mapping[str, Callable[[int, int], bool]] = {
-    "-eq": eq, "-ne": ne, "-lt": lt, "-le": le, "-gt": gt, "-ge": ge, "<": lt, ">": gt,
-}
-_SUMS: Mapping[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul, "/": floordiv, "%": mod}
-
-
 def _affordable(pieces: Iterator[Piece]) -> Iterator[Piece]:
     """The same pieces. Raises InputError once they are longer than ``LONGEST``."""
     length = 0
@@ -173,8 +105,9 @@ def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Pie
         yield from _expanded(node, known, quoted)
     elif kind == "arithmetic_expansion":
         try:
-            yield str(_number(node.named_children[0], known)) if node.named_children else "0", True
-        except _UnknownError:
+            inner = node.named_children
+            yield str(number(inner[0], known, lambda part: text(part, known))) if inner else "0", True
+        except UnknownError:
             yield mark(written), True
     elif kind in ("command_substitution", "process_substitution"):
         yield mark("$(...)"), True
@@ -265,44 +198,6 @@ def _name_and_index(target: Any) -> tuple[str, str]:
         return target.text.decode(), ""
     name, index = target.child_by_field_name("name"), target.child_by_field_name("index")
     return (name.text.decode() if name is not None else ""), (index.text.decode() if index is not None else "")
-
-
-def _number(node: Any, known: Mapping[str, Value]) -> int:
-    """The value of a sum of integers."""
-    if node.type == "parenthesized_expression" and node.named_children:
-        return _number(node.named_children[0], known)
-    if node.type == "unary_expression" and node.children[0].type in ("-", "+"):
-        found = _number(node.children[-1], known)
-        return -found if node.children[0].type == "-" else found
-    if node.type == "binary_expression":
-        left, operator, right = (node.child_by_field_name(name) for name in ("left", "operator", "right"))
-        sign = operator.text.decode() if operator is not None else ""
-        if sign not in _SUMS or left is None or right is None:
-            raise _UnknownError
-        one, other = _number(left, known), _number(right, known)
-        if sign in "/%":
-            if not other:
-                raise _UnknownError
-            quotient = abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)  # bash rounds towards 0
-            return quotient if sign == "/" else one - other * quotient
-        return _bounded(_SUMS[sign](one, other))
-    if node.type == "variable_name":
-        value = known.get(node.text.decode(), "")
-        return _integer(value if isinstance(value, str) else "".join(value[:1]))
-    return _integer(text(node, known))
-
-
-def _integer(written: str) -> int:
-    stripped = written.strip()
-    if not re.fullmatch(r"-?[0-9]{1,18}", stripped, re.ASCII):
-        raise _UnknownError
-    return int(stripped)
-
-
-def _bounded(number: int) -> int:
-    if abs(number) > _LARGEST:
-        raise _UnknownError
-    return number
 
 
 def mark(name: str) -> str:

@@ -7,16 +7,15 @@ name of what is missing.
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import Any
 
 from shardmath.errors import InputError
 from shardmath.formats import expansion
-from shardmath.formats.expansion import Value
+from shardmath.formats.arithmetic import Value
+from shardmath.formats.conditions import branch, holds, matches
 
 #: Nodes of a script that are looked at, and characters of all values and words together: far more than a launch needs.
 LARGEST_SCRIPT, LARGEST_TEXT = 200_000, 2**22
@@ -185,7 +184,7 @@ class _Reader:
 
     def _list(self, node: Any) -> None:
         left, operator, right = node.children[0], node.children[1].type, node.children[-1]
-        decided = self.holds(left)
+        decided = holds(left, self.script.variables)
         if decided is None and left.type in ("test_command", "negated_command"):
             self.left_out(right)
             return
@@ -197,9 +196,9 @@ class _Reader:
 
     def _if_statement(self, node: Any) -> None:
         branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
-        for branch in branches:
-            condition, body = _branch(branch)
-            decided = True if branch.type == "else_clause" else self.condition(condition)
+        for part_of in branches:
+            condition, body = branch(part_of)
+            decided = holds(condition[-1], self.script.variables) if condition else part_of.type == "else_clause"
             if decided is None:
                 self.left_out(*body)
             elif decided:
@@ -216,7 +215,7 @@ class _Reader:
             if item.type != "case_item":
                 continue
             patterns = item.children_by_field_name("value")
-            if any(_matches(value, expansion.text(pattern, self.script.variables)) for pattern in patterns):
+            if any(matches(value, expansion.text(pattern, self.script.variables)) for pattern in patterns):
                 for part in item.named_children[len(patterns):]:
                     self.statement(part)
                 return
@@ -226,39 +225,6 @@ class _Reader:
         if any(inner.type == "variable_assignment" for node in nodes for inner in _below(node)):
             self.note(nodes[0], "the condition of this is not decided, so it is left out")
 
-    # -- conditions -----------------------------------------------------------------------------------------------
-
-    def condition(self, nodes: list[Any]) -> bool | None:
-        """Whether the last command of a condition succeeds; None where that is not known."""
-        return self.holds(nodes[-1]) if nodes else None
-
-    def holds(self, node: Any) -> bool | None:
-        if node.type == "list":
-            left, right = self.holds(node.children[0]), self.holds(node.children[-1])
-            return _both(left, right) if node.children[1].type == "&&" else _not(_both(_not(left), _not(right)))
-        if node.type == "negated_command":
-            return _not(self.holds(node.named_children[-1])) if node.named_children else None
-        if node.type == "test_command":
-            return expansion.truth(node.named_children[0], self.script.variables) if node.named_children else None
-        if node.type == "command" and node.text in (b"true", b":", b"false"):
-            return bool(node.text != b"false")
-        return None
-
-
-def _branch(node: Any) -> tuple[list[Any], list[Any]]:
-    """The condition and the body of an if, elif or else."""
-    condition: list[Any] = []
-    body: list[Any] = []
-    into = body if node.type == "else_clause" else condition
-    for child in node.children:
-        if child.type in ("elif_clause", "else_clause"):
-            break
-        if child.type == "then":
-            into = body
-        elif child.is_named and child.type != "comment":
-            into.append(child)
-    return condition, body
-
 
 def _below(node: Any) -> Iterator[Any]:
     waiting = [node]
@@ -266,20 +232,6 @@ def _below(node: Any) -> Iterator[Any]:
         found = waiting.pop()
         yield found
         waiting += found.named_children
-
-
-def _matches(value: str, pattern: str) -> bool:
-    return len(pattern) <= expansion.LONGEST_PATTERN and fnmatchcase(value, re.sub(r"\*+", "*", pattern))
-
-
-def _both(left: bool | None, right: bool | None) -> bool | None:
-    if left is False or right is False:
-        return False
-    return None if left is None or right is None else True
-
-
-def _not(decided: bool | None) -> bool | None:
-    return None if decided is None else not decided
 
 
 def _assigned(old: Value | None, new: Value, added: bool) -> Value:
