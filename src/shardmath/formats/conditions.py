@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
@@ -42,6 +42,15 @@ def branch(node: Any) -> tuple[list[Any], list[Any]]:
         elif child.is_named and child.type != "comment":
             into.append(child)
     return condition, body
+
+
+def below(node: Any) -> Iterator[Any]:
+    """A part of a script and everything in it."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += found.named_children
 
 
 def matches(value: str, pattern: str) -> bool:

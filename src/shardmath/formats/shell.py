@@ -8,14 +8,14 @@ name of what is missing.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from shardmath.errors import InputError
 from shardmath.formats import expansion
 from shardmath.formats.arithmetic import Value
-from shardmath.formats.conditions import branch, holds, matches
+from shardmath.formats.conditions import below, branch, holds, matches
 
 #: Nodes of a script that are looked at, and characters of all values and words together: far more than a launch needs.
 LARGEST_SCRIPT, LARGEST_TEXT = 200_000, 2**22
@@ -222,16 +222,8 @@ class _Reader:
 
     def left_out(self, *nodes: Any) -> None:
         """Say so where an undecided condition guards assignments."""
-        if any(inner.type == "variable_assignment" for node in nodes for inner in _below(node)):
+        if any(inner.type == "variable_assignment" for node in nodes for inner in below(node)):
             self.note(nodes[0], "the condition of this is not decided, so it is left out")
-
-
-def _below(node: Any) -> Iterator[Any]:
-    waiting = [node]
-    while waiting:
-        found = waiting.pop()
-        yield found
-        waiting += found.named_children
 
 
 def _assigned(old: Value | None, new: Value, added: bool) -> Value:
