@@ -65,7 +65,7 @@ def test_unknown_flags_are_warned_about(tmp_path: Path) -> None:
 
 
 def test_settings_of_the_file_can_be_set() -> None:
-    found = account(MIXTRAL, "--num-gpus", "32", "--set", "NUM_LAYERS=1", "--set", "moe-permute-fusion=true",
+    found = account(MIXTRAL, "--num-gpus", "32", "--set", "2=tokenizer", "--set", "moe-permute-fusion=true",
                     "--set", "GPUS_PER_NODE=4")
     assert found["choices"]["permute"] == "fused"  # type: ignore[index]
 
@@ -89,6 +89,8 @@ def test_a_model_by_name_can_be_written_with_a_list_of_layers() -> None:
     (("nowhere.sh",), "model = 'nowhere.sh': must be the path of an existing file"),
     (("llama-3.1-8b", "--set", "a=1"), "set = 'a': must not be given: the model is not a file with settings"),
     ((GPT, "--set", "a"), "set = 'a': must be written key=value"),
+    ((GPT, "--set", "tensor_paralel=4"), "set tensor-paralel = '4': must be a flag or key that the account follows"),
+    ((LLAMA, "--set", "hidden_size=4"), "set hidden_size = '4': must be a flag or key that the account follows from"),
     ((GPT, "--set", "tensor-model-parallel-size=x"), "--tensor-model-parallel-size = 'x': must be an integer"),
     (("llama-3.1-8b", "--write", "slurm"), "write = 'slurm': must be one of megatron, nemo, torchtitan"),
 ])
@@ -96,3 +98,16 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], line: str) -> None:
     result = explain(*arguments)
     assert isinstance(result.exception, InputError)
     assert str(result.exception).startswith(line)
+
+
+def test_the_layouts_of_a_script_are_swept_with_its_kernels() -> None:
+    result = CliRunner().invoke(cli, ["sweep", GPT, "--gpu", "h100-80gb", "--num-gpus", "64", "--global-batch-size",
+                                      "64", "--tp", "8", "--json"])
+    assert result.exit_code == 0, result.output
+    best = json.loads(result.stdout)["best"][0]
+    layout = {name: best[name] for name in ("tensor_parallel", "pipeline_parallel", "micro_batch_size")}
+    found = read(GPT).explain("h100-80gb", **{
+        **layout, "num_gpus": 64, "global_batch_size": 64, "recompute": best["recompute"],
+        "sequence_parallel": bool(best["sequence_parallel"]),
+    })
+    assert found.peak.total == best["peak_bytes"]

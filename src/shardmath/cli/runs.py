@@ -41,6 +41,25 @@ def described(
     return model, dict(options)
 
 
+def swept(
+    model: str, settings: Mapping[str, str], options: Mapping[str, Any],
+) -> tuple[Model | str, dict[str, Any]]:
+    """The model and the arguments of ``sweep``: what a file says but for the layout, and options that win over it."""
+    chosen, arguments = described(model, settings, options)
+    if isinstance(chosen, str):
+        return chosen, arguments
+    from shardmath.generated.definitions import PARAMETERS
+
+    layout = {*_OF_LAYOUT, *(name for name, row in PARAMETERS.items() if row[4] == "layout")}
+    kept = {name: value for name, value in arguments.items() if name not in layout or _asked(name, options.get(name))}
+    kept["kernels"] = {axis: option for axis, option in kept["kernels"].items() if axis != "recompute_method"}
+    return chosen, {**{name: value for name, value in options.items() if name in ("num_gpus", "top")}, **kept}
+
+
+#: Arguments that say a layout, beside the parameters that do.
+_OF_LAYOUT = ("num_gpus", "global_batch_size", "recompute", "pipeline_layout")
+
+
 def as_file(format: str, found: Explanation, layout: object) -> str:
     """The run that ``found`` accounts for as the text of a file."""
     from shardmath.formats import written

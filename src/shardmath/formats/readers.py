@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 
 from shardmath import nested
@@ -23,6 +24,8 @@ from shardmath.reading import read_text
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".txt", ".args", *nested.KINDS)
 #: Keys of the files of Megatron-LM's functional tests.
 _FLAGS_OF_TEST, _ENVIRONMENT_OF_TEST = "MODEL_ARGS", "ENV_VARS"
+#: Characters of a name that is compared with others.
+_COMPARED = 100
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -48,48 +51,61 @@ def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) 
         raise InputError("model", text, f"must end in one of {', '.join(SUFFIXES)}", nearest_names(kind, SUFFIXES))
     content = read_text("model", text, "a launch script or a configuration", nested.LARGEST)
     name = Path(text).stem.encode(errors="replace").decode()
-    if kind not in nested.KINDS:
-        return _script(text, name, content, given)
-    data = nested.parsed("model", text, kind, content)
+    data = nested.parsed("model", text, kind, content) if kind in nested.KINDS else {_FLAGS_OF_TEST: {}}
     if not isinstance(data, Mapping):
         raise InputError("model", text, "must hold a table")
-    if _FLAGS_OF_TEST in data:
-        return _test(text, name, data, given)
+    if _FLAGS_OF_TEST not in data:
+        run = _configuration(text, name, kind, data, given)
+        _refuse_idle(run, given, str)
+        return run
+    variables = {key: value for key, value in given.items() if re.search(rf"\$\{{?{re.escape(key)}(?!\w)", content)}
+    flags = {key.removeprefix("--").replace("_", "-"): value for key, value in given.items() if key not in variables}
+    run = _script(text, name, content, variables, flags) if kind not in nested.KINDS else _test(
+        text, name, data, variables, flags)
+    _refuse_idle(run, flags, "--{}".format)
+    return run
+
+
+def _refuse_idle(run: Run, given: Mapping[str, str], shown: Callable[[str], str]) -> None:
+    """Refuse settings that were given and that nothing follows from: they are misspelt, or change no memory."""
+    for key, value in given.items():
+        if shown(key) not in run.understood:
+            rule = "must be a flag or key that the account follows from, or a variable of the file"
+            close = get_close_matches(shown(key)[:_COMPARED], run.understood)
+            raise InputError(f"set {key}", value, rule, " or ".join(close) or None)
+
+
+def _configuration(path: str, name: str, kind: str, data: Mapping[object, object], given: Mapping[str, str]) -> Run:
     words = {**flattened(data), **{key: (value,) for key, value in given.items()}}
-    settings = Given(words, shown=str, source=text)
-    return torchtitan.read(text, settings) if kind == ".toml" else nemo.read(text, name, settings)
+    settings = Given(words, shown=str, source=path)
+    return torchtitan.read(path, settings) if kind == ".toml" else nemo.read(path, name, settings)
 
 
-def _script(path: str, name: str, content: str, given: Mapping[str, str]) -> Run:
-    script = read_script(path, content, {key: value for key, value in given.items() if _is_variable(key)})
+def _script(path: str, name: str, content: str, variables: dict[str, str], flags: Mapping[str, str]) -> Run:
+    script = read_script(path, content, variables)
     launch = launch_of(path, script)
-    flags = {**launch.flags, **_flags(given)}
-    return run_of(Given(flags, source=path), name, program=launch.program, num_gpus=launch.num_gpus,
-                  environment=script.variables, notes=(*script.notes, *launch.notes))
+    return run_of(Given({**launch.flags, **_words(flags)}, source=path), name, program=launch.program,
+                  num_gpus=launch.num_gpus, environment=script.variables, notes=(*script.notes, *launch.notes))
 
 
-def _test(path: str, name: str, data: Mapping[object, object], given: Mapping[str, str]) -> Run:
+def _test(
+    path: str, name: str, data: Mapping[object, object], variables: Mapping[str, str], flags: Mapping[str, str],
+) -> Run:
     """A functional test of Megatron-LM: flags under one key, variables of the environment under another."""
     listed, environment = data[_FLAGS_OF_TEST], data.get(_ENVIRONMENT_OF_TEST)
     if not isinstance(listed, Mapping):
         raise InputError(_FLAGS_OF_TEST, listed, "must be a table of flags")
-    known = {key: value for key, value in given.items() if _is_variable(key)}
 
     def value_of(found: re.Match[str]) -> str:
-        return known.get(found[1], mark(found[1]))
+        return variables.get(found[1], mark(found[1]))
 
     words = {key.removeprefix("--"): tuple(part for word in value
                                            for part in _VARIABLE.sub(value_of, word.strip("[]")).split())
              for key, value in flattened(listed).items()}
-    variables = flattened(environment) if isinstance(environment, Mapping) else {}
-    return run_of(Given({**words, **_flags(given)}, source=path), name,
-                  environment={key: " ".join(value) for key, value in variables.items()})
+    known = flattened(environment) if isinstance(environment, Mapping) else {}
+    return run_of(Given({**words, **_words(flags)}, source=path), name,
+                  environment={key: " ".join(value) for key, value in known.items()})
 
 
-def _is_variable(key: str) -> bool:
-    """Whether a name is that of a variable or parameter of a script, not of a flag."""
-    return key == key.upper() or "_" in key
-
-
-def _flags(given: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    return {key.removeprefix("--"): tuple(value.split()) for key, value in given.items() if not _is_variable(key)}
+def _words(flags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return {flag: tuple(value.split()) for flag, value in flags.items()}
