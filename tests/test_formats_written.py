@@ -67,6 +67,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         "optimizer": "precision_aware", "weight_gradient": "separate"}, "exp_avg_bytes": 2, "exp_avg_sq_bytes": 2},
     "llama-3.2-1b": {"num_gpus": 2, "kernels": {"fp8": "current", "fp8_weights": "primary", "loss": "te_fused"}},
     "llama-3-8b": {"num_gpus": 4, "optimizer_offload_percent": 50},
+    "llama-4-scout-17b-16e": {"expert_parallel": 8, "num_gpus": 8, "kernels": {"balance": "loss"}},
+    "llama-4-maverick-17b-128e": {"expert_parallel": 8, "num_gpus": 8},
     "qwen3-8b": {"num_gpus": 8, "tensor_parallel": 2, "context_parallel": 2, "kernels": {"context": "all_to_all"},
                  "data_parallel_replicas": 2},
 }

@@ -103,8 +103,8 @@ def _listed(given: Given, model: Model) -> tuple[int, ...]:
             pieces += [written[place:part.start()], part[1] * int(part[2])]
             place = part.end()
         written = "".join(pieces) + written[place:]
-    body = "m" * model.num_mtp_layers
-    if not re.fullmatch(rf"E[t|]*{body}L", written):
+    whole = re.fullmatch(r"E[t|]*(m*)L", written)
+    if whole is None or len(whole[1]) != model.num_mtp_layers:
         rule = "must begin with E, end in L with all m in the last stage, and have t and | between"
         raise given.error(name, rule)
     return tuple(stage.count("t") for stage in written.split("|"))

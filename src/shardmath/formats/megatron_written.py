@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from shardmath.errors import InputError
 from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.run import title
@@ -93,9 +94,13 @@ def _experts(found: Explanation) -> Iterator[Flag]:
     yield "num-experts", str(model.num_experts)
     yield "moe-router-topk", str(model.moe_topk)
     yield "moe-ffn-hidden-size", str(model.moe_ffn_hidden_size)
-    if model.first_dense_layers or model.moe_layer_step > 1:
-        has = [i % model.moe_layer_step == 0 and i > model.first_dense_layers for i in range(1, model.num_layers + 1)]
-        yield "moe-layer-freq", f"[{','.join(str(int(one)) for one in has)}]"
+    dense, step, layers = model.first_dense_layers, model.moe_layer_step, model.num_layers
+    if step > 1:
+        if layers > _MOST_LISTED:
+            raise InputError("write", "megatron", f"must have at most {_MOST_LISTED} layers where some have experts")
+        yield "moe-layer-freq", f"[{','.join(str(int(i % step == 0 and i > dense)) for i in range(1, layers + 1))}]"
+    elif dense:
+        yield "moe-layer-freq", f"([0]*{dense}+[1]*{layers - dense})"
     if model.shared_expert_ffn_hidden_size:
         yield "moe-shared-expert-intermediate-size", str(model.shared_expert_ffn_hidden_size)
     if model.shared_expert_gate:
@@ -124,6 +129,10 @@ def _experts(found: Explanation) -> Iterator[Flag]:
     if capacity := found.inputs["expert_capacity_percent"]:
         yield "moe-expert-capacity-factor", f"{capacity / 100:.15g}"
         yield ("moe-pad-expert-input-to-capacity",)
+
+
+#: Layers that are listed one by one.
+_MOST_LISTED = 1000
 
 
 def _training(found: Explanation) -> Iterator[Flag]:
