@@ -17,6 +17,7 @@ class Kind(Enum):
     TRAINING = "training"
     LAYOUT = "layout"
     CLUSTER = "cluster"
+    MACHINE = "machine"
     DERIVED = "derived"
 
 
@@ -61,6 +62,10 @@ def _switch(
     letter: str, name: str, meaning: str, kind: Kind, latex: str, default: int | None = None
 ) -> Parameter:
     return Parameter(letter, name, "0 or 1", 0, meaning, kind, maximum=1, latex=latex, default=default)
+
+
+def _efficiency(letter: str, name: str, meaning: str, latex: str, default: int) -> Parameter:
+    return Parameter(letter, name, "per mille", 1, meaning, Kind.MACHINE, maximum=1000, latex=latex, default=default)
 
 
 PARAMETERS: tuple[Parameter, ...] = (
@@ -220,6 +225,42 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex="w_{e}", default=USUAL.engine),
     Parameter("wt", "torch_workspace_bytes", "bytes", 0, "cuBLAS workspace of each thread of PyTorch", Kind.CLUSTER,
               latex="w_{t}", default=USUAL.torch),
+    Parameter("Fm", "matmul_flops", "FLOP/s", 1, "peak of dense matrix products in the precision of linear layers",
+              Kind.MACHINE, latex="F_{m}"),
+    Parameter("Fa", "attention_flops", "FLOP/s", 1, "peak of dense matrix products of 16 bits: attention and LM head",
+              Kind.MACHINE, latex="F_{a}"),
+    Parameter("Wm", "hbm_bandwidth", "bytes/s", 1, "bandwidth of a GPU's memory", Kind.MACHINE, latex="W_{m}"),
+    Parameter("Wn", "node_bandwidth", "bytes/s", 1, "of one GPU to the others of its NVLink domain, each direction",
+              Kind.MACHINE, latex="W_{n}"),
+    Parameter("Wx", "network_bandwidth", "bytes/s", 1, "of one GPU to other nodes, each direction", Kind.MACHINE,
+              latex="W_{x}"),
+    Parameter("dom", "nvlink_domain", "GPUs", 1, "GPUs that the bandwidth of a node joins", Kind.MACHINE,
+              latex="n_{v}"),
+    Parameter("an", "node_latency_ns", "ns", 0, "of one step of a collective inside an NVLink domain", Kind.MACHINE,
+              latex=r"\alpha_{n}", default=5_000),
+    Parameter("ax", "network_latency_ns", "ns", 0, "of one step of a collective between nodes", Kind.MACHINE,
+              latex=r"\alpha_{x}", default=15_000),
+    Parameter("tau", "launch_ns", "ns", 0, "time that the host takes to launch one kernel", Kind.MACHINE,
+              latex=r"\tau", default=8_000),
+    _efficiency("em", "matmul_per_mille", "share of its peak that a large matrix product reaches", r"\eta_{m}", 800),
+    _efficiency("ea", "attention_per_mille", "share of its peak that core attention reaches", r"\eta_{a}", 550),
+    _efficiency("ew", "hbm_per_mille", "share of its bandwidth that memory reaches", r"\eta_{w}", 850),
+    _efficiency("en", "node_per_mille", "share of its bandwidth that a collective reaches in a domain", r"\eta_{n}",
+                800),
+    Parameter("pad", "matmul_padding", "elements", 0,
+              "by which every side of a matrix product is longer for the time it takes: partial tiles, filled pipelines",
+              Kind.MACHINE, latex=r"\pi_{m}", default=64),
+    _efficiency("ex", "network_per_mille", "share of its bandwidth that a collective reaches between nodes",
+                r"\eta_{x}", 800),
+    _switch("og", "overlap_grad_reduce", "gradients are reduced while the backward pass goes on", Kind.MACHINE,
+            r"\omega_{g}", default=0),
+    _switch("ow", "overlap_param_gather", "weights are gathered while the forward pass goes on", Kind.MACHINE,
+            r"\omega_{w}", default=0),
+    _switch("ot", "tp_comm_overlap", "tensor-parallel collectives are split and hidden under matrix products",
+            Kind.MACHINE, r"\omega_{t}", default=0),
+    Parameter("pw", "gpu_watts", "W", 1, "power of a GPU's board", Kind.MACHINE, latex="P"),
+    Parameter("price", "gpu_hour_price", "1/1000 of a currency", 0, "price of one GPU for one hour", Kind.MACHINE,
+              latex=r"\chi", default=0),
     Parameter("A", "query_size", "elements", 1, "width of all queries, a d; not h", Kind.DERIVED),
     Parameter("K", "kv_size", "elements", 1, "width of all keys, k d", Kind.DERIVED),
     Parameter("v", "padded_vocab_size", "tokens", 1, "padded vocabulary", Kind.DERIVED),

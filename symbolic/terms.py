@@ -73,6 +73,12 @@ class TermSet:
         self.terms[name] = self.by_symbol[term.symbol] = term
         return term.symbol
 
+    def include(self, other: TermSet, names: Iterable[str]) -> None:
+        """Append terms of another set, and of what they need those that are not here yet."""
+        for term in other.closure(names):
+            if term.name not in self.terms:
+                self.add(term.name, term.expression, term.unit, term.meaning, term.rows)
+
     def __getitem__(self, name: str) -> Term:
         return self.terms[name]
 

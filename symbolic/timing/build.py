@@ -1,0 +1,47 @@
+"""All terms of an implementation's step time, in the order in which they can be computed."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ..accounts import build
+from ..implementations import Implementation
+from ..parallel.dimensions import SHAPE_RULES
+from ..parallel.rules import local_name, local_size
+from ..terms import TermSet
+from .components import add_components
+from .data import add_data
+from .groups import add_groups
+from .layers import add_blocks
+from .rows import worked_dimensions
+from .stage import PARAMETERS, add_microbatch, add_stage
+from .step import add_rates, add_step
+
+#: What the time of a step needs of its memory.
+_OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer", "stage_layers", "num_microbatches", "sequence_shards")
+
+
+@cache
+def build_times(implementation: Implementation) -> TermSet:
+    """All terms of the time of ``implementation``, from sizes on one rank to tokens per second.
+
+    Definitions, parameters and states are those of its memory. Seconds are rational functions of the parameters of
+    the machine, so exact arithmetic gives exact results here too.
+    """
+    memory = build(implementation)
+    terms = TermSet(f"{implementation.name}_time", given=memory.given)
+    terms.include(memory, [name for name in (*_OF_MEMORY, *PARAMETERS) if name in memory])
+    terms.include(memory, [name for name in memory.terms if name.startswith("local.") or "." not in name and name != "peak"])
+    for dimension in worked_dimensions(implementation):
+        size = local_size(dimension, SHAPE_RULES)
+        if size != dimension.size and local_name(dimension) not in terms:
+            terms.add(local_name(dimension), size, "elements", f"{dimension.meaning}, of one rank")
+    add_groups(terms, implementation.choices["layers"] == "experts")
+    add_components(terms, implementation)
+    add_blocks(terms, implementation)
+    add_stage(terms, implementation)
+    add_data(terms, implementation)
+    add_microbatch(terms)
+    add_step(terms, implementation)
+    add_rates(terms)
+    return terms

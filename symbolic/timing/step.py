@@ -1,0 +1,87 @@
+"""Time of one optimizer step, and what follows from it: tokens per second, utilisation, cost and energy."""
+
+from __future__ import annotations
+
+from sympy import Expr, Gt, Integer
+
+from ..accounts.moments import CANDIDATES
+from ..functions import Iverson, Max
+from ..implementations import Implementation
+from ..parallel.pipeline import chunks
+from ..parallel.schedules import SCHEDULES
+from ..parameters import symbols
+from ..terms import TermSet, product, term_symbol, total
+
+s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
+t, e, et, sp, load, cf, D = symbols("t e et sp load cf D")
+Fm, pw, price = symbols("Fm pw price")
+#: One rank with the whole model.
+_WHOLE = {p: Integer(1), r: Integer(0)}
+#: One rank with the whole model and one sequence, every token of it worked on once.
+_ALONE = {**_WHOLE, **dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0)}
+
+
+def candidates(implementation: Implementation) -> dict[str, Expr]:
+    """The ranks that can be the slowest: with equal stages those at the ends, which have more to do."""
+    choices = implementation.choices
+    if choices["stages"] == "even" and choices["layers"] == "dense":
+        return {name: CANDIDATES[name] for name in ("first", "last")}
+    return dict(CANDIDATES)
+
+
+def add_step(terms: TermSet, implementation: Implementation) -> None:
+    """The slowest stage's micro-batches, the pipeline's idle time, and what is done once for every step.
+
+    A pipeline is idle while one micro-batch runs through all other stages, or through their first chunks; passes of
+    weight gradients may fill a part of that.
+    """
+    ranks, schedule = candidates(implementation), SCHEDULES[implementation.choices["schedule"]]
+    of_ranks = {
+        "slowest_stage": ("stage.microbatch_time", "one micro-batch on the slowest rank"),
+        "data_waiting": ("stage.data_waiting", "waiting for data-parallel ranks, of the rank that waits longest"),
+        "optimizer": ("stage.optimizer_time", "the optimizer step of the rank that takes longest"),
+    }
+    for name, rank in ranks.items():
+        terms.at(name, [name for name, _ in of_ranks.values()], {r: rank})
+    slowest, data, optimizer = (
+        terms.add(f"step.{name}", Max(*dict.fromkeys(_at(terms, place, kind) for place in ranks)), "s", meaning)
+        for name, (kind, meaning) in of_ranks.items()
+    )
+    needed = ["stage.microbatch_time", *(["stage.weight_gradients"] if schedule.weight_passes else [])]
+    terms.at("whole", needed, _WHOLE)
+    whole = _at(terms, "whole", "stage.microbatch_time")
+    idle = total(whole, -slowest) / chunks(implementation.choices)
+    if schedule.weight_passes:
+        filled = product(Integer(schedule.weight_passes), _at(terms, "whole", "stage.weight_gradients"))
+        idle = product(idle, Max(Integer(0), 1 - filled / whole))
+    bubble = terms.add("step.bubble", idle, "s", "waiting while the pipeline fills and drains")
+    sent = terms.add("step.sent_bytes", product(Integer(2), s, b, h) / (c * ts), "bytes",
+                     "output of a stage that a rank sends to the next one, and a gradient of that size back")
+    each = total(term_symbol("pipeline.latency"), sent / term_symbol("pipeline.bandwidth"))
+    sends = p - 1 if schedule.overlapped else total(m, p, Integer(-1))
+    waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sends, each), "s",
+                        "stages that wait for what is sent between them")
+    terms.add("step.time", total(product(m, slowest), bubble, waiting, data, optimizer), "s", "one optimizer step")
+
+
+def add_rates(terms: TermSet) -> None:
+    """Tokens per second, utilisation of the peak, cost and energy of a token."""
+    seconds = terms["step.time"].symbol
+    tokens = terms.add("step.tokens", product(B, s), "tokens", "tokens of one optimizer step")
+    rate = terms.add("step.tokens_per_second", tokens / seconds, "tokens/s", "tokens of the whole job in a second")
+    terms.add("step.tokens_per_second_per_gpu", rate / N, "tokens/s", "tokens in a second for each GPU")
+    terms.at("alone", ["stage.forward_flops", "stage.repeated_flops"], _ALONE)
+    forward, again = (_at(terms, "alone", f"stage.{kind}_flops") for kind in ("forward", "repeated"))
+    model = terms.add("step.model_flops", product(Integer(3), B, forward), "FLOP",
+                      "products of forward and backward pass that the model needs; of attention the unmasked half")
+    hardware = terms.add("step.hardware_flops", total(model, product(B, again)), "FLOP", "those and recomputed ones")
+    for name, flops, words in (("mfu", model, "model FLOPs (MFU)"), ("hfu", hardware, "all FLOPs (HFU)")):
+        terms.add(f"step.{name}", flops / (product(N, Fm) * seconds), "share", f"{words} over what all GPUs could do")
+    terms.add("step.cost_per_token", product(N, price, seconds) / (3600 * tokens), "1/1000 of a currency",
+              "price of the GPUs for one token")
+
+
+def _at(terms: TermSet, place: str, name: str) -> Expr:
+    """A term with values put in, or itself if it does not depend on them."""
+    own = f"{place}.{name.removeprefix('stage.')}"
+    return terms[own if own in terms else name].symbol
