@@ -23,6 +23,7 @@ from .parameters import BY_LETTER, PARAMETERS
 from .published import PublishedSet, all_published
 from .recompute import REGIONS
 from .rendering import COMMAND, HEADER, rendered
+from .timing import build_times
 
 __all__ = ["COMMAND", "derive", "derive_documents", "derive_implementation", "derive_published"]
 
@@ -52,6 +53,9 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     rules = rules_for(implementation)
     title = f"Memory of sharded training: {implementation.title}"
     files = {f"{implementation.name}.py": rendered("evaluator.py", evaluator(title, terms, rules))}
+    if not terms.given:  # the slowest of listed stages is not known to a formula of one of them
+        timed = evaluator(f"Time of sharded training: {implementation.title}", build_times(implementation), ())
+        files[f"{implementation.name}_time.py"] = rendered("evaluator.py", timed)
     if terms.given:  # an explicit list of layers is one configuration: there is nothing to sweep
         return files
     return files | {f"{implementation.name}_kernel.py": rendered("kernel.py", kernel(title, terms, rules))}

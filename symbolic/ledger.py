@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING
 
-from sympy import Expr, Integer
+from sympy import Expr
 
+from .dimension import ONE, Dimension
 from .sources import BY_KEY
-
-if TYPE_CHECKING:
-    from .work import Work
-
-#: The condition of a row that always exists.
-ONE = Integer(1)
+from .work import Work
 
 
 class Role(Enum):
@@ -95,18 +90,6 @@ SITES: Mapping[str, Site] = {
     "last_reduce": Site("the last gradients are reduced", Held.NOTHING),
     "optimizer_step": Site("inside the optimizer step", Held.NOTHING),
 }
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """One named axis of tensor shapes, with its size on a single unsharded rank.
-
-    What a parallel dimension does to it is not written here; see ``shardmath.symbolic.parallel``.
-    """
-
-    name: str
-    size: Expr
-    meaning: str
 
 
 @dataclass(frozen=True, eq=False)

@@ -248,7 +248,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     _efficiency("en", "node_per_mille", "share of its bandwidth that a collective reaches in a domain", r"\eta_{n}",
                 800),
     Parameter("pad", "matmul_padding", "elements", 0,
-              "by which every side of a matrix product is longer for the time it takes: partial tiles, filled pipelines",
+              "added to every side of a matrix product for the time it takes: partial tiles, pipelines that fill",
               Kind.MACHINE, latex=r"\pi_{m}", default=64),
     _efficiency("ex", "network_per_mille", "share of its bandwidth that a collective reaches between nodes",
                 r"\eta_{x}", 800),

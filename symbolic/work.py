@@ -12,7 +12,7 @@ from enum import Enum
 
 from sympy import Expr, Integer
 
-from .ledger import ONE, Dimension
+from .dimension import ONE, Dimension
 from .sources import BY_KEY
 
 #: No passes.

@@ -6,9 +6,9 @@ from typing import Any
 
 from sympy import Expr, Integer, Rational
 
+from .dimension import ONE, Dimension
 from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
 from .functions import Iverson
-from .ledger import ONE, Dimension
 from .parameters import symbols
 from .work import Kernel, Product, Ranks, Stream, Transfer, Work
 

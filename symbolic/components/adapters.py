@@ -6,8 +6,9 @@ output is taken to need a gradient, as it is prepared to where inputs are recomp
 
 from __future__ import annotations
 
+from ..dimension import Dimension
 from ..dimensions import BATCH, FFN, HIDDEN, KV_FEATURES, QUERY_FEATURES, RANK, SEQUENCE
-from ..ledger import Component, Dimension, Place, Tensor, saved, weight
+from ..ledger import Component, Place, Tensor, saved, weight
 
 _TOKENS = (SEQUENCE, BATCH)
 

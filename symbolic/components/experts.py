@@ -6,6 +6,7 @@ from typing import Any
 
 from sympy import Eq, Gt, Integer
 
+from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
     EXPERT_FFN,
@@ -22,7 +23,7 @@ from ..dimensions import (
     SEQUENCE_SP,
 )
 from ..functions import Iverson
-from ..ledger import Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import Ranks, Stream, Transfer, Work
 from ..work_rows import gated_work, residual_work

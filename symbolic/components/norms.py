@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from sympy import Expr
 
+from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
-from ..ledger import ONE, Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..work_rows import norm_work
 
 _LOW = ("mixed", "bf16", "fp16")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
     BEST_OF_GROUP,
@@ -16,7 +17,7 @@ from ..dimensions import (
     TOPK,
 )
 from ..functions import Iverson
-from ..ledger import Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import Stream
 from ..work_rows import norm_work

@@ -15,10 +15,10 @@ from .groups import add_groups
 from .layers import add_blocks
 from .rows import worked_dimensions
 from .stage import PARAMETERS, add_microbatch, add_stage
-from .step import add_rates, add_step
+from .step import add_rates, add_spent, add_step
 
 #: What the time of a step needs of its memory.
-_OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer", "stage_layers", "num_microbatches", "sequence_shards")
+_OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer")
 
 
 @cache
@@ -29,12 +29,11 @@ def build_times(implementation: Implementation) -> TermSet:
     the machine, so exact arithmetic gives exact results here too.
     """
     memory = build(implementation)
-    terms = TermSet(f"{implementation.name}_time", given=memory.given)
-    terms.include(memory, [name for name in (*_OF_MEMORY, *PARAMETERS) if name in memory])
-    terms.include(memory, [name for name in memory.terms if name.startswith("local.") or "." not in name and name != "peak"])
+    terms = TermSet(f"{implementation.name}_time", given=memory.given, base=memory)
+    terms.include(name for name in (*_OF_MEMORY, *PARAMETERS) if name in memory)
     for dimension in worked_dimensions(implementation):
         size = local_size(dimension, SHAPE_RULES)
-        if size != dimension.size and local_name(dimension) not in terms:
+        if size != dimension.size and local_name(dimension) not in memory:
             terms.add(local_name(dimension), size, "elements", f"{dimension.meaning}, of one rank")
     add_groups(terms, implementation.choices["layers"] == "experts")
     add_components(terms, implementation)
@@ -43,5 +42,6 @@ def build_times(implementation: Implementation) -> TermSet:
     add_data(terms, implementation)
     add_microbatch(terms)
     add_step(terms, implementation)
+    add_spent(terms)
     add_rates(terms)
     return terms

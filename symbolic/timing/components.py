@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from sympy import Expr, Integer
 
 from ..accounts.rows import components_of
+from ..functions import Max
 from ..implementations import Implementation
 from ..ledger import Component
-from ..functions import Max
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from ..work import Kernel, Ranks, Transfer
@@ -53,8 +53,8 @@ def add_components(terms: TermSet, implementation: Implementation) -> None:
                 terms.add(f"{name}.{way}_bytes", total(*(getattr(item, way) for item in moved)), "bytes",
                           f"{title}: what memory moves outside of products in the {way} pass")
         if products or moved:
-            terms.add(f"{name}.kernels", total(*(Integer(1) for _ in products), *(Integer(item.kernels) for item in moved)),
-                      "kernels", f"{title}: kernels of the forward pass")
+            count = len(products) + sum(item.kernels for item in moved)
+            terms.add(f"{name}.kernels", Integer(count), "kernels", f"{title}: kernels of the forward pass")
             _add_times(terms, component, products, moved)
         _add_traffic(terms, component, implementation)
 

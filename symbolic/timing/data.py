@@ -67,7 +67,8 @@ def _reduced(terms: TermSet, name: str) -> Expr:
     data, replica = _group(name, "data"), _group(name, "replica")
     share = size / GROUP_BY_NAME[data].size
     return total(
-        ring_time(data, 2 - zero1, product(2 - zero1, size)), ring_time(replica, Integer(2), product(Integer(2), share)),
+        ring_time(data, 2 - zero1, product(2 - zero1, size)),
+        ring_time(replica, Integer(2), product(Integer(2), share)),
     )
 
 

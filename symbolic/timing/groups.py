@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sympy import Expr, Gt, Integer, Le
+from sympy import Expr, Integer, Le
 
 from ..functions import Iverson, Min
 from ..parameters import symbols

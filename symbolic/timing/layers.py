@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from sympy import Expr, Integer
 
 from ..accounts.rows import components_of
@@ -34,10 +37,7 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
             continue
         if block == "expert_layer" and implementation.choices["layers"] != "experts":
             continue
-
-        def sums(kind: str) -> Expr:
-            return total(*(terms[f"{name}.{kind}"].symbol for name in names if f"{name}.{kind}" in terms))
-
+        sums = partial(_sum, terms, names)
         terms.add(f"{block}.forward_flops", sums("forward_flops"), "FLOP", f"{words}: FLOPs of the forward pass")
         terms.add(f"{block}.weight_gradients", sums("product_time"), "s",
                   f"{words}: products for gradients of weights, a part of the backward pass")
@@ -61,3 +61,7 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
             parts = [f"{block}.{way}_computing", *(f"{block}.{ranks.value}_{way}_waiting" for ranks in Ranks)]
             terms.add(f"{block}.{way}_time", total(*(terms[part].symbol for part in parts if part in terms)), "s",
                       f"{words}: the {way} pass")
+
+
+def _sum(terms: TermSet, names: Sequence[str], kind: str) -> Expr:
+    return total(*(terms[f"{name}.{kind}"].symbol for name in names if f"{name}.{kind}" in terms))

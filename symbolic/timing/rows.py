@@ -10,9 +10,10 @@ from sympy import Expr, Integer
 
 from ..accounts.rows import components_of, kept_rows, local_shape
 from ..choices import absent_letters
+from ..dimension import Dimension
 from ..dimensions import EXPERTS
 from ..implementations import Implementation
-from ..ledger import Component, Dimension, Role
+from ..ledger import Component, Role
 from ..parameters import symbol
 from ..recompute import REGIONS
 from ..terms import product
@@ -60,13 +61,15 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
                 tensor.when.xreplace(_absent(implementation)), product(*experts),
                 BOTH_GRADIENTS if trained else 1, 0,
             ))
-    for item in _chosen(component, implementation):
-        if isinstance(item, Product):
-            found.append(Matmul(
-                item.module, item.kernel.value, product(*local_shape(item.rows)), product(*local_shape(item.inner)),
-                product(*local_shape(item.columns)), product(item.share, item.when.xreplace(_absent(implementation))),
-                Integer(1), item.backward, item.again,
-            ))
+    absent = _absent(implementation)
+    found += [
+        Matmul(
+            item.module, item.kernel.value, product(*local_shape(item.rows)), product(*local_shape(item.inner)),
+            product(*local_shape(item.columns)), product(item.share, item.when.xreplace(absent)), Integer(1),
+            item.backward, item.again,
+        )
+        for item in _chosen(component, implementation) if isinstance(item, Product)
+    ]
     return tuple(found)
 
 
@@ -85,8 +88,10 @@ def streams(component: Component, implementation: Implementation) -> tuple[Moved
     """The streams of a component."""
     absent = _absent(implementation)
     return tuple(
-        Moved(item.module, *(product(Integer(each), *local_shape(item.shape), item.when.xreplace(absent))
-                             for each in (item.forward, item.backward)), item.kernels)
+        Moved(
+            item.module, product(Integer(item.forward), *local_shape(item.shape), item.when.xreplace(absent)),
+            product(Integer(item.backward), *local_shape(item.shape), item.when.xreplace(absent)), item.kernels,
+        )
         for item in _chosen(component, implementation) if isinstance(item, Stream)
     )
 

@@ -11,6 +11,8 @@ from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..terms import TermSet, product, term_symbol, total
+from ..work import Ranks
+from .groups import GROUP_BY_NAME
 
 s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
 t, e, et, sp, load, cf, D = symbols("t e et sp load cf D")
@@ -18,7 +20,17 @@ Fm, pw, price = symbols("Fm pw price")
 #: One rank with the whole model.
 _WHOLE = {p: Integer(1), r: Integer(0)}
 #: One rank with the whole model and one sequence, every token of it worked on once.
-_ALONE = {**_WHOLE, **dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0)}
+_ALONE = {**_WHOLE, **dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Integer(0), load: Integer(100),
+          cf: Integer(0)}
+
+#: What the time of all micro-batches goes to, and the parts of one that belong to it.
+SPENT: dict[str, tuple[tuple[str, ...], str]] = {
+    "computing": (("forward_computing", "backward_computing", "accumulating"), "forward and backward passes"),
+    "recomputing": (("recomputing",), "layers and modules that run once more"),
+    **{f"{ranks.value}": ((f"{ranks.value}_waiting",), f"waiting for {GROUP_BY_NAME[ranks.value].meaning}")
+       for ranks in Ranks},
+    "sharding": (("sharding_waiting",), "waiting for shared-out weights and gradients"),
+}
 
 
 def candidates(implementation: Implementation) -> dict[str, Expr]:
@@ -62,6 +74,22 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
     waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sends, each), "s",
                         "stages that wait for what is sent between them")
     terms.add("step.time", total(product(m, slowest), bubble, waiting, data, optimizer), "s", "one optimizer step")
+
+
+def add_spent(terms: TermSet) -> None:
+    """What rank r does with the time of a step, part by part; what is left it waits for slower ranks."""
+    parts = []
+    for name, (kinds, meaning) in SPENT.items():
+        found = [terms[f"stage.{kind}"].symbol for kind in kinds if f"stage.{kind}" in terms]
+        if found:
+            seconds = product(m, total(*found))
+            parts.append(terms.add(f"spent.{name}", seconds, "s", f"rank r, all micro-batches: {meaning}"))
+    for name in ("step.pipeline_waiting", "stage.data_waiting", "stage.optimizer_time"):
+        part = name.partition(".")[2].partition("_")[0]
+        meaning = terms[name].meaning.removeprefix("rank r: ")
+        parts.append(terms.add(f"spent.{part}", terms[name].symbol, "s", f"rank r: {meaning}"))
+    terms.add("spent.idle", total(terms["step.time"].symbol, product(Integer(-1), total(*parts))), "s",
+              "rank r: waiting for other stages, while the pipeline fills and drains and where they take longer")
 
 
 def add_rates(terms: TermSet) -> None:
