@@ -94,7 +94,8 @@ class Transfer:
 
     ``forward`` and ``backward`` count passes in which each of n ranks sends (n - 1)/n of that, as an all-gather, a
     reduce-scatter and an all-to-all do; an all-reduce takes two. ``hidden`` are further passes of the backward
-    pass that products always hide, ``beside`` is the kernel that can run at the same time as the others.
+    pass whose bytes products always hide, ``beside`` is the kernel that can run at the same time as the others,
+    ``kernels`` are launched for it in each pass.
     """
 
     name: str
@@ -108,6 +109,7 @@ class Transfer:
     meaning: str
     hidden: Expr = NONE
     beside: Kernel | None = None
+    kernels: Expr = ONE
     when: Expr = ONE
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

@@ -8,11 +8,11 @@ from sympy import Expr, Integer, Rational
 
 from .dimension import ONE, Dimension
 from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
-from .functions import Iverson
+from .functions import Iverson, Max
 from .parameters import symbols
 from .work import Kernel, Product, Ranks, Stream, Transfer, Work
 
-sp, c = symbols("sp c")
+sp, c, t = symbols("sp c t")
 
 _FLASH = ("flash", "flash_bshd", "sdpa")
 _SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
@@ -20,15 +20,19 @@ _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _ALL_TOKENS = (SEQUENCE, BATCH, HIDDEN)
 #: A causal mask hides half of all pairs of tokens.
 _CAUSAL = Rational(1, 2)
+#: What a tensor-parallel rank launches for a collective: its copies and the collective itself.
+_COPIES = 3 * Iverson(t > 1)
+#: What a context-parallel rank launches for each further part of the sequence: attention in two halves, corrections.
+_PARTS = 20
 
 
 def norm_work(name: str, module: str, shape: tuple[Dimension, ...] = _RESIDUAL, when: Expr = ONE) -> tuple[Work, ...]:
     """One norm: bf16 in and out where it is one kernel, fp32 between the steps where PyTorch runs them one by one."""
     rms, layer = ("rms",), ("layer",)
     return (
-        Stream(f"{name}.fused", module, shape, 4, 8, "transformer_engine", "input and output of the norm",
+        Stream(f"{name}.fused", module, shape, 4, 6, "transformer_engine", "input and output of the norm",
                when=when, options={"norm": ("fused", "keeps_output")}),
-        Stream(f"{name}.layer_norm", module, shape, 4, 8, "pytorch", "input and output of PyTorch's LayerNorm",
+        Stream(f"{name}.layer_norm", module, shape, 4, 6, "pytorch", "input and output of PyTorch's LayerNorm",
                when=when, options={"norm": ("eager", "torch"), "normalisation": layer}),
         Stream(f"{name}.eager", module, shape, 36, 60, "transformers", "steps of an eager RMSNorm in fp32", 6,
                when=when, options={"norm": ("eager",), "normalisation": rms}),
@@ -47,7 +51,7 @@ def gated_work(module: str, inner: tuple[Dimension, ...]) -> tuple[Work, ...]:
     return (
         Stream("activation.fused", module, inner, 6, 10, "megatron_core", "gate, up and their gated product",
                options={"swiglu": ("fused",)}),
-        Stream("activation.eager", module, inner, 10, 20, "transformers", "SiLU and product, one after the other", 2,
+        Stream("activation.eager", module, inner, 10, 16, "transformers", "SiLU and product, one after the other", 2,
                options={"swiglu": ("eager",)}),
         Stream("activation.unfused", module, inner, 18, 30, "megatron_core",
                "chunks, SiLU, offset and product, one after the other", 4, options={"swiglu": ("unfused",)}),
@@ -87,9 +91,11 @@ def column_parallel(name: str, module: str) -> tuple[Work, ...]:
     return (
         Transfer(name, module, Ranks.TENSOR, _ALL_TOKENS, 2, sp, sp + 2 * (1 - sp), "korthikanti2022",
                  "input of the projection gathered, its gradient summed", hidden=sp, beside=Kernel.MATMUL,
+                 kernels=_COPIES,
                  options={"gathered_input": ("dropped",)}),
         Transfer(f"{name}.kept", module, Ranks.TENSOR, _ALL_TOKENS, 2, sp, sp + 2 * (1 - sp), "torchtitan",
                  "input of the projection gathered and kept, its gradient summed", beside=Kernel.MATMUL,
+                 kernels=_COPIES,
                  options={"gathered_input": ("kept",)}),
     )
 
@@ -98,18 +104,28 @@ def row_parallel(name: str, module: str) -> tuple[Work, ...]:
     """What they exchange for a projection whose inputs are shared out: its output is summed, its gradient gathered."""
     return (
         Transfer(name, module, Ranks.TENSOR, _ALL_TOKENS, 2, sp + 2 * (1 - sp), sp, "korthikanti2022",
-                 "output of the projection summed, its gradient gathered", beside=Kernel.MATMUL),
+                 "output of the projection summed, its gradient gathered", beside=Kernel.MATMUL,
+                 kernels=_COPIES),
     )
 
 
 def context_exchange(width: Dimension) -> tuple[Work, ...]:
-    """Keys and values that go round the context-parallel ranks, or heads that are exchanged for tokens."""
-    at, several = "core_attention", Iverson(c > 1)
-    ring: Any = {"when": several, "beside": Kernel.ATTENTION, "options": {"context": ("ring",)}}
-    heads: Any = {"when": several, "options": {"context": ("all_to_all",)}}
+    """Keys and values that go round the context-parallel ranks, or heads that are exchanged for tokens.
+
+    Each part that comes round adds to the outputs; gradients of keys and values go all the way round.
+    """
+    at, others = "core_attention", c - 1
+    ring: Any = {"options": {"context": ("ring",)}}
+    heads: Any = {"when": Iverson(c > 1), "options": {"context": ("all_to_all",)}}
+    round_trip = (2 * c - 1) / Max(others, Integer(1))
     return (
-        Transfer("ring", at, Ranks.CONTEXT, (ALL_KEYS, BATCH, KV_HEADS, width), 4, ONE, Integer(2), "liu2023",
-                 "keys and values passed round, with their gradients in the backward pass", **ring),
+        Transfer("ring", at, Ranks.CONTEXT, (ALL_KEYS, BATCH, KV_HEADS, width), 4, ONE, round_trip, "liu2023",
+                 "keys and values passed round, with their gradients in the backward pass", when=Iverson(c > 1),
+                 beside=Kernel.ATTENTION, kernels=_PARTS * others, **ring),
+        Stream("ring.outputs", at, (SEQUENCE, BATCH, HEADS, width), 12, 12, "transformer_engine",
+               "outputs, or gradients of queries, with those of a further part of the keys", 0, when=others, **ring),
+        Stream("ring.gradients", at, (SEQUENCE, BATCH, KV_HEADS, width), 0, 24, "transformer_engine",
+               "gradients of keys and values with those of a further part of the queries", 0, when=others, **ring),
         Transfer("heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, HEADS, width), 4, ONE, ONE, "jacobs2023",
                  "queries and outputs, heads exchanged for tokens", **heads),
         Transfer("kv_heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, KV_HEADS, width), 4, ONE, ONE, "jacobs2023",

@@ -16,21 +16,27 @@ from ..work import Kernel, Ranks, Transfer
 from .groups import GROUP_BY_NAME, ring_time
 from .rows import RATES, Matmul, Moved, matmuls, repeated, streams, transfers
 
-c, t, pad, Wm, ew, ot = symbols("c t pad Wm ew ot")
+c, t, Wm, ew, ot = symbols("c t Wm ew ot")
 
 #: Directions of a pass through the model.
 PASSES = ("forward", "backward")
 
 
+#: What a product takes longer for on each side: half of a tile of 128 x 256 is idle at the edges, and its pipeline
+#: fills over 256 elements of the inner side.
+HALF_TILE, FILLING = (Integer(64), Integer(128)), Integer(256)
+
+
 def matmul_time(item: Matmul) -> Expr:
-    """Seconds of one forward product: every side is longer by ``pad``, as if it had one more part of a tile.
+    """Seconds of one forward product, whose sides are longer by partial tiles and by the time that its pipeline fills.
 
     Core attention is one kernel over all of its tiles, so its efficiency stands alone.
     """
     peak, share = symbols(" ".join(RATES[item.rate]))
     if item.rate == Kernel.ATTENTION.value:
         return item.flops / (peak * share / 1000)
-    sides = (total(item.rows, product(pad, item.groups)), total(item.inner, pad), total(item.columns, pad))
+    rows, columns = HALF_TILE
+    sides = (total(item.rows, product(rows, item.groups)), total(item.inner, FILLING), total(item.columns, columns))
     return product(Integer(2), item.factor, *sides) / (peak * share / 1000)
 
 
@@ -53,8 +59,9 @@ def add_components(terms: TermSet, implementation: Implementation) -> None:
                 terms.add(f"{name}.{way}_bytes", total(*(getattr(item, way) for item in moved)), "bytes",
                           f"{title}: what memory moves outside of products in the {way} pass")
         if products or moved:
-            count = len(products) + sum(item.kernels for item in moved)
-            terms.add(f"{name}.kernels", Integer(count), "kernels", f"{title}: kernels of the forward pass")
+            count = Integer(len(products) + sum(item.kernels for item in moved))
+            collectives = (item.row.kernels for item in transfers(component, implementation))
+            terms.add(f"{name}.kernels", total(count, *collectives), "kernels", f"{title}: kernels of a pass")
             _add_times(terms, component, products, moved)
         _add_traffic(terms, component, implementation)
 
@@ -68,13 +75,14 @@ def _add_times(terms: TermSet, component: Component, products: Iterable[Matmul],
         seconds = terms.add(f"{name}.product_time", total(*linear), "s",
                             f"{title}: products with weights, of one pass")
         parts["forward"].append(seconds)
-        parts["backward"].append(product(_gradients(products), seconds))
+        parts["backward"].append(_backward(products, seconds))
     if core:
         seconds = terms.add(f"{name}.core_time", total(*map(matmul_time, core)), "s",
                             f"{title}: core attention in the forward pass")
         parts["forward"].append(seconds)
-        times = Integer(sum(item.backward for item in core)) / len(core)
-        parts["backward"].append(product(times, seconds))
+        back = total(*(product(Integer(item.backward), matmul_time(item)) for item in core))
+        parts["backward"].append(terms.add(f"{name}.core_backward_time", back, "s",
+                                           f"{title}: core attention in the backward pass"))
     for way in PASSES:
         if f"{name}.{way}_bytes" in terms:
             parts[way].append(stream_time(terms[f"{name}.{way}_bytes"].symbol))
@@ -89,12 +97,13 @@ def _add_times(terms: TermSet, component: Component, products: Iterable[Matmul],
                   "FLOP", f"{title}: products that recompute of its modules repeats")
 
 
-def _gradients(products: Iterable[Matmul]) -> Expr:
-    """Products of the backward pass for one of the forward pass, which those with weights have alike."""
-    counts = {item.backward for item in products if item.rate != Kernel.ATTENTION.value}
-    if len(counts) != 1:
-        raise ValueError(f"products of one component with different backward passes: {counts}")
-    return Integer(counts.pop())
+def _backward(products: Iterable[Matmul], forward: Expr) -> Expr:
+    """Seconds of the backward pass of products that take ``forward`` seconds, as often as each has gradients."""
+    own = [item for item in products if item.rate != Kernel.ATTENTION.value]
+    counts = {item.backward for item in own}
+    if len(counts) == 1:
+        return product(Integer(counts.pop()), forward)
+    return total(*(product(Integer(item.backward), matmul_time(item)) for item in own))
 
 
 def _switched(*parts: tuple[str, Expr]) -> Iterator[Expr]:
@@ -113,9 +122,10 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
         own = [item for item in found if item.row.ranks is ranks]
         for way in PASSES if own else ():
             passes = [getattr(item.row, way) for item in own]
+            late = [item.row.hidden for item in own if way == "backward"]
             part = f"{name}.{ranks.value}_{way}"
             words = f"{title}: of the {way} pass among {GROUP_BY_NAME[ranks.value].meaning}"
-            number = terms.add(f"{part}_passes", total(*passes), "passes", f"{words}, passes over their ring")
+            number = terms.add(f"{part}_passes", total(*passes, *late), "passes", f"{words}, passes over their ring")
             size = terms.add(f"{part}_bytes",
                              total(*(product(count, item.size) for count, item in zip(passes, own, strict=True))),
                              "bytes", f"{words}, bytes made whole, of which each of n ranks sends (n - 1)/n")
@@ -133,10 +143,9 @@ def _unhidden(terms: TermSet, name: str, way: str, row: Transfer, seconds: Expr)
     Tensor-parallel collectives wait for nothing but themselves, unless they are cut into pieces that run beside
     products, of which the first waits.
     """
-    if row.beside is Kernel.ATTENTION:
-        times = 2 if way == "backward" else 1
-        core = product(Integer(times), terms[f"{name}.core_time"].symbol, total(c, Integer(-1))) / c
-        return Max(Integer(0), seconds - core)
+    core = f"{name}.core_time" if way == "forward" else f"{name}.core_backward_time"
+    if row.beside is Kernel.ATTENTION and core in terms:
+        return Max(Integer(0), seconds - product(terms[core].symbol, total(c, Integer(-1))) / c)
     if row.beside is Kernel.MATMUL and f"{name}.product_time" in terms:
         pieces = Max(seconds / t, seconds - terms[f"{name}.product_time"].symbol)
         return total(product(1 - ot, seconds), product(ot, pieces))

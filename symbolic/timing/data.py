@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sympy import Expr, Integer
 
-from ..functions import Max
+from ..functions import CeilDiv, Max
 from ..implementations import Implementation
 from ..parallel.legality import fixed_values
 from ..parameters import symbol, symbols
@@ -13,7 +13,9 @@ from .components import stream_time
 from .groups import GROUP_BY_NAME, ring_time
 from .stage import PARAMETERS
 
-D, c, R, w, zero1, og, ow = symbols("D c R w zero1 og ow")
+w, zero1, og, ow, shards = symbols("w zero1 og ow shards")
+#: Parameters whose gradients are reduced at a time (Megatron-Core).
+BUCKET = Integer(40_000_000)
 #: Bytes of a weight that is gathered: 16 bits.
 _WEIGHT = Integer(2)
 
@@ -26,11 +28,12 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     that is chosen, beside a pass of one micro-batch.
     """
     fixed = fixed_values(implementation)
+    whole = implementation.choices["data_parallel"] == "torch_ddp"  # nanotron sums all of them with ZeRO-1 too
     zero2, zero3 = (Integer(fixed[name]) if name in fixed else symbol(name) for name in ("zero2", "zero3"))
     gathered = terms.add("stage.gathering", total(*(_gathered(terms, name) for name in PARAMETERS if name in terms)),
                          "s", "rank r: its weights gathered once by the ranks that share them out")
     reduced = terms.add("stage.reducing",
-                        total(*(_reduced(terms, name) for name in PARAMETERS if name in terms)), "s",
+                        total(*(_reduced(terms, name, whole) for name in PARAMETERS if name in terms)), "s",
                         "rank r: its gradients summed once over the ranks that hold its parameters")
     forward, backward = (terms[f"stage.{way}_computing"].symbol for way in ("forward", "backward"))
     if zero2 != 0:
@@ -46,10 +49,12 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     ]
     terms.add("stage.data_waiting", total(*ends), "s",
               "rank r: waiting for gradients and weights of data-parallel ranks, once for every step")
-    moved = total(product(Integer(2), terms["stage.optimizer"].symbol), terms["stage.gradient"].symbol,
-                  terms["stage.weight"].symbol)
+    gradients, weights = terms["stage.gradient"].symbol, terms["stage.weight"].symbol
+    moved = total(product(Integer(2), terms["stage.optimizer"].symbol), total(gradients, weights) / shards,
+                  product(Integer(2), gradients))
     terms.add("stage.optimizer_time", stream_time(moved), "s",
-              "rank r: optimizer states read and written, gradients read, weights written")
+              "rank r: its states read and written, its share of gradients read and of weights written; all gradients"
+              " read for their norm and set to zero")
 
 
 def _beside(overlapped: Expr, seconds: Expr, hidden: Expr) -> Expr:
@@ -57,19 +62,25 @@ def _beside(overlapped: Expr, seconds: Expr, hidden: Expr) -> Expr:
 
 
 def _gathered(terms: TermSet, name: str) -> Expr:
-    """Weights, gathered over one ring."""
-    return ring_time(_group(name, "data"), Integer(1), product(_WEIGHT, terms[name].symbol))
+    """Weights, gathered over one ring bucket by bucket."""
+    elements = terms[name].symbol
+    return ring_time(_group(name, "data"), _buckets(elements), product(_WEIGHT, elements))
 
 
-def _reduced(terms: TermSet, name: str) -> Expr:
+def _reduced(terms: TermSet, name: str, whole: bool) -> Expr:
     """Gradients: a reduce-scatter where states are shared out, else an all-reduce; then their shares over replicas."""
-    size = product(w, terms[name].symbol)
-    data, replica = _group(name, "data"), _group(name, "replica")
+    elements = terms[name].symbol
+    size, data, replica = product(w, elements), _group(name, "data"), _group(name, "replica")
+    passes = Integer(2) if whole else 2 - zero1
     share = size / GROUP_BY_NAME[data].size
     return total(
-        ring_time(data, 2 - zero1, product(2 - zero1, size)),
+        ring_time(data, product(passes, _buckets(elements)), product(passes, size)),
         ring_time(replica, Integer(2), product(Integer(2), share)),
     )
+
+
+def _buckets(elements: Expr) -> Expr:
+    return CeilDiv(elements, BUCKET)
 
 
 def _group(name: str, kind: str) -> str:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
-from sympy import Expr, Integer
+from sympy import Expr, Gt, Integer
 
 from ..accounts.rows import components_of
-from ..functions import Max
+from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols
-from ..terms import TermSet, product, total
+from ..terms import TermSet, product, term_symbol, total
 from ..work import Ranks
 from .components import PASSES
+from .groups import GROUP_BY_NAME
 
-(tau,) = symbols("tau")
+t, gap, tau, stall = symbols("t gap tau stall")
 _NANO = Integer(10) ** 9
 
 #: What a rank works through once for every micro-batch, with the places of its components.
@@ -27,6 +28,10 @@ BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
     "output": ("final norm, head and loss", (Place.LAST,)),
     "prediction": ("one further prediction (MTP), beside its layer", (Place.MTP,)),
 }
+
+
+#: Kernels of a layer that no row names: copies, views that are made contiguous, counters, casts.
+UNNAMED = Integer(36)
 
 
 def add_blocks(terms: TermSet, implementation: Implementation) -> None:
@@ -41,26 +46,31 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
         terms.add(f"{block}.forward_flops", sums("forward_flops"), "FLOP", f"{words}: FLOPs of the forward pass")
         terms.add(f"{block}.weight_gradients", sums("product_time"), "s",
                   f"{words}: products for gradients of weights, a part of the backward pass")
-        kernels = terms.add(f"{block}.kernels", sums("kernels"), "kernels", f"{words}: kernels of the forward pass")
-        launched = product(kernels, tau) / _NANO
-        for way in PASSES:
-            times = launched if way == "forward" else product(Integer(2), launched)
-            terms.add(f"{block}.{way}_computing", Max(sums(f"{way}_time"), times), "s",
-                      f"{words}: computing of the {way} pass, or launching its kernels if that takes longer")
+        unnamed = UNNAMED if block in ("layer", "expert_layer") else Integer(0)
+        terms.add(f"{block}.kernels", total(sums("kernels"), unnamed), "kernels", f"{words}: kernels of a pass")
         again = sums("repeated_time")
         if again != 0:
             terms.add(f"{block}.repeated_computing", again, "s", f"{words}: what recompute of its modules repeats")
             terms.add(f"{block}.repeated_flops", sums("repeated_flops"), "FLOP", f"{words}: FLOPs of that")
-        for ranks in Ranks:
-            for way in PASSES:
-                waited = sums(f"{ranks.value}_{way}_time")
-                if waited != 0:
-                    terms.add(f"{block}.{ranks.value}_{way}_waiting", waited, "s",
-                              f"{words}: waiting for {ranks.value.replace('_', '-')}-parallel ranks, {way} pass")
         for way in PASSES:
-            parts = [f"{block}.{way}_computing", *(f"{block}.{ranks.value}_{way}_waiting" for ranks in Ranks)]
-            terms.add(f"{block}.{way}_time", total(*(terms[part].symbol for part in parts if part in terms)), "s",
-                      f"{words}: the {way} pass")
+            _add_pass(terms, block, words, sums, way)
+
+
+def _add_pass(terms: TermSet, block: str, words: str, sums: Callable[[str], Expr], way: str) -> None:
+    """One pass of a block: computing, gaps between kernels, waiting, and more where the host cannot launch faster."""
+    kernels = terms[f"{block}.kernels"].symbol
+    parts = [terms.add(f"{block}.{way}_computing", total(sums(f"{way}_time"), product(kernels, gap) / _NANO), "s",
+                       f"{words}: computing of the {way} pass, with gaps between kernels")]
+    for ranks in Ranks:
+        waited = sums(f"{ranks.value}_{way}_time")
+        if waited != 0:
+            parts.append(terms.add(f"{block}.{ranks.value}_{way}_waiting", waited, "s",
+                                   f"{words}: waiting for {GROUP_BY_NAME[ranks.value].meaning}, {way} pass"))
+    stalled = product(Iverson(Gt(term_symbol("pipeline.borders"), 0)), sums(f"tensor_{way}_passes"), t - 1, stall)
+    launched = total(product(kernels, tau), stalled) / _NANO
+    parts.append(terms.add(f"{block}.{way}_launching", Max(Integer(0), launched - total(*parts)), "s",
+                           f"{words}: waiting for the host to launch kernels, {way} pass"))
+    terms.add(f"{block}.{way}_time", total(*parts), "s", f"{words}: the {way} pass")
 
 
 def _sum(terms: TermSet, names: Sequence[str], kind: str) -> Expr:

@@ -27,7 +27,7 @@ PLACES: dict[str, Place] = {
 #: Parameters of rank r: those that all data-parallel ranks hold, and those of routed experts.
 PARAMETERS = ("stage.parameters", "stage.expert_parameters")
 #: What the time of a micro-batch goes to.
-MICROBATCH = ("forward_computing", "backward_computing", "recomputing", "accumulating",
+MICROBATCH = ("forward_computing", "backward_computing", "launching", "recomputing", "accumulating",
               *(f"{ranks.value}_waiting" for ranks in Ranks), "sharding_waiting")
 
 
@@ -55,13 +55,16 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
     for way in PASSES:
         terms.add(f"stage.{way}_computing", summed(f"{way}_computing"), "s",
                   f"rank r: computing of the {way} pass of one micro-batch")
+    terms.add("stage.launching", total(*(summed(f"{way}_launching") for way in PASSES)), "s",
+              "rank r: waiting for the host to launch kernels, of one micro-batch")
     for ranks in Ranks:
         waited = total(*(summed(f"{ranks.value}_{way}_waiting") for way in PASSES))
         if waited != 0:
             terms.add(f"stage.{ranks.value}_waiting", waited, "s",
                       f"rank r: waiting for {GROUP_BY_NAME[ranks.value].meaning}, of one micro-batch")
     elements = total(*(terms[name].symbol for name in PARAMETERS if name in terms))
-    terms.add("stage.accumulating", stream_time(product(Integer(2), w, elements)), "s",
+    own = Integer(2) if choices["weight_gradient"] == "separate" else Integer(0)
+    terms.add("stage.accumulating", stream_time(product(total(product(Integer(2), w), own), elements)), "s",
               "rank r: gradients of one micro-batch added to the sums")
     if SCHEDULES[choices["schedule"]].weight_passes:
         terms.add("stage.weight_gradients", summed("weight_gradients"), "s",

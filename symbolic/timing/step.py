@@ -16,7 +16,8 @@ from .groups import GROUP_BY_NAME
 
 s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
 t, e, et, sp, load, cf, D = symbols("t e et sp load cf D")
-Fm, pw, price = symbols("Fm pw price")
+Fm, pw, price, busy = symbols("Fm pw price busy")
+an, ax = symbols("an ax")
 #: One rank with the whole model.
 _WHOLE = {p: Integer(1), r: Integer(0)}
 #: One rank with the whole model and one sequence, every token of it worked on once.
@@ -26,6 +27,7 @@ _ALONE = {**_WHOLE, **dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Intege
 #: What the time of all micro-batches goes to, and the parts of one that belong to it.
 SPENT: dict[str, tuple[tuple[str, ...], str]] = {
     "computing": (("forward_computing", "backward_computing", "accumulating"), "forward and backward passes"),
+    "launching": (("launching",), "waiting for the host to launch kernels"),
     "recomputing": (("recomputing",), "layers and modules that run once more"),
     **{f"{ranks.value}": ((f"{ranks.value}_waiting",), f"waiting for {GROUP_BY_NAME[ranks.value].meaning}")
        for ranks in Ranks},
@@ -69,8 +71,10 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
     bubble = terms.add("step.bubble", idle, "s", "waiting while the pipeline fills and drains")
     sent = terms.add("step.sent_bytes", product(Integer(2), s, b, h) / (c * ts), "bytes",
                      "output of a stage that a rank sends to the next one, and a gradient of that size back")
-    each = total(term_symbol("pipeline.latency"), sent / term_symbol("pipeline.bandwidth"))
-    sends = p - 1 if schedule.overlapped else total(m, p, Integer(-1))
+    crossing = Iverson(Gt(term_symbol("pipeline.borders"), 0))
+    each = total(total(product(crossing, ax), product(1 - crossing, an)) / 10**9,
+                 sent / term_symbol("pipeline.bandwidth"))
+    sends = p - 1 if schedule.overlapped else total(m, p, Integer(-2))
     waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sends, each), "s",
                         "stages that wait for what is sent between them")
     terms.add("step.time", total(product(m, slowest), bubble, waiting, data, optimizer), "s", "one optimizer step")
@@ -105,8 +109,13 @@ def add_rates(terms: TermSet) -> None:
     hardware = terms.add("step.hardware_flops", total(model, product(B, again)), "FLOP", "those and recomputed ones")
     for name, flops, words in (("mfu", model, "model FLOPs (MFU)"), ("hfu", hardware, "all FLOPs (HFU)")):
         terms.add(f"step.{name}", flops / (product(N, Fm) * seconds), "share", f"{words} over what all GPUs could do")
-    terms.add("step.cost_per_token", product(N, price, seconds) / (3600 * tokens), "1/1000 of a currency",
+    terms.add("step.cost_per_token", product(N, price, seconds) / (100 * 3600 * tokens), "currency",
               "price of the GPUs for one token")
+    working = total(terms["spent.computing"].symbol, terms["spent.recomputing"].symbol)
+    drawn = total(product(working, 1000 - busy), product(busy, seconds)) / 1000
+    energy = terms.add("step.energy", product(N, pw, drawn) / 1000, "J",
+                       "energy of a step: full power while GPUs compute, a share of it while they wait")
+    terms.add("step.energy_per_token", energy / tokens, "J", "energy of one token")
 
 
 def _at(terms: TermSet, place: str, name: str) -> Expr:
