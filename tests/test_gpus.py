@@ -73,7 +73,7 @@ def test_names_that_are_forgiven(given_name: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "nearest"),
     [
-        ("a100", "a100-40gb or a100-80gb"),
+        ("a100", "a100-40gb or a100-80gb or a100-pcie-80gb"),
         ("H100", "h100-80gb or h100-pcie-80gb or h100-nvl-94gb"),
     ],
 )
