@@ -7,13 +7,14 @@ report a bad input before it loads anything else.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
 from shardmath.divisors import divisors
 
-__all__ = ["ABSENT", "InputError", "nearest_divisors", "nearest_names"]
+__all__ = ["ABSENT", "InputError", "inside", "nearest_divisors", "nearest_names"]
 
 _SHOWN = 60
 """Characters of a value that a message shows."""
@@ -85,6 +86,15 @@ _RULES = {
     "extra_forbidden": "must not be given: there is no such field",
 }
 """Our words for pydantic's error types where its own do not read well after the value."""
+
+
+@contextmanager
+def inside(part: str) -> Iterator[None]:
+    """Blame ``part.field`` where what is done with a part of the input blames ``field``."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{part}.{error.field}", error.value, error.rule, error.nearest) from None
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str:

@@ -36,7 +36,7 @@ class Gpu(BaseModel):
     10^9 FLOP/s. ``hbm_mb_per_s``: device memory, in 10^6 bytes/s. ``link_mb_per_s``: all of a GPU's links (``link``:
     NVLink or xGMI) together, each direction; ``link_size``: how many GPUs they join. ``pcie_mb_per_s``: PCIe, each
     direction. ``link_latency_ns``, ``pcie_latency_ns``: what one step of a ring takes besides its bytes.
-    ``power_watts``: what the board draws at most. ``network``: that of the vendor's own server, a name of the catalogue.
+    ``power_watts``: what the board draws at most. ``network``: the vendor's own servers have it, by its name.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
@@ -69,8 +69,9 @@ class Gpu(BaseModel):
     def _link_is_whole(self) -> Self:
         given = {name: getattr(self, name) for name in ("link", "link_mb_per_s", "link_size")}
         absent = [name for name, value in given.items() if value is None]
-        if 0 < len(absent) < len(given):
-            raise InputError(absent[0], ABSENT, f"must be given with {', '.join(given.keys() - absent)}")
+        present = [name for name in given if name not in absent]
+        if absent and present:
+            raise InputError(absent[0], ABSENT, f"must be given with {' and '.join(present)}")
         return self
 
     @property
@@ -133,5 +134,5 @@ def _catalogue() -> dict[str, Gpu]:
     return {name: Gpu.of({"name": name, **figures}) for name, figures in read("gpus").items()}
 
 
-_VENDORS = ("nvidia", "amd", "instinct", "tesla", "rtx")
+_VENDORS = ("nvidia", "amd", "instinct", "tesla", "rtx", "geforce")
 """Words that vendors put before the name and people leave out."""

@@ -35,8 +35,9 @@ _as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, wit
 def gpus(as_json: bool) -> None:
     """List the GPUs known by name, with memory, peak speeds and power.
 
-    TFLOP/s are those of dense matrix products. A link is NVLink or xGMI, its speed that of all links of a GPU in each
-    direction, and it joins so many GPUs. A minus says that there is none, or that no figure is known.
+    The node is the usual server. TFLOP/s are those of dense matrix products, in bf16 and in fp8, TB/s those of the
+    GPU's memory. A link is NVLink or xGMI; its speed is that of all links of a GPU in each direction, and it joins so
+    many GPUs. A minus says that there is none, or that no figure is known.
     """
     from shardmath.catalogue import read
     from shardmath.gpus import Gpu
@@ -45,11 +46,11 @@ def gpus(as_json: bool) -> None:
     known = [Gpu.named(name) for name in read("gpus")]
     if as_json:
         return _print_json(known)
-    titles = ("gpu", "GiB", "per node", "bf16 TFLOP/s", "fp8", "memory TB/s", "link GB/s", "joins", "PCIe", "W")
+    titles = ("gpu", "GiB", "node", "TFLOP/s", "in fp8", "TB/s", "link GB/s", "joins", "PCIe", "W")
     rows = [
         (gpu.name, f"{gpu.memory_gib:g}", str(gpu.node_size), _thousands(gpu.bf16_gflops), _thousands(gpu.fp8_gflops),
          _thousands(gpu.hbm_mb_per_s, 1_000_000), _thousands(gpu.link_mb_per_s), str(gpu.link_size or "-"),
-         _thousands(gpu.pcie_mb_per_s), str(gpu.power_watts or "-"))
+         _thousands(gpu.pcie_mb_per_s), _thousands(gpu.power_watts, 1))
         for gpu in known
     ]
     print_table(titles, rows, right=range(1, 10))

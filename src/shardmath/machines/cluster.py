@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from shardmath.errors import ABSENT, InputError, nearest_names
+from shardmath.errors import ABSENT, InputError, inside, nearest_names
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.gpus import Gpu
 from shardmath.machines.network import Network
@@ -57,7 +57,8 @@ class Cluster(BaseModel):
                 if name not in OTHERS:
                     rule = "must not be given: a cluster has no such parameter"
                     raise InputError(f"parameters.{name}", value, rule, nearest_names(str(name), OTHERS))
-                checked(name, value)
+                with inside("parameters"):
+                    checked(name, value)
         return given
 
     @classmethod

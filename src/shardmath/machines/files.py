@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from shardmath.catalogue import read
-from shardmath.errors import ABSENT, InputError, nearest_names
+from shardmath.errors import ABSENT, InputError, inside, nearest_names
 from shardmath.gpus import GIB, Gpu
 from shardmath.machines.cluster import Cluster
 from shardmath.machines.network import Network
@@ -82,7 +81,7 @@ def _gpu(declared: object) -> Gpu:
     if isinstance(declared, str):
         return Gpu.named(declared)
     figures = _figures("gpu", declared, {"memory_gib", *Gpu.model_fields} - {"memory_bytes"}, Gpu)
-    with _inside("gpu"):
+    with inside("gpu"):
         return Gpu.of(figures)
 
 
@@ -90,12 +89,12 @@ def _network(declared: object) -> Network:
     if isinstance(declared, str):
         return Network.named(declared)
     figures = _figures("network", declared, {*Network.model_fields}, Network)
-    with _inside("network"):
+    with inside("network"):
         return Network(**figures)
 
 
 def _figures(key: str, declared: object, known: set[str], kind: type[Gpu | Network]) -> dict[str, Any]:
-    """Own figures of a GPU or a network, and those of the catalogue that are not given if it is ``like`` one of them."""
+    """Own figures of a GPU or a network, and for the rest those of the one in the catalogue that it is ``like``."""
     if not isinstance(declared, Mapping):
         raise InputError(key, declared, "must be a name or a table")
     _refuse_unknown(f"{key}.", declared, {"like", *known})
@@ -110,13 +109,5 @@ def _refuse_unknown(place: str, table: Mapping[str, Any], known: Iterable[str]) 
     for key, value in table.items():
         if key not in known:
             raise InputError(f"{place}{key}", value, "must not be given: there is no such key",
-                             nearest_names(key, known))
+                             nearest_names(str(key), known))
 
-
-@contextmanager
-def _inside(key: str) -> Iterator[None]:
-    """Say of an error in which table of the file it is."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{key}.{error.field}", error.value, error.rule, error.nearest) from None

@@ -37,7 +37,7 @@ class Network(BaseModel):
             raise InputError.from_validation(error.errors(include_url=False)) from None
 
     def bandwidth(self, gpus_per_node: int) -> int:
-        """Bytes/s of one GPU's share, each direction, in a server with ``gpus_per_node`` of them; cut to whole bytes."""
+        """Bytes/s of one GPU of a server with ``gpus_per_node`` of them, each direction; cut to whole bytes."""
         return self.gbit_per_s * 10**9 * (self.rails or gpus_per_node) // (8 * gpus_per_node)
 
     @classmethod
