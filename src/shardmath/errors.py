@@ -19,7 +19,7 @@ __all__ = ["ABSENT", "InputError", "inside", "nearest_divisors", "nearest_names"
 _SHOWN = 60
 """Characters of a value that a message shows."""
 
-_NAME_SHOWN = 100
+COMPARED = 100
 """Characters of an unknown name that are compared: difflib's cost grows with the product of lengths."""
 
 
@@ -100,7 +100,7 @@ def inside(part: str) -> Iterator[None]:
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Join the known names that are spelled most like ``name`` by "or"; list all if none is close."""
     names = sorted(known)
-    close = difflib.get_close_matches(name[:_NAME_SHOWN].lower(), names, n=3)
+    close = difflib.get_close_matches(name[:COMPARED].lower(), names, n=3)
     return " or ".join(close) if close else ", ".join(names)
 
 

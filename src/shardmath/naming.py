@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
-from shardmath.errors import InputError, nearest_names
+from shardmath.errors import COMPARED, InputError
 
 Entry = TypeVar("Entry")
 
@@ -25,7 +26,16 @@ def by_name(
         return known[candidates[0]]
     if candidates:
         raise InputError(field, name, f"must say which {what} is meant", " or ".join(candidates))
-    raise InputError(field, name, f"must be a {what} of the catalogue", nearest_names("-".join(words), known))
+    raise InputError(field, name, f"must be a {what} of the catalogue", _nearest(words, known, ignored))
+
+
+def _nearest(words: list[str], known: Iterable[str], ignored: Collection[str]) -> str:
+    """Names that begin with words most like these, joined by "or"; all names if none does."""
+    beginnings: dict[str, list[str]] = {}
+    for key in known:
+        beginnings.setdefault("-".join(_words(key, ignored)[: len(words)]), []).append(key)
+    close = difflib.get_close_matches("-".join(words)[:COMPARED], beginnings) if words else []
+    return " or ".join(key for beginning in close for key in beginnings[beginning]) or ", ".join(sorted(known))
 
 
 def _words(name: str, ignored: Collection[str]) -> list[str]:
