@@ -89,6 +89,11 @@ def test_nvlink_that_joins_pairs_serves_servers_of_two() -> None:
     assert (of_two["node_bandwidth"], of_two["node_latency_ns"]) == (300 * 10**9, 3400)
 
 
+def test_a_card_without_a_link_uses_pcie_even_alone() -> None:
+    values = Cluster(name="c", gpu=Gpu.named("l40s"), gpus_per_node=1).values(num_gpus=1)
+    assert (values["node_bandwidth"], values["node_size"]) == (32 * 10**9, 1)
+
+
 def test_nvlink_that_spans_servers_makes_one_node() -> None:
     values = Cluster.named("gb200").values()
     assert values["node_size"] == 72

@@ -95,27 +95,27 @@ class Cluster(BaseModel):
             raise InputError("precision", precision, "must be bf16 or fp8", nearest_names(precision, PRECISIONS))
         if precision == "fp8" and self.gpu.bf16_gflops and self.gpu.fp8_gflops is None:
             raise InputError("precision", precision, f"must be one that {self.gpu.name} multiplies matrices in", "bf16")
-        joined = (self.gpu.link_size or 1) >= self.gpus_per_node
+        joined = self.gpu.link_size is not None and self.gpu.link_size >= self.gpus_per_node
         way = "link" if joined or self.gpu.pcie_mb_per_s is None else "pcie"
-        inside = MEGA * self._known(f"{way}_mb_per_s"), self._known(f"{way}_latency_ns")
-        across = self._across(inside, num_gpus)
+        node = MEGA * self._known(f"{way}_mb_per_s"), self._known(f"{way}_latency_ns")
+        network = self._across(node, num_gpus)
         return {
             **self.parameters,
             "matmul_flops": GIGA * self._known(f"{precision}_gflops"),
             "attention_flops": GIGA * self._known("bf16_gflops"),
             "hbm_bandwidth": MEGA * self._known("hbm_mb_per_s"),
-            "node_bandwidth": inside[0], "node_latency_ns": inside[1],
-            "network_bandwidth": across[0], "network_latency_ns": across[1],
+            "node_bandwidth": node[0], "node_latency_ns": node[1],
+            "network_bandwidth": network[0], "network_latency_ns": network[1],
             "gpu_memory": self.gpu.memory_bytes, "node_size": self.node_size,
         }
 
-    def _across(self, inside: tuple[int, int], num_gpus: int | None) -> tuple[int, int]:
-        """Bytes/s and nanoseconds of the network; those inside a server where nothing leaves it."""
+    def _across(self, node: tuple[int, int], num_gpus: int | None) -> tuple[int, int]:
+        """Bytes/s and nanoseconds of the network; those of the node where nothing leaves it."""
         if self.network is not None:
             return self.network.bandwidth(self.gpus_per_node), self.network.latency_ns
         if num_gpus is None or num_gpus > self.node_size:
             raise InputError("network", ABSENT, "must be given: a name of `shardmath networks`, or own figures")
-        return inside
+        return node
 
     def _known(self, field: str) -> int:
         value = getattr(self.gpu, field)
