@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.reading import read_text
+from shardmath.reading import read_text, toml_table
 from shardmath.spaces import candidates, questions
 from shardmath.spaces.declared import Constraint, Space
 
-#: Bytes of a file, tables and lists inside each other, and dots in a line: far more than any question needs. Readers of
-#: TOML and YAML need time and memory that grow with the square of some of them.
-LARGEST, DEEPEST, DOTS = 2**16, 8, 100
+#: Bytes of a file, and tables and lists inside each other: far more than any question needs. Readers of TOML and YAML
+#: need time and memory that grow with the square of some of them.
+LARGEST, DEEPEST = 2**16, 8
 _NAMES = ("model", "gpu", "implementation", "schedule", "gradients")
 _TABLES = ("axes", "fixed", "derived", "constraints", "questions", "kernels")
 _KEYS = (*_NAMES, "zero_stage", *_TABLES)
@@ -85,11 +85,7 @@ def plain(space: Space) -> dict[str, Any]:
 
 
 def _toml(path: str, content: str) -> object:
-    import tomllib
-
-    if any(line.count(".") > DOTS for line in content.split("\n")):
-        raise InputError("space", path, f"must not have more than {DOTS} dots in a line")
-    return tomllib.loads(content)
+    return toml_table("space", path, content)
 
 
 def _yaml(path: str, content: str) -> object:
