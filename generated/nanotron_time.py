@@ -45,17 +45,21 @@ INPUTS = (
     "nvlink_domain",
     "node_latency_ns",
     "network_latency_ns",
+    "kernel_ns",
     "launch_ns",
+    "stage_stall_ns",
+    "pipeline_place",
     "matmul_per_mille",
     "attention_per_mille",
     "hbm_per_mille",
     "node_per_mille",
-    "matmul_padding",
     "network_per_mille",
     "overlap_grad_reduce",
     "overlap_param_gather",
     "tp_comm_overlap",
-    "gpu_hour_price",
+    "power_milliwatts",
+    "waiting_power_per_mille",
+    "cents_per_gpu_hour",
 )
 
 #: Unit and meaning of every term.
@@ -95,19 +99,24 @@ TERMS = {
     "stage.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment"),
     "local.experts": ("elements", "routed experts, of one rank"),
     "tensor.bandwidth": ("bytes/s", "bandwidth of a ring of tensor-parallel ranks, of each rank in one direction"),
-    "tensor.latency": ("s", "latency of one step of a ring of tensor-parallel ranks"),
+    "tensor.borders": ("steps", "steps of a ring of tensor-parallel ranks that cross from one domain to the next"),
+    "tensor.latency": ("s", "latency of one pass over a ring of tensor-parallel ranks"),
     "context.bandwidth": ("bytes/s", "bandwidth of a ring of context-parallel ranks, of each rank in one direction"),
-    "context.latency": ("s", "latency of one step of a ring of context-parallel ranks"),
+    "context.borders": ("steps", "steps of a ring of context-parallel ranks that cross from one domain to the next"),
+    "context.latency": ("s", "latency of one pass over a ring of context-parallel ranks"),
     "data.bandwidth": ("bytes/s", "bandwidth of a ring of ranks that hold the same parameters, or share them out, of each rank in one direction"),
-    "data.latency": ("s", "latency of one step of a ring of ranks that hold the same parameters, or share them out"),
+    "data.borders": ("steps", "steps of a ring of ranks that hold the same parameters, or share them out that cross from one domain to the next"),
+    "data.latency": ("s", "latency of one pass over a ring of ranks that hold the same parameters, or share them out"),
     "replica.bandwidth": ("bytes/s", "bandwidth of a ring of ranks that hold the same share of parameters, of each rank in one direction"),
-    "replica.latency": ("s", "latency of one step of a ring of ranks that hold the same share of parameters"),
+    "replica.borders": ("steps", "steps of a ring of ranks that hold the same share of parameters that cross from one domain to the next"),
+    "replica.latency": ("s", "latency of one pass over a ring of ranks that hold the same share of parameters"),
     "pipeline.bandwidth": ("bytes/s", "bandwidth of a ring of pipeline stages, of each rank in one direction"),
-    "pipeline.latency": ("s", "latency of one step of a ring of pipeline stages"),
+    "pipeline.borders": ("steps", "steps of a ring of pipeline stages that cross from one domain to the next"),
+    "pipeline.latency": ("s", "latency of one pass over a ring of pipeline stages"),
     "local.sequence": ("elements", "tokens, where tensor-parallel ranks see all of them, of one rank"),
     "embedding.forward_bytes": ("bytes", "Word embedding: what memory moves outside of products in the forward pass"),
     "embedding.backward_bytes": ("bytes", "Word embedding: what memory moves outside of products in the backward pass"),
-    "embedding.kernels": ("kernels", "Word embedding: kernels of the forward pass"),
+    "embedding.kernels": ("kernels", "Word embedding: kernels of a pass"),
     "embedding.forward_time": ("s", "Word embedding: computing of the forward pass"),
     "embedding.backward_time": ("s", "Word embedding: computing of the backward pass"),
     "embedding.tensor_forward_passes": ("passes", "Word embedding: of the forward pass among tensor-parallel ranks, passes over their ring"),
@@ -120,7 +129,7 @@ TERMS = {
     "local.sequence_sp": ("elements", "tokens of norms, residuals and column-parallel inputs (sequence-parallel region), of one rank"),
     "attention_norm.forward_bytes": ("bytes", "Norm before attention: what memory moves outside of products in the forward pass"),
     "attention_norm.backward_bytes": ("bytes", "Norm before attention: what memory moves outside of products in the backward pass"),
-    "attention_norm.kernels": ("kernels", "Norm before attention: kernels of the forward pass"),
+    "attention_norm.kernels": ("kernels", "Norm before attention: kernels of a pass"),
     "attention_norm.forward_time": ("s", "Norm before attention: computing of the forward pass"),
     "attention_norm.backward_time": ("s", "Norm before attention: computing of the backward pass"),
     "local.heads": ("elements", "query heads, of one rank"),
@@ -128,9 +137,10 @@ TERMS = {
     "local.kv_heads": ("elements", "key and value heads of activations, of one rank"),
     "attention.forward_bytes": ("bytes", "Attention with grouped queries: what memory moves outside of products in the forward pass"),
     "attention.backward_bytes": ("bytes", "Attention with grouped queries: what memory moves outside of products in the backward pass"),
-    "attention.kernels": ("kernels", "Attention with grouped queries: kernels of the forward pass"),
+    "attention.kernels": ("kernels", "Attention with grouped queries: kernels of a pass"),
     "attention.product_time": ("s", "Attention with grouped queries: products with weights, of one pass"),
     "attention.core_time": ("s", "Attention with grouped queries: core attention in the forward pass"),
+    "attention.core_backward_time": ("s", "Attention with grouped queries: core attention in the backward pass"),
     "attention.forward_time": ("s", "Attention with grouped queries: computing of the forward pass"),
     "attention.backward_time": ("s", "Attention with grouped queries: computing of the backward pass"),
     "attention.repeated_time": ("s", "Attention with grouped queries: computing that recompute of its modules repeats"),
@@ -150,13 +160,13 @@ TERMS = {
     "attention.context_backward_time": ("s", "Attention with grouped queries: of the backward pass among context-parallel ranks, time that nothing hides"),
     "ffn_norm.forward_bytes": ("bytes", "Norm before the MLP: what memory moves outside of products in the forward pass"),
     "ffn_norm.backward_bytes": ("bytes", "Norm before the MLP: what memory moves outside of products in the backward pass"),
-    "ffn_norm.kernels": ("kernels", "Norm before the MLP: kernels of the forward pass"),
+    "ffn_norm.kernels": ("kernels", "Norm before the MLP: kernels of a pass"),
     "ffn_norm.forward_time": ("s", "Norm before the MLP: computing of the forward pass"),
     "ffn_norm.backward_time": ("s", "Norm before the MLP: computing of the backward pass"),
     "swiglu.forward_flops": ("FLOP", "SwiGLU: multiplications and additions of the forward pass"),
     "swiglu.forward_bytes": ("bytes", "SwiGLU: what memory moves outside of products in the forward pass"),
     "swiglu.backward_bytes": ("bytes", "SwiGLU: what memory moves outside of products in the backward pass"),
-    "swiglu.kernels": ("kernels", "SwiGLU: kernels of the forward pass"),
+    "swiglu.kernels": ("kernels", "SwiGLU: kernels of a pass"),
     "swiglu.product_time": ("s", "SwiGLU: products with weights, of one pass"),
     "swiglu.forward_time": ("s", "SwiGLU: computing of the forward pass"),
     "swiglu.backward_time": ("s", "SwiGLU: computing of the backward pass"),
@@ -171,11 +181,11 @@ TERMS = {
     "swiglu.tensor_hidden_bytes": ("bytes", "SwiGLU: bytes made whole once more beside products of the backward pass"),
     "final_norm.forward_bytes": ("bytes", "Final norm: what memory moves outside of products in the forward pass"),
     "final_norm.backward_bytes": ("bytes", "Final norm: what memory moves outside of products in the backward pass"),
-    "final_norm.kernels": ("kernels", "Final norm: kernels of the forward pass"),
+    "final_norm.kernels": ("kernels", "Final norm: kernels of a pass"),
     "final_norm.forward_time": ("s", "Final norm: computing of the forward pass"),
     "final_norm.backward_time": ("s", "Final norm: computing of the backward pass"),
     "head.forward_flops": ("FLOP", "LM head: multiplications and additions of the forward pass"),
-    "head.kernels": ("kernels", "LM head: kernels of the forward pass"),
+    "head.kernels": ("kernels", "LM head: kernels of a pass"),
     "head.product_time": ("s", "LM head: products with weights, of one pass"),
     "head.forward_time": ("s", "LM head: computing of the forward pass"),
     "head.backward_time": ("s", "LM head: computing of the backward pass"),
@@ -188,52 +198,59 @@ TERMS = {
     "head.tensor_hidden_bytes": ("bytes", "LM head: bytes made whole once more beside products of the backward pass"),
     "loss.forward_bytes": ("bytes", "Cross entropy loss: what memory moves outside of products in the forward pass"),
     "loss.backward_bytes": ("bytes", "Cross entropy loss: what memory moves outside of products in the backward pass"),
-    "loss.kernels": ("kernels", "Cross entropy loss: kernels of the forward pass"),
+    "loss.kernels": ("kernels", "Cross entropy loss: kernels of a pass"),
     "loss.forward_time": ("s", "Cross entropy loss: computing of the forward pass"),
     "loss.backward_time": ("s", "Cross entropy loss: computing of the backward pass"),
     "layer.forward_flops": ("FLOP", "one layer: FLOPs of the forward pass"),
     "layer.weight_gradients": ("s", "one layer: products for gradients of weights, a part of the backward pass"),
-    "layer.kernels": ("kernels", "one layer: kernels of the forward pass"),
-    "layer.forward_computing": ("s", "one layer: computing of the forward pass, or launching its kernels if that takes longer"),
-    "layer.backward_computing": ("s", "one layer: computing of the backward pass, or launching its kernels if that takes longer"),
+    "layer.kernels": ("kernels", "one layer: kernels of a pass"),
     "layer.repeated_computing": ("s", "one layer: what recompute of its modules repeats"),
     "layer.repeated_flops": ("FLOP", "one layer: FLOPs of that"),
+    "layer.forward_computing": ("s", "one layer: computing of the forward pass, with gaps between kernels"),
     "layer.tensor_forward_waiting": ("s", "one layer: waiting for tensor-parallel ranks, forward pass"),
-    "layer.tensor_backward_waiting": ("s", "one layer: waiting for tensor-parallel ranks, backward pass"),
     "layer.context_forward_waiting": ("s", "one layer: waiting for context-parallel ranks, forward pass"),
-    "layer.context_backward_waiting": ("s", "one layer: waiting for context-parallel ranks, backward pass"),
+    "layer.forward_launching": ("s", "one layer: waiting for the host to launch kernels, forward pass"),
     "layer.forward_time": ("s", "one layer: the forward pass"),
+    "layer.backward_computing": ("s", "one layer: computing of the backward pass, with gaps between kernels"),
+    "layer.tensor_backward_waiting": ("s", "one layer: waiting for tensor-parallel ranks, backward pass"),
+    "layer.context_backward_waiting": ("s", "one layer: waiting for context-parallel ranks, backward pass"),
+    "layer.backward_launching": ("s", "one layer: waiting for the host to launch kernels, backward pass"),
     "layer.backward_time": ("s", "one layer: the backward pass"),
     "input.forward_flops": ("FLOP", "the embedding: FLOPs of the forward pass"),
     "input.weight_gradients": ("s", "the embedding: products for gradients of weights, a part of the backward pass"),
-    "input.kernels": ("kernels", "the embedding: kernels of the forward pass"),
-    "input.forward_computing": ("s", "the embedding: computing of the forward pass, or launching its kernels if that takes longer"),
-    "input.backward_computing": ("s", "the embedding: computing of the backward pass, or launching its kernels if that takes longer"),
+    "input.kernels": ("kernels", "the embedding: kernels of a pass"),
+    "input.forward_computing": ("s", "the embedding: computing of the forward pass, with gaps between kernels"),
     "input.tensor_forward_waiting": ("s", "the embedding: waiting for tensor-parallel ranks, forward pass"),
-    "input.tensor_backward_waiting": ("s", "the embedding: waiting for tensor-parallel ranks, backward pass"),
+    "input.forward_launching": ("s", "the embedding: waiting for the host to launch kernels, forward pass"),
     "input.forward_time": ("s", "the embedding: the forward pass"),
+    "input.backward_computing": ("s", "the embedding: computing of the backward pass, with gaps between kernels"),
+    "input.tensor_backward_waiting": ("s", "the embedding: waiting for tensor-parallel ranks, backward pass"),
+    "input.backward_launching": ("s", "the embedding: waiting for the host to launch kernels, backward pass"),
     "input.backward_time": ("s", "the embedding: the backward pass"),
     "output.forward_flops": ("FLOP", "final norm, head and loss: FLOPs of the forward pass"),
     "output.weight_gradients": ("s", "final norm, head and loss: products for gradients of weights, a part of the backward pass"),
-    "output.kernels": ("kernels", "final norm, head and loss: kernels of the forward pass"),
-    "output.forward_computing": ("s", "final norm, head and loss: computing of the forward pass, or launching its kernels if that takes longer"),
-    "output.backward_computing": ("s", "final norm, head and loss: computing of the backward pass, or launching its kernels if that takes longer"),
+    "output.kernels": ("kernels", "final norm, head and loss: kernels of a pass"),
+    "output.forward_computing": ("s", "final norm, head and loss: computing of the forward pass, with gaps between kernels"),
     "output.tensor_forward_waiting": ("s", "final norm, head and loss: waiting for tensor-parallel ranks, forward pass"),
-    "output.tensor_backward_waiting": ("s", "final norm, head and loss: waiting for tensor-parallel ranks, backward pass"),
+    "output.forward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, forward pass"),
     "output.forward_time": ("s", "final norm, head and loss: the forward pass"),
+    "output.backward_computing": ("s", "final norm, head and loss: computing of the backward pass, with gaps between kernels"),
+    "output.tensor_backward_waiting": ("s", "final norm, head and loss: waiting for tensor-parallel ranks, backward pass"),
+    "output.backward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, backward pass"),
     "output.backward_time": ("s", "final norm, head and loss: the backward pass"),
     "stage.forward_flops": ("FLOP", "rank r: FLOPs of the forward pass"),
     "stage.repeated_flops": ("FLOP", "rank r: FLOPs of layers and modules that run once more, of one micro-batch"),
     "stage.recomputing": ("s", "rank r: layers and modules that run once more, of one micro-batch"),
     "stage.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch"),
     "stage.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch"),
+    "stage.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch"),
     "stage.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch"),
     "stage.context_waiting": ("s", "rank r: waiting for context-parallel ranks, of one micro-batch"),
     "stage.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums"),
     "stage.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out"),
     "stage.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters"),
     "stage.data_waiting": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step"),
-    "stage.optimizer_time": ("s", "rank r: optimizer states read and written, gradients read, weights written"),
+    "stage.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero"),
     "stage.microbatch_time": ("s", "rank r: one micro-batch, forward and backward"),
     "first.parameters": ("elements", "parameters of rank r, first stage"),
     "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
@@ -243,12 +260,13 @@ TERMS = {
     "first.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, first stage"),
     "first.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch, first stage"),
     "first.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, first stage"),
+    "first.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, first stage"),
     "first.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, first stage"),
     "first.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, first stage"),
     "first.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, first stage"),
     "first.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, first stage"),
     "first.data_waiting": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step, first stage"),
-    "first.optimizer_time": ("s", "rank r: optimizer states read and written, gradients read, weights written, first stage"),
+    "first.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero, first stage"),
     "first.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, first stage"),
     "last.parameters": ("elements", "parameters of rank r, last stage"),
     "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
@@ -258,12 +276,13 @@ TERMS = {
     "last.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, last stage"),
     "last.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch, last stage"),
     "last.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, last stage"),
+    "last.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, last stage"),
     "last.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, last stage"),
     "last.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, last stage"),
     "last.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, last stage"),
     "last.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, last stage"),
     "last.data_waiting": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step, last stage"),
-    "last.optimizer_time": ("s", "rank r: optimizer states read and written, gradients read, weights written, last stage"),
+    "last.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero, last stage"),
     "last.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, last stage"),
     "step.slowest_stage": ("s", "one micro-batch on the slowest rank"),
     "step.data_waiting": ("s", "waiting for data-parallel ranks, of the rank that waits longest"),
@@ -272,9 +291,25 @@ TERMS = {
     "whole.dense_layers": ("layers", "layers of the stage with a dense MLP, whole stage"),
     "whole.head.parameters": ("elements", "LM head: parameters of one rank, whole stage"),
     "whole.parameters": ("elements", "parameters of rank r, whole stage"),
+    "whole.context.bandwidth": ("bytes/s", "bandwidth of a ring of context-parallel ranks, of each rank in one direction, whole stage"),
+    "whole.context.borders": ("steps", "steps of a ring of context-parallel ranks that cross from one domain to the next, whole stage"),
+    "whole.context.latency": ("s", "latency of one pass over a ring of context-parallel ranks, whole stage"),
+    "whole.pipeline.borders": ("steps", "steps of a ring of pipeline stages that cross from one domain to the next, whole stage"),
+    "whole.attention.context_forward_time": ("s", "Attention with grouped queries: of the forward pass among context-parallel ranks, time that nothing hides, whole stage"),
+    "whole.attention.context_backward_time": ("s", "Attention with grouped queries: of the backward pass among context-parallel ranks, time that nothing hides, whole stage"),
+    "whole.layer.context_forward_waiting": ("s", "one layer: waiting for context-parallel ranks, forward pass, whole stage"),
+    "whole.layer.forward_launching": ("s", "one layer: waiting for the host to launch kernels, forward pass, whole stage"),
+    "whole.layer.forward_time": ("s", "one layer: the forward pass, whole stage"),
+    "whole.layer.context_backward_waiting": ("s", "one layer: waiting for context-parallel ranks, backward pass, whole stage"),
+    "whole.layer.backward_launching": ("s", "one layer: waiting for the host to launch kernels, backward pass, whole stage"),
+    "whole.input.forward_launching": ("s", "the embedding: waiting for the host to launch kernels, forward pass, whole stage"),
+    "whole.input.backward_launching": ("s", "the embedding: waiting for the host to launch kernels, backward pass, whole stage"),
+    "whole.output.forward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, forward pass, whole stage"),
+    "whole.output.backward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, backward pass, whole stage"),
     "whole.recomputing": ("s", "rank r: layers and modules that run once more, of one micro-batch, whole stage"),
     "whole.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch, whole stage"),
     "whole.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, whole stage"),
+    "whole.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, whole stage"),
     "whole.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, whole stage"),
     "whole.context_waiting": ("s", "rank r: waiting for context-parallel ranks, of one micro-batch, whole stage"),
     "whole.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, whole stage"),
@@ -285,12 +320,13 @@ TERMS = {
     "step.pipeline_waiting": ("s", "stages that wait for what is sent between them"),
     "step.time": ("s", "one optimizer step"),
     "spent.computing": ("s", "rank r, all micro-batches: forward and backward passes"),
+    "spent.launching": ("s", "rank r, all micro-batches: waiting for the host to launch kernels"),
     "spent.recomputing": ("s", "rank r, all micro-batches: layers and modules that run once more"),
     "spent.tensor": ("s", "rank r, all micro-batches: waiting for tensor-parallel ranks"),
     "spent.context": ("s", "rank r, all micro-batches: waiting for context-parallel ranks"),
     "spent.pipeline": ("s", "rank r: stages that wait for what is sent between them"),
     "spent.data": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step"),
-    "spent.optimizer": ("s", "rank r: optimizer states read and written, gradients read, weights written"),
+    "spent.optimizer": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero"),
     "spent.idle": ("s", "rank r: waiting for other stages, while the pipeline fills and drains and where they take longer"),
     "step.tokens": ("tokens", "tokens of one optimizer step"),
     "step.tokens_per_second": ("tokens/s", "tokens of the whole job in a second"),
@@ -319,7 +355,9 @@ TERMS = {
     "step.hardware_flops": ("FLOP", "those and recomputed ones"),
     "step.mfu": ("share", "model FLOPs (MFU) over what all GPUs could do"),
     "step.hfu": ("share", "all FLOPs (HFU) over what all GPUs could do"),
-    "step.cost_per_token": ("1/1000 of a currency", "price of the GPUs for one token"),
+    "step.cost_per_token": ("currency", "price of the GPUs for one token"),
+    "step.energy": ("J", "energy of a step: full power while GPUs compute, a share of it while they wait"),
+    "step.energy_per_token": ("J", "energy of one token"),
 }
 
 #: Name, blamed input and text of every rule, in the order in which they are tried.
@@ -342,7 +380,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, launch_ns, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, matmul_padding, network_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, gpu_hour_price):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -379,96 +417,102 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_optimizer = 12*stage_buffer_elements/optimizer_shards
     local_experts = num_experts/expert_parallel
     tensor_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (tensor_parallel > nvlink_domain) else 0))/1000 + (1 if (tensor_parallel > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/1000)
-    tensor_latency = (node_latency_ns*(1 - (1 if (tensor_parallel > nvlink_domain) else 0)) + network_latency_ns*(1 if (tensor_parallel > nvlink_domain) else 0))/1000000000
-    context_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (context_parallel*tensor_parallel > nvlink_domain) else 0))/1000 + (1 if (context_parallel*tensor_parallel > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, tensor_parallel)))
-    context_latency = (node_latency_ns*(1 - (1 if (context_parallel*tensor_parallel > nvlink_domain) else 0)) + network_latency_ns*(1 if (context_parallel*tensor_parallel > nvlink_domain) else 0))/1000000000
-    data_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (data_parallel*context_parallel*tensor_parallel/data_parallel_replicas > nvlink_domain) else 0))/1000 + (1 if (data_parallel*context_parallel*tensor_parallel/data_parallel_replicas > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, tensor_parallel)))
-    data_latency = (node_latency_ns*(1 - (1 if (data_parallel*context_parallel*tensor_parallel/data_parallel_replicas > nvlink_domain) else 0)) + network_latency_ns*(1 if (data_parallel*context_parallel*tensor_parallel/data_parallel_replicas > nvlink_domain) else 0))/1000000000
-    replica_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (data_parallel*context_parallel*tensor_parallel > nvlink_domain) else 0))/1000 + (1 if (data_parallel*context_parallel*tensor_parallel > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, data_parallel*context_parallel*tensor_parallel/data_parallel_replicas)))
-    replica_latency = (node_latency_ns*(1 - (1 if (data_parallel*context_parallel*tensor_parallel > nvlink_domain) else 0)) + network_latency_ns*(1 if (data_parallel*context_parallel*tensor_parallel > nvlink_domain) else 0))/1000000000
-    pipeline_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (data_parallel*context_parallel*pipeline_parallel*tensor_parallel > nvlink_domain) else 0))/1000 + (1 if (data_parallel*context_parallel*pipeline_parallel*tensor_parallel > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, data_parallel*context_parallel*tensor_parallel)))
-    pipeline_latency = (node_latency_ns*(1 - (1 if (data_parallel*context_parallel*pipeline_parallel*tensor_parallel > nvlink_domain) else 0)) + network_latency_ns*(1 if (data_parallel*context_parallel*pipeline_parallel*tensor_parallel > nvlink_domain) else 0))/1000000000
+    tensor_borders = (min(tensor_parallel, ceil_div(tensor_parallel, nvlink_domain)) - 1)*(1 if (tensor_parallel > nvlink_domain) else 0)
+    tensor_latency = (node_latency_ns*(tensor_parallel - 1) + tensor_borders*(-node_latency_ns + network_latency_ns))/1000000000
+    context_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0))/1000 + (1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1))))
+    context_borders = (min(context_parallel, ceil_div(context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1), nvlink_domain)) - 1)*(1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0)
+    context_latency = (node_latency_ns*(context_parallel - 1) + context_borders*(-node_latency_ns + network_latency_ns))/1000000000
+    data_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1)/data_parallel_replicas > nvlink_domain) else 0))/1000 + (1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1)/data_parallel_replicas > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1))))
+    data_borders = (min(data_parallel*context_parallel/data_parallel_replicas, ceil_div(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1)/data_parallel_replicas, nvlink_domain)) - 1)*(1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1)/data_parallel_replicas > nvlink_domain) else 0)
+    data_latency = (node_latency_ns*(data_parallel*context_parallel/data_parallel_replicas - 1) + data_borders*(-node_latency_ns + network_latency_ns))/1000000000
+    replica_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1) > nvlink_domain) else 0))/1000 + (1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1) > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1)/data_parallel_replicas)))
+    replica_borders = (min(data_parallel_replicas, ceil_div(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1), nvlink_domain)) - 1)*(1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1) > nvlink_domain) else 0)
+    replica_latency = (node_latency_ns*(data_parallel_replicas - 1) + replica_borders*(-node_latency_ns + network_latency_ns))/1000000000
+    pipeline_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0))/1000 + (1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1))))
+    pipeline_borders = (min(pipeline_parallel, ceil_div(pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1), nvlink_domain)) - 1)*(1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)
+    pipeline_latency = (node_latency_ns*(pipeline_parallel - 1) + pipeline_borders*(-node_latency_ns + network_latency_ns))/1000000000
     local_sequence = seq_length/context_parallel
     embedding_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence
     embedding_backward_bytes = 8*micro_batch_size*hidden_size*local_sequence
-    embedding_kernels = 1
+    embedding_kernels = 2
     embedding_forward_time = 1000*embedding_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     embedding_backward_time = 1000*embedding_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     embedding_tensor_forward_passes = 2 - sequence_parallel
     embedding_tensor_forward_bytes = 2*micro_batch_size*hidden_size*local_sequence*(2 - sequence_parallel)
-    embedding_tensor_forward_time = (tensor_parallel - 1)*(embedding_tensor_forward_bytes/(tensor_parallel*tensor_bandwidth) + embedding_tensor_forward_passes*tensor_latency)
+    embedding_tensor_forward_time = embedding_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + embedding_tensor_forward_passes*tensor_latency
     embedding_tensor_backward_passes = sequence_parallel
     embedding_tensor_backward_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
-    embedding_tensor_backward_time = (tensor_parallel - 1)*(embedding_tensor_backward_bytes/(tensor_parallel*tensor_bandwidth) + embedding_tensor_backward_passes*tensor_latency)
+    embedding_tensor_backward_time = embedding_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + embedding_tensor_backward_passes*tensor_latency
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1
     local_sequence_sp = seq_length/(context_parallel*sequence_shards)
     attention_norm_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence_sp
-    attention_norm_backward_bytes = 8*micro_batch_size*hidden_size*local_sequence_sp
+    attention_norm_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp
     attention_norm_kernels = 1
     attention_norm_forward_time = 1000*attention_norm_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     attention_norm_backward_time = 1000*attention_norm_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     local_heads = num_attention_heads/tensor_parallel
     attention_forward_flops = 2*micro_batch_size*local_sequence*(head_dim*local_heads*seq_length + hidden_size*local_qkv_features + hidden_size*local_query_features)
     local_kv_heads = max(1, num_kv_heads/tensor_parallel)
-    attention_forward_bytes = 2*micro_batch_size*(2*head_dim*local_heads*local_sequence*(qk_norm + 1) + 2*head_dim*local_kv_heads*local_sequence*(qk_norm + 1) + 3*hidden_size*local_sequence_sp)
-    attention_backward_bytes = 2*micro_batch_size*(2*head_dim*local_heads*local_sequence*(2*qk_norm + 1) + 2*head_dim*local_kv_heads*local_sequence*(2*qk_norm + 1) + 3*hidden_size*local_sequence_sp)
-    attention_kernels = 9
-    attention_product_time = 2000*(hidden_size + matmul_padding)*(micro_batch_size*local_sequence + matmul_padding)*(local_qkv_features + local_query_features + 2*matmul_padding)/(matmul_flops*matmul_per_mille)
+    attention_forward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 2*head_dim*local_heads*local_sequence*(qk_norm - 2) + 2*head_dim*local_kv_heads*local_sequence*(qk_norm + 1) + 3*hidden_size*local_sequence_sp)
+    attention_backward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 12*context_parallel*head_dim*local_kv_heads*local_sequence + head_dim*local_heads*local_sequence*(3*qk_norm - 4) + head_dim*local_kv_heads*local_sequence*(3*qk_norm - 10) + 3*hidden_size*local_sequence_sp)
+    attention_kernels = 20*context_parallel + 6*(1 if (tensor_parallel > 1) else 0) - 11
+    attention_product_time = 2000*(micro_batch_size*local_sequence + 64)*((hidden_size + 128)*(local_query_features + 256) + (hidden_size + 256)*(local_qkv_features + 128))/(matmul_flops*matmul_per_mille)
     attention_core_time = 2000*micro_batch_size*head_dim*local_heads*local_sequence*seq_length/(attention_flops*attention_per_mille)
+    attention_core_backward_time = 5000*micro_batch_size*head_dim*local_heads*local_sequence*seq_length/(attention_flops*attention_per_mille)
     attention_forward_time = attention_core_time + attention_product_time + 1000*attention_forward_bytes/(hbm_bandwidth*hbm_per_mille)
-    attention_backward_time = 5*attention_core_time/2 + 2*attention_product_time + 1000*attention_backward_bytes/(hbm_bandwidth*hbm_per_mille)
-    attention_repeated_time = 2000*micro_batch_size*head_dim*local_heads*local_sequence*recompute_core_attention*seq_length/(attention_flops*attention_per_mille)
+    attention_backward_time = attention_core_backward_time + 2*attention_product_time + 1000*attention_backward_bytes/(hbm_bandwidth*hbm_per_mille)
+    attention_repeated_time = 2000*micro_batch_size*head_dim*local_heads*local_sequence*recompute_core_attention*(6*(context_parallel - 1)/(hbm_bandwidth*hbm_per_mille) + seq_length/(attention_flops*attention_per_mille))
     attention_repeated_flops = 2*micro_batch_size*head_dim*local_heads*local_sequence*recompute_core_attention*seq_length
     attention_tensor_forward_passes = 2
     attention_tensor_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence
-    attention_tensor_forward_time = tp_comm_overlap*max((tensor_parallel - 1)*(attention_tensor_forward_bytes/(tensor_parallel*tensor_bandwidth) + attention_tensor_forward_passes*tensor_latency)/tensor_parallel, -attention_product_time + attention_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_forward_passes*tensor_latency*(tensor_parallel - 1)) + (1 - tp_comm_overlap)*(tensor_parallel - 1)*(attention_tensor_forward_bytes/(tensor_parallel*tensor_bandwidth) + attention_tensor_forward_passes*tensor_latency)
-    attention_tensor_backward_passes = 2
+    attention_tensor_forward_time = tp_comm_overlap*max((attention_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_forward_passes*tensor_latency)/tensor_parallel, -attention_product_time + attention_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_forward_passes*tensor_latency) + (1 - tp_comm_overlap)*(attention_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_forward_passes*tensor_latency)
+    attention_tensor_backward_passes = sequence_parallel + 2
     attention_tensor_backward_bytes = 4*micro_batch_size*hidden_size*local_sequence
-    attention_tensor_backward_time = tp_comm_overlap*max((tensor_parallel - 1)*(attention_tensor_backward_bytes/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency)/tensor_parallel, -attention_product_time + attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency*(tensor_parallel - 1)) + (1 - tp_comm_overlap)*(tensor_parallel - 1)*(attention_tensor_backward_bytes/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency)
+    attention_tensor_backward_time = tp_comm_overlap*max((attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency)/tensor_parallel, -attention_product_time + attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency) + (1 - tp_comm_overlap)*(attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency)
     attention_tensor_hidden_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
     attention_context_forward_passes = 1
     attention_context_forward_bytes = 4*micro_batch_size*head_dim*local_kv_heads*seq_length*(1 if (context_parallel > 1) else 0)
-    attention_context_forward_time = max(0, (context_parallel - 1)*(attention_context_forward_bytes/(context_parallel*context_bandwidth) + attention_context_forward_passes*context_latency - attention_core_time/context_parallel))
-    attention_context_backward_passes = 2
-    attention_context_backward_bytes = 8*micro_batch_size*head_dim*local_kv_heads*seq_length*(1 if (context_parallel > 1) else 0)
-    attention_context_backward_time = max(0, (context_parallel - 1)*(attention_context_backward_bytes/(context_parallel*context_bandwidth) + attention_context_backward_passes*context_latency - 2*attention_core_time/context_parallel))
+    attention_context_forward_time = max(0, attention_context_forward_bytes/context_bandwidth - attention_context_forward_bytes/(context_parallel*context_bandwidth) + attention_context_forward_passes*context_latency - attention_core_time + attention_core_time/context_parallel)
+    attention_context_backward_passes = (2*context_parallel - 1)/max(1, context_parallel - 1)
+    attention_context_backward_bytes = 4*micro_batch_size*head_dim*local_kv_heads*seq_length*(2*context_parallel - 1)*(1 if (context_parallel > 1) else 0)/max(1, context_parallel - 1)
+    attention_context_backward_time = max(0, attention_context_backward_bytes/context_bandwidth - attention_context_backward_bytes/(context_parallel*context_bandwidth) + attention_context_backward_passes*context_latency - attention_core_backward_time + attention_core_backward_time/context_parallel)
     ffn_norm_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence_sp
-    ffn_norm_backward_bytes = 8*micro_batch_size*hidden_size*local_sequence_sp
+    ffn_norm_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp
     ffn_norm_kernels = 1
     ffn_norm_forward_time = 1000*ffn_norm_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     ffn_norm_backward_time = 1000*ffn_norm_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     swiglu_forward_flops = 2*micro_batch_size*hidden_size*local_sequence*(local_ffn + local_gate_up_features)
     swiglu_forward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp + 10*micro_batch_size*local_ffn*local_sequence
-    swiglu_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp + 20*micro_batch_size*local_ffn*local_sequence
-    swiglu_kernels = 5
-    swiglu_product_time = 2000*(hidden_size + matmul_padding)*(micro_batch_size*local_sequence + matmul_padding)*(local_ffn + local_gate_up_features + 2*matmul_padding)/(matmul_flops*matmul_per_mille)
+    swiglu_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp + 16*micro_batch_size*local_ffn*local_sequence
+    swiglu_kernels = 6*(1 if (tensor_parallel > 1) else 0) + 5
+    swiglu_product_time = 2000*(micro_batch_size*local_sequence + 64)*((hidden_size + 128)*(local_ffn + 256) + (hidden_size + 256)*(local_gate_up_features + 128))/(matmul_flops*matmul_per_mille)
     swiglu_forward_time = swiglu_product_time + 1000*swiglu_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     swiglu_backward_time = 2*swiglu_product_time + 1000*swiglu_backward_bytes/(hbm_bandwidth*hbm_per_mille)
-    swiglu_repeated_time = 2000*recompute_mlp*(3*micro_batch_size*hidden_size*local_sequence_sp/(hbm_bandwidth*hbm_per_mille) + 5*micro_batch_size*local_ffn*local_sequence/(hbm_bandwidth*hbm_per_mille) + (hidden_size + matmul_padding)*(local_ffn + matmul_padding)*(micro_batch_size*local_sequence + matmul_padding)/(matmul_flops*matmul_per_mille) + (hidden_size + matmul_padding)*(local_gate_up_features + matmul_padding)*(micro_batch_size*local_sequence + matmul_padding)/(matmul_flops*matmul_per_mille))
+    swiglu_repeated_time = 2000*recompute_mlp*(3*micro_batch_size*hidden_size*local_sequence_sp/(hbm_bandwidth*hbm_per_mille) + 5*micro_batch_size*local_ffn*local_sequence/(hbm_bandwidth*hbm_per_mille) + (hidden_size + 128)*(local_ffn + 256)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille) + (hidden_size + 256)*(local_gate_up_features + 128)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille))
     swiglu_repeated_flops = 2*micro_batch_size*hidden_size*local_sequence*recompute_mlp*(local_ffn + local_gate_up_features)
     swiglu_tensor_forward_passes = 2
     swiglu_tensor_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence
-    swiglu_tensor_forward_time = tp_comm_overlap*max((tensor_parallel - 1)*(swiglu_tensor_forward_bytes/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_forward_passes*tensor_latency)/tensor_parallel, -swiglu_product_time + swiglu_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_forward_passes*tensor_latency*(tensor_parallel - 1)) + (1 - tp_comm_overlap)*(tensor_parallel - 1)*(swiglu_tensor_forward_bytes/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_forward_passes*tensor_latency)
-    swiglu_tensor_backward_passes = 2
+    swiglu_tensor_forward_time = tp_comm_overlap*max((swiglu_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_forward_passes*tensor_latency)/tensor_parallel, -swiglu_product_time + swiglu_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_forward_passes*tensor_latency) + (1 - tp_comm_overlap)*(swiglu_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_forward_passes*tensor_latency)
+    swiglu_tensor_backward_passes = sequence_parallel + 2
     swiglu_tensor_backward_bytes = 4*micro_batch_size*hidden_size*local_sequence
-    swiglu_tensor_backward_time = tp_comm_overlap*max((tensor_parallel - 1)*(swiglu_tensor_backward_bytes/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency)/tensor_parallel, -swiglu_product_time + swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency*(tensor_parallel - 1)) + (1 - tp_comm_overlap)*(tensor_parallel - 1)*(swiglu_tensor_backward_bytes/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency)
+    swiglu_tensor_backward_time = tp_comm_overlap*max((swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency)/tensor_parallel, -swiglu_product_time + swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency) + (1 - tp_comm_overlap)*(swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency)
     swiglu_tensor_hidden_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
     final_norm_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence_sp
-    final_norm_backward_bytes = 8*micro_batch_size*hidden_size*local_sequence_sp
+    final_norm_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp
     final_norm_kernels = 1
     final_norm_forward_time = 1000*final_norm_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     final_norm_backward_time = 1000*final_norm_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     head_forward_flops = 2*micro_batch_size*hidden_size*local_sequence*local_vocab
-    head_kernels = 1
-    head_product_time = 2000*(hidden_size + matmul_padding)*(local_vocab + matmul_padding)*(micro_batch_size*local_sequence + matmul_padding)/(attention_flops*matmul_per_mille)
+    head_kernels = 3*(1 if (tensor_parallel > 1) else 0) + 1
+    head_product_time = 2000*(hidden_size + 256)*(local_vocab + 128)*(micro_batch_size*local_sequence + 64)/(attention_flops*matmul_per_mille)
     head_forward_time = head_product_time
     head_backward_time = 2*head_product_time
     head_tensor_forward_passes = sequence_parallel
     head_tensor_forward_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
-    head_tensor_forward_time = tp_comm_overlap*max((tensor_parallel - 1)*(head_tensor_forward_bytes/(tensor_parallel*tensor_bandwidth) + head_tensor_forward_passes*tensor_latency)/tensor_parallel, -head_product_time + head_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_forward_passes*tensor_latency*(tensor_parallel - 1)) + (1 - tp_comm_overlap)*(tensor_parallel - 1)*(head_tensor_forward_bytes/(tensor_parallel*tensor_bandwidth) + head_tensor_forward_passes*tensor_latency)
-    head_tensor_backward_passes = 2 - sequence_parallel
+    head_tensor_forward_time = tp_comm_overlap*max((head_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_forward_passes*tensor_latency)/tensor_parallel, -head_product_time + head_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_forward_passes*tensor_latency) + (1 - tp_comm_overlap)*(head_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_forward_passes*tensor_latency)
+    head_tensor_backward_passes = 2
     head_tensor_backward_bytes = 2*micro_batch_size*hidden_size*local_sequence*(2 - sequence_parallel)
-    head_tensor_backward_time = tp_comm_overlap*max((tensor_parallel - 1)*(head_tensor_backward_bytes/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency)/tensor_parallel, -head_product_time + head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency*(tensor_parallel - 1)) + (1 - tp_comm_overlap)*(tensor_parallel - 1)*(head_tensor_backward_bytes/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency)
+    head_tensor_backward_time = tp_comm_overlap*max((head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency)/tensor_parallel, -head_product_time + head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency) + (1 - tp_comm_overlap)*(head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency)
     head_tensor_hidden_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
     loss_forward_bytes = 38*micro_batch_size*local_sequence*local_vocab
     loss_backward_bytes = 14*micro_batch_size*local_sequence*local_vocab
@@ -477,48 +521,55 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     loss_backward_time = 1000*loss_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     layer_forward_flops = attention_forward_flops + swiglu_forward_flops
     layer_weight_gradients = attention_product_time + swiglu_product_time
-    layer_kernels = attention_kernels + attention_norm_kernels + ffn_norm_kernels + swiglu_kernels
-    layer_forward_computing = max(layer_kernels*launch_ns/1000000000, attention_forward_time + attention_norm_forward_time + ffn_norm_forward_time + swiglu_forward_time)
-    layer_backward_computing = max(layer_kernels*launch_ns/500000000, attention_backward_time + attention_norm_backward_time + ffn_norm_backward_time + swiglu_backward_time)
+    layer_kernels = attention_kernels + attention_norm_kernels + ffn_norm_kernels + swiglu_kernels + 36
     layer_repeated_computing = attention_repeated_time + swiglu_repeated_time
     layer_repeated_flops = attention_repeated_flops + swiglu_repeated_flops
+    layer_forward_computing = attention_forward_time + attention_norm_forward_time + ffn_norm_forward_time + kernel_ns*layer_kernels/1000000000 + swiglu_forward_time
     layer_tensor_forward_waiting = attention_tensor_forward_time + swiglu_tensor_forward_time
-    layer_tensor_backward_waiting = attention_tensor_backward_time + swiglu_tensor_backward_time
     layer_context_forward_waiting = attention_context_forward_time
+    layer_forward_launching = max(0, -layer_context_forward_waiting - layer_forward_computing + layer_kernels*launch_ns/1000000000 - layer_tensor_forward_waiting + stage_stall_ns*(attention_tensor_forward_passes + swiglu_tensor_forward_passes)*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000)
+    layer_forward_time = layer_context_forward_waiting + layer_forward_computing + layer_forward_launching + layer_tensor_forward_waiting
+    layer_backward_computing = attention_backward_time + attention_norm_backward_time + ffn_norm_backward_time + kernel_ns*layer_kernels/1000000000 + swiglu_backward_time
+    layer_tensor_backward_waiting = attention_tensor_backward_time + swiglu_tensor_backward_time
     layer_context_backward_waiting = attention_context_backward_time
-    layer_forward_time = layer_context_forward_waiting + layer_forward_computing + layer_tensor_forward_waiting
-    layer_backward_time = layer_backward_computing + layer_context_backward_waiting + layer_tensor_backward_waiting
+    layer_backward_launching = max(0, -layer_backward_computing - layer_context_backward_waiting + layer_kernels*launch_ns/1000000000 - layer_tensor_backward_waiting + stage_stall_ns*(attention_tensor_backward_passes + swiglu_tensor_backward_passes)*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000)
+    layer_backward_time = layer_backward_computing + layer_backward_launching + layer_context_backward_waiting + layer_tensor_backward_waiting
     input_forward_flops = 0
     input_weight_gradients = 0
     input_kernels = embedding_kernels
-    input_forward_computing = max(embedding_forward_time, input_kernels*launch_ns/1000000000)
-    input_backward_computing = max(embedding_backward_time, input_kernels*launch_ns/500000000)
+    input_forward_computing = embedding_forward_time + kernel_ns*input_kernels/1000000000
     input_tensor_forward_waiting = embedding_tensor_forward_time
+    input_forward_launching = max(0, embedding_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - input_forward_computing + input_kernels*launch_ns/1000000000 - input_tensor_forward_waiting)
+    input_forward_time = input_forward_computing + input_forward_launching + input_tensor_forward_waiting
+    input_backward_computing = embedding_backward_time + kernel_ns*input_kernels/1000000000
     input_tensor_backward_waiting = embedding_tensor_backward_time
-    input_forward_time = input_forward_computing + input_tensor_forward_waiting
-    input_backward_time = input_backward_computing + input_tensor_backward_waiting
+    input_backward_launching = max(0, embedding_tensor_backward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - input_backward_computing + input_kernels*launch_ns/1000000000 - input_tensor_backward_waiting)
+    input_backward_time = input_backward_computing + input_backward_launching + input_tensor_backward_waiting
     output_forward_flops = head_forward_flops
     output_weight_gradients = head_product_time
     output_kernels = final_norm_kernels + head_kernels + loss_kernels
-    output_forward_computing = max(output_kernels*launch_ns/1000000000, final_norm_forward_time + head_forward_time + loss_forward_time)
-    output_backward_computing = max(output_kernels*launch_ns/500000000, final_norm_backward_time + head_backward_time + loss_backward_time)
+    output_forward_computing = final_norm_forward_time + kernel_ns*output_kernels/1000000000 + head_forward_time + loss_forward_time
     output_tensor_forward_waiting = head_tensor_forward_time
+    output_forward_launching = max(0, head_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - output_forward_computing + output_kernels*launch_ns/1000000000 - output_tensor_forward_waiting)
+    output_forward_time = output_forward_computing + output_forward_launching + output_tensor_forward_waiting
+    output_backward_computing = final_norm_backward_time + kernel_ns*output_kernels/1000000000 + head_backward_time + loss_backward_time
     output_tensor_backward_waiting = head_tensor_backward_time
-    output_forward_time = output_forward_computing + output_tensor_forward_waiting
-    output_backward_time = output_backward_computing + output_tensor_backward_waiting
+    output_backward_launching = max(0, head_tensor_backward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - output_backward_computing + output_kernels*launch_ns/1000000000 - output_tensor_backward_waiting)
+    output_backward_time = output_backward_computing + output_backward_launching + output_tensor_backward_waiting
     stage_forward_flops = dense_layers*layer_forward_flops + input_forward_flops*(1 if (pipeline_rank == 0) else 0) + output_forward_flops*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_repeated_flops = dense_layers*(layer_forward_flops*recompute_full + layer_repeated_flops*(1 - recompute_full))
     stage_recomputing = dense_layers*(layer_forward_time*recompute_full + layer_repeated_computing*(1 - recompute_full))
     stage_forward_computing = dense_layers*layer_forward_computing + input_forward_computing*(1 if (pipeline_rank == 0) else 0) + output_forward_computing*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_rank == 0) else 0) + output_backward_computing*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_rank == 0) else 0) + input_forward_launching*(1 if (pipeline_rank == 0) else 0) + output_backward_launching*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + output_forward_launching*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_rank == 0) else 0) + input_tensor_forward_waiting*(1 if (pipeline_rank == 0) else 0) + output_tensor_backward_waiting*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_context_waiting = dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
     stage_accumulating = 2000*stage_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    stage_gathering = data_parallel*context_parallel*data_latency/data_parallel_replicas - data_latency + 2*stage_parameters/data_bandwidth - 2*data_parallel_replicas*stage_parameters/(data_parallel*context_parallel*data_bandwidth)
-    stage_reducing = data_latency*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1) + 2*replica_latency*(data_parallel_replicas - 1) + data_parallel_replicas*stage_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*stage_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    stage_gathering = data_latency*ceil_div(stage_parameters, 40000000) + 2*stage_parameters/data_bandwidth - 2*data_parallel_replicas*stage_parameters/(data_parallel*context_parallel*data_bandwidth)
+    stage_reducing = 2*(data_latency*ceil_div(stage_parameters, 40000000) + replica_latency + data_parallel_replicas*stage_parameters*gradient_bytes*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + stage_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth))
     stage_data_waiting = overlap_grad_reduce*max(0, -stage_backward_computing + stage_reducing) + overlap_param_gather*max(0, -stage_forward_computing + stage_gathering*distributed_optimizer) + stage_gathering*distributed_optimizer*(1 - overlap_param_gather) + stage_reducing*(1 - overlap_grad_reduce)
-    stage_optimizer_time = 1000*(stage_gradient + 2*stage_optimizer + stage_weight)/(hbm_bandwidth*hbm_per_mille)
-    stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_recomputing + stage_tensor_waiting
+    stage_optimizer_time = 1000*(2*stage_gradient + 2*stage_optimizer + (stage_gradient + stage_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
+    stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_tensor_waiting
     first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
     first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
     first_buffer_elements = first_aligned
@@ -527,13 +578,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_optimizer = 12*first_buffer_elements/optimizer_shards
     first_forward_computing = dense_layers*layer_forward_computing + input_forward_computing + output_forward_computing*(1 if (pipeline_parallel == 1) else 0)
     first_backward_computing = dense_layers*layer_backward_computing + input_backward_computing + output_backward_computing*(1 if (pipeline_parallel == 1) else 0)
+    first_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching + input_forward_launching + output_backward_launching*(1 if (pipeline_parallel == 1) else 0) + output_forward_launching*(1 if (pipeline_parallel == 1) else 0)
     first_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting + input_tensor_forward_waiting + output_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0)
     first_accumulating = 2000*first_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    first_gathering = data_parallel*context_parallel*data_latency/data_parallel_replicas - data_latency + 2*first_parameters/data_bandwidth - 2*data_parallel_replicas*first_parameters/(data_parallel*context_parallel*data_bandwidth)
-    first_reducing = data_latency*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1) + 2*replica_latency*(data_parallel_replicas - 1) + data_parallel_replicas*first_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*first_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    first_gathering = data_latency*ceil_div(first_parameters, 40000000) + 2*first_parameters/data_bandwidth - 2*data_parallel_replicas*first_parameters/(data_parallel*context_parallel*data_bandwidth)
+    first_reducing = 2*(data_latency*ceil_div(first_parameters, 40000000) + replica_latency + data_parallel_replicas*first_parameters*gradient_bytes*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + first_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth))
     first_data_waiting = first_gathering*distributed_optimizer*(1 - overlap_param_gather) + first_reducing*(1 - overlap_grad_reduce) + overlap_grad_reduce*max(0, -first_backward_computing + first_reducing) + overlap_param_gather*max(0, -first_forward_computing + first_gathering*distributed_optimizer)
-    first_optimizer_time = 1000*(first_gradient + 2*first_optimizer + first_weight)/(hbm_bandwidth*hbm_per_mille)
-    first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_tensor_waiting + stage_context_waiting + stage_recomputing
+    first_optimizer_time = 1000*(2*first_gradient + 2*first_optimizer + (first_gradient + first_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
+    first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_tensor_waiting + stage_context_waiting + stage_recomputing
     last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
     last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
     last_buffer_elements = last_aligned
@@ -542,13 +594,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_optimizer = 12*last_buffer_elements/optimizer_shards
     last_forward_computing = dense_layers*layer_forward_computing + input_forward_computing*(1 if (pipeline_parallel == 1) else 0) + output_forward_computing
     last_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_parallel == 1) else 0) + output_backward_computing
+    last_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_parallel == 1) else 0) + input_forward_launching*(1 if (pipeline_parallel == 1) else 0) + output_backward_launching + output_forward_launching
     last_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + input_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_backward_waiting + output_tensor_forward_waiting
     last_accumulating = 2000*last_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    last_gathering = data_parallel*context_parallel*data_latency/data_parallel_replicas - data_latency + 2*last_parameters/data_bandwidth - 2*data_parallel_replicas*last_parameters/(data_parallel*context_parallel*data_bandwidth)
-    last_reducing = data_latency*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1) + 2*replica_latency*(data_parallel_replicas - 1) + data_parallel_replicas*last_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*last_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    last_gathering = data_latency*ceil_div(last_parameters, 40000000) + 2*last_parameters/data_bandwidth - 2*data_parallel_replicas*last_parameters/(data_parallel*context_parallel*data_bandwidth)
+    last_reducing = 2*(data_latency*ceil_div(last_parameters, 40000000) + replica_latency + data_parallel_replicas*last_parameters*gradient_bytes*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + last_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth))
     last_data_waiting = last_gathering*distributed_optimizer*(1 - overlap_param_gather) + last_reducing*(1 - overlap_grad_reduce) + overlap_grad_reduce*max(0, -last_backward_computing + last_reducing) + overlap_param_gather*max(0, -last_forward_computing + last_gathering*distributed_optimizer)
-    last_optimizer_time = 1000*(last_gradient + 2*last_optimizer + last_weight)/(hbm_bandwidth*hbm_per_mille)
-    last_microbatch_time = last_accumulating + last_backward_computing + last_forward_computing + last_tensor_waiting + stage_context_waiting + stage_recomputing
+    last_optimizer_time = 1000*(2*last_gradient + 2*last_optimizer + (last_gradient + last_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
+    last_microbatch_time = last_accumulating + last_backward_computing + last_forward_computing + last_launching + last_tensor_waiting + stage_context_waiting + stage_recomputing
     step_slowest_stage = max(first_microbatch_time, last_microbatch_time)
     step_data_waiting = max(first_data_waiting, last_data_waiting)
     step_optimizer = max(first_optimizer_time, last_optimizer_time)
@@ -556,26 +609,43 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     whole_dense_layers = whole_stage_layers
     whole_head_parameters = hidden_size*local_vocab*(1 - tied_embeddings)
     whole_parameters = embedding_parameters + final_norm_parameters + layer_parameters*whole_dense_layers + whole_head_parameters
-    whole_recomputing = whole_dense_layers*(layer_forward_time*recompute_full + layer_repeated_computing*(1 - recompute_full))
+    whole_context_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (context_parallel*tensor_parallel > nvlink_domain) else 0))/1000 + (1 if (context_parallel*tensor_parallel > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, tensor_parallel)))
+    whole_context_borders = (min(context_parallel, ceil_div(context_parallel*tensor_parallel, nvlink_domain)) - 1)*(1 if (context_parallel*tensor_parallel > nvlink_domain) else 0)
+    whole_context_latency = (node_latency_ns*(context_parallel - 1) + whole_context_borders*(-node_latency_ns + network_latency_ns))/1000000000
+    whole_pipeline_borders = (min(1, ceil_div(tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1), nvlink_domain)) - 1)*(1 if (tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)
+    whole_attention_context_forward_time = max(0, attention_context_forward_bytes/whole_context_bandwidth - attention_context_forward_bytes/(context_parallel*whole_context_bandwidth) + attention_context_forward_passes*whole_context_latency - attention_core_time + attention_core_time/context_parallel)
+    whole_attention_context_backward_time = max(0, attention_context_backward_bytes/whole_context_bandwidth - attention_context_backward_bytes/(context_parallel*whole_context_bandwidth) + attention_context_backward_passes*whole_context_latency - attention_core_backward_time + attention_core_backward_time/context_parallel)
+    whole_layer_context_forward_waiting = whole_attention_context_forward_time
+    whole_layer_forward_launching = max(0, -layer_forward_computing + layer_kernels*launch_ns/1000000000 - layer_tensor_forward_waiting + stage_stall_ns*(attention_tensor_forward_passes + swiglu_tensor_forward_passes)*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - whole_layer_context_forward_waiting)
+    whole_layer_forward_time = layer_forward_computing + layer_tensor_forward_waiting + whole_layer_context_forward_waiting + whole_layer_forward_launching
+    whole_layer_context_backward_waiting = whole_attention_context_backward_time
+    whole_layer_backward_launching = max(0, -layer_backward_computing + layer_kernels*launch_ns/1000000000 - layer_tensor_backward_waiting + stage_stall_ns*(attention_tensor_backward_passes + swiglu_tensor_backward_passes)*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - whole_layer_context_backward_waiting)
+    whole_input_forward_launching = max(0, embedding_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - input_forward_computing + input_kernels*launch_ns/1000000000 - input_tensor_forward_waiting)
+    whole_input_backward_launching = max(0, embedding_tensor_backward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - input_backward_computing + input_kernels*launch_ns/1000000000 - input_tensor_backward_waiting)
+    whole_output_forward_launching = max(0, head_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - output_forward_computing + output_kernels*launch_ns/1000000000 - output_tensor_forward_waiting)
+    whole_output_backward_launching = max(0, head_tensor_backward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - output_backward_computing + output_kernels*launch_ns/1000000000 - output_tensor_backward_waiting)
+    whole_recomputing = whole_dense_layers*(layer_repeated_computing*(1 - recompute_full) + recompute_full*whole_layer_forward_time)
     whole_forward_computing = input_forward_computing + layer_forward_computing*whole_dense_layers + output_forward_computing
     whole_backward_computing = input_backward_computing + layer_backward_computing*whole_dense_layers + output_backward_computing
+    whole_launching = whole_dense_layers*whole_layer_backward_launching + whole_dense_layers*whole_layer_forward_launching + whole_input_backward_launching + whole_input_forward_launching + whole_output_backward_launching + whole_output_forward_launching
     whole_tensor_waiting = input_tensor_backward_waiting + input_tensor_forward_waiting + layer_tensor_backward_waiting*whole_dense_layers + layer_tensor_forward_waiting*whole_dense_layers + output_tensor_backward_waiting + output_tensor_forward_waiting
-    whole_context_waiting = whole_dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
+    whole_context_waiting = whole_dense_layers*(whole_layer_context_backward_waiting + whole_layer_context_forward_waiting)
     whole_accumulating = 2000*gradient_bytes*whole_parameters/(hbm_bandwidth*hbm_per_mille)
-    whole_microbatch_time = whole_accumulating + whole_backward_computing + whole_context_waiting + whole_forward_computing + whole_recomputing + whole_tensor_waiting
+    whole_microbatch_time = whole_accumulating + whole_backward_computing + whole_context_waiting + whole_forward_computing + whole_launching + whole_recomputing + whole_tensor_waiting
     step_bubble = -step_slowest_stage + whole_microbatch_time
     step_sent_bytes = 2*micro_batch_size*hidden_size*seq_length/(context_parallel*sequence_shards)
     num_microbatches = global_batch_size/(data_parallel*micro_batch_size)
-    step_pipeline_waiting = 2*(pipeline_latency + step_sent_bytes/pipeline_bandwidth)*(num_microbatches + pipeline_parallel - 1)*(1 if (pipeline_parallel > 1) else 0)
+    step_pipeline_waiting = 2*((node_latency_ns*(1 - (1 if (pipeline_borders > 0) else 0))/1000000000 + network_latency_ns*(1 if (pipeline_borders > 0) else 0)/1000000000) + step_sent_bytes/pipeline_bandwidth)*(num_microbatches + pipeline_parallel - 2)*(1 if (pipeline_parallel > 1) else 0)
     step_time = num_microbatches*step_slowest_stage + step_bubble + step_data_waiting + step_optimizer + step_pipeline_waiting
     spent_computing = num_microbatches*(stage_accumulating + stage_backward_computing + stage_forward_computing)
+    spent_launching = num_microbatches*stage_launching
     spent_recomputing = num_microbatches*stage_recomputing
     spent_tensor = num_microbatches*stage_tensor_waiting
     spent_context = num_microbatches*stage_context_waiting
     spent_pipeline = step_pipeline_waiting
     spent_data = stage_data_waiting
     spent_optimizer = stage_optimizer_time
-    spent_idle = -spent_computing - spent_context - spent_data - spent_optimizer - spent_pipeline - spent_recomputing - spent_tensor + step_time
+    spent_idle = -spent_computing - spent_context - spent_data - spent_launching - spent_optimizer - spent_pipeline - spent_recomputing - spent_tensor + step_time
     step_tokens = global_batch_size*seq_length
     step_tokens_per_second = step_tokens/step_time
     step_tokens_per_second_per_gpu = step_tokens_per_second/num_gpus
@@ -603,7 +673,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     step_hardware_flops = global_batch_size*alone_repeated_flops + step_model_flops
     step_mfu = step_model_flops/(matmul_flops*num_gpus*step_time)
     step_hfu = step_hardware_flops/(matmul_flops*num_gpus*step_time)
-    step_cost_per_token = num_gpus*gpu_hour_price*step_time/(3600*step_tokens)
+    step_cost_per_token = num_gpus*cents_per_gpu_hour*step_time/(360000*step_tokens)
+    step_energy = num_gpus*power_milliwatts*(waiting_power_per_mille*step_time + (1000 - waiting_power_per_mille)*(spent_computing + spent_recomputing))/1000000
+    step_energy_per_token = step_energy/step_tokens
     return {
         "query_size": query_size,
         "kv_size": kv_size,
@@ -640,14 +712,19 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.optimizer": stage_optimizer,
         "local.experts": local_experts,
         "tensor.bandwidth": tensor_bandwidth,
+        "tensor.borders": tensor_borders,
         "tensor.latency": tensor_latency,
         "context.bandwidth": context_bandwidth,
+        "context.borders": context_borders,
         "context.latency": context_latency,
         "data.bandwidth": data_bandwidth,
+        "data.borders": data_borders,
         "data.latency": data_latency,
         "replica.bandwidth": replica_bandwidth,
+        "replica.borders": replica_borders,
         "replica.latency": replica_latency,
         "pipeline.bandwidth": pipeline_bandwidth,
+        "pipeline.borders": pipeline_borders,
         "pipeline.latency": pipeline_latency,
         "local.sequence": local_sequence,
         "embedding.forward_bytes": embedding_forward_bytes,
@@ -676,6 +753,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "attention.kernels": attention_kernels,
         "attention.product_time": attention_product_time,
         "attention.core_time": attention_core_time,
+        "attention.core_backward_time": attention_core_backward_time,
         "attention.forward_time": attention_forward_time,
         "attention.backward_time": attention_backward_time,
         "attention.repeated_time": attention_repeated_time,
@@ -739,39 +817,46 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "layer.forward_flops": layer_forward_flops,
         "layer.weight_gradients": layer_weight_gradients,
         "layer.kernels": layer_kernels,
-        "layer.forward_computing": layer_forward_computing,
-        "layer.backward_computing": layer_backward_computing,
         "layer.repeated_computing": layer_repeated_computing,
         "layer.repeated_flops": layer_repeated_flops,
+        "layer.forward_computing": layer_forward_computing,
         "layer.tensor_forward_waiting": layer_tensor_forward_waiting,
-        "layer.tensor_backward_waiting": layer_tensor_backward_waiting,
         "layer.context_forward_waiting": layer_context_forward_waiting,
-        "layer.context_backward_waiting": layer_context_backward_waiting,
+        "layer.forward_launching": layer_forward_launching,
         "layer.forward_time": layer_forward_time,
+        "layer.backward_computing": layer_backward_computing,
+        "layer.tensor_backward_waiting": layer_tensor_backward_waiting,
+        "layer.context_backward_waiting": layer_context_backward_waiting,
+        "layer.backward_launching": layer_backward_launching,
         "layer.backward_time": layer_backward_time,
         "input.forward_flops": input_forward_flops,
         "input.weight_gradients": input_weight_gradients,
         "input.kernels": input_kernels,
         "input.forward_computing": input_forward_computing,
-        "input.backward_computing": input_backward_computing,
         "input.tensor_forward_waiting": input_tensor_forward_waiting,
-        "input.tensor_backward_waiting": input_tensor_backward_waiting,
+        "input.forward_launching": input_forward_launching,
         "input.forward_time": input_forward_time,
+        "input.backward_computing": input_backward_computing,
+        "input.tensor_backward_waiting": input_tensor_backward_waiting,
+        "input.backward_launching": input_backward_launching,
         "input.backward_time": input_backward_time,
         "output.forward_flops": output_forward_flops,
         "output.weight_gradients": output_weight_gradients,
         "output.kernels": output_kernels,
         "output.forward_computing": output_forward_computing,
-        "output.backward_computing": output_backward_computing,
         "output.tensor_forward_waiting": output_tensor_forward_waiting,
-        "output.tensor_backward_waiting": output_tensor_backward_waiting,
+        "output.forward_launching": output_forward_launching,
         "output.forward_time": output_forward_time,
+        "output.backward_computing": output_backward_computing,
+        "output.tensor_backward_waiting": output_tensor_backward_waiting,
+        "output.backward_launching": output_backward_launching,
         "output.backward_time": output_backward_time,
         "stage.forward_flops": stage_forward_flops,
         "stage.repeated_flops": stage_repeated_flops,
         "stage.recomputing": stage_recomputing,
         "stage.forward_computing": stage_forward_computing,
         "stage.backward_computing": stage_backward_computing,
+        "stage.launching": stage_launching,
         "stage.tensor_waiting": stage_tensor_waiting,
         "stage.context_waiting": stage_context_waiting,
         "stage.accumulating": stage_accumulating,
@@ -788,6 +873,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.optimizer": first_optimizer,
         "first.forward_computing": first_forward_computing,
         "first.backward_computing": first_backward_computing,
+        "first.launching": first_launching,
         "first.tensor_waiting": first_tensor_waiting,
         "first.accumulating": first_accumulating,
         "first.gathering": first_gathering,
@@ -803,6 +889,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.optimizer": last_optimizer,
         "last.forward_computing": last_forward_computing,
         "last.backward_computing": last_backward_computing,
+        "last.launching": last_launching,
         "last.tensor_waiting": last_tensor_waiting,
         "last.accumulating": last_accumulating,
         "last.gathering": last_gathering,
@@ -817,9 +904,25 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "whole.dense_layers": whole_dense_layers,
         "whole.head.parameters": whole_head_parameters,
         "whole.parameters": whole_parameters,
+        "whole.context.bandwidth": whole_context_bandwidth,
+        "whole.context.borders": whole_context_borders,
+        "whole.context.latency": whole_context_latency,
+        "whole.pipeline.borders": whole_pipeline_borders,
+        "whole.attention.context_forward_time": whole_attention_context_forward_time,
+        "whole.attention.context_backward_time": whole_attention_context_backward_time,
+        "whole.layer.context_forward_waiting": whole_layer_context_forward_waiting,
+        "whole.layer.forward_launching": whole_layer_forward_launching,
+        "whole.layer.forward_time": whole_layer_forward_time,
+        "whole.layer.context_backward_waiting": whole_layer_context_backward_waiting,
+        "whole.layer.backward_launching": whole_layer_backward_launching,
+        "whole.input.forward_launching": whole_input_forward_launching,
+        "whole.input.backward_launching": whole_input_backward_launching,
+        "whole.output.forward_launching": whole_output_forward_launching,
+        "whole.output.backward_launching": whole_output_backward_launching,
         "whole.recomputing": whole_recomputing,
         "whole.forward_computing": whole_forward_computing,
         "whole.backward_computing": whole_backward_computing,
+        "whole.launching": whole_launching,
         "whole.tensor_waiting": whole_tensor_waiting,
         "whole.context_waiting": whole_context_waiting,
         "whole.accumulating": whole_accumulating,
@@ -830,6 +933,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "step.pipeline_waiting": step_pipeline_waiting,
         "step.time": step_time,
         "spent.computing": spent_computing,
+        "spent.launching": spent_launching,
         "spent.recomputing": spent_recomputing,
         "spent.tensor": spent_tensor,
         "spent.context": spent_context,
@@ -865,10 +969,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "step.mfu": step_mfu,
         "step.hfu": step_hfu,
         "step.cost_per_token": step_cost_per_token,
+        "step.energy": step_energy,
+        "step.energy_per_token": step_energy_per_token,
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, launch_ns, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, matmul_padding, network_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, gpu_hour_price):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """For every rule, whether the configuration keeps it."""
     return (
     )

@@ -23,7 +23,7 @@ from .parameters import BY_LETTER, PARAMETERS
 from .published import PublishedSet, all_published
 from .recompute import REGIONS
 from .rendering import COMMAND, HEADER, rendered
-from .timing import build_times
+from .timing import build_all, build_times
 
 __all__ = ["COMMAND", "derive", "derive_documents", "derive_implementation", "derive_published"]
 
@@ -72,8 +72,9 @@ def derive_nest(name: str, files: Mapping[str, str]) -> str:
 
 def derive_kernel(implementation: Implementation, outputs: Sequence[str], columns: Collection[str]) -> str:
     """The compiled evaluator of chosen terms, for tables in which the parameters ``columns`` differ from row to row."""
-    title = f"Memory of sharded training: {implementation.title}"
-    terms = build(implementation)
+    title = f"Sharded training: {implementation.title}"
+    memory = build(implementation)
+    terms = memory if set(outputs) <= memory.terms.keys() else build_all(implementation)
     return rendered("kernel.py", kernel(title, terms, rules_for(implementation), outputs, columns))
 
 

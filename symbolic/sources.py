@@ -145,6 +145,11 @@ SOURCES: tuple[Source, ...] = (
         2023, "arXiv:2307.08691", "https://arxiv.org/abs/2307.08691",
     ),
     Source(
+        "shah2024", "J. Shah, G. Bikshandi, Y. Zhang, V. Thakkar, P. Ramani, T. Dao",
+        "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision",
+        2024, "arXiv:2407.08608", "https://arxiv.org/abs/2407.08608",
+    ),
+    Source(
         "qwen2", "A. Yang, B. Yang, B. Hui, et al.", "Qwen2 Technical Report",
         2024, "arXiv:2407.10671", "https://arxiv.org/abs/2407.10671",
     ),

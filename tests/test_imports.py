@@ -26,7 +26,7 @@ LAYERS = (
     {"nests", "rendering", "workspaces"},
     {"choices", "functions", "parameters", "sources"},
     {"dimension"},
-    {"work"},
+    {"efficiencies", "work"},
     {"implementations", "ledger"},
     {"dimensions", "recompute"},
     {"work_rows"},

@@ -75,6 +75,14 @@ class Gpu(BaseModel):
         return self
 
     @property
+    def architecture(self) -> str:
+        """NVIDIA's name of the architecture, as far as figures depend on it; empty where it is not known."""
+        if not self.compute_capability:
+            return ""
+        major = int(self.compute_capability.partition(".")[0])
+        return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
+
+    @property
     def memory_gib(self) -> float:
         """``memory_bytes`` in GiB (2^30 bytes)."""
         return self.memory_bytes / GIB

@@ -70,10 +70,7 @@ def settings(
 
 def workspaces(gpu: Gpu) -> dict[str, int]:
     """Bytes of the cuBLAS workspaces of a GPU by parameter name; none where its compute capability is not known."""
-    if not gpu.compute_capability:
-        return {}
-    major = int(gpu.compute_capability.partition(".")[0])
-    return WORKSPACES["ampere" if major < 9 else "hopper" if major == 9 else "blackwell"]
+    return WORKSPACES[gpu.architecture] if gpu.architecture else {}
 
 
 def recompute_switches(mode: str) -> dict[str, int]:

@@ -22,6 +22,16 @@ _OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer")
 
 
 @cache
+def build_all(implementation: Implementation) -> TermSet:
+    """All terms of an implementation's memory, followed by those of its time."""
+    memory = build(implementation)
+    terms = TermSet(f"{implementation.name}_all", given=memory.given, base=memory)
+    terms.include(memory.terms)
+    _add_times(terms, implementation)
+    return terms
+
+
+@cache
 def build_times(implementation: Implementation) -> TermSet:
     """All terms of the time of ``implementation``, from sizes on one rank to tokens per second.
 
@@ -30,10 +40,15 @@ def build_times(implementation: Implementation) -> TermSet:
     """
     memory = build(implementation)
     terms = TermSet(f"{implementation.name}_time", given=memory.given, base=memory)
-    terms.include(name for name in (*_OF_MEMORY, *PARAMETERS) if name in memory)
+    _add_times(terms, implementation)
+    return terms
+
+
+def _add_times(terms: TermSet, implementation: Implementation) -> None:
+    terms.include(name for name in (*_OF_MEMORY, *PARAMETERS) if name in build(implementation))
     for dimension in worked_dimensions(implementation):
         size = local_size(dimension, SHAPE_RULES)
-        if size != dimension.size and local_name(dimension) not in memory:
+        if size != dimension.size and local_name(dimension) not in build(implementation):
             terms.add(local_name(dimension), size, "elements", f"{dimension.meaning}, of one rank")
     add_groups(terms, implementation.choices["layers"] == "experts")
     add_components(terms, implementation)
@@ -44,4 +59,3 @@ def build_times(implementation: Implementation) -> TermSet:
     add_step(terms, implementation)
     add_spent(terms)
     add_rates(terms)
-    return terms

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from shardmath.errors import ABSENT, InputError, inside, nearest_names
-from shardmath.generated.definitions import PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, PARAMETERS
 from shardmath.gpus import Gpu
 from shardmath.machines.network import Network
 from shardmath.parameters import checked
@@ -18,10 +18,13 @@ PRECISIONS = ("bf16", "fp8")
 #: Parameters that follow from the GPU, the server and the network, and are given there.
 FACTS = (
     "matmul_flops", "attention_flops", "hbm_bandwidth", "node_bandwidth", "node_latency_ns", "network_bandwidth",
-    "network_latency_ns", "gpu_memory", "node_size", "num_gpus",
+    "network_latency_ns", "nvlink_domain", "gpu_memory", "node_size", "num_gpus", "cents_per_gpu_hour",
+    "power_milliwatts",
 )
 #: Parameters that a cluster may set by name: efficiencies, and memory that depends on the machine.
-OTHERS = tuple(name for name, (*_, kind, _) in PARAMETERS.items() if kind == "cluster" and name not in FACTS)
+OTHERS = tuple(
+    name for name, (*_, kind, _) in PARAMETERS.items() if kind in ("cluster", "machine") and name not in FACTS
+)
 
 
 class Cluster(BaseModel):
@@ -100,14 +103,21 @@ class Cluster(BaseModel):
         node = MEGA * self._known(f"{way}_mb_per_s"), self._known(f"{way}_latency_ns")
         network = self._across(node, num_gpus)
         return {
-            **self.parameters,
+            **self._usual(), **self.parameters,
             "matmul_flops": GIGA * self._known(f"{precision}_gflops"),
             "attention_flops": GIGA * self._known("bf16_gflops"),
             "hbm_bandwidth": MEGA * self._known("hbm_mb_per_s"),
             "node_bandwidth": node[0], "node_latency_ns": node[1],
             "network_bandwidth": network[0], "network_latency_ns": network[1],
-            "gpu_memory": self.gpu.memory_bytes, "node_size": self.node_size,
+            "gpu_memory": self.gpu.memory_bytes, "node_size": self.node_size, "nvlink_domain": self.node_size,
+            "cents_per_gpu_hour": self.cents_per_gpu_hour or 0,
+            "power_milliwatts": int(1000 * self.power_watts) if self.gpu.power_watts else 0,
         }
+
+    def _usual(self) -> dict[str, int]:
+        """Defaults of the machine's parameters: what GPUs of the architecture reach, and what is usual elsewhere."""
+        usual = {name: DEFAULTS[name] for name in OTHERS if PARAMETERS[name][4] == "machine" and name in DEFAULTS}
+        return {**usual, **EFFICIENCIES.get(self.gpu.architecture, {})}
 
     def _across(self, node: tuple[int, int], num_gpus: int | None) -> tuple[int, int]:
         """Bytes/s and nanoseconds of the network; those of the node where nothing leaves it."""
