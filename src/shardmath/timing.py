@@ -61,7 +61,7 @@ def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = N
     """
     if isinstance(gpu, Cluster):
         return gpu
-    if isinstance(gpu, PathLike) or isinstance(gpu, str) and gpu.endswith(".toml"):
+    if isinstance(gpu, PathLike) or (isinstance(gpu, str) and gpu.endswith(".toml")):
         return read_cluster(gpu)
     return Cluster.named(gpu, network)
 
