@@ -66,6 +66,11 @@ def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = N
     return Cluster.named(gpu, network)
 
 
+def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:
+    """The same cluster with so many GPUs in a server, if a number is given."""
+    return cluster if node_size is None else cluster.model_copy(update={"gpus_per_node": node_size})
+
+
 def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
     """The machine's parameters by name, for an implementation with its precision and its overlaps.
 
