@@ -16,8 +16,8 @@ from ..printers.text import LinePrinter, letter
 from ..published import PublishedSet, all_published
 from ..sources import BY_KEY
 from ..work import Transfer
-from .forms import Form, definitions_of, forms, own_terms, published_form, row_sizes, total_groups
-from .times import described, groups, time_forms, weights, when, worked_components
+from .forms import Form, definitions_of, forms, own_terms, published_form, row_sizes, time_forms, total_groups
+from .times import described, groups, weights, when, worked_components
 
 
 def formulas() -> dict[str, Any]:

@@ -10,8 +10,9 @@ from ..ledger import Component
 from ..printers.latex import LatexPrinter
 from ..timing import build_times
 from ..work import Transfer
+from .forms import time_forms
 from .tex import cite, code, escape, lines, math, operations, phrases
-from .times import described, groups, time_forms, weights, when, worked_components
+from .times import described, groups, weights, when, worked_components
 
 
 def work() -> dict[str, Any]:
