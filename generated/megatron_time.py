@@ -134,6 +134,7 @@ TERMS = {
     "attention_norm.backward_time": ("s", "Norm before attention: computing of the backward pass"),
     "local.heads": ("elements", "query heads, of one rank"),
     "attention.forward_flops": ("FLOP", "Attention with grouped queries: multiplications and additions of the forward pass"),
+    "attention.core_flops": ("FLOP", "Attention with grouped queries: those of core attention"),
     "local.kv_heads": ("elements", "key and value heads of activations, of one rank"),
     "attention.forward_bytes": ("bytes", "Attention with grouped queries: what memory moves outside of products in the forward pass"),
     "attention.backward_bytes": ("bytes", "Attention with grouped queries: what memory moves outside of products in the backward pass"),
@@ -452,6 +453,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_norm_backward_time = 1000*attention_norm_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     local_heads = num_attention_heads/tensor_parallel
     attention_forward_flops = 2*micro_batch_size*local_sequence*(head_dim*local_heads*seq_length + hidden_size*local_qkv_features + hidden_size*local_query_features)
+    attention_core_flops = 2*micro_batch_size*head_dim*local_heads*local_sequence*seq_length
     local_kv_heads = max(1, num_kv_heads/tensor_parallel)
     attention_forward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 2*head_dim*local_heads*local_sequence*(qk_norm - 2) + 2*head_dim*local_kv_heads*local_sequence*(qk_norm + 1) + 3*hidden_size*local_sequence_sp)
     attention_backward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 12*context_parallel*head_dim*local_kv_heads*local_sequence + head_dim*local_heads*local_sequence*(3*qk_norm - 4) + head_dim*local_kv_heads*local_sequence*(3*qk_norm - 10) + 3*hidden_size*local_sequence_sp)
@@ -747,6 +749,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "attention_norm.backward_time": attention_norm_backward_time,
         "local.heads": local_heads,
         "attention.forward_flops": attention_forward_flops,
+        "attention.core_flops": attention_core_flops,
         "local.kv_heads": local_kv_heads,
         "attention.forward_bytes": attention_forward_bytes,
         "attention.backward_bytes": attention_backward_bytes,
