@@ -1,7 +1,7 @@
-"""Published facts that people look up by name: the dimensions of models and the memory of GPUs.
+"""Published facts that people look up by name: models, GPUs, links and networks.
 
-The facts are TOML tables beside this file, so that a model or a GPU is added without touching code.
-What makes an entry legal is checked where it is used, in ``shardmath.models`` and ``shardmath.gpus``.
+The facts are TOML tables beside this file, so that a model or a GPU is added without touching code. What makes an
+entry legal is checked where it is used: ``shardmath.models``, ``shardmath.gpus`` and ``shardmath.machines``.
 """
 
 import tomllib
@@ -14,7 +14,7 @@ __all__ = ["read"]
 def read(name: str) -> dict[str, Any]:
     """Read all entries of one table file, by entry name and in file order.
 
-    ``name`` is the file's name without its ending: ``"models"`` or ``"gpus"``. Raises
+    ``name`` is the file's name without its ending: ``"models"`` or ``"gpus"``, say. Raises
     ``FileNotFoundError`` for another name and ``tomllib.TOMLDecodeError`` for a broken file: both are
     faults of the installation, not of a person's input.
     """

@@ -92,6 +92,29 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "communicator_bytes": ("nccl", "bytes", 0, None, "cluster", "memory of one NCCL communicator"),
     "engine_workspace_bytes": ("we", "bytes", 0, None, "cluster", "cuBLAS workspace of Transformer Engine"),
     "torch_workspace_bytes": ("wt", "bytes", 0, None, "cluster", "cuBLAS workspace of each thread of PyTorch"),
+    "matmul_flops": ("Fm", "FLOP/s", 1, None, "machine", "peak of dense matrix products in the precision of linear layers"),
+    "attention_flops": ("Fa", "FLOP/s", 1, None, "machine", "peak of dense matrix products of 16 bits: attention and LM head"),
+    "hbm_bandwidth": ("Wm", "bytes/s", 1, None, "machine", "bandwidth of a GPU's memory"),
+    "node_bandwidth": ("Wn", "bytes/s", 1, None, "machine", "of one GPU to the others of its NVLink domain, each direction"),
+    "network_bandwidth": ("Wx", "bytes/s", 1, None, "machine", "of one GPU to other nodes, each direction"),
+    "nvlink_domain": ("dom", "GPUs", 1, None, "machine", "GPUs that the bandwidth of a node joins"),
+    "node_latency_ns": ("an", "ns", 0, None, "machine", "of one step of a collective inside an NVLink domain"),
+    "network_latency_ns": ("ax", "ns", 0, None, "machine", "of one step of a collective between nodes"),
+    "kernel_ns": ("gap", "ns", 0, None, "machine", "time that a GPU loses between two kernels"),
+    "launch_ns": ("tau", "ns", 0, None, "machine", "time that the host takes to launch one kernel"),
+    "stage_stall_ns": ("stall", "ns", 0, None, "machine", "by which a host waits for each other tensor-parallel rank in a collective while stages cross nodes; seen in measured runs and not explained, so only a calibration sets it"),
+    "pipeline_place": ("order", "place", 0, 2, "machine", "where ranks of a pipeline are counted: 0 after data parallelism, 1 before it, 2 before context parallelism too"),
+    "matmul_per_mille": ("em", "per mille", 1, 1000, "machine", "share of its peak that a large matrix product reaches"),
+    "attention_per_mille": ("ea", "per mille", 1, 1000, "machine", "share of its peak that core attention reaches"),
+    "hbm_per_mille": ("ew", "per mille", 1, 1000, "machine", "share of its bandwidth that memory reaches"),
+    "node_per_mille": ("en", "per mille", 1, 1000, "machine", "share of its bandwidth that a collective reaches in a domain"),
+    "network_per_mille": ("ex", "per mille", 1, 1000, "machine", "share of its bandwidth that a collective reaches between nodes"),
+    "overlap_grad_reduce": ("og", "0 or 1", 0, 1, "machine", "gradients are reduced while the backward pass goes on"),
+    "overlap_param_gather": ("ow", "0 or 1", 0, 1, "machine", "weights are gathered while the forward pass goes on"),
+    "tp_comm_overlap": ("ot", "0 or 1", 0, 1, "machine", "tensor-parallel collectives are split and hidden under matrix products"),
+    "power_milliwatts": ("pw", "mW", 0, None, "machine", "what the building draws for one GPU at full load"),
+    "waiting_power_per_mille": ("busy", "per mille", 0, 1000, "machine", "power of a GPU that waits for others over that of one that computes"),
+    "cents_per_gpu_hour": ("price", "1/100 of a currency", 0, None, "machine", "price of one GPU for one hour"),
     "query_size": ("A", "elements", 1, None, "derived", "width of all queries, a d; not h"),
     "kv_size": ("K", "elements", 1, None, "derived", "width of all keys, k d"),
     "padded_vocab_size": ("v", "tokens", 1, None, "derived", "padded vocabulary"),
@@ -135,7 +158,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'huggingface', 'router_precision': 'fp32', 'dispatch': 'huggingface', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
         "allowed": {'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'recompute_saves': ('input',), 'pipeline': ('own',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'projections': ('separate',), 'peak': ('saved', 'torch'), 'context': ('ring',), 'mask': ('kernel',), 'precision': ('bf16', 'autocast', 'mixed'), 'optimizer': ('adamw', 'adamw_8bit', 'adamw_8bit_torchao', 'adafactor', 'adafactor_torch', 'muon', 'sgd_momentum', 'sgd'), 'fp8': ('none',), 'fp8_weights': ('copy',), 'optimizer_offload': ('none',), 'activation_offload': ('none',)},
         "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
-        "defaults": {'vocab_multiple': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
+        "defaults": {'vocab_multiple': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
     },
     "torchtitan": {
         "version": "torchtitan 0.2.2, PyTorch 2.13",
@@ -143,7 +166,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'kept', 'token_ids': 'whole', 'recompute_saves': 'input', 'units': 'ends', 'reshard': 'default', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'complex', 'loss': 'dtensor', 'precision': 'mixed', 'data_parallel': 'fsdp', 'peak': 'torch'},
         "allowed": {'normalisation': ('rms',), 'mlp': ('swiglu',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'base_weights': ('full',), 'optimizer_offload': ('none',), 'activation_offload': ('none',), 'optimizer': ('adamw',), 'stages': ('even', 'listed'), 'recompute_method': ('each', 'every'), 'recompute_saves': ('input', 'ops'), 'precision': ('mixed',), 'data_parallel': ('fsdp',), 'projections': ('separate',), 'gathered_input': ('kept',), 'token_ids': ('whole',), 'units': ('ends',), 'peak': ('saved', 'torch'), 'loss': ('dtensor',), 'rope': ('complex',), 'swiglu': ('eager',), 'value': ('copy',), 'norm': ('fused', 'torch'), 'attention': ('sdpa',)},
         "fixed": {'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
-        "defaults": {'gradient_bytes': 4, 'vocab_multiple': 1, 'sequence_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
+        "defaults": {'gradient_bytes': 4, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
     },
     "nanotron": {
         "version": "nanotron 2411b022",
@@ -151,7 +174,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'flash_bshd', 'value': 'repacked', 'rope': 'cached', 'loss': 'nanotron', 'precision': 'mixed', 'data_parallel': 'torch_ddp', 'peak': 'saved'},
         "allowed": {'normalisation': ('rms',), 'mlp': ('swiglu',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'base_weights': ('full',), 'optimizer_offload': ('none',), 'activation_offload': ('none',), 'optimizer': ('adamw',), 'schedule': ('1f1b', 'gpipe'), 'stages': ('even', 'listed'), 'recompute_method': ('each',), 'precision': ('mixed',), 'data_parallel': ('torch_ddp',), 'loss': ('nanotron',), 'value': ('repacked',), 'rope': ('cached',), 'swiglu': ('eager',), 'attention': ('flash_bshd',), 'peak': ('saved',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'recompute_saves': ('input',), 'pipeline': ('own',)},
         "fixed": {'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
-        "defaults": {'distributed_optimizer': 0, 'vocab_multiple': 1, 'sequence_parallel': 1, 'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
+        "defaults": {'distributed_optimizer': 0, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
     },
 }
 
@@ -465,6 +488,23 @@ DEFAULTS: dict[str, int] = {
     "communicator_bytes": 419430400,
     "engine_workspace_bytes": 33555456,
     "torch_workspace_bytes": 33554432,
+    "node_latency_ns": 3400,
+    "network_latency_ns": 14000,
+    "kernel_ns": 4000,
+    "launch_ns": 15000,
+    "stage_stall_ns": 0,
+    "pipeline_place": 0,
+    "matmul_per_mille": 750,
+    "attention_per_mille": 450,
+    "hbm_per_mille": 750,
+    "node_per_mille": 700,
+    "network_per_mille": 700,
+    "overlap_grad_reduce": 0,
+    "overlap_param_gather": 0,
+    "tp_comm_overlap": 0,
+    "power_milliwatts": 0,
+    "waiting_power_per_mille": 850,
+    "cents_per_gpu_hour": 0,
 }
 
 #: Choices that the model decides, not the framework.
@@ -516,6 +556,13 @@ WORKSPACES: dict[str, dict[str, int]] = {
     "hopper": {"engine_workspace_bytes": 33555456, "torch_workspace_bytes": 33554432},
     "blackwell": {"engine_workspace_bytes": 33555456, "torch_workspace_bytes": 8519680},
     "configured": {"engine_workspace_bytes": 4194304, "torch_workspace_bytes": 33554432},
+}
+
+#: Shares of their peaks that products and attention reach, by architecture and parameter name.
+EFFICIENCIES: dict[str, dict[str, int]] = {
+    "ampere": {"matmul_per_mille": 800, "attention_per_mille": 500},
+    "hopper": {"matmul_per_mille": 700, "attention_per_mille": 350},
+    "blackwell": {"matmul_per_mille": 700, "attention_per_mille": 350},
 }
 
 #: Name and meaning of every verdict, in the order in which they are tried.

@@ -6,8 +6,8 @@ sequence inside and outside the sequence-parallel region, heads and the features
 
 from __future__ import annotations
 
+from .dimension import Dimension
 from .functions import Max
-from .ledger import Dimension
 from .parameters import symbols
 
 s, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s b h a k d f v A K E pos t")

@@ -113,7 +113,7 @@ HUGGINGFACE = Implementation(
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
            "zero1": 0, "zero2": 0, "zero3": 0,
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
-    defaults={"g": 1},
+    defaults={"g": 1, "og": 1, "ow": 1},
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
              "pipeline": ("own",),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "projections": ("separate",),
@@ -143,7 +143,7 @@ TORCHTITAN = Implementation(
         "reshard": "default",
     },
     fixed={"e": 1, "et": 1, "cf": 0, **_NO_REGIONS},
-    defaults={"w": 4, "g": 1, "sp": 1},
+    defaults={"w": 4, "g": 1, "sp": 1, "og": 1, "ow": 1},
     allowed={
         **_LLAMA_ONLY, "stages": ("even", "listed"), "recompute_method": ("each", "every"),
         "recompute_saves": ("input", "ops"), "precision": ("mixed",), "data_parallel": ("fsdp",),
@@ -159,7 +159,7 @@ NANOTRON = Implementation(
         "rope": "cached", "loss": "nanotron", "precision": "mixed", "data_parallel": "torch_ddp", "peak": "saved",
     },
     fixed={"w": 4, "c": 1, "e": 1, "et": 1, "cf": 0, "zero2": 0, "zero3": 0, **_NO_REGIONS},
-    defaults={"zero1": 0, "g": 1, "sp": 1},
+    defaults={"zero1": 0, "g": 1, "sp": 1, "og": 1},
     allowed={
         **_LLAMA_ONLY, "schedule": ("1f1b", "gpipe"), "stages": ("even", "listed"), "recompute_method": ("each",),
         "precision": ("mixed",), "data_parallel": ("torch_ddp",), "loss": ("nanotron",), "value": ("repacked",),

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from sympy import Expr, Integer
+from sympy import Expr
 
+from .dimension import ONE, Dimension
 from .sources import BY_KEY
-
-#: The condition of a row that always exists.
-ONE = Integer(1)
+from .work import Work
 
 
 class Role(Enum):
@@ -93,18 +92,6 @@ SITES: Mapping[str, Site] = {
 }
 
 
-@dataclass(frozen=True)
-class Dimension:
-    """One named axis of tensor shapes, with its size on a single unsharded rank.
-
-    What a parallel dimension does to it is not written here; see ``shardmath.symbolic.parallel``.
-    """
-
-    name: str
-    size: Expr
-    meaning: str
-
-
 @dataclass(frozen=True, eq=False)
 class Tensor:
     """One row of the ledger.
@@ -114,7 +101,8 @@ class Tensor:
     them that is kept. ``options`` restricts the row to implementations that chose one of the given
     kernel variants. ``when`` is a 0/1 expression for a condition of the configuration itself.
     ``checkpoint`` names the recompute region that keeps the row as its input. ``module`` is the part
-    of the component that saves it, as counting programs report it.
+    of the component that saves it, as counting programs report it. ``tokens`` are what a matrix of weights is
+    multiplied with; a table that is looked up has none.
     """
 
     name: str
@@ -130,6 +118,7 @@ class Tensor:
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     checkpoint: str = ""
     sites: tuple[str, ...] = ()
+    tokens: tuple[Dimension, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse a row that cites nothing or lives at a moment that does not exist."""
@@ -145,7 +134,7 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """A part of the model: its place on the pipeline and the tensors it keeps.
+    """A part of the model: its place on the pipeline, the tensors it keeps, and what it does beside its weights.
 
     ``order`` sorts the components as a token meets them. ``options`` restricts the component to
     implementations that chose one of the given variants, as ``Tensor.options`` does a row.
@@ -158,6 +147,7 @@ class Component:
     tensors: tuple[Tensor, ...]
     note: str = ""
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    work: tuple[Work, ...] = ()
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
         """True if an implementation with these choices has the component."""
@@ -171,15 +161,18 @@ def weight(
     source: str,
     meaning: str,
     when: Expr = ONE,
+    *,
+    tokens: tuple[Dimension, ...] = (),
     **options: tuple[str, ...],
 ) -> Tensor:
-    """A row for a trained parameter.
+    """A row for a trained parameter: of a matrix ``tokens`` x inputs times inputs x outputs, as (outputs, inputs).
 
     Its gradient and optimizer rows follow from it; see ``parallel.data``. The size of an element is
     a matter of the precision, so the row carries none.
     """
     return Tensor(
         name, module, Role.WEIGHT, shape, 0, Lifetime.PERSISTENT, source, meaning, when=when, options=options,
+        tokens=tokens,
     )
 
 

@@ -17,6 +17,7 @@ class Kind(Enum):
     TRAINING = "training"
     LAYOUT = "layout"
     CLUSTER = "cluster"
+    MACHINE = "machine"
     DERIVED = "derived"
 
 
@@ -61,6 +62,10 @@ def _switch(
     letter: str, name: str, meaning: str, kind: Kind, latex: str, default: int | None = None
 ) -> Parameter:
     return Parameter(letter, name, "0 or 1", 0, meaning, kind, maximum=1, latex=latex, default=default)
+
+
+def _efficiency(letter: str, name: str, meaning: str, latex: str, default: int) -> Parameter:
+    return Parameter(letter, name, "per mille", 1, meaning, Kind.MACHINE, maximum=1000, latex=latex, default=default)
 
 
 PARAMETERS: tuple[Parameter, ...] = (
@@ -220,6 +225,52 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex="w_{e}", default=USUAL.engine),
     Parameter("wt", "torch_workspace_bytes", "bytes", 0, "cuBLAS workspace of each thread of PyTorch", Kind.CLUSTER,
               latex="w_{t}", default=USUAL.torch),
+    Parameter("Fm", "matmul_flops", "FLOP/s", 1, "peak of dense matrix products in the precision of linear layers",
+              Kind.MACHINE, latex="F_{m}"),
+    Parameter("Fa", "attention_flops", "FLOP/s", 1, "peak of dense matrix products of 16 bits: attention and LM head",
+              Kind.MACHINE, latex="F_{a}"),
+    Parameter("Wm", "hbm_bandwidth", "bytes/s", 1, "bandwidth of a GPU's memory", Kind.MACHINE, latex="W_{m}"),
+    Parameter("Wn", "node_bandwidth", "bytes/s", 1, "of one GPU to the others of its NVLink domain, each direction",
+              Kind.MACHINE, latex="W_{n}"),
+    Parameter("Wx", "network_bandwidth", "bytes/s", 1, "of one GPU to other nodes, each direction", Kind.MACHINE,
+              latex="W_{x}"),
+    Parameter("dom", "nvlink_domain", "GPUs", 1, "GPUs that the bandwidth of a node joins", Kind.MACHINE,
+              latex="n_{v}"),
+    Parameter("an", "node_latency_ns", "ns", 0, "of one step of a collective inside an NVLink domain", Kind.MACHINE,
+              latex=r"\alpha_{n}", default=3_400),
+    Parameter("ax", "network_latency_ns", "ns", 0, "of one step of a collective between nodes", Kind.MACHINE,
+              latex=r"\alpha_{x}", default=14_000),
+    Parameter("gap", "kernel_ns", "ns", 0, "time that a GPU loses between two kernels", Kind.MACHINE,
+              latex=r"\tau_{k}", default=4_000),
+    Parameter("tau", "launch_ns", "ns", 0, "time that the host takes to launch one kernel", Kind.MACHINE,
+              latex=r"\tau_{h}", default=15_000),
+    Parameter("stall", "stage_stall_ns", "ns", 0,
+              "by which a host waits for each other tensor-parallel rank in a collective while stages cross nodes; seen"
+              " in measured runs and not explained, so only a calibration sets it", Kind.MACHINE,
+              latex=r"\tau_{s}", default=0),
+    Parameter("order", "pipeline_place", "place", 0,
+              "where ranks of a pipeline are counted: 0 after data parallelism, 1 before it, 2 before context"
+              " parallelism too", Kind.MACHINE, maximum=2, latex=r"\iota", default=0),
+    _efficiency("em", "matmul_per_mille", "share of its peak that a large matrix product reaches", r"\eta_{m}", 750),
+    _efficiency("ea", "attention_per_mille", "share of its peak that core attention reaches", r"\eta_{a}", 450),
+    _efficiency("ew", "hbm_per_mille", "share of its bandwidth that memory reaches", r"\eta_{w}", 750),
+    _efficiency("en", "node_per_mille", "share of its bandwidth that a collective reaches in a domain", r"\eta_{n}",
+                700),
+    _efficiency("ex", "network_per_mille", "share of its bandwidth that a collective reaches between nodes",
+                r"\eta_{x}", 700),
+    _switch("og", "overlap_grad_reduce", "gradients are reduced while the backward pass goes on", Kind.MACHINE,
+            r"\omega_{g}", default=0),
+    _switch("ow", "overlap_param_gather", "weights are gathered while the forward pass goes on", Kind.MACHINE,
+            r"\omega_{w}", default=0),
+    _switch("ot", "tp_comm_overlap", "tensor-parallel collectives are split and hidden under matrix products",
+            Kind.MACHINE, r"\omega_{t}", default=0),
+    Parameter("pw", "power_milliwatts", "mW", 0, "what the building draws for one GPU at full load", Kind.MACHINE,
+              latex="P", default=0),
+    Parameter("busy", "waiting_power_per_mille", "per mille", 0,
+              "power of a GPU that waits for others over that of one that computes", Kind.MACHINE, maximum=1000,
+              latex=r"\eta_{p}", default=850),
+    Parameter("price", "cents_per_gpu_hour", "1/100 of a currency", 0, "price of one GPU for one hour", Kind.MACHINE,
+              latex=r"\chi", default=0),
     Parameter("A", "query_size", "elements", 1, "width of all queries, a d; not h", Kind.DERIVED),
     Parameter("K", "kv_size", "elements", 1, "width of all keys, k d", Kind.DERIVED),
     Parameter("v", "padded_vocab_size", "tokens", 1, "padded vocabulary", Kind.DERIVED),

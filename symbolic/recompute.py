@@ -16,7 +16,8 @@ class Region:
 
     ``modules`` are the modules whose saved tensors are dropped; an empty tuple is the whole layer, whose
     dropped rows are counted by layers (``parallel.pipeline``) rather than by a factor in every row.
-    Rows with ``checkpoint`` equal to the region's name are kept instead.
+    Rows with ``checkpoint`` equal to the region's name are kept instead. ``again`` are the modules that run once
+    more, where these are not the same.
     """
 
     name: str
@@ -24,19 +25,26 @@ class Region:
     modules: tuple[str, ...]
     meaning: str
     source: str
+    again: tuple[str, ...] = ()
+
+    @property
+    def repeated(self) -> tuple[str, ...]:
+        """The modules that run once more in the backward pass."""
+        return self.again or self.modules
 
 
 REGIONS: tuple[Region, ...] = (
     Region("layer", "rfull", (), "every layer keeps only its input", "korthikanti2022"),
     Region("core_attention", "rcore", ("core_attention", "softmax"),
            "core attention keeps its arguments", "korthikanti2022"),
-    Region("mlp", "rmlp", ("activation", "down"), "the MLP keeps only its input", "megatron_core"),
+    Region("mlp", "rmlp", ("activation", "down"), "the MLP keeps only its input", "megatron_core",
+           again=("gate_up", "up", "activation", "down")),
     Region("layernorm", "rnorm", ("latent_norm", "expert_norm"),
            "norms that stand alone keep only their input; what reads their output keeps nothing", "megatron_core"),
     Region("mla_up_proj", "rup", ("latent_up",),
            "latent attention keeps compressed queries, keys and values, not the heads", "megatron_core"),
     Region("moe_act", "ract", ("experts_product", "experts_down"),
-           "routed experts keep the arguments of the activation", "megatron_core"),
+           "routed experts keep the arguments of the activation", "megatron_core", again=("experts_activation",)),
     Region("shared_experts", "rshared", ("shared_gate_up", "shared_activation", "shared_down", "shared_gate"),
            "shared experts keep only their input", "megatron_core"),
     Region("moe", "rmoe",

@@ -44,6 +44,16 @@ SOURCES: tuple[Source, ...] = (
         2023, "arXiv:2211.05953", "https://arxiv.org/abs/2211.05953",
     ),
     Source(
+        "liu2023", "H. Liu, M. Zaharia, P. Abbeel",
+        "Ring Attention with Blockwise Transformers for Near-Infinite Context",
+        2023, "arXiv:2310.01889", "https://arxiv.org/abs/2310.01889",
+    ),
+    Source(
+        "jacobs2023", "S. A. Jacobs, M. Tanaka, C. Zhang, et al.",
+        "DeepSpeed Ulysses: System Optimizations for Enabling Training of Extreme Long Sequence Transformer Models",
+        2023, "arXiv:2309.14509", "https://arxiv.org/abs/2309.14509",
+    ),
+    Source(
         "qi2023", "P. Qi, X. Wan, G. Huang, M. Lin", "Zero Bubble Pipeline Parallelism",
         2023, "arXiv:2401.10241", "https://arxiv.org/abs/2401.10241",
     ),
@@ -133,6 +143,11 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "dao2023", "T. Dao", "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning",
         2023, "arXiv:2307.08691", "https://arxiv.org/abs/2307.08691",
+    ),
+    Source(
+        "shah2024", "J. Shah, G. Bikshandi, Y. Zhang, V. Thakkar, P. Ramani, T. Dao",
+        "FlashAttention-3: Fast and Accurate Attention with Asynchrony and Low-precision",
+        2024, "arXiv:2407.08608", "https://arxiv.org/abs/2407.08608",
     ),
     Source(
         "qwen2", "A. Yang, B. Yang, B. Hui, et al.", "Qwen2 Technical Report",

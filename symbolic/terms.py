@@ -44,7 +44,7 @@ class TermSet:
     """Terms in an order in which each can be computed from those before it; a term never changes.
 
     ``given`` are derived letters that are inputs here, because no formula defines them; ``by_symbol`` are the
-    terms by the symbol that stands for them.
+    terms by the symbol that stands for them. Terms of ``base`` are taken over where others need them.
     """
 
     name: str
@@ -52,6 +52,7 @@ class TermSet:
     identifiers: dict[str, str] = field(default_factory=dict)
     given: frozenset[Symbol] = frozenset()
     by_symbol: dict[Symbol, Term] = field(default_factory=dict)
+    base: TermSet | None = None
 
     def add(
         self, name: str, expression: Expr, unit: str, meaning: str, rows: tuple[Contribution, ...] = ()
@@ -67,11 +68,21 @@ class TermSet:
             raise ValueError(f"terms {self.identifiers[plain]} and {name} would share a variable of generated code")
         self.identifiers[plain] = name
         term = Term(name, term_symbol(name), expression, unit, meaning, rows)
+        if self.base is not None:
+            known = self.base.by_symbol
+            self.include(known[found].name for found in expression.free_symbols & known.keys() - self.by_symbol.keys())
         unknown = sorted(map(str, expression.free_symbols - self.by_symbol.keys() - _INPUTS - self.given))
         if unknown:
             raise ValueError(f"term {name} uses {unknown} before their definition")
         self.terms[name] = self.by_symbol[term.symbol] = term
         return term.symbol
+
+    def include(self, names: Iterable[str]) -> None:
+        """Append terms of the base, and of what they need those that are not here yet."""
+        assert self.base is not None
+        for term in self.base.closure(names):
+            if term.name not in self.terms:
+                self.add(term.name, term.expression, term.unit, term.meaning, term.rows)
 
     def __getitem__(self, name: str) -> Term:
         return self.terms[name]
@@ -101,6 +112,9 @@ class TermSet:
                 continue
             name = f"{prefix}.{term.name.removeprefix('stage.')}"
             expression = in_place(term.expression, replaced)
+            if name in self.terms and self.terms[name].expression == expression:  # an earlier copy of the same
+                replaced[term.symbol] = self.terms[name].symbol
+                continue
             replaced[term.symbol] = self.add(name, expression, term.unit, f"{term.meaning}, {prefix} stage")
 
 

@@ -17,8 +17,10 @@ from shardmath.settings import settings
 MIB, KIB = 2**20, 2**10
 MODEL = Model.named("llama-3.2-1b")
 ARCHITECTURES = {
-    "v100": "ampere", "a100": "ampere", "l40s": "ampere", "a6000": "ampere", "h100": "hopper", "h200": "hopper",
-    "b200": "blackwell", "gb200": "blackwell", "mi250x": "hopper", "mi300x": "hopper", "mi325x": "hopper",
+    "v100": "ampere", "a100": "ampere", "a800": "ampere", "l4": "ampere", "l40s": "ampere", "a6000": "ampere",
+    "rtx": "ampere", "h100": "hopper", "h800": "hopper", "h20": "hopper", "gh200": "hopper", "h200": "hopper",
+    "b200": "blackwell", "gb200": "blackwell", "b300": "blackwell", "gb300": "blackwell", "mi250x": "hopper",
+    "mi300x": "hopper", "mi325x": "hopper", "mi350x": "hopper", "mi355x": "hopper",
 }
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from shardmath.exploring import explore
     from shardmath.formulas import Formula, formula
     from shardmath.gpus import Gpu
+    from shardmath.machines import Cluster, read_cluster
     from shardmath.models import Model, load_model
     from shardmath.sweeps import SweepResult, sweep
     from shardmath.tables import evaluate
@@ -32,6 +33,8 @@ _HOMES = {
     "Formula": "formulas",
     "formula": "formulas",
     "Gpu": "gpus",
+    "Cluster": "machines",
+    "read_cluster": "machines",
     "Model": "models",
     "load_model": "models",
     "SweepResult": "sweeps",
@@ -40,6 +43,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Cluster",
     "Explanation",
     "Explored",
     "Formula",
@@ -53,6 +57,7 @@ __all__ = [
     "explore",
     "formula",
     "load_model",
+    "read_cluster",
     "sweep",
 ]
 

@@ -7,18 +7,19 @@ report a bad input before it loads anything else.
 """
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from typing import Any
 
 from shardmath.divisors import divisors
 
-__all__ = ["ABSENT", "InputError", "nearest_divisors", "nearest_names"]
+__all__ = ["ABSENT", "InputError", "inside", "nearest_divisors", "nearest_names"]
 
 _SHOWN = 60
 """Characters of a value that a message shows."""
 
-_NAME_SHOWN = 100
+COMPARED = 100
 """Characters of an unknown name that are compared: difflib's cost grows with the product of lengths."""
 
 
@@ -87,10 +88,19 @@ _RULES = {
 """Our words for pydantic's error types where its own do not read well after the value."""
 
 
+@contextmanager
+def inside(part: str) -> Iterator[None]:
+    """Blame ``part.field`` where what is done with a part of the input blames ``field``."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{part}.{error.field}", error.value, error.rule, error.nearest) from None
+
+
 def nearest_names(name: str, known: Iterable[str]) -> str:
     """Join the known names that are spelled most like ``name`` by "or"; list all if none is close."""
     names = sorted(known)
-    close = difflib.get_close_matches(name[:_NAME_SHOWN].lower(), names, n=3)
+    close = difflib.get_close_matches(name[:COMPARED].lower(), names, n=3)
     return " or ".join(close) if close else ", ".join(names)
 
 

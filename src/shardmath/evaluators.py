@@ -34,6 +34,17 @@ class Evaluator(NamedTuple):
         return self._load(self.name)
 
     @property
+    def times(self) -> ModuleType:
+        """The module of plain Python for the time of a step; see ``terms``.
+
+        Raises InputError with an explicit list of layers: the slowest of its stages is not known to one formula.
+        """
+        if self.choices["stages"] == "listed":
+            rule = "must not be given where time is asked for"
+            raise InputError("pipeline_layout", "an explicit list of layers", rule)
+        return self._load(f"{self.name}_time")
+
+    @property
     def kernel(self) -> ModuleType:
         """The module for Numba: rules and peak for columns of layouts."""
         return self._load(f"{self.name}_kernel")
@@ -45,13 +56,14 @@ class Evaluator(NamedTuple):
         Raises InputError for an unknown term.
         """
         for name in outputs:
-            if name not in self.terms.TERMS:
-                raise InputError("term", name, f"must be a term of {self.implementation}",
-                                 nearest_names(name, self.terms.TERMS))
+            self.unit_and_meaning(name)
         usual = self.kernel
         if tuple(outputs) == usual.OUTPUTS and not set(columns) & set(usual.SCALARS):
             return usual
-        columns = sorted({*columns} & {*usual.SCALARS, *usual.COLUMNS, *self.terms.INPUTS})
+        inputs = {*usual.SCALARS, *usual.COLUMNS, *self.terms.INPUTS}
+        if not set(outputs) <= self.terms.TERMS.keys():
+            inputs |= {*self.times.INPUTS}
+        columns = sorted({*columns} & inputs)
 
         def source() -> str:
             from shardmath.symbolic.derive import derive_kernel
@@ -60,6 +72,18 @@ class Evaluator(NamedTuple):
             return derive_kernel(SYMBOLIC[self.implementation].with_choices(**self.choices), outputs, columns)
 
         return cached_module("kernels", _key(self.implementation, self.choices, list(outputs), columns), source)
+
+    def unit_and_meaning(self, term: str) -> tuple[str, str]:
+        """What a term is, of memory or of time. Raises InputError for an unknown one."""
+        if term in self.terms.TERMS:
+            found: tuple[str, str] = self.terms.TERMS[term]
+            return found
+        known = self.times.TERMS if self.choices["stages"] != "listed" else {}
+        if term not in known:
+            raise InputError("term", term, f"must be a term of {self.implementation}",
+                             nearest_names(term, [*self.terms.TERMS, *known]))
+        timed: tuple[str, str] = known[term]
+        return timed
 
     def _load(self, name: str) -> ModuleType:
         if self.folder is None:

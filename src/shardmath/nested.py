@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.errors import InputError
+from shardmath.reading import toml_table
 
-#: Bytes of a file, tables and lists inside each other, and dots in a line: far more than any question needs. Readers of
-#: TOML and YAML need time and memory that grow with the square of some of them.
-LARGEST, DEEPEST, DOTS = 2**16, 8, 100
+#: Bytes of a file, and tables and lists inside each other: far more than any question needs. Readers of TOML and YAML
+#: need time and memory that grow with the square of some of them.
+LARGEST, DEEPEST = 2**16, 8
 
 
 def parsed(field: str, path: str, kind: str, content: str) -> object:
@@ -29,14 +30,6 @@ def parsed(field: str, path: str, kind: str, content: str) -> object:
         raise InputError(field, path, rule) from None
     _refuse_deep(field, path, found)
     return found
-
-
-def _toml(field: str, path: str, content: str) -> object:
-    import tomllib
-
-    if any(line.count(".") > DOTS for line in content.split("\n")):
-        raise InputError(field, path, f"must not have more than {DOTS} dots in a line")
-    return tomllib.loads(content)
 
 
 def _yaml(field: str, path: str, content: str) -> object:
@@ -87,6 +80,6 @@ def _deep(field: str, path: str) -> InputError:
     return InputError(field, path, f"must not have more than {DEEPEST} tables and lists inside each other")
 
 
-_READERS = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}
+_READERS = {".toml": toml_table, ".yaml": _yaml, ".yml": _yaml}
 KINDS = tuple(_READERS)
 """Ends of the names of files that can be read."""

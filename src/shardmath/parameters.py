@@ -13,7 +13,9 @@ from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 #: The largest value of any parameter. Products of them stay exact in 64-bit floating point.
 LARGEST = 2**31
 #: Parameters that few people set, which a job takes by name.
-OTHERS: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] != "model")
+OTHERS: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] not in ("model", "machine"))
+#: Parameters of the machine that have a usual value: efficiencies, latencies, overlaps.
+MACHINE: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] == "machine")
 #: How far from a value a legal one is looked for.
 _SEARCHED = 4096
 
@@ -21,8 +23,8 @@ _SEARCHED = 4096
 def limits(name: str) -> tuple[int, int]:
     """The smallest and the largest legal value of the parameter ``name``."""
     _, unit, minimum, maximum, kind, _ = PARAMETERS[name]
-    if kind == "cluster" and unit == "bytes":
-        return minimum, 2**53
+    if kind == "machine" or (kind == "cluster" and unit == "bytes"):
+        return minimum, 2**53 if maximum is None else maximum
     return minimum, LARGEST if maximum is None else maximum
 
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from shardmath.errors import InputError
+
+#: Dots in a line of TOML: far more than any table needs. Reading takes time that grows with their square.
+DOTS = 100
 
 
 def read_text(field: str, path: str | os.PathLike[str], what: str, largest: int) -> str:
@@ -32,3 +36,18 @@ def read_text(field: str, path: str | os.PathLike[str], what: str, largest: int)
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(field, text, "must be UTF-8 text, this is binary") from None
+
+
+def toml_table(field: str, path: str, content: str) -> dict[str, Any]:
+    """The tables of a TOML text that stands in the file at ``path``.
+
+    Raises InputError, which blames ``field``, for a text that is not TOML, and RecursionError for one that is too deep.
+    """
+    import tomllib
+
+    if any(line.count(".") > DOTS for line in content.split("\n")):
+        raise InputError(field, path, f"must not have more than {DOTS} dots in a line")
+    try:
+        return tomllib.loads(content)
+    except ValueError as error:
+        raise InputError(field, path, f"must be complete TOML: {' '.join(str(error).split())[:200]}") from None

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from sympy import Eq, Expr, Gt, Integer
 
+from ..dimension import Dimension
 from ..dimensions import BATCH, FFN, GATE_UP_FEATURES, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
-from ..ledger import Dimension, Lifetime, Place, Role
+from ..ledger import Lifetime, Place, Role
 from ..parallel.pipeline import chunks, ends, held
 from ..parameters import symbols
 from ..recompute import REGIONS

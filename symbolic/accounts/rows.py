@@ -8,9 +8,10 @@ from sympy import Expr, Integer
 
 from ..choices import absent_letters
 from ..components import all_components
+from ..dimension import Dimension
 from ..dimensions import EXPERTS
 from ..implementations import Implementation
-from ..ledger import Component, Dimension, Role, Tensor
+from ..ledger import Component, Role, Tensor
 from ..parallel.data import states
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.groups import GROUPS

@@ -10,10 +10,11 @@ from typing import Any
 
 from sympy import Expr, Integer
 
+from ..dimension import Dimension
 from ..dimensions import BATCH, FFN, HEAD_DIM, HEADS, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max
 from ..implementations import Implementation
-from ..ledger import Dimension, Place
+from ..ledger import Place
 from ..parallel.data import states
 from ..parameters import symbols
 from ..terms import TermSet, product

@@ -6,15 +6,18 @@ output is taken to need a gradient, as it is prepared to where inputs are recomp
 
 from __future__ import annotations
 
+from ..dimension import Dimension
 from ..dimensions import BATCH, FFN, HIDDEN, KV_FEATURES, QUERY_FEATURES, RANK, SEQUENCE
-from ..ledger import Component, Dimension, Place, Tensor, saved, weight
+from ..ledger import Component, Place, Tensor, saved, weight
+
+_TOKENS = (SEQUENCE, BATCH)
 
 
 def _adapter(name: str, module: str, columns: Dimension, rows: Dimension) -> tuple[Tensor, ...]:
     """The adapter of one projection from ``columns`` to ``rows``."""
     return (
-        weight(f"{name}.adapter_a", module, (RANK, columns), "peft", "matrix that maps to the rank"),
-        weight(f"{name}.adapter_b", module, (rows, RANK), "peft", "matrix that maps from the rank"),
+        weight(f"{name}.adapter_a", module, (RANK, columns), "peft", "matrix that maps to the rank", tokens=_TOKENS),
+        weight(f"{name}.adapter_b", module, (rows, RANK), "peft", "matrix that maps from the rank", tokens=_TOKENS),
         saved(f"{name}.adapter_between", module, (SEQUENCE, BATCH, RANK), 2, "peft", "output of the first matrix"),
     )
 

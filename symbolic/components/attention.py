@@ -24,6 +24,8 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
+from ..work import Stream, Work
+from ..work_rows import attention_work, column_parallel, context_exchange, norm_work, residual_work, row_parallel
 from .norms import norm_rows
 
 a, b, c, k, kt, t, sp, bias, lbias, qkn, adrop = symbols("a b c k kt t sp bias lbias qkn adrop")
@@ -32,6 +34,7 @@ QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 KEY = (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
 SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
+_TOKENS = (SEQUENCE, BATCH)
 
 _LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
@@ -62,10 +65,13 @@ def _qkv() -> tuple[Tensor, ...]:
     at = "qkv"
     return (
         weight("qkv.weight", at, (QKV_FEATURES, HIDDEN), "megatron_core", "fused projection of q, k and v",
-               projections=("fused",)),
-        weight("q.weight", at, (QUERY_FEATURES, HIDDEN), "pytorch", "projection of q", projections=("separate",)),
-        weight("k.weight", at, (KV_FEATURES, HIDDEN), "pytorch", "projection of k", projections=("separate",)),
-        weight("v.weight", at, (KV_FEATURES, HIDDEN), "pytorch", "projection of v", projections=("separate",)),
+               tokens=_TOKENS, projections=("fused",)),
+        weight("q.weight", at, (QUERY_FEATURES, HIDDEN), "pytorch", "projection of q", tokens=_TOKENS,
+               projections=("separate",)),
+        weight("k.weight", at, (KV_FEATURES, HIDDEN), "pytorch", "projection of k", tokens=_TOKENS,
+               projections=("separate",)),
+        weight("v.weight", at, (KV_FEATURES, HIDDEN), "pytorch", "projection of v", tokens=_TOKENS,
+               projections=("separate",)),
         weight("qkv.bias", at, (QKV_FEATURES,), "qwen2", "bias of the QKV projection", _QKV_BIAS),
         saved("qkv.input", at, RESIDUAL, 2, "megatron_core", "input of the QKV projection",
               storage="attention.normed", precision=_LOW, gathered_input=("dropped",), fp8=_TRAINED,
@@ -209,7 +215,7 @@ def _core() -> tuple[Tensor, ...]:
 def _output() -> tuple[Tensor, ...]:
     at = "o_proj"
     return (
-        weight("o_proj.weight", at, (HIDDEN, QUERY_FEATURES), "megatron_core", "output projection"),
+        weight("o_proj.weight", at, (HIDDEN, QUERY_FEATURES), "megatron_core", "output projection", tokens=_TOKENS),
         weight("o_proj.bias", at, (HIDDEN,), "megatron_core", "bias of the output projection, on every rank", lbias),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
               storage="attention.context", attention=("flash", "sdpa"), fp8=("none", "current", *_BLOCKS)),
@@ -234,6 +240,24 @@ def _output() -> tuple[Tensor, ...]:
     )
 
 
+def _work() -> tuple[Work, ...]:
+    rotary: Any = {"positions": _ROTARY}
+    return (
+        *column_parallel("qkv", "qkv"),
+        *norm_work("q_norm", "q_norm", QUERY, qkn), *norm_work("k_norm", "k_norm", KEY, qkn),
+        *(Stream(f"rope.{of}_{name}", "rope", shape, moved, moved, source, f"{of} rotated: {meaning}", kernels,
+                 options={"rope": kinds, **rotary})
+          for of, shape in (("q", QUERY), ("k", KEY))
+          for name, kinds, moved, kernels, source, meaning in (
+              ("fused", ("fused", "cached"), 4, 1, "transformer_engine", "one kernel"),
+              ("steps", ("unfused", "shared"), 20, 5, "transformers", "halves swapped, products and their sum"),
+              ("complex", ("complex",), 24, 3, "torchtitan", "fp32 copy, complex product and cast"),
+          )),
+        *attention_work(HEAD_DIM, HEAD_DIM), *context_exchange(HEAD_DIM),
+        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual", "o_proj"),
+    )
+
+
 COMPONENTS = (
     Component(
         "attention", "Attention with grouped queries", 30, Place.LAYER,
@@ -241,5 +265,6 @@ COMPONENTS = (
         note="The width of all queries, A = a d, need not be h. With t > k every rank keeps one key and one"
         " value head, while the projection weights stay exactly 1/t.",
         options={"heads": ("grouped",)},
+        work=_work(),
     ),
 )

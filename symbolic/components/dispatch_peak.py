@@ -6,9 +6,10 @@ from typing import Any
 
 from sympy import Expr, Gt
 
+from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, EXPERT_GATE_UP, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
 from ..functions import Iverson
-from ..ledger import ONE, Component, Dimension, Place, Tensor, transient
+from ..ledger import Component, Place, Tensor, transient
 from ..parameters import symbols
 
 E, e, et, fs = symbols("E e et fs")

@@ -11,8 +11,9 @@ from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
 from ..parameters import symbols
+from ..work import Ranks, Stream, Transfer
 
-p, t = symbols("p t")
+p, t, sp = symbols("p t sp")
 _BACKWARD = ("embedding_backward",)
 _PEAK: Any = {"peak": MEGATRON_PEAKS}
 _SHARDED = Iverson(t > 1)
@@ -52,6 +53,12 @@ COMPONENTS = (
             transient("received_gradient", "embedding", (SEQUENCE_SP, BATCH, HIDDEN), 2, "megatron_training",
                       "bf16 gradient received for the last layer of the stage, still bound", _BACKWARD,
                       when=Iverson(p > 1), **_PEAK),
+        ),
+        work=(
+            Stream("lookup", "embedding", (SEQUENCE, BATCH, HIDDEN), 4, 8, "megatron_core",
+                   "rows looked up; their gradients added up"),
+            Transfer("sum", "embedding", Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, sp + 2 * (1 - sp), sp,
+                     "korthikanti2022", "rows of all vocabulary shards summed, their gradient gathered"),
         ),
         note="Masked ids and mask cover the whole sequence even with sequence parallelism.",
     ),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Eq, Gt
+from sympy import Eq, Gt, Integer
 
+from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
     EXPERT_FFN,
@@ -15,14 +16,17 @@ from ..dimensions import (
     HIDDEN,
     LOCAL_ROW_MAP,
     RECEIVED,
+    RECEIVED_SHARE,
     ROUTED,
     ROW_MAP,
     SENT,
     SEQUENCE_SP,
 )
 from ..functions import Iverson
-from ..ledger import Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
+from ..work import Ranks, Stream, Transfer, Work
+from ..work_rows import gated_work, residual_work
 
 E, e, cf = symbols("E e cf")
 
@@ -105,8 +109,9 @@ def _projections() -> tuple[Tensor, ...]:
     own: Any = {"dispatch": ("huggingface",)}
     return (
         weight("gate_up.weight", "experts_up", (EXPERTS, EXPERT_GATE_UP, HIDDEN), core,
-               "fused gate and up projection of every expert"),
-        weight("down.weight", "experts_down", (EXPERTS, HIDDEN, EXPERT_FFN), core, "down projection of every expert"),
+               "fused gate and up projection of every expert", tokens=(RECEIVED,)),
+        weight("down.weight", "experts_down", (EXPERTS, HIDDEN, EXPERT_FFN), core, "down projection of every expert",
+               tokens=(RECEIVED,)),
         saved("gate_up.input", "experts_up", received, 2, core, "tokens, sorted by expert"),
         saved("gate_up", "experts_activation", (RECEIVED, EXPERT_GATE_UP), 2, core, "gate and up projections"),
         *_by_precision("weights", "experts_activation", (RECEIVED,), "weight of every token's result", core,
@@ -120,6 +125,25 @@ def _projections() -> tuple[Tensor, ...]:
     )
 
 
+def _work() -> tuple[Work, ...]:
+    at, core = "dispatch", "megatron_core"
+    sent: Any = {"options": {"dispatch": ("alltoall",)}}
+    gathered: Any = {"options": {"dispatch": ("allgather",)}}
+    return (
+        Stream("permute", at, (SENT, HIDDEN), 8, 8, core, "tokens sorted by expert, and results sorted back", 2),
+        Stream("sort", at, (RECEIVED_SHARE, HIDDEN), 8, 8, core, "received tokens sorted, and results sorted back", 2,
+               when=_SEVERAL, **sent),
+        Transfer("exchange", at, Ranks.EXPERT, (SENT, HIDDEN), 2, Integer(2), Integer(2), core,
+                 "tokens sent to experts, and results sent back", **sent),
+        Transfer("share", at, Ranks.EXPERT_TENSOR, (RECEIVED, HIDDEN), 2, Integer(2), Integer(2), core,
+                 "tokens gathered by ranks that share an expert's width, and results summed", **sent),
+        Transfer("gather", at, Ranks.EXPERT, (*_GATHERED, HIDDEN), 2, Integer(2), Integer(2), core,
+                 "tokens of all ranks gathered, and results summed", **gathered),
+        *gated_work("experts_activation", (RECEIVED, EXPERT_FFN)),
+        *residual_work("residual", at),
+    )
+
+
 COMPONENTS = (
     Component(
         "experts", "Routed experts", 50, Place.EXPERTS,
@@ -127,5 +151,6 @@ COMPONENTS = (
         note="Tokens are weighted by the router between the activation and the down projection, so the results are"
         " not kept (Megatron-Core); Hugging Face weights the results.",
         options={"layers": ("experts",)},
+        work=_work(),
     ),
 )

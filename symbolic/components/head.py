@@ -11,6 +11,8 @@ from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
 from ..parameters import symbols
+from ..work import Product
+from ..work_rows import column_parallel
 from .weight_gradients import head_dummies
 
 p, tied, ts = symbols("p tied ts")
@@ -59,6 +61,11 @@ COMPONENTS = (
                       "fp32 output of the final norm, held by the model while the loss runs", ("loss_forward",),
                       loss=("huggingface", "huggingface_freed"), precision=("autocast",)),
             *_backward(),
+        ),
+        work=(
+            Product("logits", "head", (SEQUENCE, BATCH), (HIDDEN,), (VOCAB,), "megatron_core",
+                    "hidden states times the output matrix, which may be the embedding's"),
+            *column_parallel("head", "head"),
         ),
     ),
 )

@@ -27,11 +27,14 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
+from ..work import Ranks, Stream, Transfer, Work
+from ..work_rows import attention_work, context_exchange, norm_work, residual_work, row_parallel
 from .norms import norm_rows
 
-lq, ts, rnorm = symbols("lq ts rnorm")
+lq, ts, rnorm, sp = symbols("lq ts rnorm sp")
 
 _TOKENS = (SEQUENCE_SP, BATCH)
+_WHOLE = (SEQUENCE, BATCH)
 _RESIDUAL = (*_TOKENS, HIDDEN)
 _QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 _VALUE = (SEQUENCE, BATCH, HEADS, VALUE_DIM)
@@ -45,10 +48,12 @@ def _down() -> tuple[Tensor, ...]:
     at, paper = "latent_down", "deepseek2024v2"
     return (
         weight("q.weight", at, (QUERY_FEATURES, HIDDEN), paper, "projection of queries that are not compressed",
-               Iverson(Eq(lq, 0))),
-        weight("q_down.weight", at, (LATENT_Q, HIDDEN), paper, "projection to compressed queries, on every rank"),
+               Iverson(Eq(lq, 0)), tokens=_WHOLE),
+        weight("q_down.weight", at, (LATENT_Q, HIDDEN), paper, "projection to compressed queries, on every rank",
+               tokens=_TOKENS),
         weight("kv_down.weight", at, (LATENT_KV_ROTARY, HIDDEN), paper,
-               "projection to compressed keys and values and to the rotary part of all keys, on every rank"),
+               "projection to compressed keys and values and to the rotary part of all keys, on every rank",
+               tokens=_TOKENS),
         saved("down.input", at, _RESIDUAL, 2, "megatron_core", "input of the projections",
               storage="attention.normed", when=1 - rnorm),
     )
@@ -59,9 +64,10 @@ def _up() -> tuple[Tensor, ...]:
     return (
         *norm_rows("q_norm.", at, _TOKENS, LATENT_Q, output_storage="latent.q_normed", when=_COMPRESSED),
         *norm_rows("kv_norm.", at, _TOKENS, LATENT_KV, output_storage="latent.kv_normed"),
-        weight("q_up.weight", at, (QUERY_FEATURES, LATENT_Q), paper, "projection of compressed queries to heads"),
+        weight("q_up.weight", at, (QUERY_FEATURES, LATENT_Q), paper, "projection of compressed queries to heads",
+               tokens=_WHOLE),
         weight("kv_up.weight", at, (KEY_VALUE_FEATURES, LATENT_KV), paper,
-               "projection of compressed keys and values to heads"),
+               "projection of compressed keys and values to heads", tokens=_WHOLE),
         saved("q_up.input", at, (*_TOKENS, LATENT_Q), 2, "megatron_core", "normalised compressed queries",
               storage="latent.q_normed", when=_COMPRESSED),
         saved("kv_up.input", at, (*_TOKENS, LATENT_KV), 2, "megatron_core", "normalised compressed keys and values",
@@ -97,7 +103,8 @@ def _core() -> tuple[Tensor, ...]:
         saved("probabilities", at, _SCORES, 2, "transformers", "bf16 softmax, multiplied with v", attention=_SCORED),
         saved("checkpoint.mask_type", "checkpoint", (), 4, "megatron_core",
               "int32 code of the mask, passed as a tensor", checkpoint="core_attention"),
-        weight("o_proj.weight", "o_proj", (HIDDEN, VALUE_FEATURES), "deepseek2024v2", "output projection"),
+        weight("o_proj.weight", "o_proj", (HIDDEN, VALUE_FEATURES), "deepseek2024v2", "output projection",
+               tokens=_WHOLE),
         saved("o_proj.input", "o_proj", _VALUE, 2, "megatron_core", "input of the output projection",
               storage="latent.context", attention=_FLASH),
         saved("o_proj.input_transposed", "o_proj", _VALUE, 2, "transformers",
@@ -110,6 +117,21 @@ def _table(name: str, size: int, source: str, meaning: str, *kernels: str) -> Te
                   options={"rope": kernels})
 
 
+def _work() -> tuple[Work, ...]:
+    core = "megatron_core"
+    return (
+        *norm_work("q_norm", "latent_up", (*_TOKENS, LATENT_Q)),
+        *norm_work("kv_norm", "latent_up", (*_TOKENS, LATENT_KV)),
+        *(Transfer(f"{of}_up", "latent_up", Ranks.TENSOR, (*_WHOLE, width), 2, sp, sp + 2 * (1 - sp), core,
+                   "compressed tokens gathered, their gradient summed", hidden=sp)
+          for of, width in (("q", LATENT_Q), ("kv", LATENT_KV_ROTARY))),
+        Stream("rope", "latent_up", (*_WHOLE, HEADS, ROTARY_DIM), 8, 8, core, "rotary parts of queries and keys", 2),
+        Stream("keys", "latent_up", _QUERY, 4, 4, core, "keys put together from both parts"),
+        *attention_work(HEAD_DIM, VALUE_DIM), *context_exchange(HEAD_DIM),
+        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual", "o_proj"),
+    )
+
+
 COMPONENTS = (
     Component(
         "latent_norm", "Norm before latent attention", 20, Place.LAYER,
@@ -119,12 +141,14 @@ COMPONENTS = (
                   checkpoint="layernorm"),
         ),
         options=_LATENT,
+        work=norm_work("norm", "latent_norm"),
     ),
     Component(
         "latent_attention", "Latent attention", 30, Place.LAYER, (*_down(), *_up(), *_core()),
         note="In training every head has keys and values of its own: what is compressed is kept besides, not instead."
         " Compressed tensors are sharded over the sequence, heads by tensor parallelism.",
         options=_LATENT,
+        work=_work(),
     ),
     Component(
         "latent_tables", "Rotary tables of a layer", 60, Place.LAYER,

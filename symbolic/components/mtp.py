@@ -17,6 +17,9 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Tensor, saved, weight
 from ..parameters import symbols
+from ..work import Product
+from ..work_rows import column_parallel, norm_work
+from .loss import loss_work
 from .norms import norm_rows
 
 t, p, mtp, rfull = symbols("t p mtp rfull")
@@ -39,7 +42,7 @@ def _input() -> tuple[Tensor, ...]:
         *norm_rows("embedding_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE),
         *norm_rows("hidden_norm.", "norms", _TOKENS, HIDDEN, kept=_KEPT, **_ONCE),
         weight("projection.weight", "projection", (HIDDEN_FEATURES, HIDDEN_TWICE), "deepseek2024v3",
-               "projection of hidden state and embedding to the layer's input"),
+               "projection of hidden state and embedding to the layer's input", tokens=_ALL_TOKENS),
         saved("projection.input", "projection", (*_TOKENS, HIDDEN_TWICE), 2, core,
               "normalised embedding and hidden state", when=_KEPT, **_ONCE),
         # The layer's input is a part of the gathered projection, which its norm keeps whole.
@@ -69,6 +72,14 @@ COMPONENTS = (
     Component(
         "mtp", "Multi-token prediction", 65, Place.MTP, (*_input(), *_output()),
         note="Its layer with experts is counted among the layers of the last stage.",
+        work=(
+            *norm_work("embedding_norm", "norms"), *norm_work("hidden_norm", "norms"),
+            *norm_work("final_norm", "norms"),
+            *column_parallel("projection", "projection"), *column_parallel("head", "head"),
+            Product("logits", "head", _ALL_TOKENS, (HIDDEN,), (VOCAB,), "megatron_core",
+                    "hidden states times the output matrix"),
+            *loss_work(),
+        ),
         options={"layers": ("experts",)},
     ),
     Component(

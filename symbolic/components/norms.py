@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from sympy import Expr
 
+from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
-from ..ledger import ONE, Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
+from ..work_rows import norm_work
 
 _LOW = ("mixed", "bf16", "fp16")
 _RMS, _LAYER = ("rms",), ("layer",)
@@ -75,10 +77,12 @@ COMPONENTS = (
         "attention_norm", "Norm before attention", 20, Place.LAYER,
         norm_rows("", "attention_norm", (SEQUENCE_SP, BATCH), HIDDEN, output_storage="attention.normed"),
         options={"heads": ("grouped",)},
+        work=norm_work("norm", "attention_norm"),
     ),
     Component(
         "ffn_norm", "Norm before the MLP", 40, Place.DENSE,
         norm_rows("", "ffn_norm", (SEQUENCE_SP, BATCH), HIDDEN, output_storage="mlp.normed"),
+        work=norm_work("norm", "ffn_norm"),
     ),
     Component(
         "final_norm", "Final norm", 70, Place.LAST,
@@ -86,5 +90,6 @@ COMPONENTS = (
             "", "final_norm", (SEQUENCE_SP, BATCH), HIDDEN,
             output_storage="head.normed", lifetime=Lifetime.ONCE,
         ),
+        work=norm_work("norm", "final_norm"),
     ),
 )

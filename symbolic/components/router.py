@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
     BEST_OF_GROUP,
@@ -16,8 +17,10 @@ from ..dimensions import (
     TOPK,
 )
 from ..functions import Iverson
-from ..ledger import Component, Dimension, Lifetime, Place, Role, Tensor, saved, weight
+from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
+from ..work import Stream
+from ..work_rows import norm_work
 from .norms import norm_rows
 
 q, gq, cf, rnorm = symbols("q gq cf rnorm")
@@ -126,11 +129,13 @@ COMPONENTS = (
                   checkpoint="layernorm"),
         ),
         options={"layers": ("experts",)},
+        work=norm_work("norm", "expert_norm"),
     ),
     Component(
         "router", "Router", 45, Place.EXPERTS,
         (
-            weight("weight", _AT, (ROUTED, HIDDEN), "megatron_core", "scores of every expert, on every rank"),
+            weight("weight", _AT, (ROUTED, HIDDEN), "megatron_core", "scores of every expert, on every rank",
+                   tokens=_TOKENS),
             saved("input", _AT, _RESIDUAL, 2, "megatron_core", "input of router and experts",
                   storage="experts.normed", when=1 - rnorm),
             saved("checkpoint.input", "checkpoint", _RESIDUAL, 2, "megatron_core", "input of router and experts",
@@ -145,5 +150,7 @@ COMPONENTS = (
         note="Scores of all experts for every token are kept once per layer and micro-batch: with many experts"
         " they are no small matter.",
         options={"layers": ("experts",)},
+        work=(Stream("scores", _AT, _ALL, 24, 24, "megatron_core", "softmax or sigmoid of all scores, the best of them,"
+                     " and the loss that balances them", 8),),
     ),
 )

@@ -6,19 +6,22 @@ from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, SHARED_FFN, SHARE
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
+from ..work_rows import column_parallel, gated_work, residual_work, row_parallel
 
 fs, sgate = symbols("fs sgate")
 
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, SHARED_FFN)
+_TOKENS = (SEQUENCE, BATCH)
 _SOME = Iverson(fs > 0)
 
 
 def _rows() -> tuple[Tensor, ...]:
     core, hf = "megatron_core", "transformers"
     return (
-        weight("gate_up.weight", "shared_gate_up", (SHARED_GATE_UP, HIDDEN), core, "fused gate and up projection"),
-        weight("down.weight", "shared_down", (HIDDEN, SHARED_FFN), core, "down projection"),
+        weight("gate_up.weight", "shared_gate_up", (SHARED_GATE_UP, HIDDEN), core, "fused gate and up projection",
+               tokens=_TOKENS),
+        weight("down.weight", "shared_down", (HIDDEN, SHARED_FFN), core, "down projection", tokens=_TOKENS),
         weight("gate.weight", "shared_gate", (HIDDEN,), "qwen2", "gate of the shared experts, on every rank", sgate),
         # The input is the router's, which keeps it whether the shared experts are recomputed or not.
         saved("gate", "shared_activation", _INNER, 2, core, "gate projection, input of SiLU"),
@@ -38,5 +41,9 @@ COMPONENTS = (
         "shared_experts", "Shared experts", 51, Place.EXPERTS, _rows(),
         note="Sharded by tensor parallelism like a dense MLP, never by expert parallelism.",
         options={"layers": ("experts",)},
+        work=(
+            *column_parallel("gate_up", "shared_gate_up"), *gated_work("shared_activation", _INNER),
+            *row_parallel("down", "shared_down"), *residual_work("sum", "shared_down"),
+        ),
     ),
 )

@@ -16,6 +16,7 @@ from ..dimensions import (
 )
 from ..ledger import Component, Place, Tensor, saved, transient, weight
 from ..parameters import symbol
+from ..work_rows import column_parallel, gated_work, residual_work, row_parallel
 
 lbias = symbol("lbias")
 
@@ -26,6 +27,7 @@ _NONE = ("none",)
 _SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _INNER = (SEQUENCE, BATCH, FFN)
+_TOKENS = (SEQUENCE, BATCH)
 
 
 def _backward() -> tuple[Tensor, ...]:
@@ -46,12 +48,14 @@ COMPONENTS = (
         "swiglu", "SwiGLU", 50, Place.DENSE,
         (
             weight("gate_up.weight", "gate_up", (GATE_UP_FEATURES, HIDDEN), "megatron_core",
-                   "fused gate and up projection", projections=("fused",)),
-            weight("gate.weight", "gate_up", (FFN, HIDDEN), "pytorch", "gate projection", projections=("separate",)),
-            weight("up.weight", "gate_up", (FFN, HIDDEN), "pytorch", "up projection", projections=("separate",)),
+                   "fused gate and up projection", tokens=_TOKENS, projections=("fused",)),
+            weight("gate.weight", "gate_up", (FFN, HIDDEN), "pytorch", "gate projection",
+                   tokens=_TOKENS, projections=("separate",)),
+            weight("up.weight", "gate_up", (FFN, HIDDEN), "pytorch", "up projection",
+                   tokens=_TOKENS, projections=("separate",)),
             weight("gate_up.bias", "gate_up", (GATE_UP_FEATURES,), "megatron_core",
                    "bias of the gate and up projections", lbias),
-            weight("down.weight", "down", (HIDDEN, FFN), "megatron_core", "down projection"),
+            weight("down.weight", "down", (HIDDEN, FFN), "megatron_core", "down projection", tokens=_TOKENS),
             weight("down.bias", "down", (HIDDEN,), "megatron_core",
                    "bias of the down projection, on every rank", lbias),
             saved("gate_up.input", "gate_up", _RESIDUAL, 2, "megatron_core",
@@ -93,5 +97,9 @@ COMPONENTS = (
             *_backward(),
         ),
         options={"mlp": ("swiglu",)},
+        work=(
+            *column_parallel("gate_up", "gate_up"), *gated_work("activation", _INNER),
+            *row_parallel("down", "down"), *residual_work("mlp_residual", "down"),
+        ),
     ),
 )

@@ -6,9 +6,10 @@ from typing import Any
 
 from sympy import Eq, Integer
 
+from ..dimension import ONE, Dimension
 from ..dimensions import BATCH, HIDDEN, LAYER_TENSORS, SEQUENCE, SEQUENCE_SP, SHIFTED_SEQUENCE, VOCAB
 from ..functions import Iverson
-from ..ledger import ONE, Component, Dimension, Lifetime, Place, Role, Tensor, transient
+from ..ledger import Component, Lifetime, Place, Role, Tensor, transient
 from ..parameters import symbols
 
 b, p, tied = symbols("b p tied")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from sympy import And, Eq, Expr, Integer, fraction
 
 from ..choices import MEGATRON_PEAKS
+from ..dimension import ONE, Dimension
 from ..dimensions import (
     EXPERT_FFN,
     EXPERT_GATE_UP,
@@ -30,7 +31,7 @@ from ..dimensions import (
     VOCAB,
 )
 from ..functions import Iverson
-from ..ledger import ONE, Component, Dimension, Lifetime, Place, Role, Tensor
+from ..ledger import Component, Lifetime, Place, Role, Tensor
 from ..parameters import symbols
 
 t, et, lq = symbols("t et lq")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ..dimension import Dimension
 from ..dimensions import ENGINE_WORKSPACE, TORCH_WORKSPACE
-from ..ledger import Component, Dimension, Lifetime, Place, Role, Tensor
+from ..ledger import Component, Lifetime, Place, Role, Tensor
 
 #: The backward pass runs in a thread of its own, which has a handle and so a workspace of its own.
 _THREADS = ("forward", "backward")

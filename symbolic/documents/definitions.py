@@ -8,6 +8,7 @@ from typing import Any
 from ..accounts.stage import ENDS
 from ..choices import ARCHITECTURE, AXES
 from ..components import all_components
+from ..efficiencies import EFFICIENCIES
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..ledger import SITES, Role
 from ..overheads import OVERHEADS
@@ -42,6 +43,7 @@ def definitions() -> dict[str, Any]:
             {"name": BY_LETTER[item.letter].name, "low": item.low, "high": item.high} for item in OVERHEADS
         ],
         "workspaces": WORKSPACES,
+        "efficiencies": EFFICIENCIES,
         "verdicts": verdicts(),
     }
 

@@ -38,7 +38,7 @@ def example() -> dict[str, Any]:
         "example_title": escape(EXAMPLE.title),
         "example_values": [
             {"letter": math(item.symbol), "name": code(item.name), "value": digits(Rational(values[item.letter]))}
-            for item in PARAMETERS if item.kind is not Kind.DERIVED and item.letter != "r"
+            for item in PARAMETERS if item.kind not in (Kind.DERIVED, Kind.MACHINE) and item.letter != "r"
         ],
         "example_shared": [
             {"symbol": f"${printer.doprint(term.symbol)}$", "name": code(term.name), "unit": term.unit,

@@ -9,9 +9,10 @@ from sympy import Integer
 from ..accounts import build
 from ..choices import AXES
 from ..components import all_components
+from ..dimension import Dimension
 from ..dimensions import DIMENSIONS
 from ..implementations import IMPLEMENTATIONS, MEGATRON
-from ..ledger import Dimension, Lifetime, Place
+from ..ledger import Lifetime, Place
 from ..parallel.data import END_ALIGNMENT, START_ALIGNMENT, aligned
 from ..parallel.derived import definitions
 from ..parallel.dimensions import SHAPE_RULES
@@ -28,7 +29,7 @@ from .tex import broken, cite, code, escape, math, or_dash
 
 _KINDS = {
     Kind.MODEL: "Model", Kind.TRAINING: "Training", Kind.LAYOUT: "Layout", Kind.CLUSTER: "Cluster",
-    Kind.DERIVED: "Derived",
+    Kind.MACHINE: "Machine", Kind.DERIVED: "Derived",
 }
 _LIFETIMES = {
     Lifetime.PERSISTENT: "from the first step to the last",

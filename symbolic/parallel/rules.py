@@ -9,9 +9,9 @@ from enum import Enum
 from sympy import Expr, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
+from ..dimension import Dimension
 from ..dimensions import DIMENSIONS
 from ..functions import Divides, Max
-from ..ledger import Dimension
 
 
 class Split(Enum):

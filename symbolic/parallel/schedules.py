@@ -29,6 +29,8 @@ class Schedule:
     ``awaiting_weight`` counts chunks between the two halves of a backward pass, for which gradients are kept
     besides; ``peaks`` are the pairs (in flight, awaiting) of which one is the peak, whatever each costs.
     ``groups`` says, by program, how many micro-batches pass a chunk in a row (Gr), where that matters.
+    ``weight_passes`` says how many passes of weight gradients fill the idle time of a fill and drain step, and
+    ``overlapped`` whether what is sent between stages travels while they work.
     ``rules`` hold in every program, ``own_rules`` in one; a program that does not have the schedule has none.
     """
 
@@ -47,6 +49,8 @@ class Schedule:
     groups: Mapping[str, Expr] = field(default_factory=dict)
     first_rank: Expr = NONE
     last_rank: Expr = p - 1
+    weight_passes: int = 0
+    overlapped: bool = False
 
     def __post_init__(self) -> None:
         """Without more said, both peaks are one moment."""
@@ -127,6 +131,7 @@ SCHEDULES: dict[str, Schedule] = {
                 "torchtitan": (_SEVERAL_CHUNKS, _EQUAL_ROUNDS),
             },
             groups=GROUPS,
+            overlapped=True,
         ),
         Schedule(
             "gpipe", "GPipe; breadth first with several chunks", None, m * V, m,
@@ -143,6 +148,8 @@ SCHEDULES: dict[str, Schedule] = {
             rules=(_SEVERAL_RANKS,),
             own_rules={"torchtitan": (_SEVERAL_CHUNKS, _EQUAL_ROUNDS)},
             groups={"torchtitan": GROUPS["torchtitan"]},
+            weight_passes=2,
+            overlapped=True,
         ),
         Schedule(
             "zbv", "ZB-V", 2, _ZBV_IN_FLIGHT, Min(m, 2 * p - r - 1), ("qi2023", "pytorch"),
@@ -151,6 +158,8 @@ SCHEDULES: dict[str, Schedule] = {
                    (Max(ONE, Min(p, m - p + 1) + _ZBV_SECOND), _ZBV_AWAITING)),
             rules=(_SEVERAL_RANKS,),
             last_rank=NONE,
+            weight_passes=3,
+            overlapped=True,
         ),
         Schedule(
             "dualpipev", "DualPipeV", 2, 2 * p + 1, 2 * p - r, ("deepseek2024v3", "pytorch"),
@@ -158,6 +167,8 @@ SCHEDULES: dict[str, Schedule] = {
             peaks=((2 * p + 1, NONE), (2 * p, 1 - Iverson(Eq(r, p - 1))), (p, r + 1)),
             rules=(_SEVERAL_RANKS, _enough(2 * p, "2 pipeline_parallel")),
             last_rank=NONE,
+            weight_passes=3,
+            overlapped=True,
         ),
     )
 }

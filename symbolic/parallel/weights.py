@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sympy import Expr, Integer
 
+from ..dimension import Dimension
 from ..dimensions import (
     EXPERTS,
     FFN,
@@ -16,7 +17,7 @@ from ..dimensions import (
     QUERY_FEATURES,
     VOCAB,
 )
-from ..ledger import IN_LAYER, Component, Dimension, Place, Role, Tensor
+from ..ledger import IN_LAYER, Component, Place, Role, Tensor
 from ..sources import BY_KEY
 
 #: What a fused projection consists of where it is not fused.

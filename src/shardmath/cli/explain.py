@@ -12,12 +12,13 @@ from shardmath.cli.options import (
     device,
     implementation_options,
     kernel_choices,
+    machine_options,
     pairs,
     parameter_options,
     run_options,
 )
 from shardmath.generated.definitions import RECOMPUTE_MODES
-from shardmath.parameters import OTHERS
+from shardmath.parameters import MACHINE, OTHERS
 
 
 @click.command(short_help="Account for every byte of one layout.")
@@ -44,6 +45,7 @@ from shardmath.parameters import OTHERS
 @click.option("--anchor", metavar="FILE",
               help="A measured run (JSON) that fixes the constants that no formula knows.")
 @parameter_options
+@machine_options
 @implementation_options
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
               help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
@@ -56,7 +58,7 @@ def explain(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
     settings: tuple[str, ...], format: str | None, all_ranks: bool, json: bool, csv: str | None, **options: Any,
 ) -> None:
-    """Account for every byte of MODEL in one parallel layout.
+    """Account for every byte of MODEL in one layout, and for its step time.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration of Megatron-LM, torchtitan or
     NeMo, whose settings are the defaults of all options.
@@ -65,7 +67,7 @@ def explain(
     from shardmath.cli.runs import as_file, described
     from shardmath.reports.explanation import show, write_csv
 
-    others = {name: options.pop(name) for name in OTHERS}
+    others = {name: options.pop(name) for name in (*OTHERS, *MACHINE)}
     asked: dict[str, Any] = {name: int(value) for name, value in others.items() if value is not None}
     options |= {**asked, "kernels": kernel_choices(kernels)}
     chosen, arguments = described(model, pairs("set", settings, "key=value"), options)

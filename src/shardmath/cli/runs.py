@@ -53,7 +53,7 @@ def swept(
     layout = {*_OF_LAYOUT, *(name for name, row in PARAMETERS.items() if row[4] == "layout")}
     kept = {name: value for name, value in arguments.items() if name not in layout or _asked(name, options.get(name))}
     kept["kernels"] = {axis: option for axis, option in kept["kernels"].items() if axis != "recompute_method"}
-    return chosen, {**{name: value for name, value in options.items() if name in ("num_gpus", "top")}, **kept}
+    return chosen, kept
 
 
 #: Arguments that say a layout, beside the parameters that do.

@@ -18,10 +18,12 @@ from shardmath.cli.options import (
     device,
     implementation_options,
     kernel_choices,
+    machine_options,
     pairs,
     run_options,
 )
 from shardmath.generated.definitions import RECOMPUTE_MODES
+from shardmath.parameters import MACHINE
 
 
 def _axis(*names: str, what: str) -> Callable[[Command], Command]:
@@ -46,6 +48,8 @@ def _axis(*names: str, what: str) -> Callable[[Command], Command]:
 @click.option("--recompute", type=Names(), metavar="MODE,...",
               help=f"Recompute modes to try  [default: {', '.join(RECOMPUTE_MODES)}]")
 @implementation_options
+@machine_options
+@click.option("--rank-by", metavar="WHAT", help="time or memory  [default: time, where all speeds are known]")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
               help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
 @click.option("--top", type=Count(), default=10, show_default=True, help="Layouts to show.")
@@ -68,6 +72,7 @@ def sweep(
 
     if options["expert_tensor_parallel"] is None:
         del options["expert_tensor_parallel"]
+    options = {name: value for name, value in options.items() if name not in MACHINE or value is not None}
     options["kernels"] = kernel_choices(kernels)
     chosen, options = swept(model, pairs("set", settings, "key=value"), options)
     with ExitStack() as stack:

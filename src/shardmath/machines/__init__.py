@@ -1,0 +1,7 @@
+"""The machine that a job runs on: GPUs, servers and network, by name or from one small file."""
+
+from shardmath.machines.cluster import Cluster
+from shardmath.machines.files import read_cluster, write_cluster
+from shardmath.machines.network import Network
+
+__all__ = ["Cluster", "Network", "read_cluster", "write_cluster"]

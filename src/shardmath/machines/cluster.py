@@ -1,0 +1,139 @@
+"""A cluster: GPUs, how many of them share a server, and the network; and the parameters of time that follow."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from shardmath.errors import ABSENT, InputError, inside, nearest_names
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, PARAMETERS
+from shardmath.gpus import Gpu
+from shardmath.machines.network import Network
+from shardmath.parameters import checked
+
+GIGA, MEGA = 10**9, 10**6
+PRECISIONS = ("bf16", "fp8")
+#: Parameters that follow from the GPU, the server and the network, and are given there.
+FACTS = (
+    "matmul_flops", "attention_flops", "hbm_bandwidth", "node_bandwidth", "node_latency_ns", "network_bandwidth",
+    "network_latency_ns", "nvlink_domain", "gpu_memory", "node_size", "num_gpus", "cents_per_gpu_hour",
+    "power_milliwatts",
+)
+#: Parameters that a cluster may set by name: efficiencies, and memory that depends on the machine.
+OTHERS = tuple(
+    name for name, (*_, kind, _) in PARAMETERS.items() if kind in ("cluster", "machine") and name not in FACTS
+)
+
+
+class Cluster(BaseModel):
+    """One kind of cluster, of any number of GPUs.
+
+    ``gpus_per_node``: GPUs of one server. ``network``: None for a single server. ``parameters``: values of further
+    parameters of the machine by name, such as efficiencies. ``cents_per_gpu_hour``: price of one GPU for an hour, in
+    hundredths of your currency. ``pue_per_mille``: power usage effectiveness, what the building draws for 1000 W of
+    the GPUs; 1000 counts the GPUs alone. Raises InputError for anything that breaks a rule.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+    name: Annotated[str, Field(min_length=1)]
+    gpu: Gpu
+    gpus_per_node: Annotated[int, Field(ge=1, le=2**16)]
+    network: Network | None = None
+    parameters: dict[str, int] = {}
+    cents_per_gpu_hour: Annotated[int, Field(ge=0, le=10**9)] | None = None
+    pue_per_mille: Annotated[int, Field(ge=1000, le=10**4)] = 1000
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as error:
+            raise InputError.from_validation(error.errors(include_url=False)) from None
+
+    @field_validator("parameters", mode="before")
+    @classmethod
+    def _are_parameters(cls, given: object) -> object:
+        if isinstance(given, dict):
+            for name, value in given.items():
+                if name not in OTHERS:
+                    rule = "must not be given: a cluster has no such parameter"
+                    raise InputError(f"parameters.{name}", value, rule, nearest_names(str(name), OTHERS))
+                with inside("parameters"):
+                    checked(name, value)
+        return given
+
+    @classmethod
+    def named(cls, gpu: Gpu | str, network: Network | str | None = None) -> Cluster:
+        """The usual servers with one kind of GPU, joined by a network; both by name or as they are.
+
+        Without a network the servers are joined as the GPU's vendor does it, if that is known. Raises InputError for
+        unknown names.
+        """
+        gpu = Gpu.named(gpu) if isinstance(gpu, str) else gpu
+        network = network or gpu.network
+        network = Network.named(network) if isinstance(network, str) else network
+        name = gpu.name if network is None else f"{gpu.name} {network.name}"
+        return cls(name=name, gpu=gpu, gpus_per_node=gpu.node_size, network=network)
+
+    @property
+    def node_size(self) -> int:
+        """GPUs that reach each other without the network: those of a server, or of a link that spans servers."""
+        return self.gpu.domain_size if self.gpu.domain_size > self.gpu.node_size else self.gpus_per_node
+
+    @property
+    def memory_parameters(self) -> dict[str, int]:
+        """Those of ``parameters`` that change memory."""
+        return {name: value for name, value in self.parameters.items() if PARAMETERS[name][4] == "cluster"}
+
+    @property
+    def power_watts(self) -> Fraction:
+        """What the building draws for one GPU at full load. Raises InputError where no power is known."""
+        return Fraction(self._known("power_watts") * self.pue_per_mille, 1000)
+
+    def values(self, precision: str = "bf16", num_gpus: int | None = None) -> dict[str, int]:
+        """The parameters of the machine by name: FLOP/s, bytes/s of one GPU each direction, nanoseconds, bytes.
+
+        ``precision`` is that of matrix products; attention is in bf16. A cluster without a network has values for
+        ``num_gpus`` that fit in one server. Raises InputError, which says what to give, where a figure is not known.
+        """
+        if precision not in PRECISIONS:
+            raise InputError("precision", precision, "must be bf16 or fp8", nearest_names(precision, PRECISIONS))
+        if precision == "fp8" and self.gpu.bf16_gflops and self.gpu.fp8_gflops is None:
+            raise InputError("precision", precision, f"must be one that {self.gpu.name} multiplies matrices in", "bf16")
+        joined = self.gpu.link_size is not None and self.gpu.link_size >= self.gpus_per_node
+        way = "link" if joined or self.gpu.pcie_mb_per_s is None else "pcie"
+        node = MEGA * self._known(f"{way}_mb_per_s"), self._known(f"{way}_latency_ns")
+        network = self._across(node, num_gpus)
+        return {
+            **self._usual(), **self.parameters,
+            "matmul_flops": GIGA * self._known(f"{precision}_gflops"),
+            "attention_flops": GIGA * self._known("bf16_gflops"),
+            "hbm_bandwidth": MEGA * self._known("hbm_mb_per_s"),
+            "node_bandwidth": node[0], "node_latency_ns": node[1],
+            "network_bandwidth": network[0], "network_latency_ns": network[1],
+            "gpu_memory": self.gpu.memory_bytes, "node_size": self.node_size, "nvlink_domain": self.node_size,
+            "cents_per_gpu_hour": self.cents_per_gpu_hour or 0,
+            "power_milliwatts": int(1000 * self.power_watts) if self.gpu.power_watts else 0,
+        }
+
+    def _usual(self) -> dict[str, int]:
+        """Defaults of the machine's parameters: what GPUs of the architecture reach, and what is usual elsewhere."""
+        usual = {name: DEFAULTS[name] for name in OTHERS if PARAMETERS[name][4] == "machine" and name in DEFAULTS}
+        return {**usual, **EFFICIENCIES.get(self.gpu.architecture, {})}
+
+    def _across(self, node: tuple[int, int], num_gpus: int | None) -> tuple[int, int]:
+        """Bytes/s and nanoseconds of the network; those of the node where nothing leaves it."""
+        if self.network is not None:
+            return self.network.bandwidth(self.gpus_per_node), self.network.latency_ns
+        if num_gpus is None or num_gpus > self.node_size:
+            raise InputError("network", ABSENT, "must be given: a name of `shardmath networks`, or own figures")
+        return node
+
+    def _known(self, field: str) -> int:
+        value = getattr(self.gpu, field)
+        if value is None:
+            rule = f"must be given in a cluster file: no figure is known for {self.gpu.name}"
+            raise InputError(f"gpu.{field}", ABSENT, rule)
+        return int(value)

@@ -1,0 +1,113 @@
+"""Cluster files: one small TOML file that says which GPUs, servers and network a job runs on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shardmath.catalogue import read
+from shardmath.errors import ABSENT, InputError, inside, nearest_names
+from shardmath.gpus import GIB, Gpu
+from shardmath.machines.cluster import Cluster
+from shardmath.machines.network import Network
+from shardmath.reading import read_text, toml_table
+from shardmath.reports.files import whole_file
+
+LARGEST = 2**16
+"""Bytes of a file, far more than any cluster needs."""
+
+
+def read_cluster(path: str | os.PathLike[str]) -> Cluster:
+    """The cluster that the file at ``path`` describes; it is named after the file if it has no name of its own.
+
+    Raises InputError for a file that cannot be read and for everything in it that is wrong; its field is then the
+    path inside of the file, such as ``gpu.hbm_mb_per_s``.
+    """
+    text = os.fspath(path)
+    content = read_text("cluster", text, "a cluster file", LARGEST)
+    try:
+        declared = toml_table("cluster", text, content)
+    except RecursionError:
+        raise InputError("cluster", text, "must not have so many lists inside each other") from None
+    return cluster_of({"name": Path(text).stem, **declared})
+
+
+def cluster_of(declared: Mapping[str, Any]) -> Cluster:
+    """The cluster that plain data describes: what a file holds. Raises InputError as ``read_cluster`` does."""
+    _refuse_unknown("", declared, Cluster.model_fields)
+    if "gpu" not in declared:
+        raise InputError("gpu", ABSENT, "must be given: a name of `shardmath gpus`, or a table of own figures")
+    gpu = _gpu(declared["gpu"])
+    network = _network(declared["network"]) if "network" in declared else None
+    return Cluster(**{"gpus_per_node": gpu.node_size, **declared, "gpu": gpu, "network": network})
+
+
+def write_cluster(cluster: Cluster, path: str) -> None:
+    """Write a cluster file that ``read_cluster`` reads as an equal cluster; it appears whole or not at all.
+
+    Raises InputError where no file can be written.
+    """
+    import tomli_w
+
+    with whole_file("cluster", path) as file:
+        file.write(tomli_w.dumps(plain(cluster)))  # type: ignore[call-overload]
+
+
+def plain(cluster: Cluster) -> dict[str, Any]:
+    """A cluster as plain data, from which ``cluster_of`` makes an equal one; what the catalogue has, by its name."""
+    own = cluster.model_dump(exclude_none=True, exclude_defaults=True)
+    own["gpu"]["memory_gib"] = _whole(own["gpu"].pop("memory_bytes") / GIB)
+    if _in_catalogue(cluster.gpu):
+        own["gpu"] = cluster.gpu.name
+    if _in_catalogue(cluster.network):
+        own["network"] = own["network"]["name"]
+    return own
+
+
+def _in_catalogue(part: Gpu | Network | None) -> bool:
+    try:
+        return part is not None and type(part).named(part.name) == part
+    except InputError:
+        return False
+
+
+def _whole(number: float) -> int | float:
+    return int(number) if number.is_integer() else number
+
+
+def _gpu(declared: object) -> Gpu:
+    if isinstance(declared, str):
+        return Gpu.named(declared)
+    figures = _figures("gpu", declared, {"memory_gib", *Gpu.model_fields} - {"memory_bytes"}, Gpu)
+    with inside("gpu"):
+        return Gpu.of(figures)
+
+
+def _network(declared: object) -> Network:
+    if isinstance(declared, str):
+        return Network.named(declared)
+    figures = _figures("network", declared, {*Network.model_fields}, Network)
+    with inside("network"):
+        return Network(**figures)
+
+
+def _figures(key: str, declared: object, known: set[str], kind: type[Gpu | Network]) -> dict[str, Any]:
+    """Own figures of a GPU or a network, and for the rest those of the one in the catalogue that it is ``like``."""
+    if not isinstance(declared, Mapping):
+        raise InputError(key, declared, "must be a name or a table")
+    _refuse_unknown(f"{key}.", declared, {"like", *known})
+    own = {"source": "given by the user", "note": "", **declared}
+    if "like" not in own:
+        return {"name": f"own {key}", **own}
+    like = kind.named(own.pop("like")).name
+    return {**read(f"{key}s")[like], "name": f"{like} with own figures", **own}
+
+
+def _refuse_unknown(place: str, table: Mapping[str, Any], known: Iterable[str]) -> None:
+    for key, value in table.items():
+        if key not in known:
+            raise InputError(f"{place}{key}", value, "must not be given: there is no such key",
+                             nearest_names(str(key), known))
+

@@ -1,0 +1,44 @@
+"""Find an entry of the catalogue by the name that somebody gave it."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeVar
+
+from shardmath.errors import COMPARED, InputError
+
+Entry = TypeVar("Entry")
+
+
+def by_name(
+    field: str, what: str, name: str, known: Mapping[str, Entry], ignored: Collection[str] = ()
+) -> Entry:
+    """The entry called ``name``, or the only one whose name begins with its words.
+
+    Case, separators and the words in ``ignored`` do not matter. Raises InputError, which blames ``field``, calls the
+    entry ``what`` and lists the candidates.
+    """
+    words = _words(str(name), ignored)
+    candidates = [key for key in known if words and _words(key, ignored)[: len(words)] == words]
+    if len(candidates) == 1:
+        return known[candidates[0]]
+    if candidates:
+        raise InputError(field, name, f"must say which {what} is meant", " or ".join(candidates))
+    raise InputError(field, name, f"must be a {what} of the catalogue", _nearest(words, known, ignored))
+
+
+def _nearest(words: list[str], known: Iterable[str], ignored: Collection[str]) -> str:
+    """Names that begin with words most like these, joined by "or"; all names if none does."""
+    beginnings: dict[str, list[str]] = {}
+    for key in known:
+        beginnings.setdefault("-".join(_words(key, ignored)[: len(words)]), []).append(key)
+    close = difflib.get_close_matches("-".join(words)[:COMPARED], beginnings) if words else []
+    return " or ".join(key for beginning in close for key in beginnings[beginning]) or ", ".join(sorted(known))
+
+
+def _words(name: str, ignored: Collection[str]) -> list[str]:
+    """Split off the parts that distinguish entries: ``NVIDIA H100 80 GB`` becomes ``h100``, ``80gb``."""
+    joined = re.sub(r"(\d)[\s_-]+gb\b", r"\1gb", name.lower())
+    return [word for word in re.split(r"[\s_/-]+", joined) if word and word not in ignored]

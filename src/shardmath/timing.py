@@ -1,0 +1,113 @@
+"""The time of a step of one configuration: how long, what it goes to, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+from shardmath.evaluators import Evaluator
+from shardmath.gpus import Gpu
+from shardmath.machines import Cluster, read_cluster
+
+#: What the time of a step goes to, in the order in which it is shown, with a few words for each.
+SPENT: Mapping[str, str] = {
+    "computing": "forward and backward passes",
+    "recomputing": "layers and modules that run once more",
+    "launching": "the host launches kernels too slowly",
+    "tensor": "tensor-parallel ranks",
+    "context": "context-parallel ranks",
+    "expert": "ranks that share out experts",
+    "expert_tensor": "ranks that share the width of experts",
+    "sharding": "shared-out weights and gradients",
+    "pipeline": "what is sent between stages",
+    "data": "data-parallel ranks, at the end of a step",
+    "optimizer": "the optimizer",
+    "idle": "other stages",
+}
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of one optimizer step, in seconds, and rates.
+
+    ``spent`` says what the slowest rank does with it, part by part; the parts add up to ``seconds``. ``mfu`` and
+    ``hfu`` are shares of the peak of all GPUs, without and with what is recomputed. ``joules_per_token`` and
+    ``cost_per_token`` are 0 where power and price are not known. ``machine`` has the machine's parameters by name.
+    """
+
+    seconds: float
+    tokens: int
+    tokens_per_second: float
+    tokens_per_second_per_gpu: float
+    mfu: float
+    hfu: float
+    joules_per_token: float
+    cost_per_token: float
+    rank: int
+    spent: Mapping[str, float]
+    machine: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
+    """A cluster from itself, the path of a cluster file, or usual servers of a GPU with a network.
+
+    Raises InputError for unknown names and for files that are none.
+    """
+    if isinstance(gpu, Cluster):
+        return gpu
+    if isinstance(gpu, PathLike) or (isinstance(gpu, str) and gpu.endswith(".toml")):
+        return read_cluster(gpu)
+    return Cluster.named(gpu, network)
+
+
+def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:
+    """The same cluster with so many GPUs in a server, if a number is given."""
+    return cluster if node_size is None else cluster.model_copy(update={"gpus_per_node": node_size})
+
+
+def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
+    """The machine's parameters by name, for an implementation with its precision and its overlaps.
+
+    Raises InputError where a figure is not known.
+    """
+    from shardmath.generated.definitions import PARAMETERS
+
+    precision = "bf16" if evaluator.choices["fp8"] == "none" else "fp8"
+    found = cluster.values(precision, num_gpus)
+    own = {name: value for name, value in evaluator.defaults.items() if PARAMETERS[name][4] == "machine"}
+    return {**found, **own, **cluster.parameters}
+
+
+def step_time(evaluator: Evaluator, values: Mapping[str, int]) -> StepTime:
+    """The time of a step for ``values`` of every parameter of layout, model and machine."""
+    module = evaluator.times
+
+    def at(rank: int) -> dict[str, float]:
+        known = {**values, "pipeline_rank": rank}
+        numbers: dict[str, float] = module.terms(*(float(known[name]) for name in module.INPUTS))
+        return numbers
+
+    first = at(0)
+    last = values["pipeline_parallel"] - 1
+    candidates = {rank: at(rank) for rank in sorted({0, min(1, last), max(last - 1, 0), last})}
+    rank = min(candidates, key=lambda place: candidates[place]["spent.idle"])
+    numbers = candidates[rank]
+    parts = {part: max(0.0, numbers[f"spent.{part}"]) for part in SPENT if f"spent.{part}" in numbers}
+    return StepTime(
+        first["step.time"], int(first["step.tokens"]), first["step.tokens_per_second"],
+        first["step.tokens_per_second_per_gpu"], first["step.mfu"], first["step.hfu"], first["step.energy_per_token"],
+        first["step.cost_per_token"], rank, parts,
+        {name: values[name] for name in module.INPUTS if _is_of_machine(name)},
+    )
+
+
+def _is_of_machine(name: str) -> bool:
+    from shardmath.generated.definitions import PARAMETERS
+
+    return PARAMETERS[name][4] == "machine"

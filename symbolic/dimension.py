@@ -1,0 +1,22 @@
+"""What a named axis of tensor shapes is; the axes themselves are in ``dimensions``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sympy import Expr, Integer
+
+#: The condition of a row that always exists.
+ONE = Integer(1)
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One named axis of tensor shapes, with its size on a single unsharded rank.
+
+    What a parallel dimension does to it is not written here; see ``shardmath.symbolic.parallel``.
+    """
+
+    name: str
+    size: Expr
+    meaning: str

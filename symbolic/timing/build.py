@@ -1,0 +1,61 @@
+"""All terms of an implementation's step time, in the order in which they can be computed."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from ..accounts import build
+from ..implementations import Implementation
+from ..parallel.dimensions import SHAPE_RULES
+from ..parallel.rules import local_name, local_size
+from ..terms import TermSet
+from .components import add_components
+from .data import add_data
+from .groups import add_groups
+from .layers import add_blocks
+from .rows import worked_dimensions
+from .stage import PARAMETERS, add_microbatch, add_stage
+from .step import add_rates, add_spent, add_step
+
+#: What the time of a step needs of its memory.
+_OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer")
+
+
+@cache
+def build_all(implementation: Implementation) -> TermSet:
+    """All terms of an implementation's memory, followed by those of its time."""
+    memory = build(implementation)
+    terms = TermSet(f"{implementation.name}_all", given=memory.given, base=memory)
+    terms.include(memory.terms)
+    _add_times(terms, implementation)
+    return terms
+
+
+@cache
+def build_times(implementation: Implementation) -> TermSet:
+    """All terms of the time of ``implementation``, from sizes on one rank to tokens per second.
+
+    Definitions, parameters and states are those of its memory. Seconds are rational functions of the parameters of
+    the machine, so exact arithmetic gives exact results here too.
+    """
+    memory = build(implementation)
+    terms = TermSet(f"{implementation.name}_time", given=memory.given, base=memory)
+    _add_times(terms, implementation)
+    return terms
+
+
+def _add_times(terms: TermSet, implementation: Implementation) -> None:
+    terms.include(name for name in (*_OF_MEMORY, *PARAMETERS) if name in build(implementation))
+    for dimension in worked_dimensions(implementation):
+        size = local_size(dimension, SHAPE_RULES)
+        if size != dimension.size and local_name(dimension) not in build(implementation):
+            terms.add(local_name(dimension), size, "elements", f"{dimension.meaning}, of one rank")
+    add_groups(terms, implementation.choices["layers"] == "experts")
+    add_components(terms, implementation)
+    add_blocks(terms, implementation)
+    add_stage(terms, implementation)
+    add_data(terms, implementation)
+    add_microbatch(terms)
+    add_step(terms, implementation)
+    add_spent(terms)
+    add_rates(terms)

@@ -1,0 +1,155 @@
+"""Work, traffic and time of one component: a layer's part, for one micro-batch on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sympy import Expr, Integer
+
+from ..accounts.rows import components_of
+from ..functions import Max
+from ..implementations import Implementation
+from ..ledger import Component
+from ..parameters import symbols
+from ..terms import TermSet, product, total
+from ..work import Kernel, Ranks, Transfer
+from .groups import GROUP_BY_NAME, ring_time
+from .rows import RATES, Matmul, Moved, matmuls, repeated, streams, transfers
+
+c, t, Wm, ew, ot = symbols("c t Wm ew ot")
+
+#: Directions of a pass through the model.
+PASSES = ("forward", "backward")
+
+
+#: What a product takes longer for on each side: half of a tile of 128 x 256 is idle at the edges, and its pipeline
+#: fills over 256 elements of the inner side.
+HALF_TILE, FILLING = (Integer(64), Integer(128)), Integer(256)
+
+
+def matmul_time(item: Matmul) -> Expr:
+    """Seconds of one forward product, whose sides are longer by partial tiles and by the time that its pipeline fills.
+
+    Core attention is one kernel over all of its tiles, so its efficiency stands alone.
+    """
+    peak, share = symbols(" ".join(RATES[item.rate]))
+    if item.rate == Kernel.ATTENTION.value:
+        return item.flops / (peak * share / 1000)
+    rows, columns = HALF_TILE
+    sides = (total(item.rows, product(rows, item.groups)), total(item.inner, FILLING), total(item.columns, columns))
+    return product(Integer(2), item.factor, *sides) / (peak * share / 1000)
+
+
+def stream_time(size: Expr) -> Expr:
+    """Seconds in which memory moves ``size`` bytes."""
+    return size / (Wm * ew / 1000)
+
+
+def add_components(terms: TermSet, implementation: Implementation) -> None:
+    """For every component that does something: FLOPs, bytes, kernels, traffic, and the time of each."""
+    for component in components_of(implementation):
+        products = matmuls(component, implementation)
+        moved = streams(component, implementation)
+        name, title = component.name, component.title
+        if products:
+            terms.add(f"{name}.forward_flops", total(*(item.flops for item in products)), "FLOP",
+                      f"{title}: multiplications and additions of the forward pass")
+            core = [item.flops for item in products if item.rate == Kernel.ATTENTION.value]
+            if core:
+                terms.add(f"{name}.core_flops", total(*core), "FLOP", f"{title}: those of core attention")
+        if moved:
+            for way in PASSES:
+                terms.add(f"{name}.{way}_bytes", total(*(getattr(item, way) for item in moved)), "bytes",
+                          f"{title}: what memory moves outside of products in the {way} pass")
+        if products or moved:
+            count = Integer(len(products) + sum(item.kernels for item in moved))
+            collectives = (item.row.kernels for item in transfers(component, implementation))
+            terms.add(f"{name}.kernels", total(count, *collectives), "kernels", f"{title}: kernels of a pass")
+            _add_times(terms, component, products, moved)
+        _add_traffic(terms, component, implementation)
+
+
+def _add_times(terms: TermSet, component: Component, products: Iterable[Matmul], moved: Iterable[Moved]) -> None:
+    name, title = component.name, component.title
+    linear = [matmul_time(item) for item in products if item.rate != Kernel.ATTENTION.value]
+    core = [item for item in products if item.rate == Kernel.ATTENTION.value]
+    parts: dict[str, list[Expr]] = {way: [] for way in PASSES}
+    if linear:
+        seconds = terms.add(f"{name}.product_time", total(*linear), "s",
+                            f"{title}: products with weights, of one pass")
+        parts["forward"].append(seconds)
+        parts["backward"].append(_backward(products, seconds))
+    if core:
+        seconds = terms.add(f"{name}.core_time", total(*map(matmul_time, core)), "s",
+                            f"{title}: core attention in the forward pass")
+        parts["forward"].append(seconds)
+        back = total(*(product(Integer(item.backward), matmul_time(item)) for item in core))
+        parts["backward"].append(terms.add(f"{name}.core_backward_time", back, "s",
+                                           f"{title}: core attention in the backward pass"))
+    for way in PASSES:
+        if f"{name}.{way}_bytes" in terms:
+            parts[way].append(stream_time(terms[f"{name}.{way}_bytes"].symbol))
+        terms.add(f"{name}.{way}_time", total(*parts[way]), "s", f"{title}: computing of the {way} pass")
+    again = total(*_switched(
+        *((item.module, matmul_time(item)) for item in products),
+        *((item.module, stream_time(item.forward)) for item in moved),
+    ))
+    if again != 0:
+        terms.add(f"{name}.repeated_time", again, "s", f"{title}: computing that recompute of its modules repeats")
+        terms.add(f"{name}.repeated_flops", total(*_switched(*((item.module, item.flops) for item in products))),
+                  "FLOP", f"{title}: products that recompute of its modules repeats")
+
+
+def _backward(products: Iterable[Matmul], forward: Expr) -> Expr:
+    """Seconds of the backward pass of products that take ``forward`` seconds, as often as each has gradients."""
+    own = [item for item in products if item.rate != Kernel.ATTENTION.value]
+    counts = {item.backward for item in own}
+    if len(counts) == 1:
+        return product(Integer(counts.pop()), forward)
+    return total(*(product(Integer(item.backward), matmul_time(item)) for item in own))
+
+
+def _switched(*parts: tuple[str, Expr]) -> Iterator[Expr]:
+    """What modules cost that a region repeats, grouped by what switches the region on."""
+    switched: dict[Expr, list[Expr]] = {}
+    for module, cost in parts:
+        if repeated(module) != 0:
+            switched.setdefault(repeated(module), []).append(cost)
+    return (product(switch, total(*costs)) for switch, costs in switched.items())
+
+
+def _add_traffic(terms: TermSet, component: Component, implementation: Implementation) -> None:
+    name, title = component.name, component.title
+    found = transfers(component, implementation)
+    for ranks in Ranks:
+        own = [item for item in found if item.row.ranks is ranks]
+        for way in PASSES if own else ():
+            passes = [getattr(item.row, way) for item in own]
+            late = [item.row.hidden for item in own if way == "backward"]
+            part = f"{name}.{ranks.value}_{way}"
+            words = f"{title}: of the {way} pass among {GROUP_BY_NAME[ranks.value].meaning}"
+            number = terms.add(f"{part}_passes", total(*passes, *late), "passes", f"{words}, passes over their ring")
+            size = terms.add(f"{part}_bytes",
+                             total(*(product(count, item.size) for count, item in zip(passes, own, strict=True))),
+                             "bytes", f"{words}, bytes made whole, of which each of n ranks sends (n - 1)/n")
+            seconds = _unhidden(terms, name, way, own[0].row, ring_time(ranks.value, number, size))
+            terms.add(f"{part}_time", seconds, "s", f"{words}, time that nothing hides")
+        if total(*(item.row.hidden for item in own)) != 0:
+            terms.add(f"{name}.{ranks.value}_hidden_bytes",
+                      total(*(product(item.row.hidden, item.size) for item in own)), "bytes",
+                      f"{title}: bytes made whole once more beside products of the backward pass")
+
+
+def _unhidden(terms: TermSet, name: str, way: str, row: Transfer, seconds: Expr) -> Expr:
+    """What is left of ``seconds``: keys and values travel beside core attention, all but the last ones.
+
+    Tensor-parallel collectives wait for nothing but themselves, unless they are cut into pieces that run beside
+    products, of which the first waits.
+    """
+    core = f"{name}.core_time" if way == "forward" else f"{name}.core_backward_time"
+    if row.beside is Kernel.ATTENTION and core in terms:
+        return Max(Integer(0), seconds - product(terms[core].symbol, total(c, Integer(-1))) / c)
+    if row.beside is Kernel.MATMUL and f"{name}.product_time" in terms:
+        pieces = Max(seconds / t, seconds - terms[f"{name}.product_time"].symbol)
+        return total(product(1 - ot, seconds), product(ot, pieces))
+    return seconds

@@ -1,0 +1,87 @@
+"""Data parallelism in time: gradients that are reduced, weights that are gathered, and the optimizer step."""
+
+from __future__ import annotations
+
+from sympy import Expr, Integer
+
+from ..functions import CeilDiv, Max
+from ..implementations import Implementation
+from ..parallel.legality import fixed_values
+from ..parameters import symbol, symbols
+from ..terms import TermSet, product, total
+from .components import stream_time
+from .groups import GROUP_BY_NAME, ring_time
+from .stage import PARAMETERS
+
+w, zero1, og, ow, shards = symbols("w zero1 og ow shards")
+#: Parameters whose gradients are reduced at a time (Megatron-Core).
+BUCKET = Integer(40_000_000)
+#: Bytes of a weight that is gathered: 16 bits.
+_WEIGHT = Integer(2)
+
+
+def add_data(terms: TermSet, implementation: Implementation) -> None:
+    """What data-parallel ranks exchange, how long a rank waits for it, and its optimizer step.
+
+    Weights that are shared out (ZeRO-3, FSDP) are gathered for every pass of a micro-batch, and gradients that are
+    (ZeRO-2) reduced after each; both go on beside the pass. Otherwise it is once for every step, at its end or, where
+    that is chosen, beside a pass of one micro-batch.
+    """
+    fixed = fixed_values(implementation)
+    whole = implementation.choices["data_parallel"] == "torch_ddp"  # nanotron sums all of them with ZeRO-1 too
+    zero2, zero3 = (Integer(fixed[name]) if name in fixed else symbol(name) for name in ("zero2", "zero3"))
+    gathered = terms.add("stage.gathering", total(*(_gathered(terms, name) for name in PARAMETERS if name in terms)),
+                         "s", "rank r: its weights gathered once by the ranks that share them out")
+    reduced = terms.add("stage.reducing",
+                        total(*(_reduced(terms, name, whole) for name in PARAMETERS if name in terms)), "s",
+                        "rank r: its gradients summed once over the ranks that hold its parameters")
+    forward, backward = (terms[f"stage.{way}_computing"].symbol for way in ("forward", "backward"))
+    if zero2 != 0:
+        sharding = total(
+            Max(Integer(0), product(zero3, gathered) - forward),
+            Max(Integer(0), product(zero3, gathered) + product(zero2, reduced) - backward),
+        )
+        terms.add("stage.sharding_waiting", sharding, "s",
+                  "rank r: waiting for shared-out weights and gradients, of one micro-batch")
+    ends = [
+        _beside(og, product(1 - zero2, reduced), backward),
+        _beside(ow, product(zero1, 1 - zero3, gathered), forward),
+    ]
+    terms.add("stage.data_waiting", total(*ends), "s",
+              "rank r: waiting for gradients and weights of data-parallel ranks, once for every step")
+    gradients, weights = terms["stage.gradient"].symbol, terms["stage.weight"].symbol
+    moved = total(product(Integer(2), terms["stage.optimizer"].symbol), total(gradients, weights) / shards,
+                  product(Integer(2), gradients))
+    terms.add("stage.optimizer_time", stream_time(moved), "s",
+              "rank r: its states read and written, its share of gradients read and of weights written; all gradients"
+              " read for their norm and set to zero")
+
+
+def _beside(overlapped: Expr, seconds: Expr, hidden: Expr) -> Expr:
+    return total(product(1 - overlapped, seconds), product(overlapped, Max(Integer(0), seconds - hidden)))
+
+
+def _gathered(terms: TermSet, name: str) -> Expr:
+    """Weights, gathered over one ring bucket by bucket."""
+    elements = terms[name].symbol
+    return ring_time(_group(name, "data"), _buckets(elements), product(_WEIGHT, elements))
+
+
+def _reduced(terms: TermSet, name: str, whole: bool) -> Expr:
+    """Gradients: a reduce-scatter where states are shared out, else an all-reduce; then their shares over replicas."""
+    elements = terms[name].symbol
+    size, data, replica = product(w, elements), _group(name, "data"), _group(name, "replica")
+    passes = Integer(2) if whole else 2 - zero1
+    share = size / GROUP_BY_NAME[data].size
+    return total(
+        ring_time(data, product(passes, _buckets(elements)), product(passes, size)),
+        ring_time(replica, Integer(2), product(Integer(2), share)),
+    )
+
+
+def _buckets(elements: Expr) -> Expr:
+    return CeilDiv(elements, BUCKET)
+
+
+def _group(name: str, kind: str) -> str:
+    return f"expert_{kind}" if "expert" in name else kind

@@ -1,0 +1,83 @@
+"""Time of one layer, and of what only the ends of the model have, for one micro-batch on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from sympy import Expr, Gt, Integer
+
+from ..accounts.rows import components_of
+from ..functions import Iverson, Max
+from ..implementations import Implementation
+from ..ledger import Place
+from ..parameters import symbols
+from ..terms import TermSet, product, term_symbol, total
+from ..work import Ranks
+from .components import PASSES
+from .groups import GROUP_BY_NAME
+
+t, gap, tau, stall = symbols("t gap tau stall")
+_NANO = Integer(10) ** 9
+
+#: What a rank works through once for every micro-batch, with the places of its components.
+BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
+    "layer": ("one layer", (Place.LAYER, Place.DENSE)),
+    "expert_layer": ("one layer with experts", (Place.LAYER, Place.EXPERTS)),
+    "input": ("the embedding", (Place.FIRST,)),
+    "output": ("final norm, head and loss", (Place.LAST,)),
+    "prediction": ("one further prediction (MTP), beside its layer", (Place.MTP,)),
+}
+
+
+#: Kernels of a layer that no row names: copies, views that are made contiguous, counters, casts.
+UNNAMED = Integer(36)
+
+
+def add_blocks(terms: TermSet, implementation: Implementation) -> None:
+    """FLOPs, computing, recomputing and waiting of every block, and its passes as a whole."""
+    for block, (words, places) in BLOCKS.items():
+        names = [item.name for item in components_of(implementation) if item.place in places]
+        if not any(f"{name}.forward_time" in terms for name in names):
+            continue
+        if block == "expert_layer" and implementation.choices["layers"] != "experts":
+            continue
+        sums = partial(_sum, terms, names)
+        terms.add(f"{block}.forward_flops", sums("forward_flops"), "FLOP", f"{words}: FLOPs of the forward pass")
+        terms.add(f"{block}.weight_gradients", sums("product_time"), "s",
+                  f"{words}: products for gradients of weights, a part of the backward pass")
+        if implementation.choices["recompute_saves"] == "ops" and block in ("layer", "expert_layer"):
+            products, core = sums("product_time"), sums("core_time")
+            terms.add(f"{block}.kept_computing", total(products / 2, core), "s",
+                      f"{words}: products whose outputs full recompute keeps: every second one, and core attention")
+            terms.add(f"{block}.kept_flops", total(terms[f"{block}.forward_flops"].symbol, sums("core_flops")) / 2,
+                      "FLOP", f"{words}: FLOPs of those")
+        unnamed = UNNAMED if block in ("layer", "expert_layer") else Integer(0)
+        terms.add(f"{block}.kernels", total(sums("kernels"), unnamed), "kernels", f"{words}: kernels of a pass")
+        again = sums("repeated_time")
+        if again != 0:
+            terms.add(f"{block}.repeated_computing", again, "s", f"{words}: what recompute of its modules repeats")
+            terms.add(f"{block}.repeated_flops", sums("repeated_flops"), "FLOP", f"{words}: FLOPs of that")
+        for way in PASSES:
+            _add_pass(terms, block, words, sums, way)
+
+
+def _add_pass(terms: TermSet, block: str, words: str, sums: Callable[[str], Expr], way: str) -> None:
+    """One pass of a block: computing, gaps between kernels, waiting, and more where the host cannot launch faster."""
+    kernels = terms[f"{block}.kernels"].symbol
+    parts = [terms.add(f"{block}.{way}_computing", total(sums(f"{way}_time"), product(kernels, gap) / _NANO), "s",
+                       f"{words}: computing of the {way} pass, with gaps between kernels")]
+    for ranks in Ranks:
+        waited = sums(f"{ranks.value}_{way}_time")
+        if waited != 0:
+            parts.append(terms.add(f"{block}.{ranks.value}_{way}_waiting", waited, "s",
+                                   f"{words}: waiting for {GROUP_BY_NAME[ranks.value].meaning}, {way} pass"))
+    stalled = product(Iverson(Gt(term_symbol("pipeline.borders"), 0)), sums(f"tensor_{way}_passes"), t - 1, stall)
+    launched = total(product(kernels, tau), stalled) / _NANO
+    parts.append(terms.add(f"{block}.{way}_launching", Max(Integer(0), launched - total(*parts)), "s",
+                           f"{words}: waiting for the host to launch kernels, {way} pass"))
+    terms.add(f"{block}.{way}_time", total(*parts), "s", f"{words}: the {way} pass")
+
+
+def _sum(terms: TermSet, names: Sequence[str], kind: str) -> Expr:
+    return total(*(terms[f"{name}.{kind}"].symbol for name in names if f"{name}.{kind}" in terms))

@@ -1,0 +1,151 @@
+"""The work that an implementation does: products, streams and transfers, each with its size on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from sympy import Expr, Integer
+
+from ..accounts.rows import components_of, kept_rows, local_shape
+from ..choices import absent_letters
+from ..dimension import Dimension
+from ..dimensions import EXPERTS
+from ..implementations import Implementation
+from ..ledger import Component, Role
+from ..parameters import symbol
+from ..recompute import REGIONS
+from ..terms import product
+from ..work import BOTH_GRADIENTS, Kernel, Product, Stream, Transfer, Work
+
+#: Recipes of FP8 run linear layers at the peak of 8 bits; the head and attention stay at 16.
+LINEAR = "linear"
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """One matrix product on one rank: its sides, as many separate products as ``groups``, and who runs it.
+
+    ``backward`` counts such products in the backward pass, of which ``again`` repeat the forward pass.
+    """
+
+    module: str
+    rate: str
+    rows: Expr
+    inner: Expr
+    columns: Expr
+    factor: Expr
+    groups: Expr
+    backward: int
+    again: int
+
+    @property
+    def flops(self) -> Expr:
+        """Multiplications and additions of the forward pass."""
+        return product(Integer(2), self.factor, self.rows, self.inner, self.columns)
+
+
+@cache
+def matmuls(component: Component, implementation: Implementation) -> tuple[Matmul, ...]:
+    """The products of a component: of its weights with tokens, and those without weights."""
+    choices = implementation.choices
+    found = []
+    for row in kept_rows(implementation):
+        tensor = row.tensor
+        if row.component is component and tensor.role is Role.WEIGHT and tensor.tokens:
+            *experts, outputs, inputs = local_shape(tensor.shape)
+            trained = choices["adapters"] == "none" or ".adapter" in tensor.name
+            found.append(Matmul(
+                tensor.module, LINEAR, product(*local_shape(tensor.tokens)), inputs, outputs,
+                tensor.when.xreplace(_absent(implementation)), product(*experts),
+                BOTH_GRADIENTS if trained else 1, 0,
+            ))
+    absent = _absent(implementation)
+    found += [
+        Matmul(
+            item.module, item.kernel.value, product(*local_shape(item.rows)), product(*local_shape(item.inner)),
+            product(*local_shape(item.columns)), product(item.share, item.when.xreplace(absent)), Integer(1),
+            item.backward, item.again,
+        )
+        for item in _chosen(component, implementation) if isinstance(item, Product)
+    ]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Bytes that memory moves on one rank for one stream, forward and backward, and the kernels of each."""
+
+    module: str
+    forward: Expr
+    backward: Expr
+    kernels: int
+
+
+@cache
+def streams(component: Component, implementation: Implementation) -> tuple[Moved, ...]:
+    """The streams of a component."""
+    absent = _absent(implementation)
+    return tuple(
+        Moved(
+            item.module, product(Integer(item.forward), *local_shape(item.shape), item.when.xreplace(absent)),
+            product(Integer(item.backward), *local_shape(item.shape), item.when.xreplace(absent)), item.kernels,
+        )
+        for item in _chosen(component, implementation) if isinstance(item, Stream)
+    )
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One transfer: the bytes it makes whole, and passes over the ring in each direction."""
+
+    row: Transfer
+    size: Expr
+
+
+@cache
+def transfers(component: Component, implementation: Implementation) -> tuple[Sent, ...]:
+    """The transfers of a component."""
+    absent = _absent(implementation)
+    return tuple(
+        Sent(item, product(Integer(item.bytes), *local_shape(item.shape), item.when.xreplace(absent)))
+        for item in _chosen(component, implementation) if isinstance(item, Transfer)
+    )
+
+
+def repeated(module: str) -> Expr:
+    """A 0/1 expression in the switches: whether a module runs once more for the backward pass of its layer alone."""
+    once: Expr = Integer(1)
+    for region in REGIONS:
+        if module in region.repeated:
+            once *= 1 - symbol(region.switch)
+    return Integer(1) - once
+
+
+def worked_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
+    """The dimensions that work rows have, each once."""
+    found: list[Dimension] = [EXPERTS]
+    for row in kept_rows(implementation):
+        found += row.tensor.tokens
+    for component in components_of(implementation):
+        for item in _chosen(component, implementation):
+            found += (*item.rows, *item.inner, *item.columns) if isinstance(item, Product) else item.shape
+    return tuple(dict.fromkeys(found))
+
+
+def _chosen(component: Component, implementation: Implementation) -> Iterator[Work]:
+    choices = implementation.choices
+    for item in component.work:
+        if all(choices[axis] in allowed for axis, allowed in item.options.items()):
+            yield item
+
+
+def _absent(implementation: Implementation) -> dict[Expr, Expr]:
+    return {symbol(letter): Integer(0) for letter in absent_letters(implementation.choices)}
+
+
+#: How fast a product is run: its peak, and the share of it that is reached, by letters.
+RATES: dict[str, tuple[str, str]] = {
+    LINEAR: ("Fm", "em"), Kernel.MATMUL.value: ("Fa", "em"), Kernel.ATTENTION.value: ("Fa", "ea"),
+}

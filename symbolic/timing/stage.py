@@ -1,0 +1,86 @@
+"""Time of pipeline rank r for one micro-batch, by what it goes to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sympy import Expr, Integer
+
+from ..functions import FloorDiv, Min
+from ..implementations import Implementation
+from ..ledger import Place
+from ..parallel.pipeline import chunks, instances
+from ..parallel.schedules import SCHEDULES
+from ..parameters import symbols
+from ..terms import TermSet, product, total
+from ..work import Ranks
+from .components import PASSES, stream_time
+from .groups import GROUP_BY_NAME
+
+rfull, rn, Lr, w = symbols("rfull rn Lr w")
+
+#: The place that says how often rank r has a block.
+PLACES: dict[str, Place] = {
+    "layer": Place.DENSE, "expert_layer": Place.EXPERTS, "input": Place.FIRST, "output": Place.LAST,
+    "prediction": Place.MTP,
+}
+#: Parameters of rank r: those that all data-parallel ranks hold, and those of routed experts.
+PARAMETERS = ("stage.parameters", "stage.expert_parameters")
+#: What the time of a micro-batch goes to.
+MICROBATCH = ("forward_computing", "backward_computing", "launching", "recomputing", "accumulating",
+              *(f"{ranks.value}_waiting" for ranks in Ranks), "sharding_waiting")
+
+
+def add_stage(terms: TermSet, implementation: Implementation) -> None:
+    """Time of rank r for one micro-batch: computing, recomputing, waiting for others, adding up gradients."""
+    choices = implementation.choices
+    counts = {block: instances(place, choices) for block, place in PLACES.items() if f"{block}.forward_time" in terms}
+
+    def summed(kind: str, blocks: Iterable[str] = counts) -> Expr:
+        return total(*(
+            product(counts[block], terms[f"{block}.{kind}"].symbol)
+            for block in blocks if f"{block}.{kind}" in terms
+        ))
+
+    layers = [block for block in ("layer", "expert_layer") if block in counts]
+    terms.add("stage.forward_flops", summed("forward_flops"), "FLOP", "rank r: FLOPs of the forward pass")
+    for name, kind, unit, words in (
+        ("repeated_flops", "forward_flops", "FLOP", "FLOPs of layers and modules that run once more"),
+        ("recomputing", "forward_time", "s", "layers and modules that run once more"),
+    ):
+        part, kept = (f"{start}_flops" if unit == "FLOP" else f"{start}_computing" for start in ("repeated", "kept"))
+        whole = total(summed(kind, layers), product(Integer(-1), summed(kept, layers)))
+        again = total(product(rfull, _recomputed_share(choices), whole), product(1 - rfull, summed(part)))
+        terms.add(f"stage.{name}", again, unit, f"rank r: {words}, of one micro-batch")
+    for way in PASSES:
+        terms.add(f"stage.{way}_computing", summed(f"{way}_computing"), "s",
+                  f"rank r: computing of the {way} pass of one micro-batch")
+    terms.add("stage.launching", total(*(summed(f"{way}_launching") for way in PASSES)), "s",
+              "rank r: waiting for the host to launch kernels, of one micro-batch")
+    for ranks in Ranks:
+        waited = total(*(summed(f"{ranks.value}_{way}_waiting") for way in PASSES))
+        if waited != 0:
+            terms.add(f"stage.{ranks.value}_waiting", waited, "s",
+                      f"rank r: waiting for {GROUP_BY_NAME[ranks.value].meaning}, of one micro-batch")
+    elements = total(*(terms[name].symbol for name in PARAMETERS if name in terms))
+    own = Integer(2) if choices["weight_gradient"] == "separate" else Integer(0)
+    terms.add("stage.accumulating", stream_time(product(total(product(Integer(2), w), own), elements)), "s",
+              "rank r: gradients of one micro-batch added to the sums")
+    if SCHEDULES[choices["schedule"]].weight_passes:
+        terms.add("stage.weight_gradients", summed("weight_gradients"), "s",
+                  "rank r: products for gradients of weights, of one micro-batch")
+
+
+def _recomputed_share(choices: Mapping[str, str]) -> Expr:
+    """The share of a stage's layers that full recompute runs once more."""
+    chunk = Lr / chunks(choices)
+    return {
+        "each": Integer(1), "uniform": Integer(1), "block": Min(rn, chunk) / chunk, "every": FloorDiv(Lr, rn) / Lr,
+    }[choices["recompute_method"]]
+
+
+def add_microbatch(terms: TermSet) -> None:
+    """All that rank r does for one micro-batch."""
+    parts = [f"stage.{part}" for part in MICROBATCH if f"stage.{part}" in terms]
+    terms.add("stage.microbatch_time", total(*(terms[part].symbol for part in parts)), "s",
+              "rank r: one micro-batch, forward and backward")

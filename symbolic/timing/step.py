@@ -1,0 +1,124 @@
+"""Time of one optimizer step, and what follows from it: tokens per second, utilisation, cost and energy."""
+
+from __future__ import annotations
+
+from sympy import Expr, Gt, Integer
+
+from ..accounts.moments import CANDIDATES
+from ..functions import Iverson, Max
+from ..implementations import Implementation
+from ..parallel.pipeline import chunks
+from ..parallel.schedules import SCHEDULES
+from ..parameters import symbols
+from ..terms import TermSet, product, term_symbol, total
+from ..work import Ranks
+from .groups import GROUP_BY_NAME
+
+s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
+t, e, et, sp, load, cf, D = symbols("t e et sp load cf D")
+Fm, pw, price, busy = symbols("Fm pw price busy")
+an, ax = symbols("an ax")
+#: One rank with the whole model.
+_WHOLE = {p: Integer(1), r: Integer(0)}
+#: One rank with the whole model and one sequence, every token of it worked on once.
+_ALONE = {**_WHOLE, **dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Integer(0), load: Integer(100),
+          cf: Integer(0)}
+
+#: What the time of all micro-batches goes to, and the parts of one that belong to it.
+SPENT: dict[str, tuple[tuple[str, ...], str]] = {
+    "computing": (("forward_computing", "backward_computing", "accumulating"), "forward and backward passes"),
+    "launching": (("launching",), "waiting for the host to launch kernels"),
+    "recomputing": (("recomputing",), "layers and modules that run once more"),
+    **{f"{ranks.value}": ((f"{ranks.value}_waiting",), f"waiting for {GROUP_BY_NAME[ranks.value].meaning}")
+       for ranks in Ranks},
+    "sharding": (("sharding_waiting",), "waiting for shared-out weights and gradients"),
+}
+
+
+def candidates(implementation: Implementation) -> dict[str, Expr]:
+    """The ranks that can be the slowest: with equal stages those at the ends, which have more to do."""
+    choices = implementation.choices
+    if choices["stages"] == "even" and choices["layers"] == "dense":
+        return {name: CANDIDATES[name] for name in ("first", "last")}
+    return dict(CANDIDATES)
+
+
+def add_step(terms: TermSet, implementation: Implementation) -> None:
+    """The slowest stage's micro-batches, the pipeline's idle time, and what is done once for every step.
+
+    A pipeline is idle while one micro-batch runs through all other stages, or through their first chunks; passes of
+    weight gradients may fill a part of that.
+    """
+    ranks, schedule = candidates(implementation), SCHEDULES[implementation.choices["schedule"]]
+    of_ranks = {
+        "slowest_stage": ("stage.microbatch_time", "one micro-batch on the slowest rank"),
+        "data_waiting": ("stage.data_waiting", "waiting for data-parallel ranks, of the rank that waits longest"),
+        "optimizer": ("stage.optimizer_time", "the optimizer step of the rank that takes longest"),
+    }
+    for name, rank in ranks.items():
+        terms.at(name, [name for name, _ in of_ranks.values()], {r: rank})
+    slowest, data, optimizer = (
+        terms.add(f"step.{name}", Max(*dict.fromkeys(_at(terms, place, kind) for place in ranks)), "s", meaning)
+        for name, (kind, meaning) in of_ranks.items()
+    )
+    needed = ["stage.microbatch_time", *(["stage.weight_gradients"] if schedule.weight_passes else [])]
+    terms.at("whole", needed, _WHOLE)
+    whole = _at(terms, "whole", "stage.microbatch_time")
+    idle = total(whole, -slowest) / chunks(implementation.choices)
+    if schedule.weight_passes:
+        filled = product(Integer(schedule.weight_passes), _at(terms, "whole", "stage.weight_gradients"))
+        idle = product(idle, Max(Integer(0), 1 - filled / whole))
+    bubble = terms.add("step.bubble", idle, "s", "waiting while the pipeline fills and drains")
+    sent = terms.add("step.sent_bytes", product(Integer(2), s, b, h) / (c * ts), "bytes",
+                     "output of a stage that a rank sends to the next one, and a gradient of that size back")
+    crossing = Iverson(Gt(term_symbol("pipeline.borders"), 0))
+    each = total(total(product(crossing, ax), product(1 - crossing, an)) / 10**9,
+                 sent / term_symbol("pipeline.bandwidth"))
+    sends = p - 1 if schedule.overlapped else total(m, p, Integer(-2))
+    waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sends, each), "s",
+                        "stages that wait for what is sent between them")
+    terms.add("step.time", total(product(m, slowest), bubble, waiting, data, optimizer), "s", "one optimizer step")
+
+
+def add_spent(terms: TermSet) -> None:
+    """What rank r does with the time of a step, part by part; what is left it waits for slower ranks."""
+    parts = []
+    for name, (kinds, meaning) in SPENT.items():
+        found = [terms[f"stage.{kind}"].symbol for kind in kinds if f"stage.{kind}" in terms]
+        if found:
+            seconds = product(m, total(*found))
+            parts.append(terms.add(f"spent.{name}", seconds, "s", f"rank r, all micro-batches: {meaning}"))
+    for name in ("step.pipeline_waiting", "stage.data_waiting", "stage.optimizer_time"):
+        part = name.partition(".")[2].partition("_")[0]
+        meaning = terms[name].meaning.removeprefix("rank r: ")
+        parts.append(terms.add(f"spent.{part}", terms[name].symbol, "s", f"rank r: {meaning}"))
+    terms.add("spent.idle", total(terms["step.time"].symbol, product(Integer(-1), total(*parts))), "s",
+              "rank r: waiting for other stages, while the pipeline fills and drains and where they take longer")
+
+
+def add_rates(terms: TermSet) -> None:
+    """Tokens per second, utilisation of the peak, cost and energy of a token."""
+    seconds = terms["step.time"].symbol
+    tokens = terms.add("step.tokens", product(B, s), "tokens", "tokens of one optimizer step")
+    rate = terms.add("step.tokens_per_second", tokens / seconds, "tokens/s", "tokens of the whole job in a second")
+    terms.add("step.tokens_per_second_per_gpu", rate / N, "tokens/s", "tokens in a second for each GPU")
+    terms.at("alone", ["stage.forward_flops", "stage.repeated_flops"], _ALONE)
+    forward, again = (_at(terms, "alone", f"stage.{kind}_flops") for kind in ("forward", "repeated"))
+    model = terms.add("step.model_flops", product(Integer(3), B, forward), "FLOP",
+                      "products of forward and backward pass that the model needs; of attention the unmasked half")
+    hardware = terms.add("step.hardware_flops", total(model, product(B, again)), "FLOP", "those and recomputed ones")
+    for name, flops, words in (("mfu", model, "model FLOPs (MFU)"), ("hfu", hardware, "all FLOPs (HFU)")):
+        terms.add(f"step.{name}", flops / (product(N, Fm) * seconds), "share", f"{words} over what all GPUs could do")
+    terms.add("step.cost_per_token", product(N, price, seconds) / (100 * 3600 * tokens), "currency",
+              "price of the GPUs for one token")
+    working = total(terms["spent.computing"].symbol, terms["spent.recomputing"].symbol)
+    drawn = total(product(working, 1000 - busy), product(busy, seconds)) / 1000
+    energy = terms.add("step.energy", product(N, pw, drawn) / 1000, "J",
+                       "energy of a step: full power while GPUs compute, a share of it while they wait")
+    terms.add("step.energy_per_token", energy / tokens, "J", "energy of one token")
+
+
+def _at(terms: TermSet, place: str, name: str) -> Expr:
+    """A term with values put in, or itself if it does not depend on them."""
+    own = f"{place}.{name.removeprefix('stage.')}"
+    return terms[own if own in terms else name].symbol

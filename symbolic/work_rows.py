@@ -1,0 +1,133 @@
+"""Rows of work that several components have: norms, attention, gated activations, sharded projections."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sympy import Expr, Integer, Rational
+
+from .dimension import ONE, Dimension
+from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
+from .functions import Iverson, Max
+from .parameters import symbols
+from .work import Kernel, Product, Ranks, Stream, Transfer, Work
+
+sp, c, t = symbols("sp c t")
+
+_FLASH = ("flash", "flash_bshd", "sdpa")
+_SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
+_RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
+_ALL_TOKENS = (SEQUENCE, BATCH, HIDDEN)
+#: A causal mask hides half of all pairs of tokens.
+_CAUSAL = Rational(1, 2)
+#: What a tensor-parallel rank launches for a collective: its copies and the collective itself.
+_COPIES = 3 * Iverson(t > 1)
+#: What a context-parallel rank launches for each further part of the sequence: attention in two halves, corrections.
+_PARTS = 20
+
+
+def norm_work(name: str, module: str, shape: tuple[Dimension, ...] = _RESIDUAL, when: Expr = ONE) -> tuple[Work, ...]:
+    """One norm: bf16 in and out where it is one kernel, fp32 between the steps where PyTorch runs them one by one."""
+    rms, layer = ("rms",), ("layer",)
+    return (
+        Stream(f"{name}.fused", module, shape, 4, 6, "transformer_engine", "input and output of the norm",
+               when=when, options={"norm": ("fused", "keeps_output")}),
+        Stream(f"{name}.layer_norm", module, shape, 4, 6, "pytorch", "input and output of PyTorch's LayerNorm",
+               when=when, options={"norm": ("eager", "torch"), "normalisation": layer}),
+        Stream(f"{name}.eager", module, shape, 36, 60, "transformers", "steps of an eager RMSNorm in fp32", 6,
+               when=when, options={"norm": ("eager",), "normalisation": rms}),
+        Stream(f"{name}.torch", module, shape, 30, 48, "pytorch", "steps of torch.nn.RMSNorm in fp32", 6,
+               when=when, options={"norm": ("torch",), "normalisation": rms}),
+    )
+
+
+def residual_work(name: str, module: str) -> tuple[Work, ...]:
+    """The sum of the residual stream and what a block returns; its gradient is the sum of both ways."""
+    return (Stream(name, module, _RESIDUAL, 6, 6, "korthikanti2022", "residual stream plus the output of the block"),)
+
+
+def gated_work(module: str, inner: tuple[Dimension, ...]) -> tuple[Work, ...]:
+    """SiLU of the gate times the up projection."""
+    return (
+        Stream("activation.fused", module, inner, 6, 10, "megatron_core", "gate, up and their gated product",
+               options={"swiglu": ("fused",)}),
+        Stream("activation.eager", module, inner, 10, 16, "transformers", "SiLU and product, one after the other", 2,
+               options={"swiglu": ("eager",)}),
+        Stream("activation.unfused", module, inner, 18, 30, "megatron_core",
+               "chunks, SiLU, offset and product, one after the other", 4, options={"swiglu": ("unfused",)}),
+    )
+
+
+def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
+    """Scores of queries and keys of ``inner`` elements, softmax, and the sum of values of ``values`` elements.
+
+    FlashAttention skips blocks of the causal mask and makes the scores once more in its backward pass; other
+    kernels compute all of them and move them through memory.
+    """
+    at = "core_attention"
+    queries = (SEQUENCE, BATCH, HEADS)
+    flash: Any = {"options": {"attention": _FLASH}, "kernel": Kernel.ATTENTION, "share": _CAUSAL}
+    scored: Any = {"options": {"attention": ("eager", "unfused", "fused_softmax", "te_unfused")}}
+    return (
+        Product("scores", at, queries, (inner,), (ALL_KEYS,), "dao2023", "queries times keys, without what the mask"
+                " hides", backward=3, again=1, **flash),
+        Product("sums", at, queries, (ALL_KEYS,), (values,), "dao2023", "probabilities times values", **flash),
+        Product("scores.whole", at, queries, (inner,), (ALL_KEYS,), "megatron_core", "queries times keys", **scored),
+        Product("sums.whole", at, queries, (ALL_KEYS,), (values,), "megatron_core", "probabilities times values",
+                **scored),
+        Stream("softmax.fused", at, _SCORES, 8, 10, "megatron_core", "16-bit scores, their scaled and masked softmax",
+               options={"attention": ("fused_softmax", "te_unfused")}),
+        Stream("softmax.steps", at, _SCORES, 30, 36, "transformers", "scale, mask, fp32 softmax and cast of the scores",
+               6, options={"attention": ("eager", "unfused")}),
+    )
+
+
+def column_parallel(name: str, module: str) -> tuple[Work, ...]:
+    """What tensor-parallel ranks exchange for a projection whose outputs are shared out.
+
+    With sequence parallelism its input is gathered, and once more for the weights' gradient unless it was kept;
+    the gradient of the input is summed over all ranks.
+    """
+    return (
+        Transfer(name, module, Ranks.TENSOR, _ALL_TOKENS, 2, sp, sp + 2 * (1 - sp), "korthikanti2022",
+                 "input of the projection gathered, its gradient summed", hidden=sp, beside=Kernel.MATMUL,
+                 kernels=_COPIES,
+                 options={"gathered_input": ("dropped",)}),
+        Transfer(f"{name}.kept", module, Ranks.TENSOR, _ALL_TOKENS, 2, sp, sp + 2 * (1 - sp), "torchtitan",
+                 "input of the projection gathered and kept, its gradient summed", beside=Kernel.MATMUL,
+                 kernels=_COPIES,
+                 options={"gathered_input": ("kept",)}),
+    )
+
+
+def row_parallel(name: str, module: str) -> tuple[Work, ...]:
+    """What they exchange for a projection whose inputs are shared out: its output is summed, its gradient gathered."""
+    return (
+        Transfer(name, module, Ranks.TENSOR, _ALL_TOKENS, 2, sp + 2 * (1 - sp), sp, "korthikanti2022",
+                 "output of the projection summed, its gradient gathered", beside=Kernel.MATMUL,
+                 kernels=_COPIES),
+    )
+
+
+def context_exchange(width: Dimension) -> tuple[Work, ...]:
+    """Keys and values that go round the context-parallel ranks, or heads that are exchanged for tokens.
+
+    Each part that comes round adds to the outputs; gradients of keys and values go all the way round.
+    """
+    at, others = "core_attention", c - 1
+    ring: Any = {"options": {"context": ("ring",)}}
+    heads: Any = {"when": Iverson(c > 1), "options": {"context": ("all_to_all",)}}
+    round_trip = (2 * c - 1) / Max(others, Integer(1))
+    return (
+        Transfer("ring", at, Ranks.CONTEXT, (ALL_KEYS, BATCH, KV_HEADS, width), 4, ONE, round_trip, "liu2023",
+                 "keys and values passed round, with their gradients in the backward pass", when=Iverson(c > 1),
+                 beside=Kernel.ATTENTION, kernels=_PARTS * others, **ring),
+        Stream("ring.outputs", at, (SEQUENCE, BATCH, HEADS, width), 12, 12, "transformer_engine",
+               "outputs, or gradients of queries, with those of a further part of the keys", 0, when=others, **ring),
+        Stream("ring.gradients", at, (SEQUENCE, BATCH, KV_HEADS, width), 0, 24, "transformer_engine",
+               "gradients of keys and values with those of a further part of the queries", 0, when=others, **ring),
+        Transfer("heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, HEADS, width), 4, ONE, ONE, "jacobs2023",
+                 "queries and outputs, heads exchanged for tokens", **heads),
+        Transfer("kv_heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, KV_HEADS, width), 4, ONE, ONE, "jacobs2023",
+                 "keys and values, heads exchanged for tokens", **heads),
+    )

@@ -1,0 +1,39 @@
+"""What the command line lists: every entry of the catalogue, in a readable width, and as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from shardmath.catalogue import read
+from shardmath.cli.main import exit_code
+
+
+@pytest.mark.parametrize("table", ["gpus", "networks"])
+def test_every_entry_is_one_line_of_at_most_100_columns(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code([table]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert [line.split()[0] for line in lines[3:] if line] == list(read(table))
+    assert max(map(len, lines)) <= 100
+
+
+def test_speeds_are_in_the_units_of_the_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["gpus"]) == 0
+    lines = {line.split()[0]: line.split()[1:] for line in capsys.readouterr().out.splitlines() if line.split()}
+    assert lines["h100-80gb"] == ["80", "8", "989.4", "1,978.9", "3.35", "450", "8", "64", "700"]
+    assert lines["mi250x-64gb-per-gcd"] == ["64", "8", "191.5", "-", "1.6384", "-", "-", "-", "280"]
+    assert exit_code(["networks"]) == 0
+    lines = {line.split()[0]: line.split()[1:4] for line in capsys.readouterr().out.splitlines() if line.split()}
+    assert (lines["ndr-400"], lines["efa-p5en"]) == (["400", "-", "14"], ["200", "16", "21"])
+
+
+@pytest.mark.parametrize("table", ["gpus", "networks"])
+def test_json_has_the_figures_of_the_catalogue(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code([table, "--json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    catalogue = read(table)
+    assert list(listed) == list(catalogue)
+    for name, figures in catalogue.items():
+        figures.pop("memory_gib", None)
+        assert figures.items() <= listed[name].items()
