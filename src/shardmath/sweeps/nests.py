@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib import import_module
 from math import prod
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.cached import cached_module, sources_digest
+from shardmath.native.objects import native
 from shardmath.spaces import Best, Part, Question, Rows
 from shardmath.sweeps import answers
 from shardmath.sweeps.answers import Answer
@@ -33,12 +34,16 @@ class Nest:
     A nest is pickled with its source and not with what was compiled, so that another machine needs no file of this one.
     """
 
-    def __init__(self, part: Part, questions: Sequence[Question], module: ModuleType | None = None) -> None:
-        """Find or make the nest, unless its ``module`` is given."""
+    def __init__(
+        self, part: Part, questions: Sequence[Question], module: ModuleType | None = None,
+        sweep: Callable[..., int] | None = None,
+    ) -> None:
+        """Find or make the nest, unless its ``module`` is given; ``sweep`` is its function if not to be compiled."""
         self.part = part
         self.questions = tuple(question for question in questions if not isinstance(question, Rows))
         self.rows = next((question for question in questions if isinstance(question, Rows)), None)
         self.module = module or self._made()
+        self._sweep = sweep or native(self.module, "sweep")
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
@@ -109,7 +114,7 @@ class Nest:
             found.broken += broken * (self._below * (stop - start))
             if not alive:
                 return found
-            found.evaluated = self.module.sweep(
+            found.evaluated = self._sweep(
                 start, stop, entries, alive, *self._arrays, given, self.module.aligned(row), *self._places,
                 found.broken, found.verdicts, *arrays,
             )
