@@ -55,4 +55,4 @@ def in_c(nest: Nest, bits: int, folder: Path) -> Nest:
 
     module = ModuleType("nest_in_c")
     vars(module).update(vars(nest.module) | {"sweep": sweep})
-    return Nest(nest.part, nest.asked, module)
+    return Nest(nest.part, nest.asked, module, getattr)

@@ -12,7 +12,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from .values import FLOAT, INTEGER, TRUTH, Array, Value, constant
+from .values import FLOAT, INTEGER, SMALL, TRUTH, Array, Value, constant
 
 #: A product may be fused with a sum, which then is rounded once.
 _FUSED = ("contract",)
@@ -54,7 +54,7 @@ class Expressions:
         return self.as_type(self.number(tree), TRUTH)
 
     def as_type(self, value: ir.Value, wanted: ir.Type) -> ir.Value:
-        """The same number as another type that holds it. Raises TypeError if that has no meaning."""
+        """The same number as another type, which must hold it. Raises TypeError if that has no meaning."""
         if value.type == wanted:
             return value
         if (value.type, wanted) == (TRUTH, INTEGER):
@@ -63,6 +63,8 @@ class Expressions:
             return self.builder.uitofp(value, FLOAT)
         if (value.type, wanted) == (INTEGER, FLOAT):
             return self.builder.sitofp(value, FLOAT)
+        if (value.type, wanted) == (INTEGER, SMALL):
+            return self.builder.trunc(value, SMALL)
         raise TypeError(f"a {value.type} is no {wanted}")
 
     def address(self, array: Array, places: Sequence[ast.expr]) -> ir.Value:
@@ -124,7 +126,8 @@ class Expressions:
         start = self.address(array, places)
         if len(places) < len(array.shape):
             return Array(start, array.shape[len(places):], array.element)
-        return self.builder.load(start, typ=array.element)
+        held = self.builder.load(start, typ=array.element)
+        return self.builder.sext(held, INTEGER) if array.element == SMALL else held
 
     def _array(self, tree: ast.expr) -> Array:
         found = self.value(tree)

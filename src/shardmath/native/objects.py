@@ -36,7 +36,7 @@ def native(module: ModuleType, name: str) -> Native:
 class Native:
     """A function of a generated module as machine code, made for the kinds of its first arguments.
 
-    Arguments are integers and arrays of int64 or float64 in C order. It holds no lock of the interpreter.
+    Arguments are integers and arrays in C order (see ``ELEMENTS``). It holds no lock of the interpreter.
     """
 
     def __init__(self, module: ModuleType, name: str) -> None:
@@ -44,13 +44,13 @@ class Native:
         self._code: Any = None
         self._kept: Any = None
 
-    def __call__(self, *arguments: Any) -> int:
-        """Call it; the result is an integer."""
+    def __call__(self, *arguments: Any) -> int | None:
+        """Call it; the result is an integer, if it has one."""
         if self._code is None:
             with _LOCK:
                 if self._code is None:
                     self._code = self._loaded(arguments)
-        return int(self._code(*(part for item in arguments for part in _flat(item))))
+        return self._code(*(part for item in arguments for part in _flat(item)))  # type: ignore[no-any-return]
 
     def _loaded(self, arguments: Sequence[Any]) -> Any:
         text = Path(str(self._module.__file__)).read_text(encoding="utf-8")
@@ -69,7 +69,8 @@ class Native:
             inner for _, dimensions in kinds
             for inner in ([ctypes.c_void_p, *[ctypes.c_int64] * dimensions] if dimensions else [ctypes.c_int64])
         ]
-        return ctypes.CFUNCTYPE(ctypes.c_int64, *types)(engine.get_function_address(self._name))
+        returned = getattr(self._module, self._name).__annotations__["return"]
+        return ctypes.CFUNCTYPE(ctypes.c_int64 if returned is int else None, *types)(engine.get_function_address(self._name))
 
 
 def _flat(item: Any) -> tuple[int, ...]:
@@ -92,11 +93,10 @@ def _read(path: Path) -> bytes | None:
 
 def _compiled(module: ModuleType, text: str, name: str, kinds: Sequence[tuple[str, int]]) -> bytes:
     from .functions import translated
-    from .values import FLOAT, INTEGER
+    from .values import ELEMENTS
 
-    types = {"int64": INTEGER, "float64": FLOAT}
     machine = _target_machine()
-    made = translated(module, text, name, [(types[element], dimensions) for element, dimensions in kinds])
+    made = translated(module, text, name, [(ELEMENTS[element], dimensions) for element, dimensions in kinds])
     parsed = llvm.parse_assembly(str(made))
     parsed.triple, parsed.data_layout = llvm.get_process_triple(), str(machine.target_data)
     parsed.verify()

@@ -1,4 +1,4 @@
-"""What compiled loops compute with: integers and floats of 64 bits, truths, and arrays of numbers."""
+"""What compiled loops compute with: integers and floats of 64 bits, truths, and arrays of numbers, also of 8 bits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from llvmlite import ir
 
-INTEGER, FLOAT, TRUTH = ir.IntType(64), ir.DoubleType(), ir.IntType(1)
+INTEGER, FLOAT, TRUTH, SMALL = ir.IntType(64), ir.DoubleType(), ir.IntType(1), ir.IntType(8)
+#: What arrays of NumPy hold, by its names.
+ELEMENTS = {"int64": INTEGER, "float64": FLOAT, "int8": SMALL}
 ADDRESS = ir.PointerType()
 
 

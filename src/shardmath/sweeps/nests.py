@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
 from math import prod
 from pathlib import Path
@@ -36,14 +36,14 @@ class Nest:
 
     def __init__(
         self, part: Part, questions: Sequence[Question], module: ModuleType | None = None,
-        sweep: Callable[..., int] | None = None,
+        compiled: Callable[[ModuleType, str], Callable[..., Any]] = native,
     ) -> None:
-        """Find or make the nest, unless its ``module`` is given; ``sweep`` is its function if not to be compiled."""
+        """Find or make the nest, unless its ``module`` is given; its functions are those that are ``compiled``."""
         self.part = part
         self.questions = tuple(question for question in questions if not isinstance(question, Rows))
         self.rows = next((question for question in questions if isinstance(question, Rows)), None)
         self.module = module or self._made()
-        self._sweep = sweep or native(self.module, "sweep")
+        self._compiled = partial(compiled, self.module)
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
@@ -114,7 +114,7 @@ class Nest:
             found.broken += broken * (self._below * (stop - start))
             if not alive:
                 return found
-            found.evaluated = self._sweep(
+            found.evaluated = self._compiled("sweep")(
                 start, stop, entries, alive, *self._arrays, given, self.module.aligned(row), *self._places,
                 found.broken, found.verdicts, *arrays,
             )
