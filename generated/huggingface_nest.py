@@ -18,6 +18,11 @@ KEY = "a8ab7877f583f28f"
 AXES = ['tensor_parallel', 'context_parallel', 'pipeline_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
 OUTER = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute']
 FUSED = ['pipeline_parallel', 'sequence_parallel']
+#: The innermost loops before the table that are one, what they set, and how far apart the rows of it are.
+BLOCK = []
+BLOCK_PARAMETERS = []
+BLOCK_ROWS = 0
+BLOCK_STRIDE = 0
 #: The outermost loops are shared out: so many of them are counted through as one.
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..nests.graph import LE, NAME, Node, ordered
 from ..nests.grouping import ALIVE
+from ..nests.order import LANES
 from ..nests.plan import Check, Level, Plan, group_axes
 from ..nests.problem import ESTIMATE, Best, Front, Histogram, NestAxis, Question, Rows
 from ..nests.skipping import HIGH, LOW, end_name
@@ -18,6 +19,8 @@ from ..printers.nest import NUMBA, NUMPY, Dialect, NestPrinter
 _APART = 8
 #: Entries that the table of a nest for all sizes has room for.
 _ROOM = 4096
+#: The row of a block that tells which turns are passed over, as nothing fits in them.
+_PASSED = "passed"
 
 
 def nest(title: str, key: str, plan: Plan, *, dialect: Dialect = NUMBA, literal: bool = False) -> dict[str, Any]:
@@ -64,9 +67,10 @@ class _Writer:
             "literal": self.literal, "entries": self._size_of_table(),
             "shard_index": self._shard_index(order.shard),
             "shards": self._product(order.shard, 0),
-            "below": [{"name": f"below_{number}", "source": self._product(order.loops[number - 1:], len(order.shard)
-                                                                            + number - 1)}
-                      for number in range(1, self.depth)],
+            "below": [{"name": f"below_{number}", "source": self._product(
+                (*order.loops[number - 1:], *order.block), len(order.shard) + number - 1)}
+                for number in range(1, self.depth)],
+            "block": self._block() if order.block else None,
             "top": self._level(1),
             "questions": [self._question(question) for question in plan.problem.questions],
             "verdicts": len(plan.problem.verdicts),
@@ -170,12 +174,43 @@ class _Writer:
             lines.append({"name": f"i_{axes[number].name}", "size": size})
         return lines
 
+    def _block(self) -> dict[str, Any]:
+        """The loops that are one: the conditions on their turns, what is computed for the legal ones, and handed on."""
+        plan, order, level = self.plan, self.plan.order, self.plan.levels[-1]
+        parameters = [parameter for axis in order.block for parameter in axis.parameters]
+        stores = [plan.names[node] for node in level.handed if node.op != NAME]
+        tests = [step.node for step in level.before if isinstance(step, Check)]
+        skip = () if plan.problem.skip is None else (plan.problem.skip,)
+        made = [*stores, *([_PASSED] if skip else [])]
+        stride = -(-order.turns // LANES) * LANES + _APART
+        return {
+            "axes": [axis.name for axis in order.block], "parameters": parameters, "stride": stride,
+            "turns": order.turns, "padded": stride - _APART,
+            "tried": self._stage(level, tests, parameters), "stores": stores,
+            "computed": self._stage(level, [*(node for node in level.handed if node.op != NAME), *skip], parameters),
+            "loads": [self._loaded(node) | {
+                "place": f"block[{plan.names[node].upper()} + turn" if node.op == NAME else
+                f"made[{plan.names[node].upper()} + place"} for node in level.handed],
+            "rows": [{"name": name, "place": number * stride} for names in (parameters, made)
+                     for number, name in enumerate(names)],
+            "made": len(made),
+        }
+
+    def _stage(self, level: Level, roots: Sequence[Node], parameters: Sequence[str]) -> dict[str, Any]:
+        """What is read and done for a turn to know ``roots``."""
+        needed = set(ordered(roots))
+        tests = [step for step in level.before if isinstance(step, Check) and step.node in roots]
+        return {
+            "reads": [name for name in parameters if any(node.op == NAME and node.value == name for node in needed)],
+            "steps": [self._step(step) for step in level.before if step in tests or step in needed],
+        }
+
     def _level(self, number: int) -> dict[str, Any]:
         plan = self.plan
         level, order = plan.levels[number], plan.order
-        axes = order.shard if number == 1 else (order.loops[number - 2],)
+        axes = order.levels[number - 1]
         position = 0 if number == 1 else len(order.shard) + number - 2
-        parameters = [parameter for axis in order.outer for parameter in axis.parameters]
+        parameters = [parameter for axis in (*order.outer, *order.block) for parameter in axis.parameters]
         alive_row = max((pen for pen in self.pens if pen < number), default=None)
         innermost = number == self.depth
         late = [step for step in level.table if step in self.after_estimate]
@@ -191,6 +226,7 @@ class _Writer:
                 for axis in axes for parameter in axis.parameters
             ],
             "before": [self._step(step) for step in level.before],
+            "lost": [step.number for step in level.before if isinstance(step, Check)],
             "alive": "alive" if not [pen for pen in self.pens if 0 < pen < number] else f"alive_{alive_row}_count",
             "alive_row": None if alive_row is None else _alive(alive_row),
             "table": bool(level.table) or innermost,

@@ -102,6 +102,8 @@ def _compiled(module: ModuleType, text: str, name: str, kinds: Sequence[tuple[st
     parsed.verify()
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_vectorization = True
+    options.loop_unrolling = False
+    options.loop_interleaving = False
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(parsed, builder)
     return bytes(machine.emit_object(parsed))
