@@ -24,7 +24,7 @@ _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do 
 def nest_of(
     title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER, *, kernel: bool = False,
 ) -> str:
-    """The Numba source of the nest of a space; see ``posed`` and ``nest_source`` for the arguments."""
+    """The Python source of the nest of a space; see ``posed`` and ``nest_source`` for the arguments."""
     plan = plan_of(posing, evaluator, verdicts, blocks=posing.literal and not kernel)
     return _written(title, posing.key(evaluator), plan, posing.literal, header, kernel)
 
@@ -42,7 +42,7 @@ def nest_source(
     title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool, header: str = _HEADER,
     limits: Mapping[str, Limits] | None = None, kernel: bool = False,
 ) -> str:
-    """The Numba source of the nest of ``problem``; ``names`` are those of terms, for readers.
+    """The Python source of the nest of ``problem``; ``names`` are those of terms, for readers.
 
     With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``limits``, the
     least and largest values of parameters, tables that nothing in fits are passed over. With ``kernel``, the same nest

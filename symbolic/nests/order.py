@@ -77,7 +77,7 @@ def dependencies(roots: Iterable[Node], axes: Sequence[NestAxis]) -> dict[Node, 
 
 
 def chosen_order(problem: Problem, *, blocks: bool) -> Order:
-    """The order with the least counted operations that a greedy search finds; with a block if there may be ``blocks``."""
+    """The order with the least counted operations that a greedy search finds; only with ``blocks`` it has a block."""
     axes = problem.axes
     weights: dict[int, int] = {}
     for node, mask in dependencies(problem.roots, axes).items():

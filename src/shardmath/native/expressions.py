@@ -7,8 +7,7 @@ and floats that are divided by zero without an error. A choice between two value
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
 
@@ -27,7 +26,7 @@ class Expressions:
     """Writes expressions at the place of a builder; ``called`` is how functions of the same module are called."""
 
     def __init__(
-        self, builder: ir.IRBuilder, names: dict[str, Any], called: Callable[[str, list[Value]], Value],
+        self, builder: ir.IRBuilder, names: Mapping[str, object], called: Callable[[str, list[Value]], Value],
     ) -> None:
         self.builder, self.known, self.called = builder, names, called
         #: Where each variable is, and what it holds.
@@ -40,7 +39,7 @@ class Expressions:
         method = getattr(self, f"_{type(tree).__name__.lower()}", None)
         if method is None:
             raise TypeError(f"cannot compile {ast.unparse(tree)}")
-        return method(tree)  # type: ignore[no-any-return]
+        return method(tree)
 
     def number(self, tree: ast.expr) -> ir.Value:
         """The value of an expression that is no array."""

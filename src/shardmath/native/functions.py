@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 
 from llvmlite import ir
 
@@ -18,10 +17,14 @@ from .values import ADDRESS, FLOAT, INTEGER, TRUTH, Array, Kind, Value, kind_of,
 _RETURNED = {"bool": TRUTH, "float": FLOAT, "int": INTEGER, "None": ir.VoidType()}
 
 
-def translated(module: ModuleType, text: str, name: str, kinds: Sequence[Kind]) -> ir.Module:
-    """A function of a module, with all that it calls, for arguments of some kinds. Raises TypeError if it cannot be."""
+def translated(names: Mapping[str, object], text: str, name: str, kinds: Sequence[Kind]) -> ir.Module:
+    """A function of a module, with all that it calls, for arguments of some kinds.
+
+    ``names`` are what the names of the module stand for, ``text`` is its source. Raises TypeError for what loops have
+    no use for.
+    """
     functions = {item.name: item for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)}
-    translator = _Translator(vars(module), functions)
+    translator = _Translator(names, functions)
     translator.function(name, tuple(kinds)).linkage = "external"
     return translator.module
 
@@ -30,8 +33,8 @@ class _Translator:
     """All functions of one module that are needed, by name and kinds of arguments."""
 
     def __init__(self, names: Mapping[str, object], functions: Mapping[str, ast.FunctionDef]) -> None:
-        self.module = ir.Module()
-        self._names, self._trees = dict(names), functions
+        self.module, self.names = ir.Module(), names
+        self._trees = functions
         self._found: dict[tuple[str, tuple[Kind, ...]], ir.Function] = {}
 
     def function(self, name: str, kinds: tuple[Kind, ...]) -> ir.Function:
@@ -59,38 +62,35 @@ class _Translator:
         flat = [part for item in arguments for part in (item.flat if isinstance(item, Array) else (item,))]
         return builder.call(made, flat)
 
-    @property
-    def names(self) -> dict[str, object]:
-        """The names of the module."""
-        return self._names
-
 
 class _Body:
     """The statements of one function."""
 
-    def __init__(self, translator: _Translator, tree: ast.FunctionDef, made: ir.Function, kinds: Sequence[Kind]) -> None:
+    def __init__(
+        self, translator: _Translator, tree: ast.FunctionDef, made: ir.Function, kinds: Sequence[Kind],
+    ) -> None:
         self.tree, self.made = tree, made
-        entry = made.append_basic_block("entry")
-        self.builder = ir.IRBuilder(made.append_basic_block("body"))
+        #: For what is made room for once; it leads to the first statement when all is written.
+        self._entry = made.append_basic_block()
+        self._first = made.append_basic_block()
+        #: Where ``continue`` leads to, in each loop around.
+        self._next: list[ir.Block] = []
+        self.builder = ir.IRBuilder(self._first)
         self.reader = Expressions(
             self.builder, translator.names, lambda name, arguments: translator.called(self.builder, name, arguments),
         )
         values = list(made.args)
         for argument, kind in zip(tree.args.args, kinds, strict=True):
             self._bind(argument.arg, unflattened(kind, values))
-        self._entry = entry
-        #: Where ``continue`` leads to.
-        self._next: list[ir.Block] = []
 
     def write(self) -> None:
         """Translate all statements."""
         self._statements(self.tree.body)
         if not self.builder.block.is_terminated:
-            if self.made.function_type.return_type == ir.VoidType():
-                self.builder.ret_void()
-            else:
-                self.builder.unreachable()
-        ir.IRBuilder(self._entry).branch(self.made.blocks[1])
+            if self.made.function_type.return_type != ir.VoidType():
+                raise TypeError(f"{self.tree.name} must end with what it returns")
+            self.builder.ret_void()
+        ir.IRBuilder(self._entry).branch(self._first)
 
     def _statements(self, trees: Sequence[ast.stmt]) -> None:
         for tree in trees:
@@ -115,7 +115,7 @@ class _Body:
             self._put(target, self.reader.value(tree.value))
 
     def _augassign(self, tree: ast.AugAssign) -> None:
-        before = self.reader.number(ast.parse(ast.unparse(tree.target), mode="eval").body)
+        before = self.reader.number(tree.target)
         self._put(tree.target, self.reader.combined(tree.op, before, self.reader.number(tree.value)))
 
     def _put(self, target: ast.expr, value: Value) -> None:

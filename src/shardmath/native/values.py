@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 from llvmlite import ir
@@ -22,24 +23,19 @@ class Array:
     element: ir.Type
 
     @property
-    def kind(self) -> Kind:
-        """All that a function is compiled for."""
-        return self.element, len(self.shape)
-
-    @property
     def flat(self) -> tuple[ir.Value, ...]:
         """How it is handed to a function."""
         return self.start, *self.shape
 
 
-Value = ir.Value | Array
+Value: TypeAlias = ir.Value | Array
 #: The type of a number, or of the numbers of an array, and how many indices it has: 0 for a number.
-Kind = tuple[ir.Type, int]
+Kind: TypeAlias = tuple[ir.Type, int]
 
 
 def kind_of(value: Value) -> Kind:
     """The kind of a value."""
-    return value.kind if isinstance(value, Array) else (value.type, 0)
+    return (value.element, len(value.shape)) if isinstance(value, Array) else (value.type, 0)
 
 
 def types_of(kind: Kind) -> list[ir.Type]:

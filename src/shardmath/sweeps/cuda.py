@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.errors import InputError
-from shardmath.spaces import Best, Part, Question
+from shardmath.spaces import Best, Question
 from shardmath.sweeps.answers import Answer, BestAnswer, Found, FrontAnswer, HistogramAnswer
 from shardmath.sweeps.nests import Nest, module_for_gpu
 from shardmath.sweeps.rows import Table

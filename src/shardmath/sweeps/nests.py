@@ -116,8 +116,8 @@ class Nest:
             if not alive:
                 return found
             found.evaluated = self._compiled("sweep")(
-                start, stop, entries, alive, *self._arrays, given, self.module.aligned(row), *self._places, *self._turns(),
-                found.broken, found.verdicts, *arrays,
+                start, stop, entries, alive, *self._arrays, given, self.module.aligned(row), *self._places,
+                *self._turns(), found.broken, found.verdicts, *arrays,
             )
             if found.evaluated >= 0:
                 return found
@@ -176,7 +176,7 @@ class Nest:
     def _numbers(self, axes: Sequence[Axis]) -> NDArray[np.int64]:
         """What each combination of values on some axes adds to the number of a configuration."""
         steps = np.array([self._steps[axis.name] for axis in axes], np.int64)
-        return (steps[:, None] * _places(axes)).sum(axis=0)
+        return np.sum(steps[:, None] * _places(axes), axis=0)
 
 
 def _places(axes: Sequence[Axis]) -> NDArray[np.int64]:
