@@ -175,8 +175,8 @@ class Nest:
 
     def _numbers(self, axes: Sequence[Axis]) -> NDArray[np.int64]:
         """What each combination of values on some axes adds to the number of a configuration."""
-        steps = np.array([self._steps[axis.name] for axis in axes], np.int64)
-        return np.sum(steps[:, None] * _places(axes), axis=0)
+        found: NDArray[np.int64] = np.array([self._steps[axis.name] for axis in axes], np.int64) @ _places(axes)
+        return found
 
 
 def _places(axes: Sequence[Axis]) -> NDArray[np.int64]:
