@@ -41,6 +41,8 @@ class _Translator:
         """The function for arguments of some kinds."""
         key = (name, kinds)
         if key not in self._found:
+            if name not in self._trees:
+                raise TypeError(f"{name} is no function of the module")
             tree = self._trees[name]
             returned = _RETURNED[ast.unparse(tree.returns) if tree.returns else "None"]
             types = [inner for kind in kinds for inner in types_of(kind)]
@@ -131,6 +133,9 @@ class _Body:
             raise TypeError(f"cannot compile an assignment to {ast.unparse(target)}")
 
     def _bind(self, name: str, value: Value) -> None:
+        others = self.reader.slots if isinstance(value, Array) else self.reader.arrays
+        if name in others:
+            raise TypeError(f"{name} is a number in one place and an array in another")
         if isinstance(value, Array):
             self.reader.arrays[name] = value
             return

@@ -125,9 +125,8 @@ def _origin() -> tuple[str, ...]:
     )
 
 
-@cache
 def _machine() -> llvm.TargetMachine:
-    """The processor that this runs on."""
+    """The processor that this runs on; an engine needs one of its own, which it frees."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.Target.from_default_triple().create_target_machine(
