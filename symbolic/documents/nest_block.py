@@ -10,9 +10,6 @@ from ..nests.order import LANES
 from ..nests.plan import Check, Level, Plan
 from .nest_steps import APART, Steps
 
-#: The row that tells which turns are passed over, as nothing fits in them.
-_PASSED = "passed"
-
 
 def block(plan: Plan, steps: Steps) -> dict[str, Any]:
     """The loops that are one: the conditions on their turns, what is computed for the legal ones, and handed on."""
@@ -21,19 +18,18 @@ def block(plan: Plan, steps: Steps) -> dict[str, Any]:
     stores = [plan.names[node] for node in level.handed if node.op != NAME]
     tests = [step.node for step in level.before if isinstance(step, Check)]
     skip = () if plan.problem.skip is None else (plan.problem.skip,)
-    made = [*stores, *([_PASSED] if skip else [])]
     stride = -(-order.turns // LANES) * LANES + APART
     return {
         "axes": [axis.name for axis in order.block], "parameters": parameters, "stride": stride,
         "turns": order.turns, "padded": stride - APART,
-        "tried": _stage(steps, level, tests, parameters), "stores": stores,
-        "computed": _stage(steps, level, [*(node for node in level.handed if node.op != NAME), *skip], parameters),
+        "tried": _stage(steps, level, [*tests, *skip], parameters), "stores": stores,
+        "computed": _stage(steps, level, [node for node in level.handed if node.op != NAME], parameters),
         "loads": [steps.loaded(node) | {
             "place": f"block[{plan.names[node].upper()} + turn" if node.op == NAME else
             f"made[{plan.names[node].upper()} + place"} for node in level.handed],
-        "rows": [{"name": name, "place": number * stride} for names in (parameters, made)
+        "rows": [{"name": name, "place": number * stride} for names in (parameters, stores)
                  for number, name in enumerate(names)],
-        "made": len(made),
+        "made": len(stores),
     }
 
 
