@@ -100,7 +100,7 @@ def arrays(values: list[float]) -> tuple[np.ndarray, ...]:
     return np.zeros(5, np.int64), np.array(values, np.float64), np.zeros((size + 1, 3)), np.zeros(size, np.int8)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(values=st.lists(st.integers(-50, 120), min_size=1, max_size=60))
 def test_they_do_what_python_does(module: ModuleType, values: list[float]) -> None:
     ours, theirs = arrays(values), arrays(values)
