@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from .accounts import build
 from .documents.appendix import appendix
 from .documents.definitions import definitions
-from .documents.evaluator import evaluator, kernel
+from .documents.evaluator import evaluator
 from .documents.formulas import formulas
+from .documents.kernel import kernel
 from .implementations import IMPLEMENTATIONS, Implementation
 from .nesting import nest_of
 from .nests.formulas import function_source
@@ -51,10 +52,11 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     terms = build(implementation)
     rules = rules_for(implementation)
     title = f"Memory of sharded training: {implementation.title}"
-    files = {f"{implementation.name}.py": rendered("evaluator.py", evaluator(title, terms, rules))}
+    source = rendered("evaluator.py", evaluator(title, terms, rules))
+    files = {f"{implementation.name}.py": source}
     if terms.given:  # an explicit list of layers is one configuration: there is nothing to sweep
         return files
-    return files | {f"{implementation.name}_kernel.py": rendered("kernel.py", kernel(title, terms, rules))}
+    return files | {f"{implementation.name}_kernel.py": rendered("kernel.py", kernel(title, source))}
 
 
 def derive_nest(name: str, files: Mapping[str, str]) -> str:
@@ -69,8 +71,8 @@ def derive_nest(name: str, files: Mapping[str, str]) -> str:
 def derive_kernel(implementation: Implementation, outputs: Sequence[str], columns: Collection[str]) -> str:
     """The compiled evaluator of chosen terms, for tables in which the parameters ``columns`` differ from row to row."""
     title = f"Memory of sharded training: {implementation.title}"
-    terms = build(implementation)
-    return rendered("kernel.py", kernel(title, terms, rules_for(implementation), outputs, columns))
+    source = rendered("evaluator.py", evaluator(title, build(implementation), rules_for(implementation)))
+    return rendered("kernel.py", kernel(title, source, outputs, columns))
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:
