@@ -109,17 +109,19 @@ def reciprocal_of_power(typing, power_of_two):
     return _of_floats(1, build)
 
 
+#: The number next to a dividend times a reciprocal, which is off by less than 2**-49 of it, is the quotient if that is
+#: whole and below 2**48; else its product with the divisor is not the dividend.
 ceil, floor, nearest = np.ceil, np.floor, np.rint
 
 
 @njit(forceinline=True, error_model="numpy")
 def quotient(over, under, reciprocal):
-    """Numbers divided by way of the reciprocal; off by less than 2**-52 of the quotient, and exact where it is whole.
+    """A quotient by way of the reciprocal of its divisor, which may have been rounded eight times: exact where whole.
 
-    The reciprocal is a product of at most eight rounded ones, so that ``near`` is off by less than ten units of its
-    last place. The rest is an integer of less than 53 bits then, for divisors below 2**48, and exact as it is fused;
-    the last rounding is to the only float nearby where that is the quotient. Else the quotient of integers below 2**52
-    is further from all whole numbers than it is off: rounded up or down, it is exact.
+    ``near`` is then off by less than ten units of its last place. So the rest is a multiple of that unit with less than
+    53 bits, for divisors below 2**48, and exact as it is fused; the last rounding is to the quotient, if it is whole.
+    If not, it is off by little more than half a unit, and integers below 2**52 have quotients that are further from all
+    whole numbers: rounded up or down, it is exact.
     """
     near = over * reciprocal
     return fused(fused(-near, under, over), reciprocal, near)

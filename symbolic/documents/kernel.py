@@ -50,11 +50,12 @@ def kernel(
         "scalars": [parameter.name for parameter in inputs if parameter.name not in columns],
         "columns": [parameter.name for parameter in inputs if parameter.name in columns],
         "outputs": list(outputs),
-        **_lines(plan, dialect),
+        **lines(plan, dialect),
     }
 
 
-def _lines(plan: Plan, dialect: Dialect) -> dict[str, Any]:
+def lines(plan: Plan, dialect: Dialect) -> dict[str, Any]:
+    """The statements of a plan in a language, for a template."""
     printer = FlatPrinter(dialect, plan.names)
 
     def steps(nodes: Sequence[Node]) -> list[dict[str, Any]]:
