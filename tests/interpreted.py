@@ -20,7 +20,8 @@ def interpreted(source: str) -> ModuleType:
         larger=max, smaller=min, floor=_rounded(math.floor), ceil=_rounded(math.ceil), opposite=lambda met: not met,
         select=lambda condition, yes, no: yes if condition else no, divides=_divides, ceil_div=_ratio(math.ceil),
         fused=lambda left, right, addend: float(Fraction(left) * Fraction(right) + Fraction(addend)),
-        reciprocal_of_power=lambda power: 1 / power, floor_div=_ratio(math.floor), lcm=lambda left, right: float(math.lcm(int(left), int(right))),
+        reciprocal_of_power=lambda power: 1 / power, floor_div=_ratio(math.floor),
+        lcm=lambda left, right: float(math.lcm(int(left), int(right))),
     )
     return module
 

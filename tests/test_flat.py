@@ -1,4 +1,4 @@
-"""The evaluator of columns: its plan in exact fractions, its source run by Python, and its quotients to the last bit."""
+"""The evaluator of columns: its plan in fractions, its source run by Python, its quotients to the last bit."""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ def contenders(job: Job) -> list[Contender]:
 
 def source(job: Job) -> str:
     """The evaluator in C, from the same plan: its arguments are those of the compiled one, in the same order."""
-    plain = rendered("evaluator.py", evaluator(IMPLEMENTATION.title, terms_of(IMPLEMENTATION), rules_for(IMPLEMENTATION)))
-    data = kernel(IMPLEMENTATION.title, plain, dialect=C)
+    title, terms, rules = IMPLEMENTATION.title, terms_of(IMPLEMENTATION), rules_for(IMPLEMENTATION)
+    data = kernel(title, rendered("evaluator.py", evaluator(title, terms, rules)), dialect=C)
     return render("flat.c", **data, identifiers=[name.replace(".", "_") for name in data["outputs"]])
 
 

@@ -14,6 +14,7 @@ from ..simplify import computed
 from ..terms import Term, TermSet
 from ..verdict import VERDICTS
 
+
 def evaluator(title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, Any]:
     """Data of ``evaluator.py.jinja``: every term of the set and every rule."""
     every = list(terms.terms.values())

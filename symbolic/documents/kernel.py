@@ -43,7 +43,7 @@ def kernel(
         columns = {parameter.name for parameter in inputs if parameter.kind is Kind.LAYOUT}
     limits = {parameter.name: (parameter.minimum, parameter.maximum) for parameter in PARAMETERS}
     switches = {parameter.name for parameter in PARAMETERS if parameter.is_switch}
-    terms = {node: name.replace(".", "_") for name, node in reversed(known.terms.items())}
+    terms = {node: name.replace(".", "_") for name, node in reversed(list(known.terms.items()))}
     plan = planned(thinned(flat, estimate, limits), columns, switches, terms)
     return {
         "title": title,

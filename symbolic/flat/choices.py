@@ -49,7 +49,9 @@ class _Chooser:
     def rewritten(self, roots: Sequence[Node]) -> dict[Node, Node]:
         """Arguments come before what uses them, so that one pass is enough."""
         done: dict[Node, Node] = {}
-        rules = {MUL: self._product, ADD: self._sum, DIV: self._quotient, SELECT: self._choice}
+        rules: dict[str, Callable[..., Node]] = {
+            MUL: self._product, ADD: self._sum, DIV: self._quotient, SELECT: self._choice,
+        }
         uses = Counter(arg for node in ordered(roots) for arg in node.args)
         for node in ordered(roots):
             args = [done[arg] for arg in node.args]

@@ -132,7 +132,7 @@ def _shared(
 ) -> dict[Node, Node]:
     """What ``nodes`` become if two factors that most products below ``roots`` have are one factor, again and again."""
     rows = {node: [part for part in node.args if varies(part)] for node in ordered(roots) if node.op == MUL}
-    made: dict[Node, tuple[Node, Node]] = {}
+    made: dict[Node, tuple[Node, ...]] = {}
     while True:
         counts = Counter(pair for row in rows.values() for pair in dict.fromkeys(combinations(_by_serial(row), _PAIR)))
         if not counts or max(counts.values()) < _PAIR:

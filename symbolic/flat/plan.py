@@ -20,8 +20,8 @@ _LEAVES = frozenset((NAME, NUMBER, TRUTH))
 class Flat:
     """What an evaluator of columns computes.
 
-    ``rules`` are tried in order; where one is broken, neither ``outputs`` nor ``verdicts`` count. Of the latter the first
-    that holds does.
+    ``rules`` are tried in order; where one is broken, neither ``outputs`` nor ``verdicts`` count. Of the latter the
+    first that holds does.
     """
 
     graph: Graph

@@ -1,8 +1,9 @@
 """Quotients by way of reciprocals: one division for all that is divided by the same.
 
 A product is divided by dividing the factor that a rule says is a multiple of the divisor: that quotient is needed for
-the rule already, and it is the whole number next to the product with the reciprocal. Any other quotient is that product,
-corrected: see ``quotient`` in ``kernel.py.jinja``. The reciprocal of a product is the product of those of its factors.
+the rule already, and it is the whole number next to the product with the reciprocal. Any other quotient is that
+product, corrected: see ``quotient`` in ``kernel.py.jinja``. The reciprocal of a product is the product of those of its
+factors.
 """
 
 from __future__ import annotations
