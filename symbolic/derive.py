@@ -23,7 +23,7 @@ from .parameters import BY_LETTER, PARAMETERS
 from .published import PublishedSet, all_published
 from .recompute import REGIONS
 from .rendering import COMMAND, HEADER, rendered
-from .timing import build_all, build_times
+from .timing import build_all, build_times, is_timed
 
 __all__ = ["COMMAND", "derive", "derive_documents", "derive_implementation", "derive_published"]
 
@@ -53,7 +53,7 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     rules = rules_for(implementation)
     title = f"Memory of sharded training: {implementation.title}"
     files = {f"{implementation.name}.py": rendered("evaluator.py", evaluator(title, terms, rules))}
-    if not terms.given:  # the slowest of listed stages is not known to a formula of one of them
+    if is_timed(implementation):
         timed = evaluator(f"Time of sharded training: {implementation.title}", build_times(implementation), ())
         files[f"{implementation.name}_time.py"] = rendered("evaluator.py", timed)
     if terms.given:  # an explicit list of layers is one configuration: there is nothing to sweep
