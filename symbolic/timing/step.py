@@ -42,7 +42,7 @@ def candidates(implementation: Implementation) -> dict[str, dict[Expr, Expr]]:
     if choices["stages"] == "listed":
         return {
             name: {r: CANDIDATES[rank], **dict.fromkeys((Lr, Ldr), layers)}
-            for name, rank, layers in (("first", "first", Lf), ("longest", "second", Lx), ("last", "last", Ll))
+            for name, rank, layers in (("foremost", "first", Lf), ("longest", "second", Lx), ("hindmost", "last", Ll))
         }
     even = choices["stages"] == "even" and choices["layers"] == "dense"
     return {name: {r: CANDIDATES[name]} for name in (("first", "last") if even else CANDIDATES)}

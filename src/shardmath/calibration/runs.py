@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.evaluators import Evaluator
+from shardmath.generated.definitions import PARAMETERS
 from shardmath.gpus import Gpu
 from shardmath.jobs import Job, job
 from shardmath.machines import Cluster
@@ -39,7 +40,8 @@ class TimedRun:
     def values(self, cluster: Cluster) -> dict[str, int]:
         """Every parameter by name. Raises InputError where a figure of the cluster is not known."""
         machine = machine_values(self.job.evaluator, cluster, self.job.values["num_gpus"])
-        return {**self.job.on_rank(0), **machine, **self.machine}
+        own = {name: value for name, value in self.job.on_rank(0).items() if PARAMETERS[name][4] != "machine"}
+        return {**machine, **own, **self.machine}
 
 
 class StepTimes:
