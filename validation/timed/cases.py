@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from math import prod
 
 from shardmath.calibration.runs import TimedRun, asked
+from shardmath.catalogue import read
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster, Network
 from validation import runs as fujii
 from validation.measured import hagemann, nanotron, torchtitan
 from validation.measured.case import Case
-from validation.measured.reading import rows, whole
+from validation.measured.reading import rows
 
 #: Most GPUs of a run of nanotron that is judged.
 LARGEST = 256
@@ -32,6 +33,12 @@ class Table:
     kernels: tuple[str, ...]
     recomputed: tuple[bool, ...]
     stalls: bool = False
+
+
+@cache
+def tables() -> tuple[Table, ...]:
+    """The tables that are calibrated, each once."""
+    return fujii2024(), hagemann2023(), nanotron_runs()
 
 
 @cache
@@ -79,6 +86,18 @@ def nanotron_runs() -> Table:
                  (False,) * len(runs), stalls=True)
 
 
+@cache
+def torchtitan_runs() -> tuple[tuple[Case, TimedRun, Cluster], ...]:
+    """torchtitan's runs in bf16, with the cluster of each; FP8 has no evaluator of torchtitan."""
+    own = Gpu.of({**read("gpus")["h100-80gb"], "name": "H100 of 96 GB", "memory_gib": 95, "hbm_mb_per_s": 2_400_000})
+    clusters = {"H200": Cluster.named("h200"), "H100-96GB": Cluster.named(own)}
+    found = [(case, row["gpu"]) for case, row in zip(torchtitan.read(), rows(torchtitan.TABLE), strict=True)]
+    return tuple(
+        (case, _timed(case, case.group), clusters[gpu])
+        for case, gpu in found if case.seconds is not None and case.group != torchtitan.FLOAT8
+    )
+
+
 _FLASH_1 = "flash_attentionv1.0.8"
 
 
@@ -89,10 +108,7 @@ def _hdr(ports: int) -> Network:
 
 def _gpus(case: Case) -> int:
     sizes = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
-    product = 1
-    for name in sizes:
-        product *= case.arguments.get(name, 1)
-    return product
+    return prod(case.arguments.get(name, 1) for name in sizes)
 
 
 def _timed(
