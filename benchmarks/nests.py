@@ -25,7 +25,7 @@ from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
 from shardmath.sweeps.running import run
 from shardmath.symbolic.nesting import nest_of
 from shardmath.symbolic.nests import order
-from shardmath.symbolic.nests.standard import RANKING
+from shardmath.symbolic.nests.standard import BY_MEMORY
 
 #: Every layout of many shapes of a 70B model: 1.7 billion configurations.
 LARGE: dict[str, Sequence[Any]] = {
@@ -45,7 +45,7 @@ SMALL: dict[str, Sequence[Any]] = {
     "seq_length": [2048 * count for count in (1, 2, 3, 4, 6, 8, 10, 12, 16, 24, 32, 48, 64)],
     "global_batch_size": [192 * count for count in (1, 2, 3, 4, 6, 8)],
 }
-_QUESTION = (Best("best", RANKING),)
+_QUESTION = (Best("best", BY_MEMORY),)
 _EVALUATORS: dict[str, Mapping[str, str]] = {"saved tensors": {"peak": "saved"}, "every moment": {}}
 
 

@@ -17,7 +17,7 @@ from .documents.formulas import formulas
 from .implementations import IMPLEMENTATIONS, Implementation
 from .nesting import nest_of
 from .nests.formulas import function_source
-from .nests.standard import standard
+from .nests.standard import BY_MEMORY, BY_TIME, standard
 from .parallel.legality import rules_for
 from .parameters import BY_LETTER, PARAMETERS
 from .published import PublishedSet, all_published
@@ -33,7 +33,10 @@ def derive() -> dict[str, str]:
     files = {"__init__.py": rendered("package.py", {}), "definitions.py": rendered("definitions.py", definitions())}
     for implementation in IMPLEMENTATIONS.values():
         files |= derive_implementation(implementation)
-        files[f"{implementation.name}_nest.py"] = derive_nest(implementation.name, files)
+        name = implementation.name
+        memory, time = files[f"{name}.py"], files[f"{name}_time.py"]
+        files[f"{name}_nest.py"] = derive_nest(name, BY_MEMORY, memory, files)
+        files[f"{name}_time_nest.py"] = derive_nest(name, BY_TIME, f"{memory}\n{time}", files)
     for published in all_published():
         files |= derive_published(published)
     return files | derive_documents()
@@ -61,13 +64,13 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     return files | {f"{implementation.name}_kernel.py": rendered("kernel.py", kernel(title, terms, rules))}
 
 
-def derive_nest(name: str, files: Mapping[str, str]) -> str:
-    """The nest of the standard space of layouts over an evaluator among ``files``."""
+def derive_nest(name: str, ranking: tuple[str, ...], evaluators: str, files: Mapping[str, str]) -> str:
+    """The nest of the standard space of layouts over ``evaluators``, with the verdict that is among ``files``."""
     switches = [BY_LETTER[region.switch].name for region in REGIONS]
     symbols = {parameter.name: (parameter.minimum, parameter.maximum) for parameter in PARAMETERS}
     verdict = function_source(files["definitions.py"], "verdict")
-    title = f"Memory of sharded training: every layout with {name}"
-    return nest_of(title, standard(symbols, switches), files[f"{name}.py"], verdict, HEADER)
+    title = f"Sharded training: every layout with {name}"
+    return nest_of(title, standard(symbols, switches, ranking), evaluators, verdict, HEADER)
 
 
 def derive_kernel(implementation: Implementation, outputs: Sequence[str], columns: Collection[str]) -> str:

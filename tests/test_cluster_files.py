@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from shardmath.catalogue import read
 from shardmath.errors import InputError
+from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.gpus import GIB, Gpu
 from shardmath.machines import Cluster, Network, read_cluster, write_cluster
 from shardmath.machines.files import cluster_of, plain
 
+USUAL = {name: value for name, value in DEFAULTS.items() if PARAMETERS[name][4] == "machine"}
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "clusters"
 README = (DOCS / "README.md").read_text(encoding="utf-8")
 Written = Callable[[str], Cluster]
@@ -58,6 +60,7 @@ def test_own_figures_stand_beside_those_of_the_catalogue(written: Written) -> No
     assert cluster.gpu.source == "given by the user"
     assert cluster.values() == {
         **known.values(), "context_bytes": 7, "gpu_memory": cluster.gpu.memory_bytes, "node_size": 4,
+        "nvlink_domain": 4,
         "hbm_bandwidth": 1_400_000_000_000, "network_bandwidth": 12_500_000_000,
     }
 
@@ -77,6 +80,7 @@ def test_a_gpu_of_ones_own(written: Written) -> None:
         latency_ns = 9_000
     """)
     assert cluster.values() == {
+        **USUAL, "nvlink_domain": 16, "power_milliwatts": 0, "cents_per_gpu_hour": 0,
         "matmul_flops": 10**15, "attention_flops": 10**15, "hbm_bandwidth": 4 * 10**12, "node_size": 16,
         "node_bandwidth": 5 * 10**11, "node_latency_ns": read("links")["xgmi"]["latency_ns"],
         "network_bandwidth": 5 * 10**10, "network_latency_ns": 9_000, "gpu_memory": 100 * GIB,

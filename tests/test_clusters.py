@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from shardmath.catalogue import read
 from shardmath.errors import InputError
-from shardmath.generated.definitions import PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster, Network
+from shardmath.parameters import checked
 
+#: Parameters of the machine that a cluster has defaults for.
+USUAL = {name: value for name, value in DEFAULTS.items() if PARAMETERS[name][4] == "machine"}
 KNOWN = [name for name in read("gpus") if name != "mi250x-64gb-per-gcd"]
 
 #: What the servers of clouds and vendors have, 10^9 bit/s of all ports together for 8 GPUs.
@@ -65,7 +68,8 @@ def test_any_text_is_a_network_or_an_input_error(name: str) -> None:
 @pytest.mark.parametrize("name", KNOWN)
 def test_values_of_every_gpu_are_whole_and_ordered(name: str) -> None:
     values = Cluster.named(name, "efa-p4d").values()
-    assert all(type(value) is int and value > 0 for value in values.values())
+    assert all(type(value) is int and checked(name, value) == value for name, value in values.items())
+    assert all(values[name] > 0 for name in values if DEFAULTS.get(name, 1) and name != "power_milliwatts")
     assert values["network_bandwidth"] < values["node_bandwidth"] < values["hbm_bandwidth"]
     assert values["node_latency_ns"] < values["network_latency_ns"]
     assert values["matmul_flops"] == values["attention_flops"] == Gpu.named(name).bf16_gflops * 10**9
@@ -75,9 +79,11 @@ def test_values_of_every_gpu_are_whole_and_ordered(name: str) -> None:
 def test_a_dgx_h100() -> None:
     values = Cluster.named("h100-80gb").values()
     assert values == {
+        **USUAL, "matmul_per_mille": 700, "attention_per_mille": 350,
         "matmul_flops": 989_400 * 10**9, "attention_flops": 989_400 * 10**9, "hbm_bandwidth": 3350 * 10**9,
         "node_bandwidth": 450 * 10**9, "node_latency_ns": 3400, "network_bandwidth": 50 * 10**9,
         "network_latency_ns": 14_000, "gpu_memory": 80 * 2**30, "node_size": 8,
+        "nvlink_domain": 8, "power_milliwatts": 700_000, "cents_per_gpu_hour": 0,
     }
     assert Cluster.named("h100-80gb").values("fp8") == {**values, "matmul_flops": 1_978_900 * 10**9}
 
@@ -146,8 +152,8 @@ def test_parameters_are_those_of_the_machine() -> None:
     cluster = Cluster(name="c", gpu=Gpu.named("h200"), gpus_per_node=8, network=Network.named("ndr"),
                       parameters={"context_bytes": 5})
     assert cluster.values()["context_bytes"] == 5
-    machine = {name for name, (*_, kind, _) in PARAMETERS.items() if kind == "cluster"}
-    assert {name for name in cluster.values() if name in PARAMETERS} <= machine
+    machine = {name for name, (*_, kind, _) in PARAMETERS.items() if kind in ("cluster", "machine")}
+    assert cluster.values().keys() <= machine
 
 
 @pytest.mark.parametrize(("fields", "line"), [

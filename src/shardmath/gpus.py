@@ -83,6 +83,11 @@ class Gpu(BaseModel):
         return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
 
     @property
+    def domain_size(self) -> int:
+        """GPUs that reach each other without the network: those of a server, or of a link that spans servers."""
+        return max(self.node_size, self.link_size or 1)
+
+    @property
     def memory_gib(self) -> float:
         """``memory_bytes`` in GiB (2^30 bytes)."""
         return self.memory_bytes / GIB

@@ -14,6 +14,8 @@ from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 LARGEST = 2**31
 #: Parameters that few people set, which a job takes by name.
 OTHERS: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] not in ("model", "machine"))
+#: Parameters of the machine that have a usual value: efficiencies, latencies, overlaps.
+MACHINE: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] == "machine")
 #: How far from a value a legal one is looked for.
 _SEARCHED = 4096
 

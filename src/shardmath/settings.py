@@ -10,7 +10,7 @@ from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, RECOMPUTE_REGIONS, WORKSPACES
 from shardmath.gpus import Gpu
 from shardmath.models import Model, load_model
-from shardmath.parameters import checked, model_values
+from shardmath.parameters import MACHINE, checked, model_values
 
 GRADIENT_BYTES = {"fp32": 4, "bf16": 2}
 #: torchtitan's recompute that keeps outputs of some operations: a choice of kernels, with the switch of full.
@@ -52,11 +52,12 @@ def settings(
         "distributed_optimizer": distributed_optimizer,
         "vocab_multiple": vocab_multiple,
     }
-    own = {name: value for name, value in evaluator.defaults.items() if name in DEFAULTS}
-    cluster = {} if gpu is None else {**workspaces(gpu), "node_size": gpu.node_size, "gpu_memory": gpu.memory_bytes}
+    usual = {name: value for name, value in DEFAULTS.items() if name not in MACHINE}
+    own = {name: value for name, value in evaluator.defaults.items() if name in usual}
+    cluster = {} if gpu is None else {**workspaces(gpu), "node_size": gpu.domain_size, "gpu_memory": gpu.memory_bytes}
     if node_size is not None:
         cluster["node_size"] = node_size
-    values = {**DEFAULTS, **own, **({} if model is None else model_values(model)), **cluster, **(others or {})}
+    values = {**usual, **own, **({} if model is None else model_values(model)), **cluster, **(others or {})}
     values["seq_length"] = seq_length
     for name in ("seq_length", *cluster):
         checked(name, values[name])

@@ -32,8 +32,8 @@ SPENT: Mapping[str, str] = {
 class StepTime:
     """The time of one optimizer step, in seconds, and rates.
 
-    ``spent`` says what the slowest rank does with it, part by part; the parts add up to ``seconds``. ``mfu`` and ``hfu``
-    are shares of the peak of all GPUs, without and with what is recomputed. ``joules_per_token`` and
+    ``spent`` says what the slowest rank does with it, part by part; the parts add up to ``seconds``. ``mfu`` and
+    ``hfu`` are shares of the peak of all GPUs, without and with what is recomputed. ``joules_per_token`` and
     ``cost_per_token`` are 0 where power and price are not known. ``machine`` has the machine's parameters by name.
     """
 
@@ -66,7 +66,12 @@ def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = N
     return Cluster.named(gpu, network)
 
 
-def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int) -> dict[str, int]:
+def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:
+    """The same cluster with so many GPUs in a server, if a number is given."""
+    return cluster if node_size is None else cluster.model_copy(update={"gpus_per_node": node_size})
+
+
+def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
     """The machine's parameters by name, for an implementation with its precision and its overlaps.
 
     Raises InputError where a figure is not known.

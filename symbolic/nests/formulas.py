@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from .graph import Graph, Node
 from .source import Reader
@@ -29,30 +30,32 @@ class Formulas:
 
 
 def formulas(source: str, graph: Graph) -> Formulas:
-    """Read the source of an evaluator that ``evaluator.py.jinja`` wrote."""
+    """Read the source of an evaluator that ``evaluator.py.jinja`` wrote, or of several, one after the other."""
     tree = ast.parse(source)
-    functions = {item.name: item for item in tree.body if isinstance(item, ast.FunctionDef)}
-    constants = {
-        item.targets[0].id: ast.literal_eval(item.value)
-        for item in tree.body if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name)
-    }
-    inputs = constants["INPUTS"]
+    constants: dict[str, list[Any]] = {"INPUTS": [], "RULES": []}
+    for item in tree.body:
+        if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name) and item.targets[0].id in constants:
+            constants[item.targets[0].id] += ast.literal_eval(item.value)
+    inputs = tuple(dict.fromkeys(constants["INPUTS"]))
     known = {name: graph.name(name) for name in inputs}
-    result = _run(functions["terms"], graph, known)
-    assert isinstance(result, ast.Dict)
-    terms = {
-        str(ast.literal_eval(key)): known[value.id]
-        for key, value in zip(result.keys, result.values, strict=True)
-        if key is not None and isinstance(value, ast.Name)
-    }
-    result = _run(functions["rules_met"], graph, known)
-    assert isinstance(result, ast.Tuple)
-    reader = Reader(graph, known.__getitem__)
-    rules = tuple(
-        (name, reader.condition(condition))
-        for (name, _, _), condition in zip(constants["RULES"], result.elts, strict=True)
-    )
-    return Formulas(graph, tuple(inputs), terms, rules)
+    terms: dict[str, Node] = {}
+    rules: list[Node] = []
+    for function in (item for item in tree.body if isinstance(item, ast.FunctionDef)):
+        if function.name == "terms":
+            result = _run(function, graph, known)
+            assert isinstance(result, ast.Dict)
+            terms |= {
+                str(ast.literal_eval(key)): known[value.id]
+                for key, value in zip(result.keys, result.values, strict=True)
+                if key is not None and isinstance(value, ast.Name)
+            }
+        elif function.name == "rules_met":
+            result = _run(function, graph, known)
+            assert isinstance(result, ast.Tuple)
+            reader = Reader(graph, known.__getitem__)
+            rules += map(reader.condition, result.elts)
+    names = (name for name, _, _ in constants["RULES"])
+    return Formulas(graph, inputs, terms, tuple(zip(names, rules, strict=True)))
 
 
 def _run(function: ast.FunctionDef, graph: Graph, known: dict[str, Node]) -> ast.expr:

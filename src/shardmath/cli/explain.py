@@ -7,9 +7,17 @@ from typing import Any
 
 import click
 
-from shardmath.cli.options import Count, device, implementation_options, kernel_choices, parameter_options, run_options
+from shardmath.cli.options import (
+    Count,
+    device,
+    implementation_options,
+    kernel_choices,
+    machine_options,
+    parameter_options,
+    run_options,
+)
 from shardmath.generated.definitions import RECOMPUTE_MODES
-from shardmath.parameters import OTHERS
+from shardmath.parameters import MACHINE, OTHERS
 
 
 @click.command(short_help="Account for every byte of one layout.")
@@ -36,6 +44,7 @@ from shardmath.parameters import OTHERS
 @click.option("--anchor", metavar="FILE",
               help="A measured run (JSON) that fixes the constants that no formula knows.")
 @parameter_options
+@machine_options
 @implementation_options
 @click.option("--all-ranks", is_flag=True, help="Add a line for every pipeline rank.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
@@ -44,11 +53,11 @@ def explain(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
     all_ranks: bool, json: bool, csv: str | None, **options: Any,
 ) -> None:
-    """Account for every byte of MODEL (a name, or a path of a config.json) in one parallel layout."""
+    """Account for every byte of MODEL (a name, or a path of a config.json) in one layout, and for its step time."""
     from shardmath.accounting import explain as account
     from shardmath.reports.explanation import show, write_csv
 
-    others = {name: options.pop(name) for name in OTHERS}
+    others = {name: options.pop(name) for name in (*OTHERS, *MACHINE)}
     asked: dict[str, Any] = {name: int(value) for name, value in others.items() if value is not None}
     found = account(model, device(gpu, gpu_memory, node_size), node_size=node_size,
                     kernels=kernel_choices(kernels), **options, **asked)

@@ -9,7 +9,7 @@ import click
 
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, PARAMETERS
-from shardmath.parameters import OTHERS, checked
+from shardmath.parameters import MACHINE, OTHERS, checked
 
 Command = Callable[..., Any]
 
@@ -73,7 +73,7 @@ def kernel_choices(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def device(gpu: str | None, gpu_memory: float | None, node_size: int | None) -> Any:
-    """The GPU that ``--gpu`` or ``--gpu-memory`` asks for."""
+    """The GPU that ``--gpu`` or ``--gpu-memory`` asks for, or the path of a cluster file."""
     from shardmath.gpus import Gpu
 
     if gpu_memory is not None:
@@ -82,7 +82,7 @@ def device(gpu: str | None, gpu_memory: float | None, node_size: int | None) -> 
         return Gpu.custom(gpu_memory) if node_size is None else Gpu.custom(gpu_memory, node_size)
     if gpu is None:
         raise InputError("gpu", ABSENT, "must be given: a name of `shardmath gpus`, or --gpu-memory in GiB")
-    return Gpu.named(gpu)
+    return gpu if gpu.endswith(".toml") else Gpu.named(gpu)
 
 
 def _apply(options: list[Command]) -> Callable[[Command], Command]:
@@ -115,6 +115,18 @@ def parameter_options(command: Command) -> Command:
     return command
 
 
+def machine_options(command: Command) -> Command:
+    """An option for every parameter of the machine that has a usual value, named like it."""
+    for name in reversed(MACHINE):
+        _, unit, _, maximum, _, meaning = PARAMETERS[name]
+        kind: dict[str, Any] = {"type": Count(), "metavar": unit.upper(), "help": f"{meaning[0].upper()}{meaning[1:]}."}
+        flag = f"--{name.replace('_', '-')}"
+        if maximum == 1:
+            kind, flag = {"default": None, "help": kind["help"]}, f"{flag}/--no-{flag[2:]}"
+        command = click.option(flag, name, **kind)(command)
+    return command
+
+
 _AXES = "; ".join(f"{axis}: {', '.join(options)}" for axis, (_, options) in CHOICES.items())
 
 #: Options that choose an implementation and its kernels.
@@ -127,7 +139,8 @@ implementation_options = _apply([
 
 #: Options that describe the training run and the cluster.
 run_options = _apply([
-    click.option("--gpu", help="GPU by name; see `shardmath gpus`."),
+    click.option("--gpu", help="GPU by name (see `shardmath gpus`), or a cluster file."),
+    click.option("--network", help="Network between nodes (see `shardmath networks`)  [default: the vendor's]"),
     click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue."),
     click.option("--node-size", type=Count(), help="GPUs of one node  [default: the GPU's usual one]"),
     click.option("--seq-length", type=Count(), default=8192, show_default=True, help="Tokens of one sequence."),

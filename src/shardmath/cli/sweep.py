@@ -18,9 +18,11 @@ from shardmath.cli.options import (
     device,
     implementation_options,
     kernel_choices,
+    machine_options,
     run_options,
 )
 from shardmath.generated.definitions import RECOMPUTE_MODES
+from shardmath.parameters import MACHINE
 
 
 def _axis(*names: str, what: str) -> Callable[[Command], Command]:
@@ -45,6 +47,8 @@ def _axis(*names: str, what: str) -> Callable[[Command], Command]:
 @click.option("--recompute", type=Names(), metavar="MODE,...",
               help=f"Recompute modes to try  [default: {', '.join(RECOMPUTE_MODES)}]")
 @implementation_options
+@machine_options
+@click.option("--rank-by", metavar="WHAT", help="time or memory  [default: time, where all speeds are known]")
 @click.option("--top", type=Count(), default=10, show_default=True, help="Layouts to show.")
 @click.option("--json", is_flag=True, help="Print counts and best layouts as JSON.")
 @click.option("--csv", metavar="FILE", help="Write every legal layout; - is the terminal.")
@@ -61,6 +65,7 @@ def sweep(
 
     if options["expert_tensor_parallel"] is None:
         del options["expert_tensor_parallel"]
+    options = {name: value for name, value in options.items() if name not in MACHINE or value is not None}
     with ExitStack() as stack:
         on_layouts = stack.enter_context(writers(csv, parquet))
         report = stack.enter_context(progress("layouts"))

@@ -79,9 +79,13 @@ class Cluster(BaseModel):
 
     @property
     def node_size(self) -> int:
-        """GPUs that reach each other without the network: those of a server, or of NVLink that spans servers."""
-        spanned = self.gpu.link_size or 1
-        return spanned if spanned > self.gpu.node_size else self.gpus_per_node
+        """GPUs that reach each other without the network: those of a server, or of a link that spans servers."""
+        return self.gpu.domain_size if self.gpu.domain_size > self.gpu.node_size else self.gpus_per_node
+
+    @property
+    def memory_parameters(self) -> dict[str, int]:
+        """Those of ``parameters`` that change memory."""
+        return {name: value for name, value in self.parameters.items() if PARAMETERS[name][4] == "cluster"}
 
     @property
     def power_watts(self) -> Fraction:

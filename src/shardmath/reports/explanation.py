@@ -10,6 +10,7 @@ from shardmath.accounting import Explanation, RankAccount, plain
 from shardmath.generated.definitions import ROLES
 from shardmath.reports.files import whole_file
 from shardmath.reports.tables import console, gib, table
+from shardmath.reports.time import show_time
 
 #: Ranks that are shown unless all are asked for: this many of each end.
 _ENDS = 3
@@ -54,6 +55,7 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
         out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
                   markup=False)
     out.print(process_line(found), markup=False)
+    show_time(out, found)
     for item in found.published:
         out.print(f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title}).", markup=False)
 

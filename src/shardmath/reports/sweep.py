@@ -6,11 +6,13 @@ from collections.abc import Iterable
 
 from shardmath.generated.definitions import VERDICTS
 from shardmath.reports.tables import console, gib, table
-from shardmath.sweeps.layout import RULE, Layout
+from shardmath.sweeps.layout import Layout
 from shardmath.sweeps.result import SweepResult
 
 #: ``mbs`` is the micro-batch size, ``accum`` the number of micro-batches of a step.
-_TITLES = ("TP", "CP", "PP", "DP", "mbs", "SP", "recompute", "accum", "first", "last", "peak", "share", "margin")
+_TITLES = ("TP", "CP", "PP", "DP", "mbs", "SP", "recompute", "accum")
+_OF_MEMORY = ("first", "last", "peak", "share", "margin")
+_OF_TIME = ("seconds", "tokens/s/GPU", "MFU", "peak", "share", "margin")
 #: Sizes that are shown where they are not 1 in every layout: how they are called, and the column they follow.
 _RARE = {"virtual_pipeline": ("VPP", 3), "expert_parallel": ("EP", 4)}
 
@@ -32,16 +34,27 @@ def show(found: SweepResult) -> None:
     out.print(table(("layouts", "count", ""), rows, right=(1,)))
     memory = found.gpu.memory_bytes
     if found.best:
-        out.print(_layouts(found.best, memory, f"Best that fit, in GiB by stage: {RULE}"))
-        title = "Best that fits for each recompute mode, in GiB by stage"
+        out.print(_layouts(found.best, memory, f"Best that fit, {_unit(found.best[0])}: {found.ranking}"))
+        title = f"Best that fits for each recompute mode, {_unit(found.best[0])}"
         out.print(_layouts(found.best_by_recompute.values(), memory, title))
     elif found.smallest is not None:
         least = found.smallest
-        title = "Nothing fits by the 80 % rule; the legal layout of least memory, in GiB by stage"
+        title = f"Nothing fits by the 80 % rule; the legal layout of least memory, {_unit(least)}"
         out.print(_layouts([least], memory, title))
         out.print(f"It needs {gib(least.peak_bytes)} GiB of {found.gpu.memory_gib:g} GiB: {least.verdict}.")
     else:
         out.print("No layout is legal.")
+
+
+def _unit(item: Layout) -> str:
+    return "in GiB by stage" if item.step_seconds is None else "seconds of a step and GiB"
+
+
+def _figures(item: Layout) -> list[str]:
+    """What stands before the peak: the time of a step with its rates, or else the memory of both end stages."""
+    if item.step_seconds is None:
+        return [gib(item.first_stage_bytes), gib(item.last_stage_bytes)]
+    return [f"{item.step_seconds:.2f}", f"{item.tokens_per_second_per_gpu:,.0f}", f"{item.mfu:.1%}"]
 
 
 def _layouts(layouts: Iterable[Layout], memory: int, title: str) -> object:
@@ -50,12 +63,13 @@ def _layouts(layouts: Iterable[Layout], memory: int, title: str) -> object:
         [
             str(item.tensor_parallel), str(item.context_parallel), str(item.pipeline_parallel),
             str(item.data_parallel), str(item.micro_batch_size), "on" if item.sequence_parallel else "off",
-            item.recompute, str(item.num_microbatches), gib(item.first_stage_bytes), gib(item.last_stage_bytes),
-            gib(item.peak_bytes), f"{item.share:.1%}", gib(memory - item.peak_bytes),
+            item.recompute, str(item.num_microbatches), *_figures(item), gib(item.peak_bytes),
+            f"{item.share:.1%}", gib(memory - item.peak_bytes),
         ]
         for item in layouts
     ]
-    titles = list(_TITLES)
+    timed = any(item.step_seconds is not None for item in layouts)
+    titles = [*_TITLES, *(_OF_TIME if timed else _OF_MEMORY)]
     for name, (called, place) in reversed(_RARE.items()):
         if any(getattr(item, name) > 1 for item in layouts):
             titles.insert(place, called)

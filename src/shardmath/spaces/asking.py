@@ -10,12 +10,14 @@ from shardmath.choosing import chunks_of, evaluator_for, with_schedule
 from shardmath.errors import ABSENT, InputError
 from shardmath.evaluators import Evaluator
 from shardmath.gpus import Gpu
+from shardmath.machines import Cluster
 from shardmath.models import Model
 from shardmath.parameters import OTHERS
 from shardmath.settings import GRADIENT_BYTES, as_gpu, as_model, recompute_switches
 from shardmath.spaces.candidates import DivisorsOf, listed
 from shardmath.spaces.declared import Space
 from shardmath.spaces.symbols import SETTERS, SHAPE, set_by
+from shardmath.timing import as_cluster
 from shardmath.zero import staged
 
 #: What a symbol with values that are not known yet counts as, where a value above 1 asks for other formulas.
@@ -38,6 +40,7 @@ class Asked:
     fixed: Mapping[str, int]
     switches: Mapping[str, int]
     gpu: Gpu
+    cluster: Cluster
     gradients: str | None
     virtual_pipeline: int
     declared: frozenset[str]
@@ -57,9 +60,10 @@ class Asked:
         mode = space.fixed.get("recompute", "none")
         if not isinstance(mode, str):
             raise InputError("recompute", mode, "must be the name of a mode")
+        device = gpus(space, declared)[0]
         return cls(
             space, implementation, kernels, sharded, others_staged, fixed, recompute_switches(mode),
-            gpus(space, declared)[0], _gradients(space, fixed), fixed.get("virtual_pipeline", chunks), declared,
+            device, _cluster(space, device), _gradients(space, fixed), fixed.get("virtual_pipeline", chunks), declared,
         )
 
 
@@ -95,11 +99,17 @@ def models(space: Space) -> list[Model]:
 
 def gpus(space: Space, declared: frozenset[str]) -> list[Gpu]:
     """The GPUs of a space, in order; one without a name if nothing but its memory is declared."""
-    names = space.axes.get("gpu", () if space.gpu is None else (space.gpu,))
+    single = space.gpu if space.cluster is None else as_cluster(space.cluster).gpu
+    names = space.axes.get("gpu", () if single is None else (single,))
     if not names and "gpu_memory" not in declared:
         rule = "must be given: a name of `shardmath gpus`, or declare gpu_memory (bytes) or gpu_memory_gib"
         raise InputError("gpu", ABSENT, rule)
     return _each("gpu", names, as_gpu) if names else [Gpu.custom(1)]
+
+
+def _cluster(space: Space, gpu: Gpu) -> Cluster:
+    """The machine of a space: the declared one, or usual servers with its first GPU."""
+    return as_cluster(gpu, space.network) if space.cluster is None else as_cluster(space.cluster)
 
 
 def modes(space: Space) -> tuple[str, ...]:

@@ -93,5 +93,5 @@ def _axis(name: str, labels: Sequence[int | str], values: Sequence[Mapping[str, 
 
 def _of_gpu(gpu: Gpu, with_node_size: bool) -> dict[str, int]:
     usual = {name: DEFAULTS[name] for name in SETTERS["gpu"] if name in DEFAULTS}
-    own = {"node_size": gpu.node_size} if with_node_size else {}
+    own = {"node_size": gpu.domain_size} if with_node_size else {}
     return {**usual, **workspaces(gpu), "gpu_memory": gpu.memory_bytes, **own}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from shardmath.errors import ABSENT, InputError, nearest_names
 from shardmath.gpus import Gpu
+from shardmath.machines import Cluster
 from shardmath.models import Model
 from shardmath.spaces import candidates
 from shardmath.spaces.candidates import Candidates, DivisorsOf
@@ -53,7 +54,8 @@ class Space:
     model's shape is that of ``model`` where it is not declared otherwise; every symbol of it is independent, so that
     ``head_dim`` stays what it is when ``hidden_size`` is an axis, unless it is derived. Symbols that are not declared
     have the values that ``explain`` gives them; ``data_parallel`` is derived from ``num_gpus``.
-    ``kernels``, ``schedule``, ``zero_stage`` and ``gradients`` are as in ``explain``.
+    ``kernels``, ``schedule``, ``zero_stage`` and ``gradients`` are as in ``explain``. Formulas of step time need the
+    figures of a machine: of ``cluster`` (its file), or of usual servers with the GPU and ``network``.
 
     Raises InputError for what can be seen to be wrong without the formulas of an implementation: unknown names,
     symbols declared twice, values out of range. ``parts`` checks the rest.
@@ -71,6 +73,8 @@ class Space:
     schedule: str | None = None
     zero_stage: int | None = None
     gradients: str | None = None
+    network: str | None = None
+    cluster: Cluster | str | PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "axes", {
@@ -161,6 +165,10 @@ def _refuse_twice(space: Space) -> None:
                 if other != path:
                     rule = f"must not be declared: {other} sets {'it' if symbol == name else symbol}"
                     raise InputError(path, space.shown(name), rule)
+    if space.cluster is not None:
+        for name in ("gpu", "network"):
+            if getattr(space, name) is not None or name in space.axes:
+                raise InputError(name, getattr(space, name), "must not be given: cluster sets it")
     for name in ("model", "gpu"):
         if name in space.axes and getattr(space, name) is not None:
             raise InputError(name, getattr(space, name), f"must not be given: axes.{name} sets it")

@@ -8,16 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from shardmath.errors import InputError, nearest_names
+from shardmath.machines.files import cluster_of
+from shardmath.machines.files import plain as plain_cluster
 from shardmath.reading import read_text, toml_table
 from shardmath.spaces import candidates, questions
 from shardmath.spaces.declared import Constraint, Space
+from shardmath.timing import as_cluster
 
 #: Bytes of a file, and tables and lists inside each other: far more than any question needs. Readers of TOML and YAML
 #: need time and memory that grow with the square of some of them.
 LARGEST, DEEPEST = 2**16, 8
-_NAMES = ("model", "gpu", "implementation", "schedule", "gradients")
+_NAMES = ("model", "gpu", "network", "implementation", "schedule", "gradients")
 _TABLES = ("axes", "fixed", "derived", "constraints", "questions", "kernels")
-_KEYS = (*_NAMES, "zero_stage", *_TABLES)
+_KEYS = (*_NAMES, "cluster", "zero_stage", *_TABLES)
 
 
 def read_space(path: str | os.PathLike[str]) -> Space:
@@ -63,6 +66,8 @@ def space_of(declared: object) -> Space:
         if not isinstance(option, str):
             raise InputError(f"kernels.{axis}", option, "must be text")
     own: dict[str, Any] = {key: declared[key] for key in declared if key not in ("constraints", "questions")}
+    if isinstance(own.get("cluster"), Mapping):
+        own["cluster"] = cluster_of(own["cluster"])
     return Space(
         **{"axes": {}, **own},
         constraints=tuple(Constraint(name, text) for name, text in declared.get("constraints", {}).items()),
@@ -74,6 +79,8 @@ def plain(space: Space) -> dict[str, Any]:
     """A space as plain data, from which ``space_of`` makes an equal one; models and GPUs by their names."""
     found: dict[str, Any] = {
         "model": getattr(space.model, "name", space.model), "gpu": getattr(space.gpu, "name", space.gpu),
+        "network": space.network,
+        "cluster": None if space.cluster is None else plain_cluster(as_cluster(space.cluster)),
         "implementation": space.implementation, "schedule": space.schedule, "gradients": space.gradients,
         "zero_stage": space.zero_stage,
         "axes": {name: candidates.written(candidates.read(name, space.axes[name])) for name in space.axes},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import ModuleType
 
 from shardmath.choosing import following
 from shardmath.errors import ABSENT, InputError
@@ -20,6 +21,7 @@ from shardmath.spaces.deriving import derived_of
 from shardmath.spaces.symbols import SYMBOLS, set_by
 from shardmath.spaces.texts import Texts, names_written
 from shardmath.symbolic.nests.standard import DATA_PARALLEL, MODEL_PARALLEL
+from shardmath.timing import machine_values
 
 #: What symbols of the layout are where nothing is said of them, as in ``explain``.
 _SINGLE = {
@@ -36,6 +38,7 @@ class Part:
     models whose formulas are the same. ``fixed`` has the value of every symbol that no axis sets and that is not
     derived. ``derived`` has formulas, each of symbols that are known before it. ``constraints`` are those that follow
     from axes and derived symbols, then the declared ones; the rules of the evaluator come on top.
+    ``timed`` parts have formulas of step time.
     """
 
     evaluator: Evaluator
@@ -46,6 +49,17 @@ class Part:
     derived: Mapping[str, str]
     constraints: tuple[Constraint, ...]
     size: int
+    timed: bool = False
+
+    @property
+    def modules(self) -> tuple[ModuleType, ...]:
+        """The plain evaluators with the formulas that the part needs: of memory, and of time if it asks for that."""
+        return (self.evaluator.terms, self.evaluator.times) if self.timed else (self.evaluator.terms,)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The symbols that these formulas have."""
+        return tuple(dict.fromkeys(name for module in self.modules for name in module.INPUTS))
 
     def places(self, index: int) -> tuple[int, ...]:
         """Which candidate of every axis configuration ``index`` has. Raises IndexError outside of the part."""
@@ -107,7 +121,7 @@ def _parts(space: Space) -> Iterator[Part]:
 
 def _refuse_idle(space: Space, parts: Sequence[Part]) -> None:
     """Refuse an axis that neither an evaluator nor a formula of the space asks for."""
-    used = {"gpu_memory", *(name for part in parts for name in part.evaluator.terms.INPUTS)}
+    used = {"gpu_memory", *(name for part in parts for name in part.inputs)}
     texts = [text for part in parts for text in part.derived.values()]
     texts += [constraint.text for part in parts for constraint in part.constraints]
     texts += [text for question in space.questions for text in question.formulas]
@@ -131,13 +145,18 @@ def _part(
     evaluator, axes = family.evaluator, family.axes
     formulas = {**_usual_formulas(family.asked, evaluator), **space.derived}
     varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
-    for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS):
+    times = _times(evaluator)
+    texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *times])
+    timed = any(texts.uses(text) & times.keys() - evaluator.terms.TERMS.keys() for text in _formulas_of(space))
+    values = dict(family.values)
+    if timed:
+        values = {**_of_machine(family, varied), **values}
+    for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS, *(evaluator.times.INPUTS if timed else ())):
         if name not in SYMBOLS:
             raise InputError("kernels", dict(space.kernels), f"must not need {name}, which only `explain` finds")
-        if name not in family.values and name not in varied:
+        if name not in values and name not in varied:
             raise InputError(name, ABSENT, "must be declared: fixed, derived or an axis")
-    texts = Texts([*SYMBOLS, *evaluator.terms.TERMS])
-    fixed = {name: value for name, value in family.values.items() if name not in varied}
+    fixed = {name: value for name, value in values.items() if name not in varied}
     derived = derived_of(texts, formulas, axes, fixed, space.derived)
     rules = [name for name, _, _ in evaluator.terms.RULES]
     constraints = constraints_of(space, texts, axes, derived, without, rules)
@@ -146,7 +165,30 @@ def _part(
             field = f"questions.{question.name}.{question.key}"
             texts.refuse_unsafe(field, text, texts.quantity(field, text), derived.bounds)
     refuse_inexact(family.models[0].name, {name: int(high) for name, (_, high) in derived.bounds.items()})
-    return Part(evaluator, number, labels, axes, derived.fixed, derived.formulas, constraints, size_of(axes))
+    return Part(evaluator, number, labels, axes, derived.fixed, derived.formulas, constraints, size_of(axes), timed)
+
+
+def _formulas_of(space: Space) -> Iterator[str]:
+    """The formulas of a space that may have terms."""
+    yield from (constraint.text for constraint in space.constraints)
+    yield from (text for question in space.questions for text in question.formulas)
+
+
+def _times(evaluator: Evaluator) -> Mapping[str, tuple[str, str]]:
+    """The terms of step time; none with an explicit list of layers."""
+    if evaluator.choices["stages"] == "listed":
+        return {}
+    found: Mapping[str, tuple[str, str]] = evaluator.times.TERMS
+    return found
+
+
+def _of_machine(family: _Family, varied: Collection[str]) -> dict[str, int]:
+    """The machine's parameters, unless all are declared. Raises InputError for figures that are not known."""
+    if set(family.evaluator.times.INPUTS) <= {*family.asked.fixed, *family.values, *varied}:
+        return {}
+    gpus = next((axis.values["num_gpus"] for axis in family.axes if "num_gpus" in axis.values), ())
+    most = max(gpus, default=family.asked.fixed.get("num_gpus"))
+    return machine_values(family.evaluator, family.asked.cluster, most)
 
 
 def _values(asked: Asked, evaluator: Evaluator, model: Model) -> dict[str, int]:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 
 from shardmath.errors import InputError
 from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.gpus import Gpu
+from shardmath.machines import Cluster
 from shardmath.models import Model
-from shardmath.parameters import checked, other_values
-from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switches
+from shardmath.parameters import MACHINE, checked, other_values
+from shardmath.settings import as_model, recompute_mode, recompute_switches
 from shardmath.spaces.candidates import Candidates, DivisorsOf
 from shardmath.spaces.declared import Space
 from shardmath.spaces.questions import MOST, Best
-from shardmath.symbolic.nests.standard import RANKING
+from shardmath.symbolic.nests.standard import BY_MEMORY
+from shardmath.timing import as_cluster, on_nodes
 
 
 def layouts(
     model: Model | str | PathLike[str],
-    gpu: Gpu | str,
+    gpu: Gpu | Cluster | str | PathLike[str],
     num_gpus: int,
     *,
+    network: str | None = None,
     global_batch_size: int,
     seq_length: int = 8192,
     top: int = 10,
@@ -47,10 +51,13 @@ def layouts(
 
     TP, CP and PP run over the divisors of the number of GPUs, micro-batch sizes over those of the batch, expert
     parallelism over those of the experts. Asked are the ``top`` best layouts that fit, the best one for every
-    recompute mode, and the legal ones of least and of most memory. Raises InputError for values that are not legal.
+    recompute mode, and the legal ones of least and of most memory. What is best is decided without time; ``ranked``
+    changes that. Raises InputError for values that are not legal.
     """
     chosen = as_model(model)
-    asked = other_values(others)
+    machine = {name: checked(name, others.pop(name)) for name in MACHINE if name in others}
+    cluster = on_nodes(as_cluster(gpu, network), node_size)
+    asked = other_values({**cluster.memory_parameters, **others})
     if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST:
         raise InputError("top", top, f"must be an integer from 1 to {MOST}", "1")
     degrees = DivisorsOf("num_gpus")
@@ -74,21 +81,31 @@ def layouts(
     }
     fixed = {
         "num_gpus": num_gpus, "global_batch_size": global_batch_size, "seq_length": seq_length,
-        "distributed_optimizer": distributed_optimizer, "vocab_multiple": vocab_multiple, "node_size": node_size,
-        **single, **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
+        "distributed_optimizer": distributed_optimizer, "vocab_multiple": vocab_multiple,
+        "node_size": cluster.node_size if node_size is None else node_size, **single, **machine,
+        **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
     }
     return Space(
         axes={name: candidates for name, candidates in axes.items() if candidates is not None},
-        model=chosen, gpu=as_gpu(gpu), implementation=implementation,
+        model=chosen, cluster=cluster, implementation=implementation,
         fixed={name: checked(name, value) for name, value in fixed.items() if value is not None},
         questions=(
-            Best("best", RANKING, top),
-            Best("best_by_recompute", RANKING, 1, per=("recompute",)),
+            Best("best", BY_MEMORY, top),
+            Best("best_by_recompute", BY_MEMORY, 1, per=("recompute",)),
             Best("smallest", ("peak",), 1, among="legal"),
             Best("largest", ("-peak",), 1, among="legal"),
         ),
         kernels=kernels or {}, schedule=schedule, zero_stage=zero_stage, gradients=gradients,
     )
+
+
+def ranked(space: Space, ranking: tuple[str, ...]) -> Space:
+    """The same space with what is best decided by ``ranking``."""
+    questions = tuple(
+        replace(question, by=ranking) if isinstance(question, Best) and question.name.startswith("best") else question
+        for question in space.questions
+    )
+    return replace(space, questions=questions)
 
 
 def _given(name: str, candidates: Sequence[int] | None) -> tuple[int, ...] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     Formula = Node
 
 Bounds = tuple[int | Fraction, int | Fraction]
+#: Names of symbols and terms in a text.
+_NAMES = re.compile(r"[A-Za-z_][\w.]*")
 #: Integers beyond this are not all numbers of float64.
 _EXACT = 2**53
 
@@ -27,6 +30,10 @@ class Texts:
         from shardmath.symbolic.nests.graph import Graph
 
         self.graph, self.known = Graph(), known
+
+    def uses(self, text: str) -> set[str]:
+        """The known names in a text, whether it is a formula or not."""
+        return set(_NAMES.findall(text)) & set(self.known)
 
     def condition(self, field: str, text: str) -> Node:
         """The node of a condition. Raises InputError for ``field`` if the text is none."""

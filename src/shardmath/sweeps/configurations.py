@@ -45,8 +45,9 @@ class Configuration:
     @cached_property
     def terms(self) -> Mapping[str, int | float]:
         """Every term by name, from the evaluator in plain Python: exact, as long as bytes stay below 2^49."""
-        terms = self.part.evaluator.terms
-        found: Mapping[str, int | float] = terms.terms(*(self.values[name] for name in terms.INPUTS))
+        found: dict[str, int | float] = {}
+        for module in self.part.modules:
+            found |= module.terms(*(self.values[name] for name in module.INPUTS))
         return found
 
     @property

@@ -171,7 +171,8 @@ def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
     if general:
         posing = posing_of(part, questions, literal=False)
         key = posing.key(evaluator)
-        packaged = None if part.evaluator.folder else import_module(f"shardmath.generated.{part.evaluator.name}_nest")
+        name = f"{part.evaluator.name}_time_nest" if part.timed else f"{part.evaluator.name}_nest"
+        packaged = None if part.evaluator.folder else import_module(f"shardmath.generated.{name}")
         module = packaged if packaged and key == packaged.KEY else _cached(part, posing, evaluator)
         if prod(axis.size for axis in part.axes if axis.name in module.FUSED) <= module.ROOM:
             return module

@@ -26,7 +26,7 @@ def is_large(part: Part) -> bool:
 
 def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Posing:
     """What the nest of ``part`` depends on; see ``Posing``. With ``literal``, switches become part of the formulas."""
-    inputs = {*part.evaluator.terms.INPUTS, "gpu_memory"}
+    inputs = {*part.inputs, "gpu_memory"}
     return Posing(
         symbols={name: (item[2], item[3]) for name, item in PARAMETERS.items()},
         axes=tuple(NestAxis(axis.name, tuple(axis.values), _size(axis, literal)) for axis in part.axes),
@@ -49,7 +49,7 @@ def _size(axis: Axis, literal: bool) -> int:
 
 def evaluator_source(part: Part) -> str:
     """The formulas of a part, as source."""
-    return inspect.getsource(part.evaluator.terms)
+    return "\n".join(map(inspect.getsource, part.modules))
 
 
 def verdict_source() -> str:

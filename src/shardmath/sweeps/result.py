@@ -14,11 +14,12 @@ from shardmath.errors import InputError
 from shardmath.exactness import EXACT
 from shardmath.generated.definitions import VERDICTS
 from shardmath.gpus import Gpu
+from shardmath.machines import Cluster
 from shardmath.models import Model
 from shardmath.spaces import Best, Space
 from shardmath.sweeps.answers import Answer, BestAnswer
 from shardmath.sweeps.configurations import Configuration, configurations
-from shardmath.sweeps.layout import RULE, Layout, layout_of
+from shardmath.sweeps.layout import RULES, Layout, layout_of
 from shardmath.sweeps.nests import Nest
 
 #: What a condition such as ``divides(tensor_parallel, num_gpus)`` is about: the divisor, and what it must divide.
@@ -42,7 +43,7 @@ class SweepResult:
     ``tried`` = ``legal`` + all counts of ``broken``, which are in the order in which rules are tried; ``legal`` = the
     sum of ``verdicts``. ``values`` has the parameters that all layouts share. ``best`` are the best layouts that
     fit, ``best_by_recompute`` the best one for every recompute mode with a fit, and ``smallest`` the legal layout of
-    least memory, whether it fits or not (None if none is legal).
+    least memory, whether it fits or not (None if none is legal). ``ranking`` says in words what is best.
     """
 
     model: Model
@@ -56,6 +57,7 @@ class SweepResult:
     best: tuple[Layout, ...]
     best_by_recompute: Mapping[str, Layout]
     smallest: Layout | None
+    ranking: str
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -68,7 +70,7 @@ class SweepResult:
             "legal": self.legal,
             "broken": [asdict(rule) for rule in self.broken],
             "verdicts": dict(self.verdicts),
-            "ranking": RULE,
+            "ranking": self.ranking,
             "best": [asdict(item) for item in self.best],
             "best_by_recompute": {mode: asdict(item) for mode, item in self.best_by_recompute.items()},
             "smallest": None if self.smallest is None else asdict(self.smallest),
@@ -81,7 +83,7 @@ def result_of(space: Space, nest: Nest, answer: Answer) -> SweepResult:
     Raises InputError if a layout needs so many bytes that they are not exact.
     """
     assert isinstance(space.model, Model)
-    assert isinstance(space.gpu, Gpu)
+    assert isinstance(space.cluster, Cluster)
     found = {question.name: list(_found(nest, question, item))
              for question, item in zip(nest.questions, answer.questions, strict=True)}
     if any(-item.keys["-peak"] >= EXACT for item in found["largest"]):
@@ -91,9 +93,10 @@ def result_of(space: Space, nest: Nest, answer: Answer) -> SweepResult:
     values = {name: value for name, value in nest.part.fixed.items() if name != "pipeline_rank"}
     verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answer.verdicts, strict=True)}
     return SweepResult(
-        space.model, space.gpu, nest.part.evaluator.name, values, nest.size, sum(verdicts.values()),
+        space.model, space.cluster.gpu, nest.part.evaluator.name, values, nest.size, sum(verdicts.values()),
         tuple(_broken(nest, answer.broken)), verdicts, layouts["best"],
         {item.recompute: item for item in layouts["best_by_recompute"]}, next(iter(layouts["smallest"]), None),
+        RULES["time" if nest.part.timed else "memory"],
     )
 
 

@@ -8,12 +8,17 @@ from os import PathLike
 
 from shardmath.errors import InputError
 from shardmath.gpus import Gpu
+from shardmath.machines import Cluster
 from shardmath.models import Model
-from shardmath.spaces.standard import layouts
+from shardmath.spaces import Part, Space
+from shardmath.spaces.standard import layouts, ranked
+from shardmath.sweeps.layout import RULES
 from shardmath.sweeps.legal import OnLayouts, legal_layouts
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.result import SweepResult, result_of
 from shardmath.sweeps.running import Progress, run
+from shardmath.symbolic.nests.standard import BY_TIME
+from shardmath.timing import machine_values
 
 #: More layouts than this take long; a person who asks for them most likely meant fewer.
 _MANY = 10**10
@@ -23,9 +28,10 @@ _SECTIONS = ("axes", "fixed", "derived", "kernels")
 
 def sweep(
     model: Model | str | PathLike[str],
-    gpu: Gpu | str,
+    gpu: Gpu | Cluster | str | PathLike[str],
     num_gpus: int,
     *,
+    network: str | None = None,
     global_batch_size: int,
     seq_length: int = 8192,
     top: int = 10,
@@ -45,11 +51,16 @@ def sweep(
     vocab_multiple: int | None = None,
     node_size: int | None = None,
     schedule: str | None = None,
+    rank_by: str | None = None,
     progress: Progress | None = None,
     on_layouts: OnLayouts | None = None,
     **others: int,
 ) -> SweepResult:
     """Evaluate every layout of ``num_gpus`` GPUs and keep the ``top`` best that fit.
+
+    The best is the fastest, if all figures of the machine are known that its step time needs; otherwise, or with
+    ``rank_by="memory"``, it is the one with the fewest model-parallel ranks. ``gpu`` and ``network`` are as in
+    ``explain``.
 
     The axes are all divisors that can be legal; a sequence of values for an axis replaces them. A rank has one
     chunk of layers unless ``virtual_pipeline`` names others. ``schedule`` is the order of forward and backward
@@ -61,9 +72,11 @@ def sweep(
     Raises InputError for every value that is not legal, and where the model is so large that the
     arithmetic of the compiled evaluator would not be exact.
     """
+    if rank_by not in (None, *RULES):
+        raise InputError("rank_by", rank_by, "must be time or memory")
     with _as_arguments(num_gpus):
         space = layouts(
-            model, gpu, num_gpus, global_batch_size=global_batch_size, seq_length=seq_length, top=top,
+            model, gpu, num_gpus, network=network, global_batch_size=global_batch_size, seq_length=seq_length, top=top,
             tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
             micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, virtual_pipeline=virtual_pipeline,
             expert_parallel=expert_parallel, recompute=recompute, implementation=implementation, kernels=kernels,
@@ -71,6 +84,9 @@ def sweep(
             vocab_multiple=vocab_multiple, node_size=node_size, schedule=schedule, **others,
         )
         (part,) = space.parts()
+        if rank_by == "time" or (rank_by is None and _timed(part, space)):
+            space = ranked(space, BY_TIME)
+            (part,) = space.parts()
     if part.size > _MANY:
         rule = f"must give at most {_MANY} layouts, not {part.size}: name the sizes to try for some axes"
         raise InputError("num_gpus", num_gpus, rule)
@@ -80,6 +96,16 @@ def sweep(
         for columns in legal_layouts(part, progress):
             on_layouts(columns)
     return found
+
+
+def _timed(part: Part, space: Space) -> bool:
+    """Whether all figures are known that the time of a step needs."""
+    assert isinstance(space.cluster, Cluster)
+    try:
+        machine_values(part.evaluator, space.cluster, part.fixed["num_gpus"])
+    except InputError:
+        return False
+    return True
 
 
 @contextmanager

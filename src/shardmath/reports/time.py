@@ -1,0 +1,35 @@
+"""The time of a step in the terminal: what it goes to, and the rates that follow."""
+
+from __future__ import annotations
+
+from rich.console import Console
+
+from shardmath.accounting import Explanation
+from shardmath.reports.tables import table
+from shardmath.timing import SPENT
+
+
+def show_time(out: Console, found: Explanation) -> None:
+    """Print where the time of a step goes on its slowest rank, or why that is not known."""
+    time = found.time
+    if time is None:
+        out.print(f"Step time is not computed: {found.time_unknown}.", markup=False)
+        return
+    rows = [
+        (part, f"{seconds:.3f}", f"{seconds / time.seconds:.1%}", SPENT[part], f"spent.{part}")
+        for part, seconds in time.spent.items() if seconds >= _SHOWN * time.seconds
+    ]
+    rows.append(("step", f"{time.seconds:.3f}", "100.0%", "", "step.time"))
+    title = f"Seconds of a step on rank {time.rank}, the slowest"
+    out.print(table(("part", "seconds", "share", "", "term"), rows, right=(1, 2), title=title))
+    line = (f"{time.tokens_per_second:,.0f} tokens/s, {time.tokens_per_second_per_gpu:,.0f} for each GPU;"
+            f" MFU {time.mfu:.1%}, HFU {time.hfu:.1%}")
+    if time.joules_per_token:
+        line += f"; {time.joules_per_token:.3g} J/token"
+    if time.cost_per_token:
+        line += f"; {1e6 * time.cost_per_token:.3g} for a million tokens"
+    out.print(f"{line}.", markup=False)
+
+
+#: Parts below this share of a step are left out.
+_SHOWN = 5e-4
