@@ -96,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (folder / name).write_text(text, encoding="utf-8")
     for stale in set(folder.glob("*.svg")) - {folder / name for name in drawn}:
         stale.unlink()
+    (folder / "time_constants.csv").write_text(timed.constants_file(), encoding="utf-8")
     PAGE.write_text(fresh, encoding="utf-8")
     return 0
 

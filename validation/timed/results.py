@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from shardmath.calibration.fitting import Fit, cross_validated, fit, fitted_names, usual
+from shardmath.calibration.fitting import FITTED, Fit, cross_validated, fit, usual
 from shardmath.calibration.runs import StepTimes
 from validation.timed.baselines import TEXTBOOK, at_random, by_rule
 from validation.timed.cases import Table
@@ -37,7 +37,7 @@ def result(table: Table) -> Result:
     """Predict and judge a table; seconds of the five ways are those of one sequence."""
     groups = tuple(run.group for run in table.runs)
     measured = np.array([run.seconds for run in table.runs])
-    predicted = StepTimes(table.runs, table.cluster, {*fitted_names(table.stalls), *TEXTBOOK})
+    predicted = StepTimes(table.runs, table.cluster, {*FITTED, *TEXTBOOK})
     start = usual(table.runs, table.cluster, table.stalls)
     calibrated, fits = cross_validated(predicted, measured, groups, start)
     seconds = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from shardmath.calibration.fitting import STALL
 from validation.measured.sections import paragraph
 from validation.measured.sections import targets as table_of_targets
 from validation.tables import markdown
@@ -31,7 +32,8 @@ def _table(found: Result) -> list[str]:
         f"### {table.title}", paragraph(ABOUT[table.name]),
         f"{len(table.runs)} runs in {len(found.fits)} groups. {ASSUMED[table.name]}",
         f"![{table.title}: predicted over measured time](validation/time_{table.name}.svg)",
-        ways(found.rankings), by_group(found), constants(found), *map(paragraph, misses(found)),
+        ways(found.rankings), by_group(found), constants(found),
+        "The constants of each group: [`time_constants.csv`](validation/time_constants.csv).", *map(paragraph, misses(found)),
     ]
     if table.name == "fujii2024":
         default = result(fujii2024(0))
@@ -71,9 +73,19 @@ def constants(found: Result) -> str:
     lines = []
     for name, start in found.fit.usual.items():
         folds = [item.parameters[name] for item in found.fits.values()]
-        lines.append((f"`{name}`", f"{start:,}", f"{found.fit.parameters[name]:,}",
+        given = 0 if name == STALL else start
+        lines.append((f"`{name}`", f"{given:,}", f"{found.fit.parameters[name]:,}",
                       f"{min(folds):,} to {max(folds):,}"))
     return markdown(("constant", "usual", "fitted to all groups", "fitted to all but one"), lines)
+
+
+def constants_file() -> str:
+    """The constants that every group was predicted with, as CSV: those fitted to all other groups of its table."""
+    lines = ["table,group,constant,value"]
+    for table in tables():
+        for group, fit in result(table).fits.items():
+            lines += [f'{table.name},"{group}",{name},{value}' for name, value in fit.parameters.items()]
+    return "\n".join(lines) + "\n"
 
 
 def titan() -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.calibration.runs import StepTimes, TimedRun
+from shardmath.errors import InputError
 from shardmath.machines import Cluster
 
 #: What is fitted, with the range of each: shares of peaks in per mille, and nanoseconds. No share is above its peak.
@@ -29,7 +31,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
 }
 #: Fitted only where it is asked for: nobody has explained it.
 STALL = "stage_stall_ns"
-_STALL_RANGE, _STALL_START = (1_000, 10_000_000), 14_000
+_STALL_RANGE, STALL_START = (1_000, 10_000_000), 14_000
 #: Errors up to this size count by their square, beyond it by their size.
 ROBUST = 0.05
 #: How far a parameter may go, as a logarithm, for the price of an error of ROBUST in all runs.
@@ -44,26 +46,33 @@ class Fit:
     usual: Mapping[str, int]
 
 
-def fitted_names(stall: bool = False) -> tuple[str, ...]:
-    """The parameters that are fitted."""
-    return (*RANGES, STALL) if stall else tuple(RANGES)
+#: All parameters that can be fitted.
+FITTED = (*RANGES, STALL)
 
 
 def usual(runs: Sequence[TimedRun], cluster: Cluster, stall: bool = False) -> dict[str, int]:
-    """Where a fit starts: what the cluster says of each fitted parameter."""
+    """Where a fit starts: what the cluster says of each fitted parameter; of its network, if it has one."""
     values = runs[0].values(cluster)
-    start = {name: values[name] for name in RANGES}
-    return {**start, STALL: values[STALL] or _STALL_START} if stall else start
+    start = {name: values[name] for name in RANGES if cluster.network or not name.startswith("network")}
+    return {**start, STALL: values[STALL] or STALL_START} if stall else start
+
+
+def solver() -> Any:
+    """The optimiser. Raises InputError where SciPy is not installed."""
+    try:
+        from scipy.optimize import least_squares
+    except ImportError:
+        raise InputError("calibrate", "runs", "needs SciPy: install shardmath[calibrate]") from None
+    return least_squares
 
 
 def fit(predicted: StepTimes, measured: NDArray[np.float64], start: Mapping[str, int],
         chosen: NDArray[np.bool_] | None = None) -> Fit:
     """Fit the parameters that ``start`` has to the runs that are ``chosen``, or to all.
 
-    ``measured`` are seconds of every run of ``predicted``.
+    ``measured`` are seconds of every run of ``predicted``. Raises InputError where SciPy is not installed.
     """
-    from scipy.optimize import least_squares
-
+    least_squares = solver()
     rows = np.ones(len(measured), dtype=bool) if chosen is None else chosen
     names = list(start)
     center = np.log([start[name] for name in names])

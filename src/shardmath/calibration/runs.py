@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.errors import InputError, nearest_names
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.gpus import Gpu
@@ -72,13 +71,11 @@ class StepTimes:
 def asked(model: Model | str | PathLike[str], gpu: Gpu | str, **arguments: Any) -> Job:
     """The job of a run, of what ``shardmath.explain`` takes. Raises InputError for every value that is not legal."""
     others = {name: arguments.pop(name) for name in OTHERS if name in arguments}
-    unknown = sorted(arguments.keys() - _USUAL.keys())
-    if unknown:
-        raise InputError("parameter", unknown[0], "must be a parameter of a job", nearest_names(unknown[0], _USUAL))
-    return job(model, gpu, others=others, **{**_USUAL, **arguments})
+    return job(model, gpu, others=others, **{**JOB, **arguments})
 
 
-_USUAL: Mapping[str, Any] = {
+#: What a job takes besides parameters that few people set, with what it is where nothing is given.
+JOB: Mapping[str, Any] = {
     **dict.fromkeys((
         "global_batch_size", "data_parallel", "num_gpus", "sequence_parallel", "kernels", "gradients",
         "distributed_optimizer", "vocab_multiple", "node_size", "pipeline_layout", "schedule", "zero_stage",
