@@ -109,7 +109,8 @@ def write(folder: Path, *lines: str) -> Path:
 
 
 def test_runs_of_a_file(tmp_path: Path) -> None:
-    head = "model,num_gpus,tensor_parallel,sequence_parallel,recompute,global_batch_size,tokens_per_second_per_gpu,group"
+    parameters = "num_gpus,tensor_parallel,sequence_parallel,recompute,global_batch_size"
+    head = f"model,{parameters},tokens_per_second_per_gpu,group"
     path = write(tmp_path, head, "llama-3.1-8b,16,2,false,full,64,8000,mine", "llama-3.1-8b,8,,,,64,8192,")
     first, second = read_runs(path, CLUSTER)
     assert first.group == "mine"

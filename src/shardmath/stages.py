@@ -12,8 +12,8 @@ from shardmath.parameters import checked
 
 #: What a list gives instead of a formula; any legal value serves to find what one layer costs.
 ANY = dict.fromkeys((
-    "stage_layers", "longest_stage_layers", "in_flight", "in_flight_first", "in_flight_last", "in_flight_loss", "dense_layers",
-    "expert_layers", "held_dense_layers", "held_expert_layers", "held_layer_inputs",
+    "stage_layers", "longest_stage_layers", "in_flight", "in_flight_first", "in_flight_last", "in_flight_loss",
+    "dense_layers", "expert_layers", "held_dense_layers", "held_expert_layers", "held_layer_inputs",
 ), 1)
 
 

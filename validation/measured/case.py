@@ -32,8 +32,9 @@ class Case:
 
     ``model`` is None where shardmath has no such model, and ``refusal`` says why. ``arguments`` go to
     ``shardmath.explain`` beside model and GPU. ``seconds`` are those of one optimizer step, None where a table does
-    not say them. ``group`` names rows that are judged together, ``traits`` what else a sentence may ask of the row. ``others`` are further readings of a row that does not state
-    something, by name, each with the arguments that differ.
+    not say them. ``group`` names rows that are judged together, ``traits`` what else a sentence may ask of the row.
+    ``others`` are further readings of a row that does not state something, by name, each with the arguments that
+    differ.
     """
 
     id: str

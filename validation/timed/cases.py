@@ -88,7 +88,7 @@ def nanotron_runs() -> Table:
 
 @cache
 def torchtitan_runs() -> tuple[tuple[Case, TimedRun, Cluster], ...]:
-    """torchtitan's runs in bf16, with the cluster of each; FP8 has no evaluator of torchtitan."""
+    """Runs of torchtitan in bf16, with the cluster of each; FP8 has no evaluator of torchtitan."""
     own = Gpu.of({**read("gpus")["h100-80gb"], "name": "H100 of 96 GB", "memory_gib": 95, "hbm_mb_per_s": 2_400_000})
     clusters = {"H200": Cluster.named("h200"), "H100-96GB": Cluster.named(own)}
     found = [(case, row["gpu"]) for case, row in zip(torchtitan.read(), rows(torchtitan.TABLE), strict=True)]

@@ -49,7 +49,10 @@ def result(table: Table) -> Result:
 
 
 def ranked(table: Table, found: Numbers, times: bool = True) -> Ranking:
-    """Predicted seconds of every step beside the measured ones, both for one sequence; or places, where ``not times``."""
+    """Predicted seconds of every step beside the measured ones, both for one sequence.
+
+    What is ``found`` are places in an order where it says no ``times``.
+    """
     batches = np.array([run.job.values["global_batch_size"] for run in table.runs])
     measured = np.array([run.seconds for run in table.runs])
     predicted = found / batches if times else found

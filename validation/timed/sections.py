@@ -33,7 +33,8 @@ def _table(found: Result) -> list[str]:
         f"{len(table.runs)} runs in {len(found.fits)} groups. {ASSUMED[table.name]}",
         f"![{table.title}: predicted over measured time](validation/time_{table.name}.svg)",
         ways(found.rankings), by_group(found), constants(found),
-        "The constants of each group: [`time_constants.csv`](validation/time_constants.csv).", *map(paragraph, misses(found)),
+        "The constants of each group: [`time_constants.csv`](validation/time_constants.csv).",
+        *map(paragraph, misses(found)),
     ]
     if table.name == "fujii2024":
         default = result(fujii2024(0))

@@ -77,10 +77,8 @@ def calibrate(
     labels = np.array(groups)
 
     def judged(name: str, chosen: Any) -> Judged:
-        numbers = (
-            float(np.median(number)) for errors in (before[chosen], after[chosen]) for number in (np.abs(errors), errors)
-        )
-        return Judged(name, int(chosen.sum()), *numbers)
+        sizes = [float(np.median(kind(errors[chosen]))) for errors in (before, after) for kind in (np.abs, np.positive)]
+        return Judged(name, int(chosen.sum()), *sizes)
 
     fitted = fit(predicted, measured, start).parameters
     return Calibration(

@@ -107,4 +107,5 @@ def _run(
     out = np.zeros((1, count))
     kernel.evaluate(0, count, *scalars, *columns, rule, verdict, out)
     assert not rule.any(), "a job keeps every rule"
-    return out[0]
+    seconds: NDArray[np.float64] = out[0]
+    return seconds
