@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from shardmath.calibration.fitting import RANGES, STALL, STALL_START, cross_vali
 from shardmath.calibration.runs import StepTimes, TimedRun, asked
 from shardmath.cli.main import cli
 from shardmath.errors import InputError
+from shardmath.generated.definitions import PARAMETERS
 from shardmath.machines import Cluster, read_cluster, write_cluster
 
 CLUSTER = Cluster.named("h100-80gb", "ndr-400")
@@ -100,6 +102,23 @@ def test_a_calibrated_cluster_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (values["matmul_per_mille"], values["network_latency_ns"]) == (612, 9_999)
     write_cluster(found, str(tmp_path / "own.toml"))
     assert read_cluster(tmp_path / "own.toml") == found
+
+
+def test_the_documented_constants_are_those_that_are_fitted() -> None:
+    text = (Path(__file__).resolve().parents[1] / "docs" / "clusters" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+_(?:per_mille|ns))` \| ([\d,]+) to ([\d,]+) \| (.*) \|$", text, re.MULTILINE)
+    assert {name: (low, high) for name, low, high, _ in rows} == {
+        name: (f"{low:,}", f"{high:,}") for name, (low, high) in RANGES.items()
+    }
+    assert all(PARAMETERS[name][-1].startswith(meaning) for name, _, _, meaning in rows)
+
+
+def test_the_documented_file_is_read(tmp_path: Path) -> None:
+    text = (Path(__file__).resolve().parents[1] / "docs" / "clusters" / "README.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```csv\n(.*?)```", text, re.DOTALL)
+    runs = read_runs(write(tmp_path, shown), CLUSTER)
+    assert [run.seconds for run in runs] == [9.84, 13.07, 5.91]
+    assert [run.job.values["data_parallel"] for run in runs] == [8, 4, 4]
 
 
 def write(folder: Path, *lines: str) -> Path:
