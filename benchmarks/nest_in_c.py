@@ -32,7 +32,7 @@ def source(nest: Nest) -> str:
     part, literal = nest.part, nest.module.ENTRIES is not None
     posing = replace(posing_of(part, nest.asked, literal=literal), skipping=False)
     evaluator = evaluator_source(part)
-    plan = plan_of(posing, evaluator, verdict_source())
+    plan = plan_of(posing, evaluator, verdict_source(), blocks=literal)
     data = document(part.evaluator.name, posing.key(evaluator), plan, dialect=C, literal=literal)
     return rendered("nest.c", data, _HEADER)
 
@@ -55,4 +55,4 @@ def in_c(nest: Nest, bits: int, folder: Path) -> Nest:
 
     module = ModuleType("nest_in_c")
     vars(module).update(vars(nest.module) | {"sweep": sweep})
-    return Nest(nest.part, nest.asked, module)
+    return Nest(nest.part, nest.asked, module, getattr)

@@ -83,7 +83,7 @@ def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
         for most in (order.MOST_ENTRIES, 8):
             with tempfile.TemporaryDirectory() as folder, _at_most(most):
                 nest = _nest(LARGE, kernels, Path(folder))
-                rivals = {"shardmath, Numba": nest}
+                rivals = {"shardmath": nest}
                 if which("gcc"):
                     rivals |= {f"C, gcc, {bits} bits": in_c(nest, bits, Path(folder)) for bits in widths()}
                 elif not left_out:

@@ -48,7 +48,7 @@ def figures(repeats: int) -> list[Figure]:
                 ("-c", "from shardmath.symbolic.derive import derive; derive()"), repeats),
     ]
     with TemporaryDirectory() as folder:
-        cache = f"NUMBA_CACHE_DIR={folder}"
+        cache = f"XDG_CACHE_HOME={folder}"
         command = ("-m", "shardmath", *_SWEEP)
         measured.append(_figure("shardmath sweep, first: it compiles", command, 1, cache))
         measured.append(_figure("shardmath sweep, again", command, repeats, cache))

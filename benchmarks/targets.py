@@ -12,7 +12,7 @@ from benchmarks.roofline import Roofline
 from benchmarks.startup import Figure
 
 _STARTUP = {"import shardmath": 0.2, "shardmath --help": 0.3, "derive(): all of generated/, in memory": 10.0,
-            "shardmath sweep, again": 1.5}
+            "shardmath sweep, again": 0.6}
 _MILLION = 0.1
 #: The flat evaluator: at least so much of the same loop in C, of the copy bandwidth, and of lambdify with NumPy.
 _OF_C, _OF_COPY, _OF_LAMBDIFY = 0.9, 0.85, 100.0

@@ -24,31 +24,31 @@ _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do 
 def nest_of(
     title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER, *, kernel: bool = False,
 ) -> str:
-    """The Numba source of the nest of a space; see ``posed`` and ``nest_source`` for the arguments."""
-    plan = plan_of(posing, evaluator, verdicts)
+    """The Python source of the nest of a space; see ``posed`` and ``nest_source`` for the arguments."""
+    plan = plan_of(posing, evaluator, verdicts, blocks=posing.literal and not kernel)
     return _written(title, posing.key(evaluator), plan, posing.literal, header, kernel)
 
 
-def plan_of(posing: Posing, evaluator: str, verdicts: str) -> Plan:
+def plan_of(posing: Posing, evaluator: str, verdicts: str, *, blocks: bool) -> Plan:
     """The plan of the nest of a space, whatever language it is written in then."""
     problem, names = posed(posing, evaluator, verdicts)
     smaller = replace(problem, estimate=without_dominated(
         problem.graph, problem.estimate, posing.symbols, [node for _, node in problem.conditions]
     ))
-    return _planned(smaller, names, posing.symbols if posing.skipping else None)
+    return _planned(smaller, names, posing.symbols if posing.skipping else None, blocks)
 
 
 def nest_source(
     title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool, header: str = _HEADER,
     limits: Mapping[str, Limits] | None = None, kernel: bool = False,
 ) -> str:
-    """The Numba source of the nest of ``problem``; ``names`` are those of terms, for readers.
+    """The Python source of the nest of ``problem``; ``names`` are those of terms, for readers.
 
     With ``literal``, the nest is for axes of exactly these sizes, else for all sizes. With ``limits``, the
     least and largest values of parameters, tables that nothing in fits are passed over. With ``kernel``, the same nest
     for a GPU follows.
     """
-    return _written(title, key, _planned(problem, names, limits), literal, header, kernel)
+    return _written(title, key, _planned(problem, names, limits, literal and not kernel), literal, header, kernel)
 
 
 def _written(title: str, key: str, plan: Plan, literal: bool, header: str, kernel: bool) -> str:
@@ -59,8 +59,8 @@ def _written(title: str, key: str, plan: Plan, literal: bool, header: str, kerne
     return rendered("nest_cuda.py", {**data, "device": device}, header)
 
 
-def _planned(problem: Problem, names: Mapping[Node, str], limits: Mapping[str, Limits] | None) -> Plan:
-    order = chosen_order(problem)
+def _planned(problem: Problem, names: Mapping[Node, str], limits: Mapping[str, Limits] | None, blocks: bool) -> Plan:
+    order = chosen_order(problem, blocks=blocks)
     skipping = problem if limits is None else with_skipping(problem, order, limits)
     grouped, renamed = regrouped(skipping, order, names)
     return planned(grouped, order, renamed)

@@ -115,8 +115,8 @@ class TermSet:
                 continue
             name = f"{prefix}.{term.name.removeprefix('stage.')}"
             expression = in_place(term.expression, replaced)
-            if name in self and self[name].expression == expression:
-                replaced[term.symbol] = self[name].symbol
+            if name in self.terms and self.terms[name].expression == expression:  # an earlier copy of the same
+                replaced[term.symbol] = self.terms[name].symbol
                 continue
             replaced[term.symbol] = self.add(name, expression, term.unit, f"{term.meaning}, {prefix} stage")
 

@@ -159,7 +159,9 @@ class _Configuration:
     def terms(self) -> dict[str, Fraction]:
         """Every term by name."""
         if self._terms is None:
-            self._terms = self._module.terms(**self._inputs)
+            self._terms = {}
+            for module in self.formulas.part.modules:
+                self._terms |= module.terms(**{name: self.values[name] for name in module.INPUTS})
         return self._terms
 
     def keeps(self, place: int) -> bool:

@@ -33,7 +33,7 @@ def room(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def _made(literal: bool) -> Made:
-    return lambda part, asked, source: CudaNest(part, asked, interpreted(source(literal=literal, kernel=True)))
+    return lambda part, asked, source: CudaNest(part, asked, interpreted(source(literal=literal, kernel=True)), getattr)
 
 
 @pytest.mark.usefixtures("room")

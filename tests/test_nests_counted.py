@@ -98,7 +98,7 @@ def test_tables_in_which_nothing_fits_are_passed_over() -> None:
     for skipping in (True, False):
         own = replace(posing, skipping=skipping)
         module = interpreted(nest_of("skipping", own, evaluator_source(part), verdict_source()))
-        nest = Nest(part, questions, module)
+        nest = Nest(part, questions, module, getattr)
         answers[skipping] = nest.swept(0, nest.shards, nest.empty())
     assert answers[True].evaluated < answers[False].evaluated
     rows = list(brute_force.rows(part, questions, _tried(part, nest)))

@@ -220,7 +220,7 @@ def compare_random(data: st.DataObject, made: Made) -> None:
           suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
 def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
-    compare_random(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal))))
+    compare_random(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal)), getattr))
 
 
 def _tried(nest: Nest, conditions: Sequence[tuple[str, Node]]) -> list[str]:

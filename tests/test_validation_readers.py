@@ -97,12 +97,6 @@ def test_exact_bytes_of_functional_tests_are_those_of_the_table() -> None:
         assert {measured.rank for measured in case.measured} == {whole(row["pp"]) - 1}
 
 
-def test_inner_width_is_megatrons_default_where_the_table_leaves_it_out() -> None:
-    assert megatron_tests.ffn_hidden_size("", 512, swiglu=False) == 2048
-    assert megatron_tests.ffn_hidden_size("", 512, swiglu=True) == 1344
-    assert megatron_tests.ffn_hidden_size("3072.0", 768, swiglu=True) == 3072
-
-
 def test_groups_of_functional_tests() -> None:
     cases = megatron_tests.read()
     counts = Counter(case.group for case in cases)

@@ -98,10 +98,10 @@ def formula(name: str, implementation: str = "megatron", kernels: Mapping[str, s
 
 def names(implementation: str = "megatron", kernels: Mapping[str, str] | None = None) -> dict[str, str]:
     """The terms of an implementation and of the published sets, with their meaning."""
-    from shardmath.symbolic.accounts import build
     from shardmath.symbolic.published import all_published
+    from shardmath.symbolic.timing import build_all
 
-    found = build(_chosen(implementation, kernels)).terms
+    found = build_all(_chosen(implementation, kernels)).terms
     listed = {name: term.meaning for name, term in found.items()}
     for item in all_published():
         listed |= {name: term.meaning for name, term in item.terms.terms.items() if name.startswith(item.name)}
@@ -122,9 +122,11 @@ def _home(
     from shardmath.symbolic.accounts import build
     from shardmath.symbolic.parallel.legality import fixed_values
     from shardmath.symbolic.published import all_published
+    from shardmath.symbolic.timing import build_all
 
     for item in all_published():
         if name.startswith(f"{item.name}."):
             return item.name, item.terms, {}
     chosen = _chosen(implementation, kernels)
-    return chosen.name, build(chosen), fixed_values(chosen)
+    memory = build(chosen)
+    return chosen.name, memory if name in memory else build_all(chosen), fixed_values(chosen)

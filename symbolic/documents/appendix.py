@@ -9,10 +9,11 @@ from .example import example
 from .notation import notation, sharding
 from .tensors import components
 from .totals import bibliography, totals
+from .work import work
 
 
 def appendix() -> dict[str, Any]:
     """Prepare the data of ``appendix.tex.jinja``."""
     return {
-        **notation(), **sharding(), **components(), **totals(), **example(), **comparison(), **bibliography(),
+        **notation(), **sharding(), **components(), **totals(), **work(), **example(), **comparison(), **bibliography(),
     }

@@ -15,6 +15,7 @@ from ..parallel.legality import fixed_values
 from ..parameters import symbol
 from ..simplify import derivation
 from ..terms import Term, TermSet, in_place
+from ..timing import build_times
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ def forms(implementation: Implementation) -> dict[str, Form]:
     """Derive the form of every term of an implementation, by name."""
     terms, fixed = build(implementation), fixed_values(implementation)
     return {name: _form(terms, name, fixed) for name in terms.terms}
+
+
+@cache
+def time_forms(implementation: Implementation) -> dict[str, Form]:
+    """Derive the form of every term of an implementation's time that is none of its memory, by name."""
+    terms, fixed = build_times(implementation), fixed_values(implementation)
+    return {name: _form(terms, name, fixed) for name in terms.terms if name not in build(implementation)}
 
 
 def published_form(term: Term) -> Form:

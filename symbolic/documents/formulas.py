@@ -15,7 +15,9 @@ from ..parameters import PARAMETERS, Parameter
 from ..printers.text import LinePrinter, letter
 from ..published import PublishedSet, all_published
 from ..sources import BY_KEY
-from .forms import Form, definitions_of, forms, own_terms, published_form, row_sizes, total_groups
+from ..work import Transfer
+from .forms import Form, definitions_of, forms, own_terms, published_form, row_sizes, time_forms, total_groups
+from .times import described, groups, weights, when, worked_components
 
 
 def formulas() -> dict[str, Any]:
@@ -30,6 +32,13 @@ def formulas() -> dict[str, Any]:
         "components": [_component(item, sizes) for item in all_components()],
         "others": [
             {"title": cell(item.title), "groups": _groups(name)} for name, item in IMPLEMENTATIONS.items()
+        ],
+        "worked": [
+            {"title": cell(item.title), "name": code(item.name), "rows": _work(item)} for item in worked_components()
+        ],
+        "times": [
+            {"title": group.title.replace("$", ""), "rows": [_row(time_forms(MEGATRON)[name]) for name in group.terms]}
+            for group in groups()
         ],
         "published": [_published(item) for item in all_published()],
     }
@@ -82,6 +91,21 @@ def _tensor(item: Component, tensor: Tensor, sizes: dict[str, dict[tuple[str, st
         "source": cell(tensor.source),
         "sizes": ["" if size is None else formula(size) for size in found],
     }
+
+
+def _work(item: Component) -> list[dict[str, str]]:
+    rows = [
+        {"name": code(name), "kind": "product", "size": cell(sides), "meaning": "a matrix of weights times tokens",
+         "passes": "", "when": "", "source": cell(source)}
+        for name, sides, source in weights(item)
+    ]
+    for row in item.work:
+        kind, size = described(row)
+        conditions = [*map(code, when(row)), *([formula(row.when)] if row.when != 1 else [])]
+        passes = f"{formula(row.forward)}, {formula(row.backward)}" if isinstance(row, Transfer) else ""
+        rows.append({"name": code(row.name), "kind": kind, "size": cell(size), "meaning": cell(row.meaning),
+                     "passes": passes, "when": ", ".join(conditions), "source": cell(row.source)})
+    return rows
 
 
 def _when(tensor: Tensor) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil, floor, isinf
 
+from .differences import Rational, difference, quotient
 from .graph import DIVIDES, EQ, LE, LT, MAX, MIN, NAME, NUMBER, Graph, Node, ordered
-from .intervals import Bounds, Limits, Rational, difference, quotient
+from .intervals import Bounds, Limits
 
 #: More cases are not told apart.
 _MOST_CASES = 24

@@ -11,8 +11,10 @@ from fractions import Fraction
 from itertools import chain
 from math import isinf
 
+from .arithmetic import exact_bound
+from .differences import Rational, difference
 from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, MAX, MIN, NAME, NUMBER, SELECT, Node, ordered
-from .intervals import Bounds, Rational, difference, exact_bound
+from .intervals import Bounds
 from .polynomials import Monomial, Polynomial, Polynomials, combined
 from .trials import Points
 

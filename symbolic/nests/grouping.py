@@ -18,7 +18,7 @@ Place = tuple[int, bool]
 def places(problem: Problem, order: Order) -> Callable[[int], Place]:
     """The place of a value from the axes that it depends on (as bits, see ``dependencies``)."""
     number = {axis.name: 1 << index for index, axis in enumerate(problem.axes)}
-    levels = [sum(number[axis.name] for axis in order.shard), *(number[axis.name] for axis in order.loops)]
+    levels = [sum(number[axis.name] for axis in level) for level in order.levels]
     table = sum(number[axis.name] for axis in order.fused)
 
     def place(mask: int) -> Place:
@@ -63,7 +63,7 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
     maxima = Maxima(graph, place, lambda op, parts: _nested(op, parts, place, graph.chained))
     last = max((place(new[node]) for _, node in problem.conditions if place(new[node])[1]), default=None)
     alive = None
-    if last is not None and last[0] <= len(order.loops):
+    if last is not None and last[0] < len(order.levels):
         alive = graph.name(ALIVE)
         masks[alive] = next(masks[new[node]] for _, node in problem.conditions if place(new[node]) == last)
     new[problem.estimate] = maxima.rewritten(new[problem.estimate], alive)

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import product
-from math import ceil, floor, inf, isinf
+from math import inf, isinf
 from typing import TypeAlias
 
+from .arithmetic import UNBOUNDED, Bound, Interval, interval_of, times
+from .differences import Rational, difference, factors, number, plain, quotient
 from .graph import (
     ADD,
     CEIL_DIV,
@@ -33,15 +34,9 @@ from .graph import (
     ordered_without,
 )
 
-#: A bound: an exact number, or an infinity where there is none.
-Bound: TypeAlias = "Fraction | int | float"
-#: Integers are much faster than fractions.
-Rational: TypeAlias = "Fraction | int"
 #: The least and the largest value of a name, where it has one.
 Limits: TypeAlias = tuple[int | None, int | None]
-Interval: TypeAlias = tuple[Bound, Bound]
 
-UNBOUNDED: Interval = (-inf, inf)
 _INTEGERS = frozenset((ADD, MUL, MAX, MIN, SELECT))
 _ROUNDED = frozenset((NAME, CEIL_DIV, FLOOR_DIV, LCM))
 
@@ -109,13 +104,13 @@ class Bounds:
     def least(self, summands: Mapping[Node, Rational]) -> Bound:
         """A lower bound of a sum of multiples, without the facts."""
         return sum(
-            _times(count, self.interval(node)[0 if count > 0 else 1]) for node, count in summands.items()
+            times(count, self.interval(node)[0 if count > 0 else 1]) for node, count in summands.items()
         )
 
     def is_integer(self, node: Node) -> bool:
         """True if ``node`` is an integer wherever it has a value; False if that is not certain."""
         if node.op == NUMBER:
-            return _number(node).denominator == 1
+            return number(node).denominator == 1
         numbers = node.args[1:] if node.op == SELECT else node.args
         return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, numbers)))
 
@@ -152,8 +147,8 @@ class Bounds:
 
     def _factored(self, node: Node) -> Node:
         """A sum as a product with what all its parts have in common: ``a - a b`` as ``a (1 - b)``."""
-        factors = [_factors(self.graph.coefficient(part)[1]) for part in node.args]
-        common = [factor for factor in factors[0] if factor.op != NUMBER and all(factor in part for part in factors)]
+        parts = [factors(self.graph.coefficient(part)[1]) for part in node.args]
+        common = [factor for factor in parts[0] if factor.op != NUMBER and all(factor in part for part in parts)]
         if not common:
             return node
         divisor = self.graph.mul(dict.fromkeys(common))
@@ -178,44 +173,14 @@ class Bounds:
 
     def _computed(self, node: Node) -> Interval:
         if node.op == NUMBER:
-            value = plain(_number(node))
+            value = plain(number(node))
             return value, value
         if node.op == NAME:
             least, most = self.names.get(str(node.value), (None, None))
             return -inf if least is None else least, inf if most is None else most
         if node.is_condition:
             return UNBOUNDED
-        parts = [self._intervals[arg] for arg in node.args]
-        if node.op == ADD:
-            return sum(low for low, _ in parts), sum(high for _, high in parts)
-        if node.op == MUL:
-            return _product(parts)
-        if node.op == MAX:
-            return max(low for low, _ in parts), max(high for _, high in parts)
-        if node.op == MIN:
-            return min(low for low, _ in parts), min(high for _, high in parts)
-        if node.op == SELECT:
-            return min(low for low, _ in parts[1:]), max(high for _, high in parts[1:])
-        if node.op == LCM:
-            (left, left_high), (right, right_high) = parts
-            return (max(floor(left), floor(right)), _times(left_high, right_high)) if min(left, right) >= 1 else (
-                UNBOUNDED)
-        return _rounded(node.op, _quotient(*parts))
-
-
-def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Rational]:
-    """``larger`` less all of ``smaller`` as multiples of nodes that are no sums, without what both sides have."""
-    found: dict[Node, Rational] = {}
-    pending: list[tuple[Node, Rational]] = [(larger, 1), *((node, -1) for node in smaller)]
-    while pending:
-        node, times = pending.pop()
-        count, rest = (_number(node), graph.number(1)) if node.op == NUMBER else graph.coefficient(node)
-        times *= plain(count)
-        if rest.op == ADD:
-            pending += [(arg, times) for arg in rest.args]
-        else:
-            found[rest] = found.get(rest, 0) + times
-    return {node: count for node, count in found.items() if count}
+        return interval_of(node.op, [self._intervals[arg] for arg in node.args])
 
 
 def users(nodes: Iterable[Node], changed: set[Node]) -> set[Node]:
@@ -227,66 +192,3 @@ def users(nodes: Iterable[Node], changed: set[Node]) -> set[Node]:
 
 def _tighter(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
     return other if one is None else one if other is None else choose(one, other)
-
-
-def quotient(graph: Graph, over: Node, under: Node) -> Node:
-    """``over / under`` without the factors that both have, also if they are factors of every part of a sum."""
-    parts = over.args if over.op == ADD else (over,)
-    factors = [_factors(part) for part in parts]
-    below = _factors(under)
-    for factor in tuple(below):
-        if factor.op != NUMBER and all(factor in inside for inside in factors):
-            below.remove(factor)
-            for inside in factors:
-                inside.remove(factor)
-    if len(below) == len(_factors(under)):
-        return graph.binary(DIV, over, under)
-    return graph.binary(DIV, graph.add(map(graph.mul, factors)), graph.mul(below))
-
-
-def _factors(node: Node) -> list[Node]:
-    return list(node.args) if node.op == MUL else [node]
-
-
-def _times(left: Bound, right: Bound) -> Bound:
-    return 0 if left == 0 or right == 0 else left * right
-
-
-def _product(parts: Iterable[Interval]) -> Interval:
-    low: Bound = 1
-    high: Bound = 1
-    for part in parts:
-        corners = [_times(left, right) for left, right in product((low, high), part)]
-        low, high = min(corners), max(corners)
-    return low, high
-
-
-def _quotient(over: Interval, under: Interval) -> Interval:
-    """Bounds of a quotient by something positive; none if it may be 0 or less."""
-    if under[0] <= 0:
-        return UNBOUNDED
-    return _product((over, (0 if isinf(under[1]) else 1 / Fraction(under[1]), 1 / Fraction(under[0]))))
-
-
-def _rounded(op: str, bounds: Interval) -> Interval:
-    if op == DIV:
-        return bounds
-    whole = ceil if op == CEIL_DIV else floor
-    low, high = (bound if isinf(bound) else whole(bound) for bound in bounds)
-    return low, high
-
-
-def plain(value: Fraction) -> Rational:
-    """The same number, as an integer if it is one."""
-    return value.numerator if value.denominator == 1 else value
-
-
-def exact_bound(bound: Bound) -> Rational:
-    """A bound that is known to be finite."""
-    assert not isinstance(bound, float)
-    return bound
-
-
-def _number(node: Node) -> Fraction:
-    assert isinstance(node.value, Fraction)
-    return node.value

@@ -6,8 +6,8 @@ entries at a time; whatever depends on none of them is computed once for all ent
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
 from .graph import CEIL_DIV, DIV, DIVIDES, FLOOR_DIV, LCM, NAME, NUMBER, TRUTH, Node, ordered
@@ -15,10 +15,12 @@ from .problem import Best, NestAxis, Problem, Rows
 
 #: Most entries of the table: its rows then stay in the fastest caches.
 MOST_ENTRIES = 768
+#: Most turns of the loops that are a block, for the same reason.
+MOST_TURNS = 96
 #: Entries that a processor works on at the same time.
 LANES = 8
-#: Cost of one turn of a loop, and of one table, in operations.
-_TURN = 12
+#: Cost of one turn of a loop, and of one table, in operations; and of a block besides that.
+_TURN, _BLOCK = 12, 64
 #: Combinations of the outermost axes that are shared out between threads and machines: at least so many.
 _SHARDS = 256
 #: Configurations of one shard whose rows are all held in memory: at most so many, where the axes allow it.
@@ -29,16 +31,32 @@ _FREE = frozenset((NAME, NUMBER, TRUTH))
 
 @dataclass(frozen=True)
 class Order:
-    """``shard`` are the outermost axes, counted through as one; ``loops`` nest in them; ``fused`` is the table."""
+    """``shard`` are the outermost axes, counted through as one; ``loops`` nest in them; ``fused`` is the table.
+
+    Between them, ``block`` are loops that are one: what differs between their turns and not between the entries of the
+    table is computed for several turns at the same time, before the first of them.
+    """
 
     shard: tuple[NestAxis, ...]
     loops: tuple[NestAxis, ...]
     fused: tuple[NestAxis, ...]
+    block: tuple[NestAxis, ...] = ()
 
     @property
     def outer(self) -> tuple[NestAxis, ...]:
-        """All axes outside the table, outermost first."""
+        """All axes outside the table and the block, outermost first."""
         return self.shard + self.loops
+
+    @property
+    def levels(self) -> tuple[tuple[NestAxis, ...], ...]:
+        """The axes of each loop outside the table, outermost first."""
+        loops = (self.shard, *((axis,) for axis in self.loops))
+        return (*loops, self.block) if self.block else loops
+
+    @property
+    def turns(self) -> int:
+        """Turns of the block."""
+        return prod(axis.size for axis in self.block)
 
     @property
     def entries(self) -> int:
@@ -58,8 +76,8 @@ def dependencies(roots: Iterable[Node], axes: Sequence[NestAxis]) -> dict[Node, 
     return masks
 
 
-def chosen_order(problem: Problem) -> Order:
-    """The order with the least counted operations that a greedy search finds."""
+def chosen_order(problem: Problem, *, blocks: bool) -> Order:
+    """The order with the least counted operations that a greedy search finds; only with ``blocks`` it has a block."""
     axes = problem.axes
     weights: dict[int, int] = {}
     for node, mask in dependencies(problem.roots, axes).items():
@@ -81,7 +99,8 @@ def chosen_order(problem: Problem) -> Order:
             break
         best, fused = better, better[2]
     most = _ROWS if any(isinstance(question, Rows) for question in problem.questions) else None
-    return _order(axes, best[1], best[2], most)
+    order = _order(axes, best[1], best[2], most)
+    return _with_block(order, axes, weights, grouping) if blocks else order
 
 
 def _entries(axes: Sequence[NestAxis], fused: Iterable[int]) -> int:
@@ -123,3 +142,37 @@ def _order(axes: Sequence[NestAxis], nested: Sequence[int], fused: frozenset[int
         count += 1
     count = max(count, min(1, len(outer)))
     return Order(tuple(outer[:count]), tuple(outer[count:]), tuple(axes[number] for number in sorted(fused)))
+
+
+def _with_block(
+    order: Order, axes: Sequence[NestAxis], weights: Mapping[int, int], grouping: Collection[str],
+) -> Order:
+    """Make the innermost loops a block, as many of them as save operations."""
+    tried = []
+    for split in range(len(order.loops), -1, -1):
+        blocked = replace(order, loops=order.loops[:split], block=order.loops[split:])
+        if blocked.turns > MOST_TURNS or any(axis.name in grouping for axis in blocked.block):
+            break
+        tried.append(blocked)
+    return min(tried, key=lambda blocked: _operations(blocked, axes, weights))
+
+
+def _operations(order: Order, axes: Sequence[NestAxis], weights: Mapping[int, int]) -> float:
+    """Operations inside one shard."""
+    bits = {axis: 1 << number for number, axis in enumerate(axes)}
+    table = sum(bits[axis] for axis in order.fused)
+    left, total = dict(weights), 0.0
+    turns = prod(axis.size for level in order.levels[1:] for axis in level)
+    for level in reversed(order.levels[1:]):
+        here = sum(bits[axis] for axis in level)
+        alike = sum(weight for mask, weight in left.items() if mask & here and not mask & table)
+        apart = sum(weight for mask, weight in left.items() if mask & here and mask & table)
+        total += turns * (_TURN + apart * max(1.0, order.entries / LANES))
+        if level is order.block:
+            turns //= order.turns
+            total += turns * (_BLOCK + alike * -(-order.turns // LANES))
+        else:
+            total += turns * alike
+            turns //= prod(axis.size for axis in level)
+        left = {mask: weight for mask, weight in left.items() if not mask & here}
+    return total

@@ -26,13 +26,15 @@ class Level:
     """What happens at one depth: first for all entries of the table alike, then entry by entry.
 
     ``before`` and ``table`` hold nodes to compute and conditions to check, in this order; ``loads`` are rows of
-    shallower levels that the table loop reads, ``stores`` rows that it fills for deeper ones.
+    shallower levels that the table loop reads, ``stores`` rows that it fills for deeper ones. ``handed`` is what the
+    table loop needs of ``before``, of the innermost level.
     """
 
     before: list[Node | Check] = field(default_factory=list)
     table: list[Node | Check] = field(default_factory=list)
     loads: list[Node] = field(default_factory=list)
     stores: list[Node] = field(default_factory=list)
+    handed: list[Node] = field(default_factory=list)
 
     @property
     def table_checks(self) -> list[Check]:
@@ -57,7 +59,7 @@ class Plan:
 
 def planned(problem: Problem, order: Order, known: Mapping[Node, str]) -> Plan:
     """Lay out the nest of ``problem``; ``known`` names some nodes, such as terms."""
-    depth = len(order.loops) + 1
+    depth = len(order.levels)
     place = _places(problem, order, depth)
     forced = _kept_for_questions(problem.questions)
     wanted = _with_variables(problem, place, forced, (depth, True))
@@ -137,6 +139,10 @@ def _rows(
         if number == depth:
             referred += [problem.estimate, *problem.verdicts, *_gates(problem.questions, place)]
         referred += [arg for step in own for arg in step.args]
+        if number == depth:
+            keys = [key for question in problem.questions for key in question.keys if not place[key][1]]
+            used = _used([*referred, *keys], wanted)
+            level.handed = [node for node in used if place[node] == (depth, False)]
         needed = dict.fromkeys(
             node for node in _used(referred, wanted)
             if place[node][1] and node not in own and node.value != ESTIMATE

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TypeAlias
 
+from .differences import Rational, plain
 from .graph import ADD, DIV, MUL, NUMBER, Node
-from .intervals import Rational, plain
 
 #: Atoms with their exponents, none of them 0, by serial number of the atom.
 Monomial: TypeAlias = tuple[tuple[int, int], ...]

@@ -103,6 +103,7 @@ def _of_pipelines(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          torch and choices["reshard"] == "always"),
         ("PyTorch's pipeline with an optimizer that goes from parameter to parameter",
          torch and choices["optimizer_kernel"] == "loop"),
+        ("PyTorch's pipeline with an explicit list of layers", torch and choices["stages"] == "listed"),
         ("PyTorch's pipeline without FSDP2", torch and choices["data_parallel"] != "fsdp"),
         ("FSDP2 with this schedule in a program's own pipeline",
          not torch and choices["data_parallel"] == "fsdp" and choices["schedule"] != "1f1b"),

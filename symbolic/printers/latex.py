@@ -1,4 +1,4 @@
-"""LaTeX for the appendix: letters as in the papers, terms as P (elements) or M (bytes) with indices."""
+"""LaTeX for the appendix: letters as in the papers, terms as P (elements), M (bytes) or T (seconds) with indices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from .order import in_reading_order, is_switch, joined, numbers_last, over_and_u
 
 _SPACE = r"\,"
 #: What a term counts, by its unit; the kinds of terms that the letter says already need no index.
-_LETTER_OF_UNIT = {"elements": "P", "bytes": "M", "micro-batches": "n"}
+_LETTER_OF_UNIT = {
+    "elements": "P", "bytes": "M", "micro-batches": "n", "s": "T", "FLOP": "F", "bytes/s": "W", "kernels": "n",
+    "passes": "n", "steps": "n", "tokens": "n", "tokens/s": "R", "share": r"\eta", "J": "E", "currency": "C",
+}
 _SAID_BY_LETTER = ("parameters", "in flight")
 #: The pipeline rank that the first part of a term's name stands for.
 _RANKS = {"stage": "r", "first": "0", "last": "p-1"}

@@ -1,4 +1,4 @@
-"""Source of the nodes of a nest: for Numba, on processors and GPUs, for whole columns in NumPy, and for C."""
+"""Source of the nodes of a nest: in Python for processors and GPUs, for whole columns in NumPy, and in C."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Dialect:
     truths: tuple[str, str]
 
 
-NUMBA = Dialect("", " & ", " | ", "opposite({})", ("True", "False"))
+PYTHON = Dialect("", " & ", " | ", "opposite({})", ("True", "False"))
 NUMPY = Dialect("all_", " & ", " | ", "np.logical_not({})", ("TRUE", "FALSE"))
 CUDA = Dialect("device_", " & ", " | ", "(not {})", ("True", "False"))
 C = Dialect("", " & ", " | ", "!({})", ("1", "0"))

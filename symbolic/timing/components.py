@@ -54,6 +54,9 @@ def add_components(terms: TermSet, implementation: Implementation) -> None:
         if products:
             terms.add(f"{name}.forward_flops", total(*(item.flops for item in products)), "FLOP",
                       f"{title}: multiplications and additions of the forward pass")
+            core = [item.flops for item in products if item.rate == Kernel.ATTENTION.value]
+            if core:
+                terms.add(f"{name}.core_flops", total(*core), "FLOP", f"{title}: those of core attention")
         if moved:
             for way in PASSES:
                 terms.add(f"{name}.{way}_bytes", total(*(getattr(item, way) for item in moved)), "bytes",

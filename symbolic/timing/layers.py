@@ -46,6 +46,12 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
         terms.add(f"{block}.forward_flops", sums("forward_flops"), "FLOP", f"{words}: FLOPs of the forward pass")
         terms.add(f"{block}.weight_gradients", sums("product_time"), "s",
                   f"{words}: products for gradients of weights, a part of the backward pass")
+        if implementation.choices["recompute_saves"] == "ops" and block in ("layer", "expert_layer"):
+            products, core = sums("product_time"), sums("core_time")
+            terms.add(f"{block}.kept_computing", total(products / 2, core), "s",
+                      f"{words}: products whose outputs full recompute keeps: every second one, and core attention")
+            terms.add(f"{block}.kept_flops", total(terms[f"{block}.forward_flops"].symbol, sums("core_flops")) / 2,
+                      "FLOP", f"{words}: FLOPs of those")
         unnamed = UNNAMED if block in ("layer", "expert_layer") else Integer(0)
         terms.add(f"{block}.kernels", total(sums("kernels"), unnamed), "kernels", f"{words}: kernels of a pass")
         again = sums("repeated_time")

@@ -48,9 +48,9 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
         ("repeated_flops", "forward_flops", "FLOP", "FLOPs of layers and modules that run once more"),
         ("recomputing", "forward_time", "s", "layers and modules that run once more"),
     ):
-        part = "repeated_flops" if unit == "FLOP" else "repeated_computing"
-        again = total(product(rfull, _recomputed_share(choices), summed(kind, layers)),
-                      product(1 - rfull, summed(part)))
+        part, kept = (f"{start}_flops" if unit == "FLOP" else f"{start}_computing" for start in ("repeated", "kept"))
+        whole = total(summed(kind, layers), product(Integer(-1), summed(kept, layers)))
+        again = total(product(rfull, _recomputed_share(choices), whole), product(1 - rfull, summed(part)))
         terms.add(f"stage.{name}", again, unit, f"rank r: {words}, of one micro-batch")
     for way in PASSES:
         terms.add(f"stage.{way}_computing", summed(f"{way}_computing"), "s",

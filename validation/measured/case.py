@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardmath.errors import InputError
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 
@@ -64,11 +63,3 @@ def varied(base: str, **changes: Any) -> Model:
     """A model of the catalogue with some fields changed, such as fewer layers."""
     fields = Model.named(base).model_dump() | changes
     return Model(**fields)
-
-
-def model_or_reason(**fields: Any) -> tuple[Model | None, str]:
-    """The model with these fields, or None and why shardmath refuses it."""
-    try:
-        return Model(**fields), ""
-    except InputError as error:
-        return None, str(error)

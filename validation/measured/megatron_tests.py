@@ -5,20 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardmath.errors import InputError
+from shardmath.formats.given import Given
+from shardmath.formats.megatron import arguments_of
+from shardmath.formats.megatron_model import model_of
 from shardmath.gpus import Gpu
 from shardmath.models import Model
-from validation.measured.case import PEAK, STEADY, Case, Measured, model_or_reason
-from validation.measured.kernels import (
-    COMPILED_LOSS,
-    CONFIGURED,
-    FLASH,
-    FUSED_SOFTMAX,
-    MASK_OF_BATCH,
-    MEGATRON_LOCAL,
-    MEGATRON_TE,
-    SEPARATE_GRADIENTS,
-    TE_UNFUSED,
-)
+from validation.measured.case import PEAK, STEADY, Case, Measured
+from validation.measured.kernels import FLASH, TE_UNFUSED
 from validation.measured.reading import rows, whole, yes
 
 TABLE, FLAGS = "megatron_functional_tests_a100.csv", "megatron_functional_tests_flags.csv"
@@ -37,15 +31,10 @@ def read(table: str = TABLE, flags: str = FLAGS) -> tuple[Case, ...]:
     return tuple(_case(row, by_id[row["id"]]) for row in rows(table))
 
 
-def ffn_hidden_size(cell: str, hidden_size: int, swiglu: bool) -> int:
-    """The inner width of the MLP: where the table leaves it out, Megatron's default for the activation."""
-    default = int((4 * hidden_size * 2 / 3) / 64) * 64 if swiglu else 4 * hidden_size
-    return whole(cell, default)
-
-
 def _case(row: Mapping[str, str], flags: Mapping[str, str]) -> Case:
     _refuse_contradictions(row, flags)
-    model, refusal = _model(row, flags)
+    given = _given(row, flags)
+    model, refusal = _model(given)
     pipeline = whole(row["pp"])
     traits = _traits(row, flags)
     group = DENSE
@@ -57,7 +46,9 @@ def _case(row: Mapping[str, str], flags: Mapping[str, str]) -> Case:
         group = CONTAINER
     if group == EXPERTS:
         refusal = refusal and NO_EXPERTS
-    arguments = _arguments(row, flags, TE_UNFUSED if group == CONTAINER else {})
+    arguments = _arguments(given, row, flags)
+    if group == CONTAINER:
+        arguments["kernels"] |= TE_UNFUSED
     others = {"flash attention": {**arguments, "kernels": {**arguments["kernels"], **FLASH}}}
     return Case(
         id=row["id"].removeprefix("megatron-golden/"), group=group, source=row["source"], model=model, gpu=GPU,
@@ -68,66 +59,63 @@ def _case(row: Mapping[str, str], flags: Mapping[str, str]) -> Case:
     )
 
 
-def _model(row: Mapping[str, str], flags: Mapping[str, str]) -> tuple[Model | None, str]:
-    if not flags["vocab_size"]:
+def _given(row: Mapping[str, str], flags: Mapping[str, str]) -> Given:
+    """The flags of a test, from the columns that the tables have of them."""
+    cells = {**flags, **{f"row.{name}": cell for name, cell in row.items()}}
+    words = {flag: (cells[column],) for column, flag in _NUMBERS.items() if cells[column]}
+    words |= {flag: ("true",) for column, flag in _WITH.items() if yes(cells[column])}
+    words |= {flag: ("true",) for column, flag in _WITHOUT.items() if not yes(cells[column])}
+    words[row["precision"]] = ("true",)
+    if row["kv_heads"] != row["heads"]:
+        words["group-query-attention"] = ("true",)
+    if flags["recompute"] == "full":
+        words["recompute-granularity"] = ("full",)
+    return Given(words, source=row["source"])
+
+
+#: Columns of the flags, and of the table as ``row.``, with the flag of Megatron-LM that each is the word of.
+_NUMBERS = {
+    "row.layers": "num-layers", "row.hidden": "hidden-size", "row.ffn": "ffn-hidden-size",
+    "row.heads": "num-attention-heads", "row.kv_heads": "num-query-groups", "row.head_dim": "kv-channels",
+    "row.num_experts": "num-experts", "row.moe_topk": "moe-router-topk", "row.seq_len": "seq-length",
+    "row.mbs": "micro-batch-size", "row.gbs": "global-batch-size", "row.tp": "tensor-model-parallel-size",
+    "row.cp": "context-parallel-size", "row.pp": "pipeline-model-parallel-size",
+    "row.ep": "expert-model-parallel-size", "row.vpp": "num-virtual-stages-per-pipeline-rank",
+    "microbatch_group": "microbatch-group-size-per-virtual-pipeline-stage", "transformer_impl": "transformer-impl",
+    "attention_backend": "attention-backend", "hidden_dropout": "hidden-dropout",
+    "attention_dropout": "attention-dropout", "position_embedding": "position-embedding-type",
+    "max_position_embeddings": "max-position-embeddings", "vocab_size": "vocab-size",
+    "moe_load_balancing": "moe-router-load-balancing-type",
+}
+#: Columns that say whether a test has a flag, and whether it lacks the opposite one.
+_WITH = {
+    "swiglu": "swiglu", "untied": "untie-embeddings-and-output-weights", "sequence_parallel": "sequence-parallel",
+    "distributed_optimizer": "use-distributed-optimizer", "cross_entropy_fusion": "cross-entropy-loss-fusion",
+}
+_WITHOUT = {
+    "linear_bias": "disable-bias-linear", "gradient_accumulation_fusion": "no-gradient-accumulation-fusion",
+    "attention_mask_in_dataloader": "no-create-attention-mask-in-dataloader",
+}
+
+
+def _model(given: Given) -> tuple[Model | None, str]:
+    if "vocab-size" not in given:
         return None, "a model with encoder and decoder"
-    hidden, heads, experts = whole(row["hidden"]), whole(row["heads"]), whole(row["num_experts"], 0)
-    biases = yes(flags["linear_bias"])
-    fields: dict[str, Any] = {
-        "name": "gpt of the tests", "hidden_size": hidden, "num_layers": whole(row["layers"]),
-        "ffn_hidden_size": ffn_hidden_size(row["ffn"], hidden, yes(flags["swiglu"])),
-        "num_attention_heads": heads, "num_kv_heads": whole(row["kv_heads"], heads),
-        "head_dim": whole(row["head_dim"], hidden // heads), "vocab_size": whole(flags["vocab_size"]),
-        "tied_embeddings": yes(row["tied"]), "qkv_bias": biases, "linear_bias": biases, "qk_norm": False,
-        "max_seq_length": whole(flags["max_position_embeddings"]), "source": row["source"],
-        "learned_positions": whole(flags["max_position_embeddings"]),
-        "normalisation": "layer", "mlp": "swiglu" if yes(flags["swiglu"]) else "gelu",
-    }
-    if experts:
-        fields |= {"num_experts": experts, "moe_topk": whole(row["moe_topk"]),
-                   "moe_ffn_hidden_size": fields["ffn_hidden_size"]}
-    return model_or_reason(**fields)
+    try:
+        return model_of(given, "gpt of the tests"), ""
+    except InputError as error:
+        return None, str(error)
 
 
-def _arguments(row: Mapping[str, str], flags: Mapping[str, str], kernels: Mapping[str, str]) -> dict[str, Any]:
-    chosen = {**_kernels(flags), **kernels}
-    arguments: dict[str, Any] = {
-        "implementation": "megatron", "kernels": chosen, "seq_length": whole(row["seq_len"]),
-        "micro_batch_size": whole(row["mbs"]), "global_batch_size": whole(row["gbs"]),
-        "tensor_parallel": whole(row["tp"]), "context_parallel": whole(row["cp"]),
-        "pipeline_parallel": whole(row["pp"]), "data_parallel": whole(row["dp"]),
-        "sequence_parallel": yes(row["sp"]), "distributed_optimizer": row["zero"] != "0",
-        "recompute": row["recompute"],
-    }
-    if flags["cublas_workspace_config"] == ":4096:8":
-        arguments |= CONFIGURED
-    if row["precision"] == "fp16":  # as many bytes as bf16 with gradients of 2 bytes
-        arguments["gradients"] = "bf16"
-    if float(flags["hidden_dropout"]):
-        arguments["hidden_dropout"] = 1
-    if float(flags["attention_dropout"]):
-        arguments["attention_dropout"] = 1
-    chunks = whole(row["vpp"], 1)
-    if chunks > 1:
-        arguments["virtual_pipeline"] = chunks
-    if flags["microbatch_group"]:
-        arguments["microbatch_group"] = whole(flags["microbatch_group"])
-    if whole(row["ep"]) > 1:
-        arguments["expert_parallel"] = whole(row["ep"])
+def _arguments(given: Given, row: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
+    """The arguments of a test; they are known of refused models too, as of a dense one of the same shape."""
+    dense = {flag: words for flag, words in given.words.items() if flag != "num-experts"}
+    stand_in = model_of(Given({"num-layers": ("1",), "vocab-size": ("1",), **dense}), "dense")
+    environment = {"CUBLAS_WORKSPACE_CONFIG": flags["cublas_workspace_config"]}
+    arguments = arguments_of(given, stand_in, environment=environment) | {"data_parallel": whole(row["dp"])}
+    if flags["transformer_impl"] != "local" and flags["attention_backend"] != "unfused":
+        arguments["kernels"] |= FLASH  # what these GPUs have for auto
     return arguments
-
-
-def _kernels(flags: Mapping[str, str]) -> dict[str, str]:
-    local = flags["transformer_impl"] == "local"
-    attention = TE_UNFUSED if flags["attention_backend"] == "unfused" else FLASH
-    chosen = {**MEGATRON_LOCAL, **FUSED_SOFTMAX} if local else {**MEGATRON_TE, **attention}
-    if not yes(flags["gradient_accumulation_fusion"]):
-        chosen |= SEPARATE_GRADIENTS
-    if yes(flags["attention_mask_in_dataloader"]):
-        chosen |= MASK_OF_BATCH
-    if yes(flags["cross_entropy_fusion"]):
-        chosen |= COMPILED_LOSS
-    return chosen
 
 
 def _left_to_the_container(flags: Mapping[str, str]) -> bool:

@@ -46,8 +46,7 @@ ASSUMED: Mapping[str, str] = {
 }
 TITAN = """Llama 3.1 8B with FSDP2, bf16. The GPUs are H100 of 96 GB, whose memory is slower (2.4 TB/s), and nothing is
     fitted. Compiled runs stand beside the same eager kernels, as no evaluator has what the compiler makes; FP8 has
-    none either. There are too few runs for a regret. Recompute keeps the outputs of every second product, but counts
-    as a whole forward pass."""
+    none either. There are too few runs for a regret."""
 
 CAVEATS: tuple[str, ...] = (
     """The structure of the formulas (which terms there are, what hides what) was chosen with these tables in sight.

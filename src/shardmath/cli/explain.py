@@ -13,6 +13,7 @@ from shardmath.cli.options import (
     implementation_options,
     kernel_choices,
     machine_options,
+    pairs,
     parameter_options,
     run_options,
 )
@@ -46,21 +47,34 @@ from shardmath.parameters import MACHINE, OTHERS
 @parameter_options
 @machine_options
 @implementation_options
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
+@click.option("--write", "format", metavar="FORMAT",
+              help="Print the run as a file of megatron, nemo or torchtitan instead of its account.")
 @click.option("--all-ranks", is_flag=True, help="Add a line for every pipeline rank.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--csv", metavar="FILE", help="Write one row per rank and term; - is the terminal.")
 def explain(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    all_ranks: bool, json: bool, csv: str | None, **options: Any,
+    settings: tuple[str, ...], format: str | None, all_ranks: bool, json: bool, csv: str | None, **options: Any,
 ) -> None:
-    """Account for every byte of MODEL (a name, or a path of a config.json) in one layout, and for its step time."""
+    """Account for every byte of MODEL in one layout, and for its step time.
+
+    MODEL is a name, the path of a config.json, or of a launch script or configuration of Megatron-LM, torchtitan or
+    NeMo, whose settings are the defaults of all options.
+    """
     from shardmath.accounting import explain as account
+    from shardmath.cli.runs import as_file, described
     from shardmath.reports.explanation import show, write_csv
 
     others = {name: options.pop(name) for name in (*OTHERS, *MACHINE)}
     asked: dict[str, Any] = {name: int(value) for name, value in others.items() if value is not None}
-    found = account(model, device(gpu, gpu_memory, node_size), node_size=node_size,
-                    kernels=kernel_choices(kernels), **options, **asked)
+    options |= {**asked, "kernels": kernel_choices(kernels)}
+    chosen, arguments = described(model, pairs("set", settings, "key=value"), options)
+    found = account(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **arguments)
+    if format is not None:
+        click.echo(as_file(format, found, arguments.get("pipeline_layout")), nl=False)
+        return
     if csv is not None:
         write_csv(found, csv)
     if json:

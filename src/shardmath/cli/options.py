@@ -61,15 +61,20 @@ def _number(text: str) -> float | str:
         return text
 
 
-def kernel_choices(pairs: tuple[str, ...]) -> dict[str, str]:
+def kernel_choices(texts: tuple[str, ...]) -> dict[str, str]:
     """Kernel choices from ``axis=option`` texts. Raises InputError for a text without an equals sign."""
-    choices = {}
-    for pair in pairs:
-        axis, equals, option = pair.partition("=")
+    return pairs("kernel", texts, "axis=option")
+
+
+def pairs(field: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
+    """Values by name from texts of the ``form`` name=value. Raises InputError for one without an equals sign."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
         if not equals:
-            raise InputError("kernel", pair, "must be written axis=option", f"{pair}=..." if pair in CHOICES else None)
-        choices[axis.strip()] = option.strip()
-    return choices
+            raise InputError(field, text, f"must be written {form}", f"{text}=..." if text in CHOICES else None)
+        found[name.strip()] = value.strip()
+    return found
 
 
 def device(gpu: str | None, gpu_memory: float | None, node_size: int | None) -> Any:

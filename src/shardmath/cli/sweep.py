@@ -19,6 +19,7 @@ from shardmath.cli.options import (
     implementation_options,
     kernel_choices,
     machine_options,
+    pairs,
     run_options,
 )
 from shardmath.generated.definitions import RECOMPUTE_MODES
@@ -49,15 +50,21 @@ def _axis(*names: str, what: str) -> Callable[[Command], Command]:
 @implementation_options
 @machine_options
 @click.option("--rank-by", metavar="WHAT", help="time or memory  [default: time, where all speeds are known]")
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
 @click.option("--top", type=Count(), default=10, show_default=True, help="Layouts to show.")
 @click.option("--json", is_flag=True, help="Print counts and best layouts as JSON.")
 @click.option("--csv", metavar="FILE", help="Write every legal layout; - is the terminal.")
 @click.option("--parquet", metavar="FILE", help="Write every legal layout as Parquet.")
 def sweep(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    json: bool, csv: str | None, parquet: str | None, **options: Any,
+    settings: tuple[str, ...], json: bool, csv: str | None, parquet: str | None, **options: Any,
 ) -> None:
-    """Try every layout of MODEL (a name, or a path of a config.json) on a cluster and show the best that fit."""
+    """Try every layout of MODEL on a cluster and show the best that fit.
+
+    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out.
+    """
+    from shardmath.cli.runs import swept
     from shardmath.reports.layouts import writers
     from shardmath.reports.progress import progress
     from shardmath.reports.sweep import show
@@ -66,11 +73,13 @@ def sweep(
     if options["expert_tensor_parallel"] is None:
         del options["expert_tensor_parallel"]
     options = {name: value for name, value in options.items() if name not in MACHINE or value is not None}
+    options["kernels"] = kernel_choices(kernels)
+    chosen, options = swept(model, pairs("set", settings, "key=value"), options)
     with ExitStack() as stack:
         on_layouts = stack.enter_context(writers(csv, parquet))
         report = stack.enter_context(progress("layouts"))
-        found = run(model, device(gpu, gpu_memory, node_size), node_size=node_size,
-                    kernels=kernel_choices(kernels), progress=report, on_layouts=on_layouts, **options)
+        found = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, progress=report,
+                    on_layouts=on_layouts, **options)
     if json:
         click.echo(json_format.dumps(found.to_dict(), indent=2))
     elif csv != "-":

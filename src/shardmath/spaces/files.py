@@ -10,14 +10,12 @@ from typing import Any
 from shardmath.errors import InputError, nearest_names
 from shardmath.machines.files import cluster_of
 from shardmath.machines.files import plain as plain_cluster
-from shardmath.reading import read_text, toml_table
+from shardmath.nested import KINDS, LARGEST, parsed
+from shardmath.reading import read_text
 from shardmath.spaces import candidates, questions
 from shardmath.spaces.declared import Constraint, Space
 from shardmath.timing import as_cluster
 
-#: Bytes of a file, and tables and lists inside each other: far more than any question needs. Readers of TOML and YAML
-#: need time and memory that grow with the square of some of them.
-LARGEST, DEEPEST = 2**16, 8
 _NAMES = ("model", "gpu", "network", "implementation", "schedule", "gradients")
 _TABLES = ("axes", "fixed", "derived", "constraints", "questions", "kernels")
 _KEYS = (*_NAMES, "cluster", "zero_stage", *_TABLES)
@@ -31,20 +29,10 @@ def read_space(path: str | os.PathLike[str]) -> Space:
     """
     text = os.fspath(path)
     kind = Path(text).suffix.lower()
-    if kind not in _READERS:
+    if kind not in KINDS:
         raise InputError("space", text, "must be a file that ends in .toml, .yaml or .yml")
     content = read_text("space", text, "a declared space", LARGEST)
-    try:
-        declared = _READERS[kind](text, content)
-    except RecursionError:
-        raise _deep(text) from None
-    except ValueError as error:
-        if isinstance(error, InputError):
-            raise
-        rule = f"must be complete {kind[1:].upper()}: {' '.join(str(error).split())[:200]}"
-        raise InputError("space", text, rule) from None
-    _refuse_deep(text, declared)
-    return space_of(declared)
+    return space_of(parsed("space", text, kind, content))
 
 
 def space_of(declared: object) -> Space:
@@ -89,58 +77,3 @@ def plain(space: Space) -> dict[str, Any]:
         "questions": {question.name: questions.written(question) for question in space.questions},
     }
     return {key: value for key, value in found.items() if value not in (None, {})}
-
-
-def _toml(path: str, content: str) -> object:
-    return toml_table("space", path, content)
-
-
-def _yaml(path: str, content: str) -> object:
-    try:
-        import yaml
-    except ImportError:
-        rule = "must be TOML, or PyYAML must be there: pip install 'shardmath[yaml]'"
-        raise InputError("space", path, rule) from None
-    try:
-        depth = 0
-        for event in yaml.parse(content, Loader=yaml.SafeLoader):
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > DEEPEST:
-                raise _deep(path)
-            if isinstance(event, yaml.AliasEvent):
-                raise InputError("space", path, f"must not have aliases, such as *{event.anchor:.40}")
-        return yaml.load(content, Loader=_once_each(yaml.SafeLoader))
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-
-
-def _once_each(loader: Any) -> Any:
-    """YAML's safe loader, but a key that is there twice is refused: the last one would win in silence."""
-
-    class Once(loader):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            found = super().construct_mapping(node, deep)
-            keys = [self.construct_object(key) for key, _ in node.value]
-            if len(found) < len(keys):
-                twice = next(key for place, key in enumerate(keys) if key in keys[:place])
-                raise InputError(str(twice), twice, "must not be there twice")
-            return found
-
-    return Once
-
-
-def _refuse_deep(path: str, declared: object) -> None:
-    """Refuse tables and lists inside each other beyond ``DEEPEST``."""
-    level = [declared]
-    for _ in range(DEEPEST):
-        level = [inner for outer in level if isinstance(outer, Mapping | list)
-                 for inner in (outer.values() if isinstance(outer, Mapping) else outer)]
-    if any(isinstance(inner, Mapping | list) for inner in level):
-        raise _deep(path)
-
-
-def _deep(path: str) -> InputError:
-    return InputError("space", path, f"must not have more than {DEEPEST} tables and lists inside each other")
-
-
-_READERS = {".toml": _toml, ".yaml": _yaml, ".yml": _yaml}

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.errors import InputError
-from shardmath.spaces import Best, Part, Question
+from shardmath.spaces import Best, Question
 from shardmath.sweeps.answers import Answer, BestAnswer, Found, FrontAnswer, HistogramAnswer
 from shardmath.sweeps.nests import Nest, module_for_gpu
 from shardmath.sweeps.rows import Table
@@ -60,9 +60,9 @@ def on_gpu(nest: Nest) -> Iterator[Workers]:
 class CudaNest(Nest):
     """A nest whose stretches are swept on the GPU. Raises InputError where there is none."""
 
-    def __init__(self, part: Part, questions: Sequence[Question], module: ModuleType | None = None) -> None:
+    def __init__(self, *arguments: Any) -> None:
         require_gpu()
-        super().__init__(part, questions, module)
+        super().__init__(*arguments)
 
     def swept(self, start: int, stop: int, known: Answer, table: Table | None = None) -> Answer:
         """The answer for shards ``start`` to ``stop`` alone, as that of ``Nest``.
@@ -114,7 +114,7 @@ class CudaNest(Nest):
         values, numbers = noted.read()
         if isinstance(item, FrontAnswer):
             front = item.with_room(int(item.size[0]) + len(numbers))
-            self.module.join_all(*front.arrays, values, numbers)
+            self._compiled("join_all")(*front.arrays, values, numbers)
             return front
         assert isinstance(item, BestAnswer)
         assert isinstance(question, Best)
@@ -123,7 +123,7 @@ class CudaNest(Nest):
         group = np.zeros_like(numbers)
         for place, size in self._places_on(question.per, numbers):
             group = group * size + place
-        self.module.offer_all(*item.arrays, group, values, numbers)
+        self._compiled("offer_all")(*item.arrays, group, values, numbers)
         return item
 
     def _fill(self, table: Table, values: Array, numbers: Array) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
 from importlib import import_module
 from math import prod
 from pathlib import Path
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.cached import cached_module, sources_digest
-from shardmath.spaces import Best, Part, Question, Rows
+from shardmath.native.objects import native
+from shardmath.spaces import Axis, Best, Part, Question, Rows
 from shardmath.sweeps import answers
 from shardmath.sweeps.answers import Answer
 from shardmath.sweeps.posing import VERDICT_NAMES, evaluator_source, is_large, posing_of, verdict_source
@@ -33,15 +34,20 @@ class Nest:
     A nest is pickled with its source and not with what was compiled, so that another machine needs no file of this one.
     """
 
-    def __init__(self, part: Part, questions: Sequence[Question], module: ModuleType | None = None) -> None:
-        """Find or make the nest, unless its ``module`` is given."""
+    def __init__(
+        self, part: Part, questions: Sequence[Question], module: ModuleType | None = None,
+        compiled: Callable[[ModuleType, str], Callable[..., Any]] = native,
+    ) -> None:
+        """Find or make the nest, unless its ``module`` is given; its functions are those that are ``compiled``."""
         self.part = part
         self.questions = tuple(question for question in questions if not isinstance(question, Rows))
         self.rows = next((question for question in questions if isinstance(question, Rows)), None)
         self.module = module or self._made()
+        self._compiled = partial(compiled, self.module)
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
+        self._block = [axes[name] for name in self.module.BLOCK]
         self._fused = [axes[name] for name in self.module.FUSED]
         steps, step = {}, 1
         for axis in reversed(part.axes):
@@ -109,9 +115,9 @@ class Nest:
             found.broken += broken * (self._below * (stop - start))
             if not alive:
                 return found
-            found.evaluated = self.module.sweep(
+            found.evaluated = self._compiled("sweep")(
                 start, stop, entries, alive, *self._arrays, given, self.module.aligned(row), *self._places,
-                found.broken, found.verdicts, *arrays,
+                *self._turns(), found.broken, found.verdicts, *arrays,
             )
             if found.evaluated >= 0:
                 return found
@@ -126,15 +132,12 @@ class Nest:
     @cached_property
     def _below(self) -> int:
         """Combinations of the axes inside a shard but outside of the table."""
-        return prod(axis.size for axis in self._outer[self.module.SHARD_AXES:])
+        return prod(axis.size for axis in (*self._outer[self.module.SHARD_AXES:], *self._block))
 
     @cached_property
     def _prepared(self) -> tuple[int, int, NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        places = self._table_places
-        columns = {
-            symbol: np.asarray(values, np.float64)[place]
-            for axis, place in zip(self._fused, places, strict=True) for symbol, values in axis.values.items()
-        }
+        places = _places(self._fused)
+        columns = _columns(self._fused)
         entries = places.shape[1]
         with np.errstate(divide="ignore", invalid="ignore"):
             given, row, broken, alive = self.module.prepare(
@@ -142,11 +145,6 @@ class Nest:
                 *(columns[name] for name in self.module.COLUMNS),
             )
         return entries, alive, broken, given, row
-
-    @cached_property
-    def _table_places(self) -> NDArray[np.int64]:
-        shape = [axis.size for axis in self._fused]
-        return np.indices(shape, np.int64).reshape(len(shape), prod(shape))
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -160,9 +158,39 @@ class Nest:
     @cached_property
     def _places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """What a step on each outer axis adds to the number of a configuration, and what each entry adds."""
-        steps = np.array([self._steps[axis.name] for axis in self._outer], np.int64)
-        fused = np.array([self._steps[axis.name] for axis in self._fused], np.int64)
-        return steps, (fused[:, None] * self._table_places).sum(axis=0)
+        return np.array([self._steps[axis.name] for axis in self._outer], np.int64), self._numbers(self._fused)
+
+    def _turns(self) -> Iterator[NDArray[Any]]:
+        """What the loops that are one set and room for what is computed for them, their places and their numbers."""
+        if self._block:
+            turns = prod(axis.size for axis in self._block)
+            stride, columns = self.module.BLOCK_STRIDE, _columns(self._block)
+            given = np.zeros((len(self.module.BLOCK_PARAMETERS), stride))
+            for number, symbol in enumerate(self.module.BLOCK_PARAMETERS):
+                given[number, :turns] = columns[symbol]
+            yield self.module.aligned(given.reshape(-1))
+            yield self.module.aligned(np.zeros(self.module.BLOCK_ROWS * stride))
+            yield np.zeros(2 * stride, np.int64)
+            yield self._numbers(self._block)
+
+    def _numbers(self, axes: Sequence[Axis]) -> NDArray[np.int64]:
+        """What each combination of values on some axes adds to the number of a configuration."""
+        found: NDArray[np.int64] = np.array([self._steps[axis.name] for axis in axes], np.int64) @ _places(axes)
+        return found
+
+
+def _places(axes: Sequence[Axis]) -> NDArray[np.int64]:
+    """The place on each of some axes of all combinations, the last axis running fastest."""
+    shape = [axis.size for axis in axes]
+    return np.indices(shape, np.int64).reshape(len(shape), prod(shape))
+
+
+def _columns(axes: Sequence[Axis]) -> dict[str, NDArray[np.float64]]:
+    """What all combinations of values on some axes set."""
+    return {
+        symbol: np.asarray(values, np.float64)[place]
+        for axis, place in zip(axes, _places(axes), strict=True) for symbol, values in axis.values.items()
+    }
 
 
 def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:

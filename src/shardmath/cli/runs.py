@@ -1,0 +1,91 @@
+"""Runs that a file describes, on the command line: what options win over the file, and what is said about it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from shardmath.errors import InputError
+
+if TYPE_CHECKING:
+    from shardmath.accounting import Explanation
+    from shardmath.formats import Run
+    from shardmath.models import Model
+
+#: Ends of names, before anything is imported for it.
+_NOT_A_RUN = ("", ".json")
+
+
+def described(
+    model: str, settings: Mapping[str, str], options: Mapping[str, Any],
+) -> tuple[Model | str, dict[str, Any]]:
+    """The model and the arguments of ``explain``; options of the command line win over those of a file.
+
+    Raises InputError for a file that cannot be read, and for ``settings`` without one.
+    """
+    suffix = os.path.splitext(model)[1].lower()
+    if suffix not in _NOT_A_RUN:
+        from shardmath.formats import describes_a_run, read
+
+        if describes_a_run(model):
+            run = read(model, settings)
+            asked = {name: value for name, value in options.items() if _asked(name, value)}
+            _report(model, run, asked)
+            return run.model, run.changed(asked)
+    if settings:
+        raise InputError("set", next(iter(settings)), "must not be given: the model is not a file with settings")
+    return model, dict(options)
+
+
+def swept(
+    model: str, settings: Mapping[str, str], options: Mapping[str, Any],
+) -> tuple[Model | str, dict[str, Any]]:
+    """The model and the arguments of ``sweep``: what a file says but for the layout, and options that win over it."""
+    chosen, arguments = described(model, settings, options)
+    if isinstance(chosen, str):
+        return chosen, arguments
+    from shardmath.generated.definitions import PARAMETERS
+
+    layout = {*_OF_LAYOUT, *(name for name, row in PARAMETERS.items() if row[4] == "layout")}
+    kept = {name: value for name, value in arguments.items() if name not in layout or _asked(name, options.get(name))}
+    kept["kernels"] = {axis: option for axis, option in kept["kernels"].items() if axis != "recompute_method"}
+    return chosen, kept
+
+
+#: Arguments that say a layout, beside the parameters that do.
+_OF_LAYOUT = ("num_gpus", "global_batch_size", "recompute", "pipeline_layout")
+
+
+def as_file(format: str, found: Explanation, layout: object) -> str:
+    """The run that ``found`` accounts for as the text of a file."""
+    from shardmath.formats import written
+    from shardmath.stages import parsed
+
+    return written(format, found, parsed(layout) if isinstance(layout, str) else layout)  # type: ignore[arg-type]
+
+
+def _asked(name: str, value: object) -> bool:
+    """Whether an option stands on the command line."""
+    if name == "kernels":
+        return bool(value)
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
+    """Say on the standard error what was read, what is unknown, and what the command line changes."""
+    name = os.path.basename(path)
+    lines = [f"note: {name}: {len(run.understood)} settings understood, {len(run.without_effect)} without effect on"
+             " memory"]
+    lines += [f"note: {option} = {value} wins over {run.arguments[option]} of {name}"
+              for option, value in asked.items() if run.arguments.get(option, value) != value and option != "kernels"]
+    kernels = run.arguments.get("kernels", {})
+    lines += [f"note: {axis} = {option} wins over {kernels[axis]} of {name}"
+              for axis, option in asked.get("kernels", {}).items() if kernels.get(axis, option) != option]
+    lines += [f"warning: {text}" for text in run.warnings]
+    lines += [f"warning: {setting} is not known here: what it changes is not counted" for setting in run.unknown]
+    for line in lines:
+        click.echo("".join(sign if sign.isprintable() else "?" for sign in line), err=True)

@@ -1,0 +1,54 @@
+"""Sums of integers in a bash script, from a tree of it and known variables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from operator import add, mul, sub
+from typing import Any
+
+Value = str | list[str]
+"""The value of a variable: a text, or an array of texts."""
+
+#: Above every number of a launch script.
+_LARGEST = 2**62
+
+
+class UnknownError(Exception):
+    """A number that is not known without running the script."""
+
+
+_SUMS: Mapping[str, Callable[[int, int], int]] = {"+": add, "-": sub, "*": mul}
+
+
+def number(node: Any, known: Mapping[str, Value], text: Callable[[Any], str]) -> int:
+    """The value of a sum of integers; ``text`` gives that of what is neither. Raises UnknownError."""
+    if node.type == "parenthesized_expression" and node.named_children:
+        return number(node.named_children[0], known, text)
+    if node.type == "unary_expression" and node.children[0].type in ("-", "+"):
+        found = number(node.children[-1], known, text)
+        return -found if node.children[0].type == "-" else found
+    if node.type == "binary_expression":
+        left, operator, right = (node.child_by_field_name(name) for name in ("left", "operator", "right"))
+        sign = operator.text.decode() if operator is not None else ""
+        if left is None or right is None:
+            raise UnknownError
+        one, other = number(left, known, text), number(right, known, text)
+        if sign in ("/", "%") and other:
+            quotient = abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)  # bash rounds towards 0
+            return quotient if sign == "/" else one - other * quotient
+        if sign in _SUMS and abs(found := _SUMS[sign](one, other)) <= _LARGEST:
+            return found
+        raise UnknownError
+    if node.type == "variable_name":
+        value = known.get(node.text.decode(), "")
+        return integer(value if isinstance(value, str) else "".join(value[:1]))
+    return integer(text(node))
+
+
+def integer(written: str) -> int:
+    """The integer of a text. Raises UnknownError."""
+    stripped = written.strip()
+    if not re.fullmatch(r"-?[0-9]{1,18}", stripped, re.ASCII):
+        raise UnknownError
+    return int(stripped)

@@ -1,0 +1,126 @@
+"""Conditions of a bash script: what is decided without running it, with unset variables empty."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from fnmatch import fnmatchcase
+from operator import eq, ge, gt, le, lt, ne
+from typing import Any
+
+from shardmath.formats.arithmetic import UnknownError, Value, integer
+from shardmath.formats.expansion import empty_unless_set, text
+
+LONGEST_PATTERN = 200
+"""Characters of a pattern that is compared; some patterns take time that grows without bound."""
+
+
+def holds(node: Any, known: Mapping[str, Value]) -> bool | None:
+    """Whether the command of a condition succeeds; None where that is not known."""
+    if node.type == "list":
+        left, right = holds(node.children[0], known), holds(node.children[-1], known)
+        return _both(left, right) if node.children[1].type == "&&" else _not(_both(_not(left), _not(right)))
+    if node.type == "negated_command":
+        return _not(holds(node.named_children[-1], known)) if node.named_children else None
+    if node.type == "test_command":
+        return _truth(node.named_children[0], known) if node.named_children else None
+    if node.type == "command" and node.text in (b"true", b":", b"false"):
+        return bool(node.text != b"false")
+    return None
+
+
+def branch(node: Any) -> tuple[list[Any], list[Any]]:
+    """The condition and the body of an if, elif or else."""
+    condition: list[Any] = []
+    body: list[Any] = []
+    into = body if node.type == "else_clause" else condition
+    for child in node.children:
+        if child.type in ("elif_clause", "else_clause"):
+            break
+        if child.type == "then":
+            into = body
+        elif child.is_named and child.type != "comment":
+            into.append(child)
+    return condition, body
+
+
+def below(node: Any) -> Iterator[Any]:
+    """A part of a script and everything in it."""
+    waiting = [node]
+    while waiting:
+        found = waiting.pop()
+        yield found
+        waiting += found.named_children
+
+
+def matches(value: str, pattern: str) -> bool:
+    """Whether a value is of a pattern with * and ?."""
+    return len(pattern) <= LONGEST_PATTERN and fnmatchcase(value, re.sub(r"\*+", "*", pattern))
+
+
+def _both(left: bool | None, right: bool | None) -> bool | None:
+    if left is False or right is False:
+        return False
+    return None if left is None or right is None else True
+
+
+def _not(decided: bool | None) -> bool | None:
+    return None if decided is None else not decided
+
+
+def _truth(node: Any, known: Mapping[str, Value]) -> bool | None:
+    """Whether a test holds with unset variables empty; None where that is not known (files, output of commands)."""
+    if node.type == "parenthesized_expression":
+        return _truth(node.named_children[0], known) if node.named_children else None
+    if node.type == "unary_expression":
+        return _unary(node, known)
+    if node.type == "binary_expression":
+        left, operator, right = (node.child_by_field_name(name) for name in ("left", "operator", "right"))
+        if left is None or operator is None or right is None:
+            return None
+        sign = operator.text.decode()
+        if sign in ("&&", "||"):
+            first, second = _truth(left, known), _truth(right, known)
+            wanted = sign == "||"  # that value of one side decides
+            if first is wanted or second is wanted:
+                return wanted
+            return None if first is None or second is None else not wanted
+        return _compared(sign, left, right, known)
+    value = empty_unless_set(text(node, known))
+    return None if value is None else bool(value)
+
+
+def _unary(node: Any, known: Mapping[str, Value]) -> bool | None:
+    sign, inner = node.children[0].text.decode(), node.children[-1]
+    if sign == "!":
+        found = _truth(inner, known)
+        return None if found is None else not found
+    if sign in ("-z", "-n"):
+        value = empty_unless_set(text(inner, known))
+        return None if value is None else (not value) == (sign == "-z")
+    return None
+
+
+def _compared(sign: str, left: Any, right: Any, known: Mapping[str, Value]) -> bool | None:
+    one, other = (empty_unless_set(text(node, known)) for node in (left, right))
+    if one is None or other is None:
+        return None
+    if sign in ("==", "=", "!="):
+        if right.type in ("string", "raw_string"):
+            same = one == other
+        elif len(other) > LONGEST_PATTERN:
+            return None
+        else:
+            same = fnmatchcase(one, re.sub(r"\*+", "*", other))
+        return same == (sign != "!=")
+    if sign in _TESTS:
+        try:
+            return bool(_TESTS[sign](integer(one or "0"), integer(other or "0")))
+        except UnknownError:
+            return None
+    return None
+
+
+_TESTS: Mapping[str, Callable[[int, int], bool]] = {
+    "-eq": eq, "-ne": ne, "-lt": lt, "-le": le, "-gt": gt, "-ge": ge, "<": lt, ">": gt,
+}

@@ -1,0 +1,116 @@
+"""Settings of a program by name, read one by one: numbers, switches and words, each checked when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from shardmath.errors import ABSENT, InputError, nearest_names
+from shardmath.formats.expansion import marked, unmarked
+
+Read = TypeVar("Read")
+_TRUTH = {"true": True, "false": False}
+
+
+class Given:
+    """Settings as somebody gave them: the words of each by name, and how to show a name (``--name``).
+
+    ``asked`` collects the names that were asked for, ``warnings`` sentences about what is not as they say.
+    """
+
+    def __init__(self, words: Mapping[str, tuple[str, ...]], shown: Callable[[str], str] = lambda name: f"--{name}",
+                 source: str = "") -> None:
+        self.words, self.shown, self.source = dict(words), shown, source
+        self.asked: set[str] = set()
+        self.warnings: list[str] = []
+
+    def __contains__(self, name: str) -> bool:
+        self.asked.add(name)
+        return name in self.words
+
+    def error(self, name: str, rule: str, nearest: str | None = None) -> InputError:
+        """The error of a setting, with its value as it was given."""
+        words = self.words.get(name)
+        value = ABSENT if words is None else unmarked(" ".join(words)) if words else True
+        return InputError(self.shown(name), value, rule, nearest)
+
+    def is_on(self, name: str) -> bool:
+        """Whether a switch is on: given without a word, or with true."""
+        if name not in self:
+            return False
+        words = self.words[name]
+        if any(marked(word) for word in words):
+            absent = " ".join(map(unmarked, words))
+            self.warnings.append(f"{absent} after {self.shown(name)} has no value: taken as empty")
+            return True
+        if len(words) > 1 or (words and words[0].lower() not in _TRUTH):
+            raise self.error(name, "must have no value, or true or false")
+        return _TRUTH[words[0].lower()] if words else True
+
+    def all(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        """All words of a setting, ``default`` if it is not given; for switches that are absent none."""
+        if name not in self:
+            return default
+        for word in self.words[name]:
+            for missing in marked(word):
+                rule = f"must have a value: give one with --set {missing}=..."
+                if missing.startswith("$"):
+                    rule = f"must not be the output of a command: give it with --set {name}=..."
+                raise self.error(name, rule)
+        return self.words[name]
+
+    def word(self, name: str, default: str = "", legal: Iterable[str] = (), why: str = "") -> str:
+        """The only word of a setting, ``default`` if it is not given; one of ``legal`` if there are any."""
+        words = self.all(name, (default,))
+        if len(words) != 1:
+            raise self.error(name, "must have one value")
+        known = tuple(legal)
+        if known and words[0] not in known:
+            raise self.error(name, f"must be one of {', '.join(known)}{why}", nearest_names(words[0], known))
+        return words[0]
+
+    def number(self, name: str, default: int | None = None) -> int | None:
+        """The integer of a setting; ``default`` if it is not given, or given as null."""
+        word = self.word(name, "null")
+        if word.lower() in ("null", "none"):
+            return default
+        try:
+            return _whole(word)
+        except ValueError:
+            raise self.error(name, "must be an integer") from None
+
+    def size(self, name: str, default: int) -> int:
+        """The integer of a setting that always has one."""
+        found = self.number(name, default)
+        return default if found is None else found
+
+    def needed(self, name: str) -> int:
+        """The integer of a setting that must be given."""
+        found = self.number(name)
+        if found is None:
+            raise self.error(name, "must be given")
+        return found
+
+    def real(self, name: str, default: float) -> float:
+        """The number of a setting."""
+        word = self.word(name, str(default))
+        try:
+            found = float(word)
+        except ValueError:
+            raise self.error(name, "must be a number") from None
+        if not abs(found) < 2**53:
+            raise self.error(name, "must be a number of sane size")
+        return found
+
+
+def _whole(word: str) -> int:
+    """The integer that a word says, also as 4096.0 or 1e3. Raises ValueError for anything else."""
+    if len(word) > 30 or not word.isascii():
+        raise ValueError(word)
+    try:
+        return int(word.replace("_", " "))
+    except ValueError:
+        number = float(word)
+        if not abs(number) < 2**53 or not number.is_integer():
+            raise ValueError(word) from None
+        return int(number)

@@ -1,0 +1,76 @@
+"""Flags of Megatron-LM as a run: every flag is understood, without effect, not counted, refused or unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shardmath.errors import InputError
+from shardmath.formats import megatron_flags as flags
+from shardmath.formats.expansion import unmarked
+from shardmath.formats.given import Given
+from shardmath.formats.megatron_kernels import (
+    amax_history_of,
+    capacity_of,
+    kernels_of,
+    precision_of,
+    workspaces_of,
+)
+from shardmath.formats.megatron_layout import layout_of
+from shardmath.formats.megatron_model import model_of
+from shardmath.formats.run import Run
+from shardmath.models import Model
+
+#: Programs that train what is counted here; others of the same folder do not.
+_OTHER_PROGRAMS = {
+    "pretrain_bert.py": "BERT", "pretrain_t5.py": "T5", "pretrain_mamba.py": "Mamba",
+    "pretrain_vlm.py": "a model of images",
+    "pretrain_hybrid.py": "a hybrid model", "train_rl.py": "reinforcement learning",
+}
+
+
+def run_of(
+    given: Given,
+    name: str,
+    *,
+    program: str = "",
+    num_gpus: int | None = None,
+    environment: Mapping[str, object] | None = None,
+    notes: Sequence[str] = (),
+    format: str = "megatron",
+) -> Run:
+    """The run that flags describe; ``name`` is that of the model, ``environment`` the variables of the program.
+
+    ``num_gpus`` is what a launcher says. Raises InputError for flags that are wrong, that are missing, and that
+    change memory in a way that is not counted; its field is the flag.
+    """
+    if program in _OTHER_PROGRAMS:
+        raise InputError("script", program, f"must train a GPT: {_OTHER_PROGRAMS[program]} is not counted")
+    for flag, why in flags.REFUSED.items():
+        if flag in given.words and not flags.is_off(given.words[flag]):
+            raise given.error(flag, f"must not be given: {why}")
+    model = model_of(given, name)
+    arguments = arguments_of(given, model, num_gpus, environment)
+    rest = [flag for flag in given.words if flag not in given.asked and flag not in flags.REFUSED]
+    idle = [flag for flag in rest if flag in flags.WITHOUT_EFFECT or flags.idle(flag, model)]
+    uncounted = [flag for flag in rest if flag in flags.UNCOUNTED and flag not in idle
+                 and not flags.is_off(given.words[flag])]
+    return Run(
+        format, given.source, model, arguments,
+        understood=tuple(given.shown(flag) for flag in given.words if flag in given.asked),
+        without_effect=tuple(map(given.shown, idle)),
+        unknown=tuple(given.shown(flag) for flag in rest if flag not in idle and flag not in flags.UNCOUNTED),
+        warnings=(*map(unmarked, notes), *given.warnings,
+                  *(f"{given.shown(flag)} is not counted: {flags.UNCOUNTED[flag]}" for flag in uncounted)),
+        replica_batch=arguments["micro_batch_size"],
+    )
+
+
+def arguments_of(
+    given: Given, model: Model, num_gpus: int | None = None, environment: Mapping[str, object] | None = None,
+) -> dict[str, Any]:
+    """The arguments of ``explain`` that flags ask for, for a model that they describe. Raises InputError."""
+    arguments = layout_of(given, model, num_gpus)
+    kernels = {**arguments.pop("kernels", {}), **kernels_of(given, model, arguments["micro_batch_size"])}
+    arguments |= precision_of(given) | capacity_of(given, model) | amax_history_of(given, kernels)
+    return arguments | workspaces_of(environment or {}) | {"implementation": "megatron", "kernels": kernels}

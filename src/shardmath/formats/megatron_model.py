@@ -1,0 +1,198 @@
+"""The model that flags of Megatron-LM describe, with the defaults that ``validate_args`` puts in."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from shardmath.errors import InputError
+from shardmath.formats.given import Given
+from shardmath.huggingface_experts import first_layer_and_step
+from shardmath.models import LARGEST, Model
+
+#: Fields of ``Model`` that an error may blame, and the flags that they follow from.
+FLAGS_OF = {
+    "hidden_size": "hidden-size", "ffn_hidden_size": "ffn-hidden-size", "num_layers": "num-layers",
+    "num_attention_heads": "num-attention-heads", "num_kv_heads": "num-query-groups", "head_dim": "kv-channels",
+    "vocab_size": "vocab-size", "max_seq_length": "max-position-embeddings", "num_experts": "num-experts",
+    "moe_topk": "moe-router-topk", "moe_ffn_hidden_size": "moe-ffn-hidden-size",
+    "shared_expert_ffn_hidden_size": "moe-shared-expert-intermediate-size",
+    "shared_expert_gate": "moe-shared-expert-gate", "expert_groups": "moe-router-num-groups",
+    "expert_group_topk": "moe-router-group-topk", "q_lora_rank": "q-lora-rank", "kv_lora_rank": "kv-lora-rank",
+    "qk_rope_head_dim": "qk-pos-emb-head-dim", "v_head_dim": "v-head-dim", "num_mtp_layers": "mtp-num-layers",
+    "learned_positions": "max-position-embeddings", "qkv_bias": "add-qkv-bias", "qk_norm": "qk-layernorm",
+    "moe_layers": "moe-layer-freq", "first_dense_layers": "moe-layer-freq", "moe_layer_step": "moe-layer-freq",
+    "mlp": "swiglu",
+}
+#: Rows of the vocabularies that a type of tokenizer always has.
+_VOCABULARIES = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "Llama3Tokenizer": 128256}
+_TIKTOKEN = 2**17  # --vocab-size of TikTokenizer, where it is absent
+
+
+def model_of(given: Given, name: str) -> Model:
+    """The model of ``given``, called ``name``. Raises InputError that blames a flag."""
+    try:
+        return Model(name=name, source=given.source or name, **_fields(given))
+    except InputError as error:
+        flag = FLAGS_OF.get(error.field)
+        if flag is None:
+            raise
+        raise InputError(given.shown(flag), error.value, error.rule, error.nearest) from None
+
+
+def _fields(given: Given) -> dict[str, Any]:
+    layers = given.number("num-layers")
+    if layers is None:
+        layers = given.number("encoder-num-layers")
+    if layers is None:
+        raise given.error("num-layers", "must be given")
+    hidden, heads = given.needed("hidden-size"), given.needed("num-attention-heads")
+    positions = given.needed("max-position-embeddings")
+    swiglu, biases = given.is_on("swiglu"), not given.is_on("disable-bias-linear")
+    if given.is_on("squared-relu") and swiglu:
+        raise given.error("squared-relu", "must not be given together with --swiglu")
+    ffn = given.number("ffn-hidden-size")
+    if ffn is None:  # of the same size as without a gate, in multiples of 64
+        ffn = int(4 * hidden * 2 / 3 / 64) * 64 if swiglu and abs(hidden) <= LARGEST else 4 * hidden
+    fields: dict[str, Any] = {
+        "hidden_size": hidden, "ffn_hidden_size": ffn, "num_layers": layers, "num_attention_heads": heads,
+        "vocab_size": _vocabulary(given), "max_seq_length": positions,
+        "tied_embeddings": not given.is_on("untie-embeddings-and-output-weights"),
+        "normalisation": _NORMS[given.word("normalization", "LayerNorm", _NORMS)],
+        "mlp": "swiglu" if swiglu else "gelu",  # the square of ReLU keeps as many bytes as GELU
+        "linear_bias": biases, "qkv_bias": given.is_on("add-qkv-bias") or biases,
+        "qk_norm": given.is_on("qk-layernorm"),
+        "learned_positions": positions if _learned(given) else 0,
+        "num_mtp_layers": given.size("mtp-num-layers", 0),
+    }
+    fields |= _latent(given, heads, biases) if given.is_on("multi-latent-attention") else _grouped(given, hidden, heads)
+    if given.size("num-experts", 0):
+        fields |= _experts(given, layers, ffn)
+    return fields
+
+
+_NORMS = {"LayerNorm": "layer", "RMSNorm": "rms"}
+
+
+def _learned(given: Given) -> bool:
+    if given.is_on("use-rotary-position-embeddings"):
+        return False
+    legal = ("learned_absolute", "rope", "yarn")
+    return given.word("position-embedding-type", legal[0], legal, ": others are not counted") == legal[0]
+
+
+def _grouped(given: Given, hidden: int, heads: int) -> dict[str, Any]:
+    groups = given.size("num-query-groups", 1)
+    if not given.is_on("group-query-attention"):
+        if "num-query-groups" in given and groups != heads:
+            given.warnings.append(
+                f"{given.shown('num-query-groups')} {groups} has no effect without"
+                f" {given.shown('group-query-attention')}")
+        groups = heads
+    channels = given.number("kv-channels")
+    if channels is None:
+        if heads < 1 or hidden % heads:
+            raise given.error("hidden-size", f"must be a multiple of {given.shown('num-attention-heads')} = {heads}"
+                                             f" where {given.shown('kv-channels')} is absent")
+        channels = hidden // heads
+    return {"num_kv_heads": groups, "head_dim": channels}
+
+
+def _latent(given: Given, heads: int, biases: bool) -> dict[str, Any]:
+    if given.is_on("group-query-attention"):
+        raise given.error("group-query-attention", "must not be given together with latent attention")
+    if biases:
+        raise given.error("disable-bias-linear", "must be given with latent attention: its biases are not counted")
+    if not given.is_on("qk-layernorm"):
+        raise given.error("qk-layernorm", "must be given with latent attention: without its norms it is not counted")
+    rotary = given.size("qk-pos-emb-head-dim", 64)
+    return {
+        "num_kv_heads": heads, "head_dim": given.size("qk-head-dim", 128) + rotary, "qk_norm": False,
+        "q_lora_rank": given.size("q-lora-rank", 0), "kv_lora_rank": given.size("kv-lora-rank", 32),
+        "qk_rope_head_dim": rotary, "v_head_dim": given.size("v-head-dim", 128),
+    }
+
+
+def _experts(given: Given, layers: int, ffn: int) -> dict[str, Any]:
+    if not given.is_on("moe-grouped-gemm"):
+        given.warnings.append(f"without {given.shown('moe-grouped-gemm')} experts are counted as with it")
+    dense, step = _expert_layers(given, layers)
+    score = given.word("moe-router-score-function", "softmax", ("softmax", "sigmoid"), ": others are not counted")
+    if given.is_on("moe-router-pre-softmax") and score == "softmax":
+        score = "softmax_all"
+    groups = given.size("moe-router-num-groups", 0)
+    return {
+        "num_experts": given.size("num-experts", 0), "moe_topk": given.size("moe-router-topk", 2),
+        "moe_ffn_hidden_size": given.size("moe-ffn-hidden-size", ffn),
+        "shared_expert_ffn_hidden_size": given.size("moe-shared-expert-intermediate-size", 0),
+        "shared_expert_gate": given.is_on("moe-shared-expert-gate"), "expert_scores": score,
+        "expert_groups": groups if groups > 1 else 0,
+        "expert_group_topk": given.size("moe-router-group-topk", 0) if groups > 1 else 0,
+        "first_dense_layers": dense, "moe_layer_step": step,
+    }
+
+
+#: A list of zeros and ones as Python writes it: lists, products with numbers, and sums.
+_PATTERN = re.compile(r"\(?\s*\[([01](?:\s*,\s*[01])*)\s*\]\s*(?:\*\s*([0-9]{1,4}))?\s*\)?")
+
+
+def _expert_layers(given: Given, layers: int) -> tuple[int, int]:
+    """How many dense layers come first, and every how many-th layer has experts."""
+    words = given.all("moe-layer-freq", ("1",))
+    written = "".join(words).strip("'\"")
+    if written.isascii() and written.isdecimal() and 0 < int(written[:9]) <= LARGEST:
+        frequency = int(written[:9])
+        found = list(range(0, min(layers, _MOST_LAYERS), frequency))
+        if frequency == 1:
+            return 0, 1
+    else:
+        found = [place for place, has in enumerate(_pattern(given, written)) if has]
+    try:
+        return first_layer_and_step(found, layers, 1)
+    except InputError as error:
+        raise given.error("moe-layer-freq", error.rule) from None
+
+
+_MOST_LAYERS = 10_000
+
+
+def _pattern(given: Given, written: str) -> list[bool]:
+    """Zeros and ones of a list, with products and sums of lists, never evaluated as code."""
+    inner = written.strip()
+    repeat = re.fullmatch(r"\((.*)\)\s*\*\s*([0-9]{1,4})", inner)
+    terms, times = ([repeat[1]], int(repeat[2])) if repeat else ([inner], 1)
+    terms = terms[0].strip().removeprefix("(").removesuffix(")").split("+") if repeat is None else terms[0].split("+")
+    layers: list[bool] = []
+    for term in terms:
+        part = _PATTERN.fullmatch(term.strip())
+        if part is None:
+            raise given.error("moe-layer-freq", "must be a number, or a list of 0 and 1 such as ([0]*3+[1]*58)")
+        layers += [digit == "1" for digit in re.findall("[01]", part[1])] * int(part[2] or 1)
+        if len(layers) * max(times, 1) > _MOST_LAYERS:
+            raise given.error("moe-layer-freq", f"must have at most {_MOST_LAYERS} layers")
+    return layers * times
+
+
+def _vocabulary(given: Given) -> int:
+    """Rows of the vocabulary before padding."""
+    given.asked |= {"tokenizer-model", "vocab-file", "merge-file"}
+    padded, stated = given.number("padded-vocab-size"), given.number("vocab-size")
+    kind, extra = given.word("tokenizer-type"), given.size("vocab-extra-ids", 0)
+    if padded is not None:
+        return padded
+    if kind == "NullTokenizer" and stated is not None:
+        return stated + 1  # the end of a document comes on top (megatron-core 0.16)
+    if stated is not None:
+        return stated + extra
+    if not kind and "vocab-file" in given and "merge-file" in given:
+        kind = "GPT2BPETokenizer"
+    if kind in _VOCABULARIES:
+        return _VOCABULARIES[kind] + extra
+    if kind == "TikTokenizer":
+        return _TIKTOKEN
+    words = given.words.get("tokenizer-model", ())
+    try:
+        return Model.named(words[0]).vocab_size + extra
+    except (InputError, IndexError):
+        why = f"the vocabulary of {kind or 'the tokenizer'} is not known here"
+        raise given.error("vocab-size", f"must be given: {why}; give it with --set vocab-size=...") from None

@@ -1,0 +1,69 @@
+"""A run as a configuration of Megatron-Bridge (YAML): the flags of Megatron-LM under the keys of its sections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shardmath.formats.megatron_written import Flag, groups_of
+from shardmath.formats.nemo import FLAG_OF, OPPOSITE
+from shardmath.formats.run import title
+
+if TYPE_CHECKING:
+    from shardmath.accounting import Explanation
+
+_SECTIONS = ("model", "train", "ddp", "optimizer", "mixed_precision")
+_SECTION_OF = {
+    "micro-batch-size": "train", "global-batch-size": "train", "use-distributed-optimizer": "ddp",
+    "num-distributed-optimizer-instances": "ddp",
+    "optimizer": "optimizer", "sgd-momentum": "optimizer", "use-precision-aware-optimizer": "optimizer",
+    "exp-avg-dtype": "optimizer", "exp-avg-sq-dtype": "optimizer", "main-params-dtype": "optimizer",
+    "optimizer-cpu-offload": "optimizer", "optimizer-offload-fraction": "optimizer", "bf16": "mixed_precision",
+    "fp16": "mixed_precision", "fp8-format": "mixed_precision", "fp8-recipe": "mixed_precision",
+    "fp8-param-gather": "mixed_precision", "fp8-amax-history-len": "mixed_precision",
+}
+#: Flags that Megatron-Bridge has no key for: they follow from others.
+_IMPLIED = ("group-query-attention", "grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32", "tokenizer-type",
+            "vocab-size")
+
+
+def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
+    """The text of the file."""
+    flags = [flag for group in groups_of(found, layout) for flag in group]
+    sections: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
+    for flag in flags:
+        if flag[0] not in _IMPLIED and flag[0] not in OPPOSITE.values():
+            section, key, value = _entry(flag)
+            sections[section][key] = value
+    named = {flag[0] for flag in flags}
+    for key, opposite in OPPOSITE.items():
+        section, _, own = key.partition(".")
+        if own != "bias":
+            sections.setdefault(section, {})[own] = "false" if opposite in named else "true"
+    if found.model.mlp == "swiglu":
+        sections["model"]["activation_func"] = "{_target_: torch.nn.functional.silu, _call_: false}"
+    sections["model"]["vocab_size"] = str(found.model.vocab_size)
+    sections["ddp"]["grad_reduce_in_fp32"] = "true" if found.inputs["gradient_bytes"] == 4 else "false"
+    return f"{title(found)}\n" + "".join(
+        f"\n{section}:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
+        for section, keys in sections.items() if keys
+    )
+
+
+def _entry(flag: Flag) -> tuple[str, str, str]:
+    """Section, key and value of a flag."""
+    name, words = flag[0], flag[1:]
+    section = _SECTION_OF.get(name, "model")
+    key = next((key.partition(".")[2] for key, other in FLAG_OF.items()
+                if other == name and key.partition(".")[0] == section and key not in _OF_NEMO), name.replace("-", "_"))
+    if not words:
+        return section, key, "true"
+    if name == "recompute-modules":
+        return section, key, f"[{', '.join(words)}]"
+    return section, key, f'"{words[0]}"' if any(sign in words[0] for sign in "[]|*,") else words[0]
+
+
+#: Keys of NeMo for what Megatron-Bridge calls otherwise.
+_OF_NEMO = ("model.encoder_seq_length", "model.data.seq_length", "model.rotary_percentage",
+            "model.activations_checkpoint_granularity",
+            "model.activations_checkpoint_method", "model.activations_checkpoint_num_layers", "model.fp8_params")

@@ -1,0 +1,69 @@
+"""One training run, whatever format described it: a model, the arguments of ``explain``, and what was read how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardmath.models import Model
+
+if TYPE_CHECKING:
+    from shardmath.accounting import Explanation
+    from shardmath.gpus import Gpu
+
+#: Sizes that follow from one another: with another of them the file's is no longer asked for.
+_GPUS = ("data_parallel", "num_gpus")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that a file describes.
+
+    ``arguments`` go to ``shardmath.explain`` beside model and GPU. ``understood`` names the flags or keys that they
+    follow from, ``without_effect`` those that change no memory, ``unknown`` those that are not known here and may.
+    ``warnings`` are sentences about what is not counted or not as the file says. ``replica_batch`` are the sequences
+    of one data-parallel rank and step, for a file that leaves the batch to the number of GPUs.
+    """
+
+    format: str
+    source: str
+    model: Model
+    arguments: Mapping[str, Any]
+    understood: tuple[str, ...] = ()
+    without_effect: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    replica_batch: int | None = None
+
+    def changed(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with ``changes``, which win; choices of kernels are merged."""
+        kept = {name: value for name, value in self.arguments.items()
+                if not (name in _GPUS and any(other in changes for other in _GPUS))}
+        kernels = {**kept.pop("kernels", {}), **(changes.get("kernels") or {})}
+        found = {**kept, **changes, "kernels": kernels}
+        if self.replica_batch is not None and found.get("global_batch_size") is None:
+            found["global_batch_size"] = self.replica_batch * _replicas(found)
+        return found
+
+    def explain(self, gpu: Gpu | str, **changes: Any) -> Explanation:
+        """Account for the run on a GPU as ``shardmath.explain`` does; ``changes`` are arguments that win over it."""
+        from shardmath.accounting import explain
+
+        return explain(self.model, gpu, **self.changed(changes))
+
+
+def title(found: Explanation) -> str:
+    """The comment at the head of a file that is written; one line, whatever the model is called."""
+    name = "".join(sign if sign.isprintable() else "?" for sign in found.model.name)
+    return f"# {name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it"
+
+
+def _replicas(arguments: Mapping[str, Any]) -> int:
+    """Data-parallel ranks of a run, one where nothing says how many."""
+    if arguments.get("data_parallel") is not None:
+        return int(arguments["data_parallel"])
+    ranks = 1
+    for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):
+        ranks *= arguments.get(name, 1)
+    return max(1, (arguments.get("num_gpus") or ranks) // max(1, ranks))

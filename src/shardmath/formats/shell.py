@@ -1,0 +1,253 @@
+"""A bash script read, never run: the values of its variables and arrays, and the commands that it would start.
+
+Assignments, arrays, defaults, sums, decided conditions, ``case`` and functions are followed. What nobody can know
+without running the script (output of commands, variables of the environment) stays a mark in the words, with the
+name of what is missing.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardmath.errors import InputError
+from shardmath.formats import expansion
+from shardmath.formats.arithmetic import Value
+from shardmath.formats.conditions import below, branch, holds, matches
+
+#: Nodes of a script that are looked at, and characters of all values and words together: far more than a launch needs.
+LARGEST_SCRIPT, LARGEST_TEXT = 200_000, 2**22
+
+#: Commands that run the script that they are given as input, and how deep these may lie in one another.
+_SHELLS, _DEEPEST = ([b"sbatch"], [b"bash"], [b"sh"]), 8
+
+
+@dataclass
+class Script:
+    """What a script says: ``variables`` by name, ``commands`` as lists of words, ``notes`` on what was left out."""
+
+    variables: dict[str, Value] = field(default_factory=dict)
+    commands: list[list[str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_script(path: str, text: str, values: Mapping[str, str]) -> Script:
+    """Read the script ``text`` of the file ``path``; ``values`` are variables that somebody gives it, 1 for $1.
+
+    Raises InputError for a script that is too long, nests too deeply or grows without bound.
+    """
+    reader = _Reader(path, dict(values))
+    try:
+        reader.statements(_parse(path, text))
+    except RecursionError:
+        raise InputError("script", path, "must not nest so deeply") from None
+    return reader.script
+
+
+def _parse(path: str, text: str) -> Any:
+    try:
+        import tree_sitter
+        import tree_sitter_bash
+    except ImportError:
+        rule = "must be read with tree-sitter, which is missing: pip install 'shardmath[shell]'"
+        raise InputError("script", path, rule) from None
+    language = tree_sitter.Language(tree_sitter_bash.language())
+    return tree_sitter.Parser(language).parse(expansion.plain(text).encode()).root_node
+
+
+class _Reader:
+    """Follows the statements of one script."""
+
+    def __init__(self, path: str, given: dict[str, str]) -> None:
+        self.path, self.given = path, given
+        self.script = Script(variables=dict(given))
+        self.functions: dict[str, Any] = {}
+        self.active: list[str] = []
+        self.nodes = self.characters = 0
+
+    def statements(self, node: Any) -> None:
+        for child in node.named_children:
+            self.statement(child)
+
+    def statement(self, node: Any) -> None:
+        self.nodes += 1
+        if self.nodes > LARGEST_SCRIPT:
+            raise InputError("script", self.path, f"must have at most {LARGEST_SCRIPT} statements")
+        follow = getattr(self, f"_{node.type}", None)
+        if follow is not None:
+            follow(node)
+        elif node.type in ("for_statement", "c_style_for_statement", "while_statement"):
+            self.note(node, "this loop is not followed")
+
+    def note(self, node: Any, text: str) -> None:
+        self.script.notes.append(f"line {node.start_point[0] + 1}: {text}")
+
+    def words(self, nodes: list[Any]) -> list[str]:
+        found = [word for node in nodes for word in expansion.words(node, self.script.variables)]
+        self.grown(sum(map(len, found)) + len(found))
+        return found
+
+    def grown(self, characters: int) -> None:
+        self.characters += characters
+        if self.characters > LARGEST_TEXT:
+            raise InputError("script", self.path, f"must not grow beyond {LARGEST_TEXT} characters")
+
+    # -- statements -----------------------------------------------------------------------------------------------
+
+    def _variable_assignment(self, node: Any) -> None:
+        name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+        if name is None or name.type != "variable_name":
+            self.note(node, "this assignment is not followed")
+            return
+        key = name.text.decode()
+        if key in self.given:
+            return
+        known = self.script.variables
+        added = any(child.type == "+=" for child in node.children)
+        new: Value
+        if value is None:
+            new = ""
+        elif value.type == "array":
+            new = self.words([child for child in value.named_children if child.type != "comment"])
+        else:
+            new = expansion.text(value, known)
+        new = _assigned(known.get(key), new, added)
+        known[key] = new
+        self.grown(len(new) if isinstance(new, str) else sum(map(len, new)))
+
+    def _declaration_command(self, node: Any) -> None:
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                self.statement(child)
+
+    def _unset_command(self, node: Any) -> None:
+        for child in node.named_children:
+            if child.text.decode() not in self.given:
+                self.script.variables.pop(child.text.decode(), None)
+
+    def _command(self, node: Any) -> None:
+        for child in node.named_children:
+            if child.type == "variable_assignment":
+                self.statement(child)
+        name = node.child_by_field_name("name")
+        arguments = node.children_by_field_name("argument")
+        words = self.words([*(name.named_children if name is not None else ()), *arguments])
+        if not words:
+            return
+        if words[0] in self.functions and words[0] not in self.active:
+            self._call(words)
+        elif words[0] in ("source", "."):
+            self.note(node, f"{words[0]} {' '.join(words[1:2])} is not followed")
+        else:
+            self.script.commands.append(_flattened(words))
+
+    def _call(self, words: list[str]) -> None:
+        before = dict(self.script.variables)
+        self.active.append(words[0])
+        self.script.variables |= {str(place): word for place, word in enumerate(words[1:], 1)}
+        self.statements(self.functions[words[0]])
+        self.active.pop()
+        for place in range(1, len(words)):
+            self.script.variables.pop(str(place), None)
+        self.script.variables |= {name: value for name, value in before.items() if name.isdigit()}
+
+    def _function_definition(self, node: Any) -> None:
+        self.functions[node.child_by_field_name("name").text.decode()] = node.child_by_field_name("body")
+
+    def _redirected_statement(self, node: Any) -> None:
+        body = node.child_by_field_name("body")
+        if body is not None:
+            self.statement(body)
+        for child in node.named_children:
+            if child.type == "heredoc_redirect" and body is not None and body.text.split()[:1] in _SHELLS:
+                self._here_document(child)
+
+    def _here_document(self, node: Any) -> None:
+        """Follow a script that another shell or a scheduler is given as input."""
+        inner = next((child for child in node.named_children if child.type == "heredoc_body"), None)
+        start = next((child for child in node.named_children if child.type == "heredoc_start"), None)
+        if inner is None or start is None or len(self.active) > _DEEPEST:
+            return
+        quoted = start.text[:1] in (b"'", b'"', b"\\")
+        text = inner.text.decode() if quoted else expansion.here_document(inner, self.script.variables)
+        self.grown(len(text))
+        self.active.append("")
+        self.statements(_parse(self.path, text))
+        self.active.pop()
+
+    def _pipeline(self, node: Any) -> None:
+        self.statements(node)
+
+    _compound_statement = _subshell = _pipeline
+
+    def _list(self, node: Any) -> None:
+        left, operator, right = node.children[0], node.children[1].type, node.children[-1]
+        decided = holds(left, self.script.variables)
+        if decided is None and left.type in ("test_command", "negated_command"):
+            self.left_out(right)
+            return
+        if left.type not in ("test_command", "negated_command"):
+            self.statement(left)
+            decided = True
+        if decided == (operator == "&&"):
+            self.statement(right)
+
+    def _if_statement(self, node: Any) -> None:
+        branches = [node, *(child for child in node.children if child.type in ("elif_clause", "else_clause"))]
+        for part_of in branches:
+            condition, body = branch(part_of)
+            decided = holds(condition[-1], self.script.variables) if condition else part_of.type == "else_clause"
+            if decided is None:
+                self.left_out(*body)
+            elif decided:
+                for part in body:
+                    self.statement(part)
+                return
+
+    def _case_statement(self, node: Any) -> None:
+        value = expansion.empty_unless_set(expansion.text(node.child_by_field_name("value"), self.script.variables))
+        if value is None:
+            self.note(node, "this case is not decided")
+            return
+        for item in node.named_children:
+            if item.type != "case_item":
+                continue
+            patterns = item.children_by_field_name("value")
+            if any(matches(value, expansion.text(pattern, self.script.variables)) for pattern in patterns):
+                for part in item.named_children[len(patterns):]:
+                    self.statement(part)
+                return
+
+    def left_out(self, *nodes: Any) -> None:
+        """Say so where an undecided condition guards assignments."""
+        if any(inner.type == "variable_assignment" for node in nodes for inner in below(node)):
+            self.note(nodes[0], "the condition of this is not decided, so it is left out")
+
+
+def _assigned(old: Value | None, new: Value, added: bool) -> Value:
+    """The value of a variable after an assignment; a text that is assigned to an array is its first element."""
+    if isinstance(new, list):
+        return new if old is None or not added else [*([old] if isinstance(old, str) else old), *new]
+    if isinstance(old, list):
+        return [("".join(old[:1]) if added else "") + new, *old[1:]]
+    return (old or "") + new if added else new
+
+
+def _flattened(words: list[str]) -> list[str]:
+    """The words, those of a command that is given to ``eval`` or to another shell as one text split as that would."""
+    if words[0] == "eval":
+        return _split(" ".join(words[1:]))
+    found: list[str] = []
+    for word in words:
+        inner = ".py" in word and any(space in word for space in " \t\n")
+        found += _split(word) if inner else [word]
+    return found
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text.replace("\\\n", " "), comments=False)
+    except ValueError:  # a quotation mark without its pair
+        return text.split()

@@ -1,0 +1,190 @@
+"""Job configurations of torchtitan (TOML, releases up to 0.2.2) as runs, with torchtitan's own defaults.
+
+Keys as in ``torchtitan/config/job_config.py``. A model is named by ``model.name`` and ``model.flavor``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardmath.errors import InputError
+from shardmath.formats.given import Given
+from shardmath.formats.run import Run
+from shardmath.models import Model
+
+#: Flavors of ``llama3``, and the models of the catalogue that they are.
+FLAVORS = {"8B": "llama-3.1-8b", "70B": "llama-3.1-70b", "405B": "llama-3.1-405b"}
+_DEBUG = {
+    "hidden_size": 256, "ffn_hidden_size": 768, "num_layers": 6, "num_attention_heads": 16, "num_kv_heads": 16,
+    "head_dim": 16, "vocab_size": 2048, "tied_embeddings": False, "qkv_bias": False, "qk_norm": False,
+    "max_seq_length": 131072,
+}
+SCHEDULES = {
+    "1F1B": "1f1b", "GPipe": "gpipe", "Interleaved1F1B": "interleaved", "InterleavedZeroBubble": "zero_bubble",
+    "ZBVZeroBubble": "zbv", "DualPipeV": "dualpipev",
+}
+RESHARD = ("default", "always", "never")
+OPTIMIZER_KERNELS = {"fused": "fused", "foreach": "foreach", "for-loop": "loop"}
+#: Keys of earlier releases.
+_EARLIER = {
+    "training.batch_size": "training.local_batch_size",
+    "training.tensor_parallel_degree": "parallelism.tensor_parallel_degree",
+    "training.data_parallel_shard_degree": "parallelism.data_parallel_shard_degree",
+    "training.data_parallel_replicate_degree": "parallelism.data_parallel_replicate_degree",
+    "training.compile": "compile.enable",
+    "experimental.context_parallel_degree": "parallelism.context_parallel_degree",
+    "experimental.pipeline_parallel_degree": "parallelism.pipeline_parallel_degree",
+    "experimental.pipeline_parallel_schedule": "parallelism.pipeline_parallel_schedule",
+}
+#: Tables, and keys, that change no tensor of a training step.
+_TABLES = ("job", "profiling", "metrics", "lr_scheduler", "checkpoint", "comm", "validation", "fault_tolerance",
+           "memory_estimation", "debug", "quantize", "float8")
+_IDLE_KEYS = """
+    model.hf_assets_path model.tokenizer_path model.print_after_conversion optimizer.lr optimizer.eps optimizer.beta1
+    optimizer.beta2 optimizer.weight_decay training.dataset training.dataset_path training.max_norm training.steps
+    training.warmup_steps training.gc_freq training.gc_debug training.seed training.deterministic
+    training.mixed_precision_reduce training.dataloader.num_workers training.dataloader.persistent_workers
+    training.dataloader.pin_memory training.dataloader.prefetch_factor parallelism.context_parallel_load_balancer
+    parallelism.pipeline_parallel_expert_parallel_overlap parallelism.expert_parallel_comm_backend
+    activation_checkpoint.early_stop activation_checkpoint.memory_budget activation_checkpoint.determinism_check
+    activation_checkpoint.preserve_rng_state activation_checkpoint.debug
+    activation_checkpoint.visualize_memory_budget_pareto compile.components compile.backend
+"""
+_KEYS = frozenset(_IDLE_KEYS.split())
+#: Keys that have one value here, and why.
+_ONLY = {
+    "parallelism.expert_parallel_degree": ("1", "experts of torchtitan are not counted"),
+    "parallelism.expert_tensor_parallel_degree": ("1", "experts of torchtitan are not counted"),
+    "parallelism.disable_loss_parallel": ("false", "the loss on whole vocabularies is not counted"),
+    "parallelism.module_fqns_per_model_part": ("", "stages of your own are not counted with torchtitan"),
+    "parallelism.pipeline_parallel_split_points": ("", "stages of your own are not counted with torchtitan"),
+    "parallelism.pipeline_parallel_schedule_csv": ("", "a schedule of your own is not counted"),
+    "training.enable_cpu_offload": ("false", "offloading is not counted with torchtitan"),
+    "training.dtype": ("float32", "weights of 16 bits are not counted with torchtitan"),
+    "training.mixed_precision_param": ("bfloat16", "computing in fp32 is not counted"),
+    "optimizer.early_step_in_backward": ("false", "an optimizer in the backward pass is not counted"),
+    "model.converters": ("", "FP8 is not counted with torchtitan"),
+}
+_UNCOUNTED = {
+    "compile.enable": "what compilation changes",
+    "parallelism.enable_async_tensor_parallel": "asynchronous tensor parallelism",
+    "activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns": "matmuls that are recomputed by name",
+}
+
+
+def read(path: str, given: Given) -> Run:
+    """The run of the job configuration that ``given`` has by dotted keys. Raises InputError that blames a key."""
+    for old, new in _EARLIER.items():
+        if old in given.words and new not in given.words:
+            given.words[new] = given.words.pop(old)
+    for key, (only, why) in _ONLY.items():
+        if "".join(given.all(key, (only,))) != only:
+            raise given.error(key, f"must be {only or 'absent'}: {why}", only or None)
+    model = _model(given)
+    arguments = {"implementation": "torchtitan", **_parallel(given), **_recompute(given)}
+    arguments |= _stages(given, model, arguments)
+    batch, micro, replica = _batch(given, arguments)
+    arguments |= {"seq_length": given.size("training.seq_len", 2048), "micro_batch_size": micro, **batch}
+    arguments["kernels"] = {**arguments.get("kernels", {}), **_kernels(given)}
+    return _sorted_out(path, given, model, arguments, replica)
+
+
+def _model(given: Given) -> Model:
+    given.word("model.name", "llama3", ("llama3",), ": other models of torchtitan are not counted")
+    flavor = given.word("model.flavor", "debugmodel", ("debugmodel", *FLAVORS), " of llama3")
+    if flavor in FLAVORS:
+        return Model.named(FLAVORS[flavor])
+    return Model(name="llama3-debugmodel", source="torchtitan, llama3 debugmodel", **_DEBUG)
+
+
+def _parallel(given: Given) -> dict[str, Any]:
+    sizes = {
+        "tensor_parallel": given.size("parallelism.tensor_parallel_degree", 1),
+        "context_parallel": given.size("parallelism.context_parallel_degree", 1),
+        "pipeline_parallel": given.size("parallelism.pipeline_parallel_degree", 1),
+    }
+    replicas, shards = (given.size(f"parallelism.data_parallel_{name}_degree", default)
+                        for name, default in (("replicate", 1), ("shard", -1)))
+    if shards == 1 and replicas > 1 and sizes["context_parallel"] == 1:
+        raise given.error("parallelism.data_parallel_shard_degree",
+                          "must not be 1 with replicas: DistributedDataParallel is not counted with torchtitan")
+    sizes |= {"data_parallel_replicas": replicas} if replicas != 1 else {}
+    return {**sizes, **({"data_parallel": replicas * shards} if shards != -1 else {})}
+
+
+def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Schedule and chunks of layers; embedding and head count as layers when torchtitan shares them out."""
+    first, last = (given.size(f"parallelism.pipeline_parallel_{end}_stage_less_layers", 1) for end in ("first", "last"))
+    per_stage = given.number("parallelism.pipeline_parallel_layers_per_stage")
+    named = given.word("parallelism.pipeline_parallel_schedule", "1F1B")
+    pipeline = arguments["pipeline_parallel"]
+    if pipeline == 1:
+        return {}
+    lower = {name.lower(): schedule for name, schedule in SCHEDULES.items()}
+    if named.lower() not in lower:
+        raise given.error("parallelism.pipeline_parallel_schedule",
+                          f"must be one of {', '.join(SCHEDULES)}: others are not counted")
+    schedule, whole = lower[named.lower()], model.num_layers + first + last
+    single = schedule in ("1f1b", "gpipe")
+    if per_stage is None:
+        chunks = 1 if single else 2
+    else:
+        stages = -(-whole // per_stage) if per_stage > 0 else 0
+        if not stages or pipeline < 1 or stages % pipeline or (stages == pipeline) != single:
+            raise given.error("parallelism.pipeline_parallel_layers_per_stage",
+                              f"must give every rank as many stages as {named} has; there are {stages}")
+        chunks = stages // pipeline
+    if not 1 <= pipeline * chunks <= whole:
+        raise given.error("parallelism.pipeline_parallel_degree", f"must leave a layer to each stage of {whole}")
+    share, more = divmod(whole, pipeline * chunks)
+    if first or last or more:
+        rule = (f"must be 0, last_stage_less_layers too, and {pipeline * chunks} stages must share out the layers"
+                " evenly: other stages are not counted with torchtitan")
+        raise InputError("parallelism.pipeline_parallel_first_stage_less_layers", first, rule, "0" if share else None)
+    return {"schedule": schedule, "virtual_pipeline": chunks}
+
+
+def _batch(given: Given, arguments: Mapping[str, Any]) -> tuple[dict[str, int], int, int]:
+    """The batch if it is fixed, the size of a micro-batch, and the sequences of a replica where they are not."""
+    local = given.size("training.local_batch_size", 8)
+    total = given.size("training.global_batch_size", -1)
+    piece = given.size("parallelism.pipeline_parallel_microbatch_size", 1)
+    if arguments["pipeline_parallel"] != 1:
+        return {}, piece, local  # every pass of the pipeline has the local batch, however often it is repeated
+    return ({"global_batch_size": total} if total != -1 else {}), local, local
+
+
+def _recompute(given: Given) -> dict[str, Any]:
+    modes = ("none", "full", "selective")
+    mode = given.word("activation_checkpoint.mode", "selective", modes, ": others are not counted")
+    option = given.word("activation_checkpoint.selective_ac_option", "2")
+    if mode != "selective":
+        return {"recompute": mode}
+    if option == "op":
+        return {"recompute": "selective"}
+    if not (option.isascii() and option.isdecimal() and 0 < int(option[:9]) < 10**8):
+        raise given.error("activation_checkpoint.selective_ac_option", "must be op, or a number of layers", "op")
+    return {"recompute": "full", **({"recompute_num_layers": int(option)} if int(option) > 1 else {})}
+
+
+def _kernels(given: Given) -> dict[str, str]:
+    given.word("optimizer.name", "AdamW", ("Adam", "AdamW"), ": others are not counted with torchtitan")
+    kernel = given.word("optimizer.implementation", "fused", OPTIMIZER_KERNELS)
+    reshard = given.word("parallelism.fsdp_reshard_after_forward", "default", RESHARD)
+    rotate = given.word("parallelism.context_parallel_rotate_method", "allgather", ("allgather", "alltoall"))
+    if rotate == "alltoall":
+        given.warnings.append("context_parallel_rotate_method = alltoall is counted as allgather")
+    return {"optimizer_kernel": OPTIMIZER_KERNELS[kernel], "reshard": reshard}
+
+
+def _sorted_out(path: str, given: Given, model: Model, arguments: dict[str, Any], replica: int) -> Run:
+    """The run, with every key under what was made of it."""
+    rest = [key for key in given.words if key not in given.asked]
+    idle = [key for key in rest if key in _KEYS or key.split(".")[0] in _TABLES]
+    uncounted = [key for key in rest if key in _UNCOUNTED and given.words[key] not in ((), ("false",))]
+    return Run(
+        "torchtitan", path, model, arguments, tuple(key for key in given.words if key in given.asked), tuple(idle),
+        tuple(key for key in rest if key not in idle and key not in _UNCOUNTED),
+        (*given.warnings, *(f"{key} is not counted: {_UNCOUNTED[key]}" for key in uncounted)), replica,
+    )

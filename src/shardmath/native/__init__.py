@@ -1,0 +1,1 @@
+"""Generated loops in plain Python, compiled to the processor's code by LLVM, and kept in the user's cache."""

@@ -1,0 +1,104 @@
+"""The loops of a nest as lines, from the shards inwards to the table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..nests.graph import NAME, Node, ordered
+from ..nests.plan import Check, Level, Plan
+from ..nests.problem import ESTIMATE, NestAxis
+from ..printers.nest import Dialect
+from .nest_block import block
+from .nest_steps import Steps, alive
+
+
+class Loops:
+    """Prepares the loops of a plan. With ``literal``, sizes of axes are written as numbers."""
+
+    def __init__(self, plan: Plan, dialect: Dialect, literal: bool) -> None:
+        self.plan, self.literal = plan, literal
+        self.steps = Steps(plan, dialect)
+        self.depth = len(plan.levels) - 1
+        self.after_estimate = _using(plan.problem.roots, ESTIMATE)
+
+    def data(self) -> dict[str, Any]:
+        """The data for the templates."""
+        order = self.plan.order
+        return {
+            "entries": str(order.entries) if self.literal else "entries",
+            "shard_index": self._shard_index(order.shard),
+            "shards": self._product(order.shard, 0),
+            "below": [{"name": f"below_{number}", "source": self._product(
+                (*order.loops[number - 1:], *order.block), len(order.shard) + number - 1)}
+                for number in range(1, self.depth)],
+            "block": block(self.plan, self.steps) if order.block else None,
+            "top": self._level(1),
+        }
+
+    def size(self, position: int, axis: NestAxis) -> str:
+        """How many turns the loop over an axis has."""
+        return str(axis.size) if self.literal else f"sizes[{position}]"
+
+    def _product(self, axes: Sequence[NestAxis], start: int) -> str:
+        return " * ".join(self.size(start + number, axis) for number, axis in enumerate(axes)) or "1"
+
+    def _shard_index(self, axes: Sequence[NestAxis]) -> list[dict[str, str]]:
+        """Places on each axis from the number of a shard, the last axis running fastest."""
+        lines = []
+        for number in range(len(axes) - 1, -1, -1):
+            size = self.size(number, axes[number])
+            lines.append({"name": f"i_{axes[number].name}", "size": size})
+        return lines
+
+    def _level(self, number: int) -> dict[str, Any]:
+        plan = self.plan
+        level, order = plan.levels[number], plan.order
+        axes = order.levels[number - 1]
+        position = 0 if number == 1 else len(order.shard) + number - 2
+        parameters = [parameter for axis in (*order.outer, *order.block) for parameter in axis.parameters]
+        alive_row = max((pen for pen in self.steps.pens if pen < number), default=None)
+        innermost = number == self.depth
+        late = [step for step in level.table if step in self.after_estimate]
+        steps = [self.steps.step(step) for step in level.table if step not in self.after_estimate]
+        stores = [plan.names[node] for node in level.stores if node in plan.rows and node not in late]
+        if number in self.steps.pens:
+            steps, stores = self.steps.with_alive(steps, number), [*stores, alive(number)]
+        return {
+            "number": number, "innermost": innermost,
+            "axis": None if number == 1 else {"name": f"i_{axes[0].name}", "size": self.size(position, axes[0])},
+            "values": [
+                {"name": parameter, "row": parameters.index(parameter), "index": f"i_{axis.name}"}
+                for axis in axes for parameter in axis.parameters
+            ],
+            "before": [self.steps.step(step) for step in level.before],
+            "lost": [step.number for step in level.before if isinstance(step, Check)],
+            "alive": f"alive_{alive_row}_count" if alive_row else "alive",
+            "alive_row": None if alive_row is None else alive(alive_row),
+            "table": bool(level.table) or innermost,
+            "loads": [self.steps.loaded(node) for node in level.loads],
+            "steps": steps,
+            "checks": [check.number for check in level.table_checks],
+            "stores": stores,
+            "below": "1" if innermost else f"below_{number}",
+            "estimate": self.steps.source(plan.problem.estimate) if innermost else "",
+            "late": [self.steps.step(step) for step in late],
+            "late_stores": [plan.names[node] for node in level.stores if node in plan.rows and node in late],
+            "skip": self._skip(level) if innermost else "",
+            "met": [self.steps.source(node) for node in plan.problem.verdicts] if innermost else [],
+            "inner": None if innermost else self._level(number + 1),
+        }
+
+    def _skip(self, level: Level) -> str:
+        """When the table need not be looked at; where entries break conditions in it, it always is."""
+        skip = self.plan.problem.skip
+        return "" if skip is None or level.table_checks else self.steps.source(skip)
+
+
+def _using(roots: Sequence[Node], name: str) -> set[Node]:
+    """What is computed from a name."""
+    found: set[Node] = set()
+    for node in ordered(roots):
+        if any(arg in found or (arg.op == NAME and arg.value == name) for arg in node.args):
+            found.add(node)
+    return found

@@ -1,0 +1,82 @@
+"""Questions of a nest as lines: what the table loop looks for, and what becomes of entries that may be answers."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+from ..nests.graph import LE, Node
+from ..nests.plan import group_axes
+from ..nests.problem import ESTIMATE, Best, Front, Histogram, Question, Rows
+from ..printers.nest import NestPrinter
+from .nest_loops import Loops
+
+
+class Questions:
+    """Prepares the questions to a plan whose loops are prepared."""
+
+    def __init__(self, loops: Loops) -> None:
+        self.loops, self.plan, self.steps = loops, loops.plan, loops.steps
+
+    def data(self) -> dict[str, Any]:
+        """The data for the templates."""
+        return {
+            "questions": [self._question(question) for question in self.plan.problem.questions],
+            "verdicts": len(self.plan.problem.verdicts),
+        }
+
+    def _question(self, question: Question) -> dict[str, Any]:
+        among = None if question.among is None else f"met_{question.among - 1}"
+        among_row = "row[ESTIMATE + i] < INFINITY" if question.among is None else " or ".join(
+            self._in_scan(node) for node in self.plan.problem.verdicts[:question.among])
+        name = question.name.replace("-", "_")
+        base: dict[str, Any] = {"name": name, "among": among, "kind": type(question).__name__.lower(),
+                                "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front),
+                                "edge": None}
+        keys = [self._key(node) for node in question.keys]
+        if isinstance(question, Histogram):
+            return {**base, "keys": keys}
+        base |= {"keys": keys, "first": next((number for number, key in enumerate(keys) if key["fused"]), None)}
+        if isinstance(question, Rows):
+            return {**base, "verdicts": [self._in_scan(node) for node in self.plan.problem.verdicts]}
+        if base["first"] is not None and question.keys[base["first"]].value == ESTIMATE:
+            base["edge"] = self._edge(question.among)
+        if isinstance(question, Front):
+            return base
+        return {**base, "group": self._group(question), "per": list(question.per)}
+
+    def _edge(self, among: int | None) -> str | None:
+        """The largest estimate that has one of the first verdicts, if it is one number for all entries."""
+        if among is None:
+            return "LARGEST"
+        edges = []
+        for verdict in self.plan.problem.verdicts[:among]:
+            if verdict.op != LE or verdict.args[0].value != ESTIMATE or self.plan.place[verdict.args[1]][1]:
+                return None
+            edges.append(self.steps.source(verdict.args[1]))
+        return reduce("larger({}, {})".format, edges)
+
+    def _key(self, node: Node) -> dict[str, Any]:
+        fused = self.plan.place[node][1]
+        name = self.plan.names.get(node) or self.steps.printer.doprint(node)
+        return {"fused": fused, "name": name, "row": name.upper() if fused else None}
+
+    def _in_scan(self, node: Node) -> str:
+        """A condition on one entry, after the table loop: what differs between entries comes from rows."""
+        def named(inner: Node) -> str | None:
+            if not self.plan.place[inner][1]:
+                return self.plan.names.get(inner)
+            if inner in self.plan.rows or inner.value == ESTIMATE:
+                return f"row[{self.plan.names[inner].upper()} + i]"
+            return None
+
+        return NestPrinter(self.steps.dialect, named).doprint(node)
+
+    def _group(self, question: Best) -> str:
+        """The number of the group of a configuration, the last axis running fastest."""
+        text = ""
+        for position in group_axes(question, self.plan.order):
+            axis = self.plan.order.outer[position]
+            index = f"i_{axis.name}"
+            text = f"({text}) * {self.loops.size(position, axis)} + {index}" if text else index
+        return text or "0"

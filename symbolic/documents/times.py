@@ -1,0 +1,71 @@
+"""What documents show of step time: the work of every component, and the terms of one implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..components import all_components
+from ..dimension import Dimension
+from ..implementations import MEGATRON
+from ..ledger import Component, Role
+from ..timing.groups import GROUPS_OF_RANKS
+from ..timing.step import candidates
+from ..work import Product, Stream, Work
+from .forms import Group, time_forms
+
+#: Terms that stand for many: of ranks with a number put in, and of the model alone.
+_COPIES = ("whole", "alone")
+
+
+def weights(component: Component) -> Iterator[tuple[str, str, str]]:
+    """The products of a component's weights: row, sides and source."""
+    for tensor in component.tensors:
+        if tensor.role is Role.WEIGHT and tensor.tokens:
+            *_, outputs, inputs = tensor.shape
+            yield tensor.name, sides(tensor.tokens, (inputs,), (outputs,)), tensor.source
+
+
+def sides(*parts: tuple[Dimension, ...]) -> str:
+    """The sides of a product by the names of their dimensions."""
+    return " x ".join(" ".join(dimension.name for dimension in part) for part in parts)
+
+
+def described(item: Work) -> tuple[str, str]:
+    """What a row of work is, and its size in words."""
+    if isinstance(item, Product):
+        return "product", sides(item.rows, item.inner, item.columns)
+    shape = " ".join(dimension.name for dimension in item.shape) or "scalar"
+    if isinstance(item, Stream):
+        return "stream", f"{shape}: {item.forward} bytes forward, {item.backward} backward"
+    return item.ranks.value.replace("_", " "), f"{shape}: {item.bytes} bytes"
+
+
+def worked_components() -> tuple[Component, ...]:
+    """The components that do something."""
+    return tuple(item for item in all_components() if item.work or any(weights(item)))
+
+
+def groups() -> tuple[Group, ...]:
+    """The terms of Megatron-Core's step time in the order of a reader."""
+    names = [name for name in time_forms(MEGATRON) if name.partition(".")[0] not in (*candidates(MEGATRON), *_COPIES)]
+    rings = {group.name for group in GROUPS_OF_RANKS}
+    own = {item.name for item in worked_components()}
+
+    def of(*owners: str) -> tuple[str, ...]:
+        return tuple(name for name in names if name.partition(".")[0] in owners)
+
+    found = (
+        Group("Sizes on one rank", of("local")),
+        Group("Rings of ranks", of(*sorted(rings))),
+        Group("Components, for one micro-batch on one rank", of(*own)),
+        Group("Blocks, for one micro-batch on one rank", of("layer", "input", "output")),
+        Group("Rank $r$", of("stage")),
+        Group("One step", of("step")),
+        Group("What rank $r$ does with the time of a step", of("spent")),
+    )
+    return tuple(group for group in found if group.terms)
+
+
+def when(item: Work) -> tuple[str, ...]:
+    """The kernel choices that a row of work needs, each as ``axis = option``."""
+    return tuple(f"{axis} = {' or '.join(allowed)}" for axis, allowed in item.options.items())

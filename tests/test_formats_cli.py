@@ -1,0 +1,113 @@
+"""The command line with a launch script or a configuration in place of a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from test_formats_read import DATA
+
+from shardmath.cli.main import cli
+from shardmath.errors import InputError
+from shardmath.formats import read
+
+GPT, MIXTRAL, LLAMA = (str(DATA / name) for name in ("megatron_gpt3_175b.sh", "megatron_mixtral_8x7b.sh",
+                                                       "nemo_llama3.1_70b.yaml"))
+
+
+def explain(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["explain", *arguments, "--gpu", "h100-80gb"])
+
+
+def account(*arguments: str) -> dict[str, object]:
+    result = explain(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    found: dict[str, object] = json.loads(result.stdout)
+    return found
+
+
+def test_a_script_is_explained_as_from_python() -> None:
+    found = account(GPT, "--num-gpus", "1024")
+    assert found["peak_bytes"] == read(GPT).explain("h100-80gb", num_gpus=1024).peak.total
+
+
+def test_the_command_line_wins_and_says_so() -> None:
+    result = explain(GPT, "--num-gpus", "1024", "--tp", "4", "--seq-length", "1024", "--kernel", "mask=kernel")
+    assert result.exit_code == 0
+    notes = [line for line in result.stderr.splitlines() if " wins over " in line]
+    assert notes == [
+        "note: tensor_parallel = 4 wins over 8 of megatron_gpt3_175b.sh",
+        "note: seq_length = 1024 wins over 2048 of megatron_gpt3_175b.sh",
+        "note: mask = kernel wins over dataloader of megatron_gpt3_175b.sh",
+    ]
+    assert "TP 4, CP 1, PP 16" in result.stdout
+
+
+def test_an_option_that_agrees_is_not_a_note() -> None:
+    result = explain(GPT, "--num-gpus", "1024", "--tp", "8")
+    assert " wins over " not in result.stderr
+    assert "note: megatron_gpt3_175b.sh: 13 settings understood" in result.stderr
+
+
+def test_warnings_name_what_is_not_counted() -> None:
+    warnings = [line for line in explain(LLAMA).stderr.splitlines() if line.startswith("warning: ")]
+    (found,) = [line for line in warnings if "wgrad_deferral_limit" in line]
+    assert found.endswith("model.wgrad_deferral_limit is not counted: the inputs and gradients of the head that wait")
+
+
+def test_unknown_flags_are_warned_about(tmp_path: Path) -> None:
+    script = tmp_path / "run.sh"
+    script.write_text(Path(GPT).read_text().rstrip() + " --brand-new-flag 1\n")
+    assert "warning: --brand-new-flag is not known here: what it changes is not counted" in explain(
+        str(script), "--num-gpus", "128").stderr
+
+
+def test_settings_of_the_file_can_be_set() -> None:
+    found = account(MIXTRAL, "--num-gpus", "32", "--set", "2=tokenizer", "--set", "moe-permute-fusion=true",
+                    "--set", "GPUS_PER_NODE=4")
+    assert found["choices"]["permute"] == "fused"  # type: ignore[index]
+
+
+@pytest.mark.parametrize("format", ["megatron", "nemo"])
+def test_what_is_written_is_a_file_that_can_be_explained(format: str, tmp_path: Path) -> None:
+    result = explain(MIXTRAL, "--num-gpus", "32", "--write", format)
+    assert result.exit_code == 0
+    written = tmp_path / {"megatron": "run.sh", "nemo": "run.yaml"}[format]
+    written.write_text(result.stdout)
+    again, before = account(str(written), "--num-gpus", "32"), account(MIXTRAL, "--num-gpus", "32")
+    assert again["ranks"] == before["ranks"]
+
+
+def test_a_model_by_name_can_be_written_with_a_list_of_layers() -> None:
+    result = explain("llama-3.1-8b", "--pp", "2", "--pipeline-layout", "15,17", "--write", "megatron")
+    assert f"--pipeline-model-parallel-layout 'E{'t' * 15}|{'t' * 17}L'" in result.stdout
+
+
+@pytest.mark.parametrize(("arguments", "line"), [
+    (("nowhere.sh",), "model = 'nowhere.sh': must be the path of an existing file"),
+    (("llama-3.1-8b", "--set", "a=1"), "set = 'a': must not be given: the model is not a file with settings"),
+    ((GPT, "--set", "a"), "set = 'a': must be written key=value"),
+    ((GPT, "--set", "tensor_paralel=4"), "set tensor-paralel = '4': must be a flag or key that the account follows"),
+    ((LLAMA, "--set", "hidden_size=4"), "set hidden_size = '4': must be a flag or key that the account follows from"),
+    ((GPT, "--set", "tensor-model-parallel-size=x"), "--tensor-model-parallel-size = 'x': must be an integer"),
+    (("llama-3.1-8b", "--write", "slurm"), "write = 'slurm': must be one of megatron, nemo, torchtitan"),
+])
+def test_bad_input_is_one_line(arguments: tuple[str, ...], line: str) -> None:
+    result = explain(*arguments)
+    assert isinstance(result.exception, InputError)
+    assert str(result.exception).startswith(line)
+
+
+def test_the_layouts_of_a_script_are_swept_with_its_kernels() -> None:
+    result = CliRunner().invoke(cli, ["sweep", GPT, "--gpu", "h100-80gb", "--num-gpus", "64", "--global-batch-size",
+                                      "64", "--tp", "8", "--json"])
+    assert result.exit_code == 0, result.output
+    best = json.loads(result.stdout)["best"][0]
+    layout = {name: best[name] for name in ("tensor_parallel", "pipeline_parallel", "micro_batch_size")}
+    found = read(GPT).explain("h100-80gb", **{
+        **layout, "num_gpus": 64, "global_batch_size": 64, "recompute": best["recompute"],
+        "sequence_parallel": bool(best["sequence_parallel"]),
+    })
+    assert found.peak.total == best["peak_bytes"]

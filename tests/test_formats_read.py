@@ -1,0 +1,201 @@
+"""Published launch scripts and configurations are the models and the layouts that their publishers say they are."""
+
+from __future__ import annotations
+
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmath.errors import InputError
+from shardmath.formats import read
+from shardmath.models import Model
+
+DATA = Path(__file__).parent / "data" / "formats"
+#: What does not belong to the shape: names, and lengths that are not a tensor.
+NAMES = {"name", "source", "note", "max_seq_length"}
+#: Settings that a file leaves to whoever runs it.
+SETTINGS: dict[str, dict[str, str]] = {
+    "megatron_deepseek_v3.sh": {"USE_MEGATRON_FSDP": "0", "moe-token-dispatcher-type": "alltoall"},
+    "nemo_gpt.yaml": {"model.megatron_amp_O2": "true"},
+}
+
+
+def shape(model: Model, **changes: Any) -> dict[str, Any]:
+    return model.model_dump(exclude=NAMES) | changes
+
+
+@pytest.mark.parametrize(("file", "name", "changes"), [
+    ("megatron_gpt3_175b.sh", "gpt-3-175b", {}),
+    ("megatron_llama3_8b_fp8.sh", "llama-3.1-8b", {"vocab_size": 128257}),  # of NullTokenizer
+    ("megatron_mixtral_8x7b.sh", "mixtral-8x7b", {}),
+    ("megatron_deepseek_v3.sh", "deepseek-v3", {}),
+    ("nemo_llama3.1_70b.yaml", "llama-3.1-70b", {}),
+    ("nemo_mixtral_8x7b.yaml", "mixtral-8x7b", {}),
+    ("bridge_llama3_8b.yaml", "llama-3-8b", {}),
+    ("torchtitan_llama3_8b.toml", "llama-3.1-8b", {}),
+    ("torchtitan_llama3_70b.toml", "llama-3.1-70b", {}),
+])
+def test_published_files_have_the_shape_of_the_catalogue(file: str, name: str, changes: dict[str, Any]) -> None:
+    found = read(DATA / file, SETTINGS.get(file)).model
+    expected = shape(Model.named(name), **changes)
+    if found.learned_positions:
+        expected["learned_positions"] = found.max_seq_length
+    assert shape(found) == expected
+
+
+@pytest.mark.parametrize(("file", "arguments", "kernels"), [
+    ("megatron_gpt3_175b.sh",
+     {"tensor_parallel": 8, "pipeline_parallel": 16, "global_batch_size": 1536, "gradients": "bf16",
+      "distributed_optimizer": False, "sequence_parallel": False, "hidden_dropout": 1, "attention_dropout": 1,
+      "recompute": "none", "seq_length": 2048},
+     {"precision": "fp16", "mask": "dataloader"}),
+    ("megatron_llama3_8b_fp8.sh",
+     {"num_gpus": 8, "gradients": "bf16", "distributed_optimizer": True, "fp8_amax_history_len": 1024,
+      "global_batch_size": 128, "seq_length": 8192},
+     {"fp8": "delayed", "fp8_weights": "primary", "loss": "native_fused"}),
+    ("megatron_mixtral_8x7b.sh",
+     {"pipeline_parallel": 4, "expert_parallel": 8, "gradients": "fp32", "distributed_optimizer": True},
+     {"mask": "dataloader", "dispatch": "alltoall", "permute": "unfused", "router": "unfused",
+      "router_precision": "bf16", "balance": "loss"}),
+    ("megatron_deepseek_v3.sh",
+     {"expert_parallel": 8, "expert_tensor_parallel": 1, "recompute": "mlp+moe+mla_up_proj+layernorm",
+      "vocab_multiple": 3232, "micro_batch_size": 4},
+     {"dispatch": "alltoall", "permute": "fused", "router": "unfused", "router_precision": "fp32", "balance": "both"}),
+    ("megatron_test_tp2_pp2.yaml",
+     {"tensor_parallel": 2, "pipeline_parallel": 2, "micro_batch_size": 4, "global_batch_size": 32,
+      "engine_workspace_bytes": 4096 * 1024, "distributed_optimizer": False},
+     {"attention": "te_unfused", "weight_gradient": "separate", "mask": "dataloader"}),
+    ("nemo_llama3.1_70b.yaml",
+     {"num_gpus": 1024, "tensor_parallel": 4, "pipeline_parallel": 4, "virtual_pipeline": 10, "context_parallel": 2,
+      "sequence_parallel": True, "gradients": "fp32", "distributed_optimizer": True},
+     {"loss": "native_fused"}),
+    ("nemo_mixtral_8x7b.yaml",
+     {"num_gpus": 64, "gradients": "bf16", "expert_capacity_percent": 100, "virtual_pipeline": 8},
+     {"dispatch": "alltoall", "permute": "unfused", "router": "unfused", "router_precision": "bf16",
+      "balance": "loss"}),
+    ("nemo_gpt.yaml",
+     {"gradients": "fp32", "distributed_optimizer": False, "seq_length": 512, "micro_batch_size": 4},
+     {"precision": "fp16", "weight_gradient": "separate", "rope": "unfused"}),
+    ("bridge_llama3_8b.yaml",
+     {"context_parallel": 2, "gradients": "fp32", "distributed_optimizer": True, "global_batch_size": 512},
+     {"loss": "te_fused"}),
+    ("torchtitan_llama3_8b.toml", {"recompute": "selective", "micro_batch_size": 1, "seq_length": 8192},
+     {"optimizer_kernel": "fused", "reshard": "default"}),
+    ("torchtitan_llama3_70b.toml", {"recompute": "full", "micro_batch_size": 8, "tensor_parallel": 8},
+     {"optimizer_kernel": "fused", "reshard": "default"}),
+    ("torchtitan_debug_model.toml", {"recompute": "full", "recompute_num_layers": 2, "seq_length": 2048},
+     {"optimizer_kernel": "fused", "reshard": "default"}),
+])
+def test_published_files_ask_for_their_layout(file: str, arguments: dict[str, Any], kernels: dict[str, str]) -> None:
+    found = read(DATA / file, SETTINGS.get(file))
+    assert {name: found.arguments.get(name) for name in arguments} == arguments
+    assert found.arguments["kernels"] == kernels
+    assert found.unknown == ()
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in DATA.iterdir()))
+def test_published_files_are_accounted_for(file: str) -> None:
+    run = read(DATA / file, SETTINGS.get(file))
+    sizes = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
+    found = run.explain("h100-80gb", num_gpus=prod(run.arguments.get(name, 1) for name in sizes))
+    assert found.peak.total > 0
+    assert found.inputs["num_layers"] == run.model.num_layers
+
+
+def test_every_flag_of_a_published_file_has_its_place() -> None:
+    run = read(DATA / "megatron_llama3_8b_fp8.sh")
+    assert not set(run.understood) & set(run.without_effect)
+    assert {"--num-layers", "--fp8-format", "--sequence-parallel", "--no-create-attention-mask-in-dataloader"} <= set(
+        run.understood)
+    assert {"--use-mcore-models", "--rotary-base", "--save", "--mock-data"} <= set(run.without_effect)
+    assert run.warnings == ()
+
+
+def test_gpus_of_a_launcher_that_cannot_hold_the_layout_are_said() -> None:
+    (warning,) = read(DATA / "megatron_gpt3_175b.sh").warnings
+    assert warning.startswith("the 8 GPUs of the launcher are not a multiple of TP * CP * PP = 128")
+
+
+def test_what_nobody_counted_is_said() -> None:
+    warnings = read(DATA / "nemo_llama3.1_70b.yaml").warnings
+    assert "model.ub_tp_comm_overlap is not counted: buffers that overlap tensor-parallel communication" in warnings
+
+
+@pytest.mark.parametrize(("file", "field", "rule"), [
+    ("megatron_deepseek_v3.sh", "--use-megatron-fsdp", "must not be given: Megatron-LM with FSDP is not counted"),
+    ("nemo_gpt.yaml", "model.megatron_amp_O2", "must be true: fp32 weights with autocast are not counted"),
+])
+def test_what_is_not_supported_is_refused_by_name(file: str, field: str, rule: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(DATA / file)
+    assert (caught.value.field, caught.value.rule) == (field, rule)
+
+
+def test_the_number_of_gpus_decides_a_batch_that_is_per_rank() -> None:
+    run = read(DATA / "torchtitan_llama3_70b.toml")
+    assert run.changed({"num_gpus": 64})["global_batch_size"] == 64
+    assert run.changed({"data_parallel": 3})["global_batch_size"] == 24
+    assert run.changed({"global_batch_size": 16, "num_gpus": 64})["global_batch_size"] == 16
+
+
+def test_changes_win_and_kernels_are_merged() -> None:
+    run = read(DATA / "megatron_llama3_8b_fp8.sh")
+    changed = run.changed({"data_parallel": 2, "kernels": {"loss": "te_fused"}})
+    assert "num_gpus" not in changed
+    assert changed["kernels"] == {**run.arguments["kernels"], "loss": "te_fused"}
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="must end in one of"):
+        read(tmp_path / "run.json")
+    with pytest.raises(InputError, match="must be the path of an existing file"):
+        read(tmp_path / "run.sh")
+    (tmp_path / "list.yaml").write_text("- 1\n")
+    with pytest.raises(InputError, match="must hold a table"):
+        read(tmp_path / "list.yaml")
+    (tmp_path / "large.sh").write_text("x" * 2**17)
+    with pytest.raises(InputError, match="at most 65536 bytes"):
+        read(tmp_path / "large.sh")
+
+
+@pytest.mark.parametrize(("values", "field", "part"), [
+    ({"model.name": "flux"}, "model.name", "other models of torchtitan are not counted"),
+    ({"model.flavor": "9B"}, "model.flavor", "must be one of debugmodel, 8B, 70B, 405B of llama3"),
+    ({"model.converters": "float8"}, "model.converters", "FP8 is not counted with torchtitan"),
+    ({"training.seq_len": "x"}, "training.seq_len", "must be an integer"),
+    ({"training.enable_cpu_offload": "true"}, "training.enable_cpu_offload", "must be false"),
+    ({"parallelism.pipeline_parallel_degree": "4"}, "parallelism.pipeline_parallel_first_stage_less_layers",
+     "and 4 stages must share out the layers evenly"),
+    ({"parallelism.pipeline_parallel_degree": "4", "parallelism.pipeline_parallel_schedule": "LoopedBFS"},
+     "parallelism.pipeline_parallel_schedule", "must be one of 1F1B"),
+    ({"activation_checkpoint.mode": "memory_budget"}, "activation_checkpoint.mode", "others are not counted"),
+    ({"parallelism.data_parallel_shard_degree": "1", "parallelism.data_parallel_replicate_degree": "8"},
+     "parallelism.data_parallel_shard_degree", "DistributedDataParallel is not counted"),
+])
+def test_keys_of_torchtitan_are_checked(values: dict[str, str], field: str, part: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(DATA / "torchtitan_llama3_8b.toml", values)
+    assert caught.value.field == field
+    assert part in caught.value.rule
+
+
+def test_a_pipeline_of_torchtitan() -> None:
+    values = {f"parallelism.pipeline_parallel_{end}_stage_less_layers": "0" for end in ("first", "last")}
+    values |= {"parallelism.pipeline_parallel_degree": "4", "training.local_batch_size": "16",
+               "parallelism.pipeline_parallel_schedule": "Interleaved1F1B"}
+    run = read(DATA / "torchtitan_llama3_8b.toml", values)
+    assert {name: run.arguments[name] for name in ("schedule", "virtual_pipeline", "micro_batch_size")} == {
+        "schedule": "interleaved", "virtual_pipeline": 2, "micro_batch_size": 1}
+    assert run.changed({"num_gpus": 8})["global_batch_size"] == 32
+
+
+def test_keys_of_earlier_releases_of_torchtitan(tmp_path: Path) -> None:
+    file = tmp_path / "early.toml"
+    file.write_text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nbatch_size = 2\nseq_len = 4096\n'
+                    "tensor_parallel_degree = 4\ncompile = true\n[activation_checkpoint]\nmode = 'none'\n")
+    run = read(file)
+    arguments = run.arguments
+    assert run.warnings == ("compile.enable is not counted: what compilation changes",)
+    assert (arguments["micro_batch_size"], arguments["tensor_parallel"]) == (2, 4)
