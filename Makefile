@@ -84,7 +84,7 @@ $(RUNTIME): pyproject.toml
 	@touch $@
 
 $(PLOTS): pyproject.toml | $(RUNTIME)
-	$(call install,.[plots])
+	$(call install,.[plots,calibrate])
 	@touch $@
 
 $(DEVELOPMENT): pyproject.toml

@@ -24,7 +24,7 @@ from .parameters import BY_LETTER, PARAMETERS
 from .published import PublishedSet, all_published
 from .recompute import REGIONS
 from .rendering import COMMAND, HEADER, rendered
-from .timing import build_all, build_times
+from .timing import build_all, build_times, is_timed
 
 __all__ = ["COMMAND", "derive", "derive_documents", "derive_implementation", "derive_published"]
 
@@ -58,7 +58,7 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     title = f"Memory of sharded training: {implementation.title}"
     source = rendered("evaluator.py", evaluator(title, terms, rules))
     files = {f"{implementation.name}.py": source}
-    if not terms.given:  # the slowest of listed stages is not known to a formula of one of them
+    if is_timed(implementation):
         timed = evaluator(f"Time of sharded training: {implementation.title}", build_times(implementation), ())
         files[f"{implementation.name}_time.py"] = rendered("evaluator.py", timed)
     if terms.given:  # an explicit list of layers is one configuration: there is nothing to sweep

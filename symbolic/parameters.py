@@ -282,6 +282,8 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex="z"),
     Parameter("m", "num_microbatches", "micro-batches", 1, "micro-batches of one step and rank", Kind.DERIVED),
     Parameter("Lr", "stage_layers", "layers", 1, "layers of one pipeline stage", Kind.DERIVED, latex="L_{r}"),
+    Parameter("Lx", "longest_stage_layers", "layers", 0,
+              "layers of the longest stage between first and last, of an explicit list", Kind.DERIVED, latex="L_{x}"),
     Parameter("Gr", "group_size", "micro-batches", 1, "micro-batches of one chunk in a row", Kind.DERIVED,
               latex="g_{r}"),
     Parameter("nr", "in_flight", "chunks", 1, "chunks (of L_r/V layers) in flight on rank r", Kind.DERIVED,

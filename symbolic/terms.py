@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from sympy import Add, Expr, Integer, Mul, Symbol
@@ -101,14 +101,17 @@ class TermSet:
                 pending.extend(self.by_symbol[s] for s in term.expression.free_symbols & self.by_symbol.keys())
         return [term for name, term in self.terms.items() if name in wanted]
 
-    def at(self, prefix: str, names: Iterable[str], values: Mapping[Symbol, Expr]) -> None:
+    def at(
+        self, prefix: str, names: Iterable[str], values: Mapping[Symbol, Expr], kept: Collection[Symbol] = (),
+    ) -> None:
         """Append copies of ``names``, and of what they need, with ``values`` put in; ``prefix`` renames them.
 
-        Terms that do not depend on the replaced symbols are shared, not copied.
+        Terms that do not depend on the replaced symbols are shared, not copied, and so are those of ``kept`` and
+        equal copies.
         """
         replaced: dict[Symbol, Expr] = dict(values)
         for term in self.closure(names):
-            if not term.expression.free_symbols & replaced.keys():
+            if term.symbol in kept or not term.expression.free_symbols & replaced.keys():
                 continue
             name = f"{prefix}.{term.name.removeprefix('stage.')}"
             expression = in_place(term.expression, replaced)

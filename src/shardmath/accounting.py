@@ -236,7 +236,7 @@ def _time(found: Job, cluster: Cluster, machine: Mapping[str, int]) -> tuple[Ste
     """The time of a step, or why it is not known."""
     try:
         values = machine_values(found.evaluator, cluster, found.values["num_gpus"])
-        return step_time(found.evaluator, {**found.values, **values, **machine}), ""
+        return step_time(found.evaluator, {**found.values, **values, **machine}, found.by_rank), ""
     except InputError as error:
         return None, str(error)
 

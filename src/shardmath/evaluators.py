@@ -37,10 +37,10 @@ class Evaluator(NamedTuple):
     def times(self) -> ModuleType:
         """The module of plain Python for the time of a step; see ``terms``.
 
-        Raises InputError with an explicit list of layers: the slowest of its stages is not known to one formula.
+        Raises InputError with an explicit list of layers some of which have experts: no formula knows how many.
         """
-        if self.choices["stages"] == "listed":
-            rule = "must not be given where time is asked for"
+        if (self.choices["stages"], self.choices["layers"]) == ("listed", "experts"):
+            rule = "must not be given where time is asked for of a model with experts"
             raise InputError("pipeline_layout", "an explicit list of layers", rule)
         return self._load(f"{self.name}_time")
 
@@ -57,10 +57,12 @@ class Evaluator(NamedTuple):
         """
         for name in outputs:
             self.unit_and_meaning(name)
-        usual = self.kernel
-        if tuple(outputs) == usual.OUTPUTS and not set(columns) & set(usual.SCALARS):
-            return usual
-        inputs = {*usual.SCALARS, *usual.COLUMNS, *self.terms.INPUTS}
+        inputs = {*self.terms.INPUTS}
+        if self.choices["stages"] != "listed":  # of which there is nothing to sweep
+            usual = self.kernel
+            if tuple(outputs) == usual.OUTPUTS and not set(columns) & set(usual.SCALARS):
+                return usual
+            inputs |= {*usual.SCALARS, *usual.COLUMNS}
         if not set(outputs) <= self.terms.TERMS.keys():
             inputs |= {*self.times.INPUTS}
         columns = sorted({*columns} & inputs)
@@ -78,7 +80,8 @@ class Evaluator(NamedTuple):
         if term in self.terms.TERMS:
             found: tuple[str, str] = self.terms.TERMS[term]
             return found
-        known = self.times.TERMS if self.choices["stages"] != "listed" else {}
+        timed_at_all = (self.choices["stages"], self.choices["layers"]) != ("listed", "experts")
+        known = self.times.TERMS if timed_at_all else {}
         if term not in known:
             raise InputError("term", term, f"must be a term of {self.implementation}",
                              nearest_names(term, [*self.terms.TERMS, *known]))

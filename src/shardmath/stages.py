@@ -12,8 +12,8 @@ from shardmath.parameters import checked
 
 #: What a list gives instead of a formula; any legal value serves to find what one layer costs.
 ANY = dict.fromkeys((
-    "stage_layers", "in_flight", "in_flight_first", "in_flight_last", "in_flight_loss", "dense_layers",
-    "expert_layers", "held_dense_layers", "held_expert_layers", "held_layer_inputs",
+    "stage_layers", "longest_stage_layers", "in_flight", "in_flight_first", "in_flight_last", "in_flight_loss",
+    "dense_layers", "expert_layers", "held_dense_layers", "held_expert_layers", "held_layer_inputs",
 ), 1)
 
 
@@ -66,7 +66,12 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
             "held_dense_layers": kept * peak["dense"], "held_expert_layers": kept * (peak["expert"] + extra),
             "held_layer_inputs": (not kept) * (peak["dense"] + peak["expert"] + extra),
         })
-    return found
+    held = [rank["stage_layers"] for rank in found]
+    known = {
+        "first_stage_layers": held[0], "last_stage_layers": held[-1],
+        "longest_stage_layers": max(held[1:-1], default=0),
+    }
+    return [{**rank, **known} for rank in found]
 
 
 def _in_flight(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> int:

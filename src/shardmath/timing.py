@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
@@ -84,18 +84,24 @@ def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None)
     return {**found, **own, **cluster.parameters}
 
 
-def step_time(evaluator: Evaluator, values: Mapping[str, int]) -> StepTime:
-    """The time of a step for ``values`` of every parameter of layout, model and machine."""
+def step_time(
+    evaluator: Evaluator, values: Mapping[str, int], by_rank: Sequence[Mapping[str, int]] = ()
+) -> StepTime:
+    """The time of a step for ``values`` of every parameter of layout, model and machine.
+
+    ``by_rank`` has, with an explicit list of layers, what differs on each pipeline rank.
+    """
     module = evaluator.times
 
     def at(rank: int) -> dict[str, float]:
-        known = {**values, "pipeline_rank": rank}
+        known = {**values, "pipeline_rank": rank, **(by_rank[rank] if by_rank else {})}
         numbers: dict[str, float] = module.terms(*(float(known[name]) for name in module.INPUTS))
         return numbers
 
     first = at(0)
     last = values["pipeline_parallel"] - 1
-    candidates = {rank: at(rank) for rank in sorted({0, min(1, last), max(last - 1, 0), last})}
+    places = range(last + 1) if by_rank else sorted({0, min(1, last), max(last - 1, 0), last})
+    candidates = {rank: at(rank) for rank in places}
     rank = min(candidates, key=lambda place: candidates[place]["spent.idle"])
     numbers = candidates[rank]
     parts = {part: max(0.0, numbers[f"spent.{part}"]) for part in SPENT if f"spent.{part}" in numbers}

@@ -13,10 +13,10 @@ from .schedules import SCHEDULES
 
 L, p, r, V, Lr, nr, nf, nl, ns = symbols("L p r V Lr nr nf nl ns")
 Ldr, Ler, Hd, He, Hc, ld, step, mtp = symbols("Ldr Ler Hd He Hc ld step mtp")
-Lf, Ll, eemb, eloss, rfull, rn = symbols("Lf Ll eemb eloss rfull rn")
+Lf, Ll, Lx, eemb, eloss, rfull, rn = symbols("Lf Ll Lx eemb eloss rfull rn")
 
 #: What a stage holds, which an explicit list of layers gives instead of a formula.
-LISTED = (Lr, nr, nf, nl, ns, Ldr, Ler, Hd, He, Hc)
+LISTED = (Lr, Lx, nr, nf, nl, ns, Ldr, Ler, Hd, He, Hc)
 
 #: Layers of a stage that is neither first nor last where those two have numbers of their own.
 MIDDLE_LAYERS = (L + eemb + eloss - Lf - Ll) / Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1))

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .build import build_all, build_times
+from .build import build_all, build_times, is_timed
 
-__all__ = ["build_all", "build_times"]
+__all__ = ["build_all", "build_times", "is_timed"]

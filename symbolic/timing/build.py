@@ -21,6 +21,11 @@ from .step import add_rates, add_spent, add_step
 _OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer")
 
 
+def is_timed(implementation: Implementation) -> bool:
+    """Whether there is a formula of the time: not where a list of stages says how many layers have experts."""
+    return (implementation.choices["stages"], implementation.choices["layers"]) != ("listed", "experts")
+
+
 @cache
 def build_all(implementation: Implementation) -> TermSet:
     """All terms of an implementation's memory, followed by those of its time."""
@@ -58,4 +63,4 @@ def _add_times(terms: TermSet, implementation: Implementation) -> None:
     add_microbatch(terms)
     add_step(terms, implementation)
     add_spent(terms)
-    add_rates(terms)
+    add_rates(terms, implementation)

@@ -18,11 +18,9 @@ s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
 t, e, et, sp, load, cf, D = symbols("t e et sp load cf D")
 Fm, pw, price, busy = symbols("Fm pw price busy")
 an, ax = symbols("an ax")
-#: One rank with the whole model.
-_WHOLE = {p: Integer(1), r: Integer(0)}
-#: One rank with the whole model and one sequence, every token of it worked on once.
-_ALONE = {**_WHOLE, **dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Integer(0), load: Integer(100),
-          cf: Integer(0)}
+L, Lr, Ldr, Lf, Ll, Lx = symbols("L Lr Ldr Lf Ll Lx")
+#: One sequence, every token of it worked on once.
+_ALONE = {**dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0)}
 
 #: What the time of all micro-batches goes to, and the parts of one that belong to it.
 SPENT: dict[str, tuple[tuple[str, ...], str]] = {
@@ -35,19 +33,32 @@ SPENT: dict[str, tuple[tuple[str, ...], str]] = {
 }
 
 
-def candidates(implementation: Implementation) -> dict[str, Expr]:
-    """The ranks that can be the slowest: with equal stages those at the ends, which have more to do."""
+def candidates(implementation: Implementation) -> dict[str, dict[Expr, Expr]]:
+    """The ranks that can be the slowest, with what is known of them there.
+
+    With equal stages those are the ends, which have more to do; of a list of stages also the longest in between.
+    """
     choices = implementation.choices
-    if choices["stages"] == "even" and choices["layers"] == "dense":
-        return {name: CANDIDATES[name] for name in ("first", "last")}
-    return dict(CANDIDATES)
+    if choices["stages"] == "listed":
+        return {
+            name: {r: CANDIDATES[rank], **dict.fromkeys((Lr, Ldr), layers)}
+            for name, rank, layers in (("foremost", "first", Lf), ("longest", "second", Lx), ("hindmost", "last", Ll))
+        }
+    even = choices["stages"] == "even" and choices["layers"] == "dense"
+    return {name: {r: CANDIDATES[name]} for name in (("first", "last") if even else CANDIDATES)}
+
+
+def whole(implementation: Implementation) -> dict[Expr, Expr]:
+    """One rank with all stages of the model, one after the other."""
+    listed = implementation.choices["stages"] == "listed"
+    return {p: Integer(1), r: Integer(0), **(dict.fromkeys((Lr, Ldr), L) if listed else {})}
 
 
 def add_step(terms: TermSet, implementation: Implementation) -> None:
     """The slowest stage's micro-batches, the pipeline's idle time, and what is done once for every step.
 
     A pipeline is idle while one micro-batch runs through all other stages, or through their first chunks; passes of
-    weight gradients may fill a part of that.
+    weight gradients may fill a part of that. Layers take the time there that they take with all ranks in their places.
     """
     ranks, schedule = candidates(implementation), SCHEDULES[implementation.choices["schedule"]]
     of_ranks = {
@@ -56,18 +67,19 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
         "optimizer": ("stage.optimizer_time", "the optimizer step of the rank that takes longest"),
     }
     for name, rank in ranks.items():
-        terms.at(name, [name for name, _ in of_ranks.values()], {r: rank})
+        terms.at(name, [name for name, _ in of_ranks.values()], rank)
     slowest, data, optimizer = (
         terms.add(f"step.{name}", Max(*dict.fromkeys(_at(terms, place, kind) for place in ranks)), "s", meaning)
         for name, (kind, meaning) in of_ranks.items()
     )
     needed = ["stage.microbatch_time", *(["stage.weight_gradients"] if schedule.weight_passes else [])]
-    terms.at("whole", needed, _WHOLE)
-    whole = _at(terms, "whole", "stage.microbatch_time")
-    idle = total(whole, -slowest) / chunks(implementation.choices)
+    blocks = [term.symbol for name, term in terms.terms.items() if "." in name and not name.startswith("stage.")]
+    terms.at("whole", needed, whole(implementation), blocks)
+    passes = _at(terms, "whole", "stage.microbatch_time")
+    idle = total(passes, -slowest) / chunks(implementation.choices)
     if schedule.weight_passes:
         filled = product(Integer(schedule.weight_passes), _at(terms, "whole", "stage.weight_gradients"))
-        idle = product(idle, Max(Integer(0), 1 - filled / whole))
+        idle = product(idle, Max(Integer(0), 1 - filled / passes))
     bubble = terms.add("step.bubble", idle, "s", "waiting while the pipeline fills and drains")
     sent = terms.add("step.sent_bytes", product(Integer(2), s, b, h) / (c * ts), "bytes",
                      "output of a stage that a rank sends to the next one, and a gradient of that size back")
@@ -96,13 +108,13 @@ def add_spent(terms: TermSet) -> None:
               "rank r: waiting for other stages, while the pipeline fills and drains and where they take longer")
 
 
-def add_rates(terms: TermSet) -> None:
+def add_rates(terms: TermSet, implementation: Implementation) -> None:
     """Tokens per second, utilisation of the peak, cost and energy of a token."""
     seconds = terms["step.time"].symbol
     tokens = terms.add("step.tokens", product(B, s), "tokens", "tokens of one optimizer step")
     rate = terms.add("step.tokens_per_second", tokens / seconds, "tokens/s", "tokens of the whole job in a second")
     terms.add("step.tokens_per_second_per_gpu", rate / N, "tokens/s", "tokens in a second for each GPU")
-    terms.at("alone", ["stage.forward_flops", "stage.repeated_flops"], _ALONE)
+    terms.at("alone", ["stage.forward_flops", "stage.repeated_flops"], {**whole(implementation), **_ALONE})
     forward, again = (_at(terms, "alone", f"stage.{kind}_flops") for kind in ("forward", "repeated"))
     model = terms.add("step.model_flops", product(Integer(3), B, forward), "FLOP",
                       "products of forward and backward pass that the model needs; of attention the unmasked half")

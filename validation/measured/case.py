@@ -30,9 +30,10 @@ class Case:
     """One row of a table of runs, or several rows of the same run.
 
     ``model`` is None where shardmath has no such model, and ``refusal`` says why. ``arguments`` go to
-    ``shardmath.explain`` beside model and GPU. ``group`` names rows that are judged together, ``traits`` what
-    else a sentence may ask of the row. ``others`` are further readings of a row that does not state
-    something, by name, each with the arguments that differ.
+    ``shardmath.explain`` beside model and GPU. ``seconds`` are those of one optimizer step, None where a table does
+    not say them. ``group`` names rows that are judged together, ``traits`` what else a sentence may ask of the row.
+    ``others`` are further readings of a row that does not state something, by name, each with the arguments that
+    differ.
     """
 
     id: str
@@ -42,6 +43,7 @@ class Case:
     gpu: Gpu
     arguments: Mapping[str, Any]
     measured: tuple[Measured, ...] = ()
+    seconds: float | None = None
     status: str = FIT
     refusal: str = ""
     traits: frozenset[str] = frozenset()

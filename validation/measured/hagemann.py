@@ -48,6 +48,7 @@ def _case(line: int, row: dict[str, str]) -> Case:
     return Case(
         id=f"line {line}", group=f"{length} tokens, {row['kernel']}", source=SOURCE, model=MODEL, gpu=GPU,
         arguments=arguments, status=STATUSES[row["status"]],
+        seconds=float(row["step_s"]) if row["step_s"] else None,
         traits=frozenset(name for name, holds in {
             RECOMPUTED: row["ckpt"] == "every_layer", PRODUCTS: row["kernel"] in ATTENTION,
         }.items() if holds),

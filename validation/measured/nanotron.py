@@ -79,6 +79,7 @@ def _case(line: int, row: dict[str, str]) -> Case:
     return Case(
         id=f"line {line}", group=f"TP {tensor}", source=SOURCE, model=dimensions, gpu=GPU, arguments=arguments,
         measured=measured, status=STATUSES[row["status"]],
+        seconds=batch * SEQ_LENGTH / (float(row["tok_s_gpu"]) * tensor * pipeline * data) if measured else None,
         traits=frozenset({"ZeRO-1" if row["zero"] == "1" else "no ZeRO", "one stage" if pipeline == 1 else "stages"}),
         others={ALL_REDUCE: {**arguments, "sequence_parallel": False}} if tensor > 1 else {},
     )

@@ -49,8 +49,13 @@ def predicted_over_measured(found: Sequence[Pair]) -> str:
             axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
             axis.set_minor_formatter(NullFormatter())
         axes.legend(frameon=False, fontsize=6.5, loc="upper left")
-        text = StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        return svg(figure)
+
+
+def svg(figure: Any) -> str:
+    """The text of a figure, without trailing blanks and without a date. Called with ``STYLE`` set."""
+    text = StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines()) + "\n"
 
 

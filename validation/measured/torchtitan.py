@@ -34,6 +34,13 @@ def _case(row: dict[str, str]) -> Case:
     gpu = Gpu.named("h200") if row["gpu"] == "H200" else Gpu.custom(float(row["gpu_mem_gib"]))
     return Case(
         id=row["id"].removeprefix("torchtitan/"), group=FLOAT8 if float8 else COMPILED if compiled else BF16,
-        source=row["source"], model=MODEL, gpu=gpu, arguments=arguments,
+        source=row["source"], model=MODEL, gpu=gpu, arguments=arguments, seconds=_seconds(row),
         measured=(Measured(RESERVED, gib(row["peak_reserved_gib"])),),
     )
+
+
+def _seconds(row: dict[str, str]) -> float | None:
+    """Seconds of a step, from tokens per second of each GPU."""
+    if not row["tokens_per_s_gpu"]:
+        return None
+    return whole(row["gbs"]) * whole(row["seq_len"]) / (float(row["tokens_per_s_gpu"]) * whole(row["gpus"]))

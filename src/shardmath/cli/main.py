@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import click
 
 from shardmath import __version__
+from shardmath.cli.calibrate import calibrate
 from shardmath.cli.catalogue import gpus, models, networks
 from shardmath.cli.evaluate import evaluate
 from shardmath.cli.explain import explain
@@ -26,7 +27,7 @@ def cli() -> None:
     """What fits into GPU memory when a Llama model is trained in parallel, and the formula behind every byte."""
 
 
-for _command in (sweep, explore, explain, evaluate, formula, models, gpus, networks):
+for _command in (sweep, explore, explain, evaluate, calibrate, formula, models, gpus, networks):
     cli.add_command(_command)
 
 

@@ -1,0 +1,67 @@
+"""The command ``shardmath calibrate``: efficiencies of a cluster, fitted to runs on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from shardmath.cli.options import implementation_options, kernel_choices
+
+if TYPE_CHECKING:
+    from shardmath.calibration import Calibration
+
+
+@click.command(short_help="Fit the efficiencies of a cluster to your own runs.")
+@click.argument("runs")
+@click.option("--gpu", required=True, help="GPU by name, or the path of a cluster file; see `shardmath gpus`.")
+@click.option("--network", help="Network by name; see `shardmath networks`  [default: that of the GPU's vendor]")
+@click.option("-o", "--output", metavar="FILE", help="Write a cluster file with what was fitted.")
+@click.option("--stage-stall", is_flag=True,
+              help="Fit stage_stall_ns too: time that tensor-parallel ranks lose while stages cross nodes, which nobody"
+                   " has explained.")
+@implementation_options
+@click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+def calibrate(
+    runs: str, gpu: str, network: str | None, output: str | None, stage_stall: bool, implementation: str,
+    kernels: tuple[str, ...], as_json: bool,
+) -> None:
+    """Fit a few efficiencies and latencies to measured steps, each within its physical range.
+
+    RUNS is a CSV file with a row for each run: `model`, `step_seconds` or `tokens_per_second_per_gpu`, and parameters
+    by name, such as `num_gpus`, `tensor_parallel`, `pipeline_parallel`, `micro_batch_size`, `global_batch_size`,
+    `seq_length` and `recompute`. Errors after the fit are of runs that it has not seen: each `group` (a column, or else
+    model, GPUs and sequence length) is predicted with constants fitted to all others.
+    """
+    import json
+
+    from shardmath.calibration import calibrate as fitted
+    from shardmath.machines import write_cluster
+    from shardmath.timing import as_cluster
+
+    found = fitted(runs, as_cluster(gpu, network), implementation=implementation, kernels=kernel_choices(kernels),
+                   stage_stall=stage_stall)
+    if output is not None:
+        write_cluster(found.cluster, output)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2))
+    else:
+        _show(found)
+
+
+def _show(found: Calibration) -> None:
+    from shardmath.reports.tables import print_table
+
+    print_table(("constant", "usual", "fitted"), [
+        (name, f"{start:,}", f"{found.fitted[name]:,}") for name, start in found.usual.items()
+    ], right=(1, 2))
+    rows = [
+        (item.group, str(item.runs), *(f"{share:.1%}" for share in (item.before, item.after)),
+         *(f"{share:+.1%}" for share in (item.before_signed, item.after_signed)))
+        for item in (*found.groups, found.all)
+    ]
+    print_table(("group", "runs", "error before", "after", "signed before", "after"), rows, right=range(1, 6))
+    left = "Each run is predicted with constants fitted to all others." if found.one_by_one else (
+        "Each group is predicted with constants fitted to all others."
+    )
+    click.echo(f"Median errors of step time. {left}")

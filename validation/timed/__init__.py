@@ -1,0 +1,1 @@
+"""Published measurements of step time, and what shardmath predicts of them."""

@@ -1,0 +1,37 @@
+"""What predictions are compared with: chance, textbook constants, and a rule that people follow without a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from validation.timed.cases import Table
+from validation.timed.metrics import Numbers
+
+#: Half of the peak for every product, all of every bandwidth, no latency and no kernel that costs anything by itself.
+TEXTBOOK = {
+    "matmul_per_mille": 500, "attention_per_mille": 500, "hbm_per_mille": 1000, "node_per_mille": 1000,
+    "network_per_mille": 1000, "node_latency_ns": 0, "network_latency_ns": 0, "kernel_ns": 0, "launch_ns": 0,
+}
+#: Kernels of attention, the best first.
+BEST_FIRST = ("flash", "flash_attention2 + RMS kernel", "flash_attention2", "flash_attentionv1.0.8", "fused", "torch")
+
+
+def at_random(table: Table) -> Numbers:
+    """All runs alike, so that the regret is that of a run chosen blindly."""
+    return np.zeros(len(table.runs))
+
+
+def by_rule(table: Table) -> Numbers:
+    """Places by the rule: best kernel, no recompute, smallest TP times PP times CP, then the largest micro-batch."""
+    keys = [
+        (BEST_FIRST.index(kernel), recomputed, _model_parallel(run.job.values), -run.job.values["micro_batch_size"])
+        for run, kernel, recomputed in zip(table.runs, table.kernels, table.recomputed, strict=True)
+    ]
+    order = sorted(set(keys))
+    return np.array([float(order.index(key)) for key in keys])
+
+
+def _model_parallel(values: Mapping[str, int]) -> int:
+    return values["tensor_parallel"] * values["pipeline_parallel"] * values["context_parallel"]

@@ -1,0 +1,58 @@
+"""Plots of step time: predicted over measured, and what following a prediction costs, as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from validation.measured.plots import BAND, MARKERS, STYLE, svg
+from validation.timed.metrics import spread
+from validation.timed.results import CALIBRATED, Result
+
+#: Regret below which a bar is drawn no shorter, in percent.
+LEAST = 0.01
+
+
+def predicted_over_measured(found: Result) -> str:
+    """Milliseconds of a sequence on logarithmic axes, calibrated on other groups, markers by group."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    ranking = found.rankings[CALIBRATED]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(3.5, 3.3), layout="constrained")
+        axes = figure.add_subplot()
+        for place, (group, (predicted, measured)) in enumerate(ranking.by_group.items()):
+            axes.plot(1000 * measured, 1000 * predicted, linestyle="none", marker=MARKERS[place % len(MARKERS)],
+                      markersize=3, markerfacecolor="none", markeredgewidth=0.6, label=f"{group} ({len(measured)})")
+        every = 1000 * np.concatenate([ranking.predicted, ranking.measured])
+        ends = np.array([every.min() / 1.2, every.max() * 1.2])
+        axes.plot(ends, ends, color="black", linewidth=0.6, zorder=0)
+        for share in (1 - BAND, 1 + BAND):
+            axes.plot(ends, share * ends, color="grey", linewidth=0.5, linestyle=":", zorder=0)
+        axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal",
+                 xlabel="measured, ms for a sequence", ylabel="predicted, ms for a sequence")
+        axes.legend(frameon=False, fontsize=5.5, loc="upper left")
+        return svg(figure)
+
+
+def regrets(found: Sequence[Result]) -> str:
+    """Mean regret of every table by the way in which the layout was chosen, on a logarithmic axis."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    ways = list(found[0].rankings)
+    with rc_context(STYLE):
+        figure = Figure(figsize=(5.5, 2.6), layout="constrained")
+        axes = figure.add_subplot()
+        width = 0.8 / len(ways)
+        for place, way in enumerate(ways):
+            means = [100 * spread(list(item.rankings[way].regret.values()))[0] for item in found]
+            at = np.arange(len(found)) + (place - (len(ways) - 1) / 2) * width
+            bars = axes.bar(at, [max(mean, LEAST) for mean in means], width, label=way, linewidth=0)
+            axes.bar_label(bars, [f"{mean:.3g}" for mean in means], fontsize=5.5, padding=1)
+        axes.set(yscale="log", ylim=(LEAST, 1e4), ylabel="mean regret, %")
+        axes.set_xticks(range(len(found)), [item.table.title for item in found], fontsize=6.5)
+        axes.legend(frameon=False, fontsize=6, ncols=3, loc="upper left")
+        return svg(figure)

@@ -1,0 +1,59 @@
+"""Predicted step times of every table, uncalibrated and calibrated on other groups, beside the baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from shardmath.calibration.fitting import FITTED, Fit, cross_validated, fit, usual
+from shardmath.calibration.runs import StepTimes
+from validation.timed.baselines import TEXTBOOK, at_random, by_rule
+from validation.timed.cases import Table
+from validation.timed.metrics import Numbers, Ranking
+
+#: Ways to choose a layout, in the order of the page.
+USUAL, CALIBRATED, RANDOM, CONSTANTS, RULE = (
+    "uncalibrated", "calibrated on other groups", "random", "textbook constants", "rule",
+)
+#: Those that say a time, and not an order alone.
+TIMES = (USUAL, CALIBRATED, CONSTANTS)
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What was found of one table. ``fits`` are those of each group from all others, ``fit`` is that of all runs."""
+
+    table: Table
+    rankings: Mapping[str, Ranking]
+    fit: Fit
+    fits: Mapping[str, Fit]
+
+
+@cache
+def result(table: Table) -> Result:
+    """Predict and judge a table; seconds of the five ways are those of one sequence."""
+    groups = tuple(run.group for run in table.runs)
+    measured = np.array([run.seconds for run in table.runs])
+    predicted = StepTimes(table.runs, table.cluster, {*FITTED, *TEXTBOOK})
+    start = usual(table.runs, table.cluster, table.stalls)
+    calibrated, fits = cross_validated(predicted, measured, groups, start)
+    seconds = {
+        USUAL: predicted({}), CALIBRATED: calibrated, RANDOM: at_random(table), CONSTANTS: predicted(TEXTBOOK),
+        RULE: by_rule(table),
+    }
+    rankings = {name: ranked(table, found, name in TIMES) for name, found in seconds.items()}
+    return Result(table, rankings, fit(predicted, measured, start), fits)
+
+
+def ranked(table: Table, found: Numbers, times: bool = True) -> Ranking:
+    """Predicted seconds of every step beside the measured ones, both for one sequence.
+
+    What is ``found`` are places in an order where it says no ``times``.
+    """
+    batches = np.array([run.job.values["global_batch_size"] for run in table.runs])
+    measured = np.array([run.seconds for run in table.runs])
+    predicted = found / batches if times else found
+    return Ranking(predicted, measured / batches, tuple(run.group for run in table.runs))

@@ -1,0 +1,131 @@
+"""What the page says of step time in words: what was done, what is assumed, and why predictions miss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+
+from shardmath.calibration.runs import TimedRun
+from validation.timed.cases import LARGEST
+from validation.timed.results import CALIBRATED, Result, result
+
+#: Regret of a group that is named.
+BAD = 0.05
+
+INTRODUCTION = (
+    """Seconds of an optimizer step are terms of the same mathematics, with parameters of the machine. *Uncalibrated*
+        are shardmath's own defaults: peaks of datasheets and shares of them that are usual on that generation of
+        GPUs. *Calibrated on other groups*: `shardmath calibrate` fitted its constants to the runs of all groups but
+        the one that is predicted. A group are runs of the same model, number of GPUs and sequence length. Times are
+        compared for one sequence, as a few batches of a group differ.""",
+    """*Regret* is how much slower the layout that is predicted to be fastest was, as measured, than the fastest one
+        of its group. *Pairs in order*: of all pairs of a group whose measured times are at least 5 % apart, the
+        share whose order is predicted. Baselines: *random* is a layout chosen blindly. *Textbook constants* are the
+        same formulas with half of the peak for every product, all of every bandwidth, and no latencies. The *rule*
+        takes the best kernel, no recompute, the smallest TP times PP times CP, and then the largest micro-batch; the
+        regret of what it leaves open is the mean, and pairs that it leaves open count half.""",
+)
+
+ABOUT: Mapping[str, str] = {
+    "fujii2024": """Llama 3.1 8B, 8192 tokens, 1024 sequences, Megatron-LM. Seconds follow from the TFLOP/s of the
+        table, which Megatron-LM reckons with all of the square of attention.""",
+    "hagemann2023": """Llama 13B with 128,000 tokens, five kernels, with and without recompute of every layer.
+        Gradients are in bf16, made in tensors of their own and added up afterwards. FlashAttention 1 is reckoned 1.6
+        times slower than its successor.""",
+    "nanotron": f"""Models of 1B and 3B, up to {LARGEST} GPUs, with and without ZeRO-1. Seconds follow from tokens
+        per second of each GPU; the table's MFU contradicts it in places and is not used. Stages have the layers that
+        nanotron shares out. Gradients are reduced while the last backward pass goes on.""",
+}
+ASSUMED: Mapping[str, str] = {
+    "fujii2024": "Network: 4 ports of HDR-200 for 8 GPUs, assumed.",
+    "hagemann2023": "Network: a port of HDR-200 for each GPU, assumed.",
+    "nanotron": "Network: 32 ports of 100 Gb/s for 8 GPUs (EFA), as AWS describes such servers.",
+}
+TITAN = """Llama 3.1 8B with FSDP2, bf16. The GPUs are H100 of 96 GB, whose memory is slower (2.4 TB/s), and nothing is
+    fitted. Compiled runs stand beside the same eager kernels, as no evaluator has what the compiler makes; FP8 has
+    none either. There are too few runs for a regret."""
+
+CAVEATS: tuple[str, ...] = (
+    """The structure of the formulas (which terms there are, what hides what) was chosen with these tables in sight.
+        Only the constants are cross-validated, so errors on a cluster of another kind can be larger.""",
+    """Fujii et al. do not publish the order of their ranks. The pipeline before context and data parallelism (TP, PP,
+        CP, DP) is inferred: it fits better than Megatron-Core's own order, which stands beside it. The networks of
+        Fujii et al. and of Hagemann et al. are assumed. A port for each GPU of Fujii et al., and half of one for each
+        of Hagemann et al., leave the regrets as they are.""",
+    """Constants that nothing in the runs tells apart share what is missing. A fitted share stays at or below the peak
+        by its range, so none can hide a missing term by exceeding it; yet each also stands for what the formulas
+        leave out.""",
+    """FlashAttention 1 is slower by a factor of its own; bytes of eager kernels are counted in the ledger and not
+        fitted. How attention by matrix products runs on A100 is the least certain of them.""",
+)
+
+
+def misses(found: Result) -> Sequence[str]:
+    """What of a table's misses is known, in sentences that hold for the numbers."""
+    return _MISSES[found.table.name](found)
+
+
+def _fujii(found: Result) -> list[str]:
+    regrets = found.rankings[CALIBRATED].regret
+    worst = max(regrets, key=lambda group: regrets[group])
+    return [f"""The largest regret is {regrets[worst]:.1%} ({worst}). The fastest layouts of these groups are so
+        close to each other, and so far from the rest, that textbook constants and the rule find good ones too; what
+        sets predictions apart here is their error and the order of all pairs."""]
+
+
+def _hagemann(found: Result) -> list[str]:
+    ranking = found.rankings[CALIBRATED]
+    errors = ranking.predicted / ranking.measured - 1
+    lines = []
+    for kernel in dict.fromkeys(found.table.kernels):
+        own = [error for error, name in zip(errors, found.table.kernels, strict=True) if name == kernel]
+        lines.append(f"{kernel} {median(own):+.1%} ({len(own)} runs)")
+    return [f"""Signed median error by kernel: {"; ".join(lines)}. One set of constants serves all five kernels: what
+        eager kernels move through memory is counted, how close each of them comes to the bandwidth differs."""]
+
+
+def _nanotron(found: Result) -> list[str]:
+    twins: dict[tuple[object, ...], list[float]] = {}
+    for run in found.table.runs:
+        twins.setdefault(_but_for_zero(run), []).append(run.seconds)
+    ratios = [max(pair) / min(pair) for pair in twins.values() if len(pair) > 1]
+    text = [f"""{len(ratios)} layouts ran both with and without ZeRO-1, which hardly changes their work. Their times
+        differ by {median(ratios) - 1:.0%} in the median and by a factor of {np.percentile(ratios, 90):.1f} in one of
+        ten, up to {max(ratios):.0f}: some runs stalled for reasons that the table does not tell, and no formula
+        predicts which."""]
+    regrets = found.rankings[CALIBRATED].regret
+    bad = [group for group, regret in regrets.items() if regret > BAD]
+    if bad:
+        named = " and ".join(f"{group} ({regrets[group]:.0%})" for group in bad)
+        others = max(regret for group, regret in regrets.items() if group not in bad)
+        text.append(f"""{len(bad)} of {len(regrets)} groups make the mean regret what it is: {named}. In the others it
+            is at most {others:.1%}.""")
+        text += [f"""First choice of {group}: {seconds:.2f} s, and the same layout with ZeRO-1 the other way
+            {twin:.2f} s.""" for group in bad for seconds, twin in _twins_of_first(found, group)]
+    without = result(replace(found.table, stalls=False)).rankings[CALIBRATED]
+    stall = found.fit.parameters["stage_stall_ns"]
+    text.append(f"""Tensor-parallel ranks whose pipeline crosses nodes lose {stall / 1000:.0f} us for each other rank
+        in each collective (`stage_stall_ns`). Nobody has explained it, so its default is 0 and only a calibration that
+        asks for it sets it. Calibrated without it, the median error is {without.error:.1%} and
+        {without.ordered:.1%} of pairs are in order.""")
+    return text
+
+
+def _but_for_zero(run: TimedRun) -> tuple[object, ...]:
+    names = ("tensor_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size", "global_batch_size")
+    return (run.job.model.name, *(run.job.values[name] for name in names))
+
+
+def _twins_of_first(found: Result, group: str) -> list[tuple[float, float]]:
+    """Measured seconds of the run that is predicted to be fastest, and of its twin if there is one."""
+    predicted = found.rankings[CALIBRATED].predicted
+    own = [place for place, run in enumerate(found.table.runs) if run.group == group]
+    first = found.table.runs[min(own, key=lambda place: float(predicted[place]))]
+    return [(first.seconds, run.seconds) for run in found.table.runs
+            if run is not first and _but_for_zero(run) == _but_for_zero(first)]
+
+
+_MISSES = {"fujii2024": _fujii, "hagemann2023": _hagemann, "nanotron": _nanotron}
