@@ -1,7 +1,7 @@
 """The memory of sharded LLM training: exact formulas, what fits into a GPU, and why.
 
 ``explain`` accounts for one configuration, byte by byte; ``sweep`` tries every legal layout of a model
-on a cluster; ``explore`` every configuration of a declared space; ``evaluate`` computes terms for every row of
+on a cluster, ``recommend`` says which few to run; ``explore`` tries every configuration of a declared space; ``evaluate`` computes terms for every row of
 a table. Everything is imported on first use, so that importing the package costs nothing.
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation, explain
+    from shardmath.advice import Advice, recommend
     from shardmath.errors import InputError
     from shardmath.explored import Explored
     from shardmath.exploring import explore
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Advice": "advice",
     "InputError": "errors",
     "Explanation": "accounting",
     "explain": "accounting",
@@ -37,12 +39,14 @@ _HOMES = {
     "read_cluster": "machines",
     "Model": "models",
     "load_model": "models",
+    "recommend": "advice",
     "SweepResult": "sweeps",
     "sweep": "sweeps",
     "evaluate": "tables",
 }
 
 __all__ = [
+    "Advice",
     "Cluster",
     "Explanation",
     "Explored",
@@ -58,6 +62,7 @@ __all__ = [
     "formula",
     "load_model",
     "read_cluster",
+    "recommend",
     "sweep",
 ]
 

@@ -49,6 +49,10 @@ class Timed:
         keys = {"step.time": float(self.columns["seconds"][row]), "peak": int(self.columns["peak"][row])}
         return Configuration(self.legal[self.part[row]].part, int(self.number[row]), keys)
 
+    def value(self, name: str) -> int:
+        """The value of a symbol that all layouts share."""
+        return self.legal[0].part.fixed[name]
+
     def with_values(self, **values: int) -> Timed:
         """The same layouts on another machine: other values of symbols that change neither memory nor legality."""
         return _evaluated(tuple(rows.with_values(values) for rows in self.legal), self)
