@@ -15,7 +15,7 @@ from .components import stream_time
 from .groups import GROUP_BY_NAME, ring_time
 from .stage import PARAMETERS
 
-w, zero1, og, ow, shards, Lr = symbols("w zero1 og ow shards Lr")
+w, zero1, og, ow, shards, Lr, slowed = symbols("w zero1 og ow shards Lr slowed")
 #: Parameters whose gradients are reduced at a time beside a pass (Megatron-Core): so many, and so many for each rank.
 BUCKET, BUCKET_OF_RANK = Integer(40_000_000), Integer(1_000_000)
 #: Bytes of a weight that is gathered: 16 bits.
@@ -44,8 +44,8 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     forward, backward = (terms[f"stage.{way}_computing"].symbol for way in ("forward", "backward"))
     if zero2 != 0:
         sharding = total(
-            Max(Integer(0), product(zero3, gathered) - forward),
-            Max(Integer(0), product(zero3, gathered) + product(zero2, reduced) - backward),
+            _hidden(product(zero3, gathered), forward),
+            _hidden(total(product(zero3, gathered), product(zero2, reduced)), backward),
         )
         terms.add("stage.sharding_waiting", sharding, "s",
                   "rank r: waiting for shared-out weights and gradients, of one micro-batch")
@@ -63,8 +63,16 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
               " read for their norm and set to zero")
 
 
-def _beside(overlapped: Expr, seconds: Expr, hidden: Expr) -> Expr:
-    return total(product(1 - overlapped, seconds), product(overlapped, Max(Integer(0), seconds - hidden)))
+def _beside(overlapped: Expr, seconds: Expr, computing: Expr) -> Expr:
+    return total(product(1 - overlapped, seconds), product(overlapped, _hidden(seconds, computing)))
+
+
+def _hidden(seconds: Expr, computing: Expr) -> Expr:
+    """What ``seconds`` of collectives cost that run beside ``computing``.
+
+    They take a share of the GPU while they run, so that computing takes longer; what is left after it is waited for.
+    """
+    return Max(product(seconds, slowed) / 1000, seconds - computing)
 
 
 def _gathered(terms: TermSet, name: str, collectives: Expr) -> Expr:
