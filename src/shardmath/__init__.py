@@ -1,8 +1,9 @@
-"""The memory of sharded LLM training: exact formulas, what fits into a GPU, and why.
+"""The memory and the time of sharded LLM training: exact formulas, what fits into a GPU, what is fastest, and why.
 
-``explain`` accounts for one configuration, byte by byte; ``sweep`` tries every legal layout of a model
-on a cluster, ``recommend`` says which few to run; ``explore`` tries every configuration of a declared space; ``evaluate`` computes terms for every row of
-a table. Everything is imported on first use, so that importing the package costs nothing.
+``explain`` accounts for one configuration, byte by byte; ``sweep`` tries every legal layout of a model on a cluster,
+``recommend`` says which few to run and why, ``scale`` looks at many numbers of GPUs; ``explore`` tries every
+configuration of a declared space; ``evaluate`` computes terms for every row of a table. Everything is imported on first
+use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from shardmath.gpus import Gpu
     from shardmath.machines import Cluster, read_cluster
     from shardmath.models import Model, load_model
+    from shardmath.scaling import Scaling, scale
     from shardmath.sweeps import SweepResult, sweep
     from shardmath.tables import evaluate
 
@@ -41,6 +43,8 @@ _HOMES = {
     "load_model": "models",
     "recommend": "advice",
     "SweepResult": "sweeps",
+    "Scaling": "scaling",
+    "scale": "scaling",
     "sweep": "sweeps",
     "evaluate": "tables",
 }
@@ -54,6 +58,7 @@ __all__ = [
     "Gpu",
     "InputError",
     "Model",
+    "Scaling",
     "SweepResult",
     "__version__",
     "evaluate",
@@ -63,6 +68,7 @@ __all__ = [
     "load_model",
     "read_cluster",
     "recommend",
+    "scale",
     "sweep",
 ]
 

@@ -143,6 +143,8 @@ def recommend(
 
     with as_arguments(num_gpus):
         found = again(global_batch_size)
+    if not len(found):
+        raise InputError("num_gpus", num_gpus, "must leave at least one legal layout")
     choices = tuple(
         Choice(item.role, layout_at(found, item.row), _explained(found, item.row, chosen, cluster, training),
                tuple(neighbours(found.configuration(item.row))))

@@ -30,7 +30,7 @@ _MANY = 2 * 10**7
 
 @dataclass(frozen=True)
 class Timed:
-    """All legal layouts of some parts, one row for each.
+    """All legal layouts of some parts, one row for each; none if no layout is legal.
 
     ``columns`` has the sizes of ``AXES`` by name, ``seconds`` of a step, ``peak`` bytes and ``verdict`` (its place
     among the verdicts); ``part`` and ``number`` say where a row comes from.
@@ -108,10 +108,7 @@ def timed(asked: Iterable[Space]) -> Timed:
     if sum(part.size for part in parts) > _MANY:
         rule = f"must leave at most {_MANY:,} layouts to look at: name the sizes to try for some axes"
         raise InputError("num_gpus", parts[0].fixed["num_gpus"], rule)
-    legal = tuple(legal_rows(part) for part in parts)
-    if not any(map(len, legal)):
-        raise InputError("num_gpus", parts[0].fixed["num_gpus"], "must leave at least one legal layout")
-    return _evaluated(legal)
+    return _evaluated(tuple(map(legal_rows, parts)))
 
 
 def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None) -> Timed:

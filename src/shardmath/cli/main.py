@@ -15,6 +15,7 @@ from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
 from shardmath.cli.formula import formula
 from shardmath.cli.recommend import recommend
+from shardmath.cli.scale import scale
 from shardmath.cli.sweep import sweep
 from shardmath.errors import InputError
 
@@ -27,7 +28,7 @@ def cli() -> None:
     """What fits into GPU memory when a Llama model is trained in parallel, and the formula behind every byte."""
 
 
-for _command in (sweep, recommend, explore, explain, evaluate, formula, models, gpus, networks):
+for _command in (sweep, recommend, scale, explore, explain, evaluate, formula, models, gpus, networks):
     cli.add_command(_command)
 
 

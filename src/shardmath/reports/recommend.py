@@ -8,15 +8,10 @@ from rich.console import Console
 from rich.table import Table
 
 from shardmath.advice import Advice, Change, Choice, Neighbour
+from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
 from shardmath.timing import SPENT
 
-#: Columns of a layout, with what they are called; those of ``_RARE`` only where one is not 1.
-_TITLES = {
-    "tensor_parallel": "TP", "context_parallel": "CP", "pipeline_parallel": "PP", "virtual_pipeline": "VPP",
-    "expert_parallel": "EP", "micro_batch_size": "mbs", "sequence_parallel": "SP", "recompute": "recompute",
-}
-_RARE = ("virtual_pipeline", "expert_parallel")
 #: Parts of a step that are named, and the share from which they are.
 _BINDING, _LEAST = 3, 0.005
 
@@ -44,11 +39,11 @@ def show(found: Advice) -> None:
 
 def _choices(choices: Iterable[Choice]) -> Table:
     choices = tuple(choices)
-    shown = _shown(item.layout for item in choices)
-    titles = ["", *(_TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak", "share",
+    shown = shown_sizes(item.layout for item in choices)
+    titles = ["", *(TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak", "share",
               "margin", ""]
     rows = [
-        [str(place), *_sizes(item.layout, shown), str(item.explanation.inputs["data_parallel"]),
+        [str(place), *sizes_of(item.layout, shown), str(item.explanation.inputs["data_parallel"]),
          str(item.num_microbatches), f"{item.time.seconds:.2f}", f"{item.time.tokens_per_second_per_gpu:,.0f}",
          f"{item.time.mfu:.1%}", gib(item.explanation.peak.total), f"{item.explanation.peak.share:.1%}",
          gib(item.margin_bytes), item.explanation.peak.verdict]
@@ -71,21 +66,21 @@ def _show_excluded(out: Console, found: Advice) -> None:
         return
     item, memory = found.excluded, found.cluster.gpu.memory_bytes
     fits = "is not sure to fit" if item.peak_bytes <= memory else "does not fit"
-    out.print(f"The next better one {fits}: {_words(item.layout)} would take {item.seconds:.2f} s, and needs"
+    out.print(f"The next better one {fits}: {in_words(item.layout)} would take {item.seconds:.2f} s, and needs"
               f" {gib(item.peak_bytes)} GiB, {item.peak_bytes / memory:.1%} of the memory.", markup=False)
 
 
 def _show_nothing(out: Console, found: Advice) -> None:
     item, memory = found.excluded, found.cluster.gpu.memory_gib
     if item is not None:
-        out.print(f"Nothing fits. The legal layout of least memory is {_words(item.layout)}: it needs"
+        out.print(f"Nothing fits. The legal layout of least memory is {in_words(item.layout)}: it needs"
                   f" {gib(item.peak_bytes)} GiB of {memory:g} GiB.", markup=False)
 
 
 def _neighbours(choice: Choice) -> Table:
     seconds = choice.time.seconds
     rows = [
-        (f"{_TITLES[item.name]} {item.before} -> {item.after}", _seconds(item.seconds),
+        (f"{TITLES[item.name]} {item.before} -> {item.after}", _seconds(item.seconds),
          "" if item.seconds is None else f"{item.seconds / seconds - 1:+.1%}",
          "" if item.peak_bytes is None else gib(item.peak_bytes), _excluded(item, seconds))
         for item in choice.neighbours
@@ -106,28 +101,10 @@ def _changes(changes: Iterable[Change], layout_of: Mapping[str, int | str]) -> T
             rows.append((item.what, "", "", "", "nothing fits"))
             continue
         rows.append((item.what, _seconds(item.seconds), f"{item.speed - 1:+.1%}", gib(item.peak_bytes),
-                     "the same layout" if item.same else _words(item.layout)))
+                     "the same layout" if item.same else in_words(item.layout)))
     titles = ("with", "seconds", "speed", "peak", "best that fits then")
     return table(titles, rows, right=(1, 2, 3), title="What would change the answer, asked again")
 
 
 def _seconds(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
-
-
-def _shown(layouts: Iterable[Mapping[str, int | str]]) -> list[str]:
-    layouts = tuple(layouts)
-    return [name for name in _TITLES if name not in _RARE or any(layout[name] != 1 for layout in layouts)]
-
-
-def _sizes(layout: Mapping[str, int | str], names: Iterable[str]) -> list[str]:
-    return [("on" if layout[name] else "off") if name == "sequence_parallel" else str(layout[name]) for name in names]
-
-
-def _words(layout: Mapping[str, int | str]) -> str:
-    """A layout in one line; what is usual is left out."""
-    usual = {**dict.fromkeys(_TITLES, 1), "recompute": "none", "sequence_parallel": int(layout["tensor_parallel"] != 1)}
-    always = ("tensor_parallel", "pipeline_parallel", "micro_batch_size")
-    named = [f"{_TITLES[name]} {value}" for name, value in zip(_TITLES, _sizes(layout, _TITLES), strict=True)
-             if name in always or layout[name] != usual[name]]
-    return ", ".join(named)
