@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardmath.reports.sizes import TITLES, shown_sizes, sizes_of
+from shardmath.reports.sizes import in_words
 from shardmath.reports.tables import console, gib, table
 from shardmath.scaling import Point, Scaling
 
@@ -13,11 +13,9 @@ def show(found: Scaling) -> None:
     gpu = found.cluster.gpu
     out.print(f"{found.model.name} on {gpu.name} ({gpu.memory_gib:g} GiB), {found.implementation}, sequences of"
               f" {found.seq_length} tokens", markup=False)
-    shown = shown_sizes(point.layout for point in found.points if point.layout is not None)
-    rates = [title for title, _ in _rates(found, None)]
-    titles = ("GPUs", "batch", *(TITLES[name] for name in shown), "DP", "peak", "seconds", *rates)
-    rows = [_row(found, point, shown, len(titles)) for point in found.points]
-    right = set(range(len(titles))) - {titles.index("SP"), titles.index("recompute")}
+    titles = ("GPUs", "batch", "seconds", *(title for title, _ in _rates(found, None)), "peak", "layout")
+    rows = [_row(found, point, len(titles)) for point in found.points]
+    right = range(len(titles) - 1)
     out.print(table(titles, rows, right=right, title="The fastest layout that fits, by number of GPUs"))
     for point in found.points:
         if point.layout is None:
@@ -25,12 +23,12 @@ def show(found: Scaling) -> None:
             out.print(f"On {point.num_gpus} GPUs {why}.")
 
 
-def _row(found: Scaling, point: Point, shown: list[str], width: int) -> list[str]:
+def _row(found: Scaling, point: Point, width: int) -> list[str]:
     start = [f"{point.num_gpus:,}", f"{point.global_batch_size:,}"]
     if point.layout is None or point.time is None:
         return start + [""] * (width - len(start))
-    return [*start, *sizes_of(point.layout, shown), str(point.data_parallel), gib(point.peak_bytes),
-            f"{point.time.seconds:.3f}", *(text for _, text in _rates(found, point))]
+    return [*start, f"{point.time.seconds:.3f}", *(text for _, text in _rates(found, point)), gib(point.peak_bytes),
+            f"{in_words(point.layout)}, DP {point.data_parallel}"]
 
 
 def _rates(found: Scaling, point: Point | None) -> list[tuple[str, str]]:
