@@ -90,7 +90,7 @@ def _narrow(function: ast.FunctionDef, term: str) -> None:
     assert isinstance(returned.value, ast.Dict)
     entries = zip(returned.value.keys, returned.value.values, strict=True)
     returned.value = next(value for key, value in entries if isinstance(key, ast.Constant) and key.value == term)
-    needed, kept = _names(returned), [returned]
+    needed, kept = _names(returned), list[ast.stmt]([returned])
     for statement in reversed(function.body[:-1]):
         if isinstance(statement, ast.Assign) and needed & _names(statement.targets[0]):
             kept.append(statement)
