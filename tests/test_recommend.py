@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from shardmath.cli.main import exit_code
 from shardmath.machines import Cluster, write_cluster
 from shardmath.models import load_model
 
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recommend.md"
 JOB: dict[str, Any] = {"gpu": "h100-80gb", "num_gpus": 64, "global_batch_size": 128, "seq_length": 4096}
 
 
@@ -152,8 +155,9 @@ def test_text(capsys: pytest.CaptureFixture[str], advice: Any) -> None:
 
 
 @pytest.mark.parametrize(("changes", "field"), [
-    ({"gpu": "x100"}, "gpu"), ({"gpu": "v100-32gb"}, "network"), ({"num_gpus": 0}, "num_gpus"), ({"tensor_parallel": (3,)}, "num_gpus"),
-    ({"global_batch_size": 0}, "global_batch_size"), ({"implementation": "megatorn"}, "implementation"),
+    ({"gpu": "x100"}, "gpu"), ({"gpu": "v100-32gb"}, "network"), ({"num_gpus": 0}, "num_gpus"),
+    ({"tensor_parallel": (3,)}, "num_gpus"), ({"global_batch_size": 0}, "global_batch_size"),
+    ({"implementation": "megatorn"}, "implementation"),
 ])
 def test_refused(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as refused:
@@ -168,3 +172,10 @@ def test_a_gpu_without_speeds_says_what_to_give(tmp_path: Any, capsys: pytest.Ca
     path = tmp_path / "cluster.toml"
     write_cluster(Cluster.named("h100-80gb"), str(path))
     assert exit_code(["recommend", "llama-2-7b", "--gpu", str(path), *job]) == 0
+
+
+def test_the_documented_python_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, str(DOCUMENT), "exec"), {})

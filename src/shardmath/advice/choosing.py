@@ -58,7 +58,7 @@ def _others(found: Timed, first: int) -> Iterator[Chosen]:
         if kind not in kinds and not any(_alike(found, row, other) for other in rows):
             kinds.add(kind)
             rows.append(row)
-            yield Chosen(row, "another kind: what is slow there is something else")
+            yield Chosen(row, "the fastest of another kind")
         if len(kinds) > _OTHERS:
             return
 

@@ -40,13 +40,13 @@ def show(found: Advice) -> None:
 def _choices(choices: Iterable[Choice]) -> Table:
     choices = tuple(choices)
     shown = shown_sizes(item.layout for item in choices)
-    titles = ["", *(TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak", "share",
-              "margin", ""]
+    titles = ["", *(TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak", "margin",
+              ""]
     rows = [
         [str(place), *sizes_of(item.layout, shown), str(item.explanation.inputs["data_parallel"]),
          str(item.num_microbatches), f"{item.time.seconds:.2f}", f"{item.time.tokens_per_second_per_gpu:,.0f}",
-         f"{item.time.mfu:.1%}", gib(item.explanation.peak.total), f"{item.explanation.peak.share:.1%}",
-         gib(item.margin_bytes), item.explanation.peak.verdict]
+         f"{item.time.mfu:.1%}", gib(item.explanation.peak.total), gib(item.margin_bytes),
+         item.explanation.peak.verdict]
         for place, item in enumerate(choices, 1)
     ]
     right = set(range(len(titles) - 1)) - {titles.index("SP"), titles.index("recompute")}
@@ -56,8 +56,8 @@ def _choices(choices: Iterable[Choice]) -> Table:
 def _why(choice: Choice) -> str:
     """Where the time of a step goes besides computing."""
     computing = choice.time.spent["computing"] / choice.time.seconds
-    named = [f"{share:.1%} {SPENT[part]}" for part, share in choice.binds.items() if share >= _LEAST][:_BINDING]
-    return f"{computing:.1%} computing" + (f"; waiting or done again: {', '.join(named)}" if named else "")
+    named = [f"{share:.1%} {part} ({SPENT[part]})" for part, share in choice.binds.items() if share >= _LEAST]
+    return ", ".join([f"{computing:.1%} computing", *named[:_BINDING]])
 
 
 def _show_excluded(out: Console, found: Advice) -> None:
