@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardmath import InputError, recommend, sweep
+from shardmath import InputError, formats, recommend, sweep
 from shardmath.advice.choosing import SLOWER
 from shardmath.advice.timed import AXES, spaces, timed
 from shardmath.cli.main import exit_code
@@ -152,6 +152,24 @@ def test_text(capsys: pytest.CaptureFixture[str], advice: Any) -> None:
     assert f"{advice.choices[0].time.seconds:.2f}" in text
     assert "the fastest that fits" in text
     assert "half the network bandwidth" in text
+
+
+def test_a_choice_is_ready_to_run(capsys: pytest.CaptureFixture[str], tmp_path: Path, advice: Any) -> None:
+    """Its launch script describes the very layout, and is a model to ask about anew."""
+    job = ["--gpu", "h100-80gb", "--num-gpus", "64", "--global-batch-size", "128"]
+    second = ["--choice", "2", "--write", "megatron"]
+    assert exit_code(["recommend", "llama-2-13b", "--seq-length", "4096", *job, *second]) == 0
+    script = capsys.readouterr().out
+    assert script == advice.choices[1].script()
+    file = tmp_path / "run.sh"
+    file.write_text(script, encoding="utf-8")
+    account = formats.read(str(file)).explain("h100-80gb")
+    assert account.peak.total == advice.choices[1].explanation.peak.total
+    assert exit_code(["recommend", str(file), *job, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["choices"][0]["layout"] == advice.choices[0].layout
+    assert exit_code(["recommend", "llama-2-13b", *job, "--choice", "9", "--write", "megatron"]) == 2
+    assert "choice = 9" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("changes", "field"), [

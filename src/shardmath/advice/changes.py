@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from shardmath.advice.timed import AXES, Timed
 
 #: Switches of Megatron-LM that hide traffic, with what they ask for.
-_OVERLAPS = {
+OVERLAPS = {
     "overlap_grad_reduce": "gradients reduced beside the backward pass",
     "overlap_param_gather": "weights gathered beside the forward pass",
     "tp_comm_overlap": "tensor-parallel collectives beside products",
@@ -65,7 +65,7 @@ def _of_machine(found: Timed, first: int) -> Iterator[Change]:
         yield _changed("half the network bandwidth", found, first,
                        found.with_values(network_bandwidth=max(1, bandwidth // 2)))
         yield _changed("twice the network bandwidth", found, first, found.with_values(network_bandwidth=2 * bandwidth))
-    switches = _OVERLAPS if found.legal[0].part.evaluator.implementation == "megatron" else {}
+    switches = OVERLAPS if found.legal[0].part.evaluator.implementation == "megatron" else {}
     for name, words in switches.items():
         if found.value(name) == 0:
             yield _changed(f"{name}: {words}", found, first, found.with_values(**{name: 1}))

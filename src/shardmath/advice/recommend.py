@@ -15,6 +15,7 @@ from shardmath.advice.choosing import choose
 from shardmath.advice.neighbours import Neighbour, neighbours
 from shardmath.advice.timed import Timed, spaces, timed
 from shardmath.errors import InputError
+from shardmath.formats import written
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster
 from shardmath.models import Model
@@ -63,14 +64,26 @@ class Choice:
         value = self.explanation.inputs
         return value["global_batch_size"] // (value["data_parallel"] * value["micro_batch_size"])
 
+    def script(self, format: str | None = None) -> str:
+        """A file to launch it with, by default of the implementation's own format.
+
+        Raises InputError where no format has what the run does.
+        """
+        return written(format or self.explanation.implementation.partition("_")[0], self.explanation)
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Plain data for JSON; ``script`` is None where no format has what the run does."""
+        try:
+            script = self.script()
+        except InputError:
+            script = None
         peak = self.explanation.peak
         return {
             "role": self.role, "layout": dict(self.layout), "data_parallel": self.explanation.inputs["data_parallel"],
             "num_microbatches": self.num_microbatches, "time": self.time.to_dict(),
             "peak_bytes": peak.total, "margin_bytes": self.margin_bytes, "share": peak.share, "verdict": peak.verdict,
             "binds": dict(self.binds), "neighbours": [asdict(item) for item in self.neighbours],
+            "script": script,
         }
 
 

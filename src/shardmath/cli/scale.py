@@ -15,6 +15,7 @@ from shardmath.cli.options import (
     implementation_options,
     kernel_choices,
     machine_options,
+    pairs,
     run_options,
     without_absent,
 )
@@ -29,25 +30,29 @@ from shardmath.cli.options import (
 @axis_options
 @implementation_options
 @machine_options
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
 @click.option("--plot", metavar="FILE", help="Draw throughput, MFU and energy: .svg or .png.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def scale(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    plot: str | None, json: bool, **options: Any,
+    settings: tuple[str, ...], plot: str | None, json: bool, **options: Any,
 ) -> None:
-    """Show MODEL (a name, or a path of a config.json) over numbers of GPUs, each with its fastest layout that fits.
+    """Show MODEL over numbers of GPUs, each with its fastest layout that fits.
 
-    What is lost as GPUs are added is waiting for each other: throughput for each GPU falls while each draws nearly
+    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out. What is lost as GPUs are added is waiting for each other: throughput for each GPU falls while each draws nearly
     the same power.
     """
+    from shardmath.cli.runs import swept
     from shardmath.reports.scaling import show
     from shardmath.reports.scaling_plot import refuse_unplottable, write_plot
     from shardmath.scaling import scale as run
 
     if plot is not None:
         refuse_unplottable(plot)
-    found = run(model, device(gpu, gpu_memory, node_size), node_size=node_size, kernels=kernel_choices(kernels),
-                **without_absent(options))
+    options = {**without_absent(options), "kernels": kernel_choices(kernels)}
+    chosen, options = swept(model, pairs("set", settings, "key=value"), options)
+    found = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
     if json:
         click.echo(json_format.dumps(found.to_dict(), indent=2))
     else:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
 
 from shardmath.advice import Advice, Change, Choice, Neighbour
+from shardmath.advice.changes import OVERLAPS
+from shardmath.errors import InputError
 from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
 from shardmath.timing import SPENT
@@ -33,8 +35,8 @@ def show(found: Advice) -> None:
     first = found.choices[0]
     out.print()
     out.print(_neighbours(first))
-    if found.changes:
-        out.print(_changes(found.changes, layout_of=first.layout))
+    out.print(_changes(found.changes))
+    out.print(_launched(first), markup=False, soft_wrap=True)
 
 
 def _choices(choices: Iterable[Choice]) -> Table:
@@ -94,7 +96,7 @@ def _excluded(item: Neighbour, seconds: float) -> str:
     return "" if item.seconds is not None and item.seconds < seconds else "slower"
 
 
-def _changes(changes: Iterable[Change], layout_of: Mapping[str, int | str]) -> Table:
+def _changes(changes: Iterable[Change]) -> Table:
     rows = []
     for item in changes:
         if item.layout is None or item.speed is None or item.peak_bytes is None:
@@ -104,6 +106,16 @@ def _changes(changes: Iterable[Change], layout_of: Mapping[str, int | str]) -> T
                      "the same layout" if item.same else in_words(item.layout)))
     titles = ("with", "seconds", "speed", "peak", "best that fits then")
     return table(titles, rows, right=(1, 2, 3), title="What would change the answer, asked again")
+
+
+def _launched(choice: Choice) -> str:
+    """The file that launches a choice, or why there is none."""
+    try:
+        text = choice.script()
+    except InputError as error:
+        return f"No file to launch the first: {error}"
+    switches = [f"--{name.replace('_', '-')}" for name in OVERLAPS if choice.time.machine.get(name)]
+    return f"To launch the first{' (add ' + ' '.join(switches) + ')' if switches else ''}:\n\n{text}"
 
 
 def _seconds(value: float | None) -> str:
