@@ -54,6 +54,7 @@ INPUTS = (
     "hbm_per_mille",
     "node_per_mille",
     "network_per_mille",
+    "overlap_slowdown_per_mille",
     "overlap_grad_reduce",
     "overlap_param_gather",
     "tp_comm_overlap",
@@ -365,7 +366,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -553,7 +554,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_accumulating = 2000*stage_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
     stage_gathering = data_latency*ceil_div(stage_parameters, 40000000) + 2*stage_parameters/data_bandwidth - 2*data_parallel_replicas*stage_parameters/(data_parallel*context_parallel*data_bandwidth)
     stage_reducing = 2*(data_latency*ceil_div(stage_parameters, 40000000) + replica_latency + data_parallel_replicas*stage_parameters*gradient_bytes*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + stage_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth))
-    stage_data_waiting = overlap_grad_reduce*max(0, -stage_backward_computing + stage_reducing) + overlap_param_gather*max(0, -stage_forward_computing + stage_gathering*distributed_optimizer) + stage_gathering*distributed_optimizer*(1 - overlap_param_gather) + stage_reducing*(1 - overlap_grad_reduce)
+    stage_data_waiting = overlap_grad_reduce*max(overlap_slowdown_per_mille*stage_reducing/1000, -stage_backward_computing + stage_reducing) + overlap_param_gather*max(overlap_slowdown_per_mille*stage_gathering*distributed_optimizer/1000, -stage_forward_computing + stage_gathering*distributed_optimizer) + stage_gathering*distributed_optimizer*(1 - overlap_param_gather) + stage_reducing*(1 - overlap_grad_reduce)
     stage_optimizer_time = 1000*(2*stage_gradient + 2*stage_optimizer + (stage_gradient + stage_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_tensor_waiting
     first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
@@ -569,7 +570,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_accumulating = 2000*first_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
     first_gathering = data_latency*ceil_div(first_parameters, 40000000) + 2*first_parameters/data_bandwidth - 2*data_parallel_replicas*first_parameters/(data_parallel*context_parallel*data_bandwidth)
     first_reducing = 2*(data_latency*ceil_div(first_parameters, 40000000) + replica_latency + data_parallel_replicas*first_parameters*gradient_bytes*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + first_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth))
-    first_data_waiting = first_gathering*distributed_optimizer*(1 - overlap_param_gather) + first_reducing*(1 - overlap_grad_reduce) + overlap_grad_reduce*max(0, -first_backward_computing + first_reducing) + overlap_param_gather*max(0, -first_forward_computing + first_gathering*distributed_optimizer)
+    first_data_waiting = first_gathering*distributed_optimizer*(1 - overlap_param_gather) + first_reducing*(1 - overlap_grad_reduce) + overlap_grad_reduce*max(first_reducing*overlap_slowdown_per_mille/1000, -first_backward_computing + first_reducing) + overlap_param_gather*max(first_gathering*overlap_slowdown_per_mille*distributed_optimizer/1000, -first_forward_computing + first_gathering*distributed_optimizer)
     first_optimizer_time = 1000*(2*first_gradient + 2*first_optimizer + (first_gradient + first_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_tensor_waiting + stage_context_waiting + stage_recomputing
     last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
@@ -585,7 +586,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_accumulating = 2000*last_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
     last_gathering = data_latency*ceil_div(last_parameters, 40000000) + 2*last_parameters/data_bandwidth - 2*data_parallel_replicas*last_parameters/(data_parallel*context_parallel*data_bandwidth)
     last_reducing = 2*(data_latency*ceil_div(last_parameters, 40000000) + replica_latency + data_parallel_replicas*last_parameters*gradient_bytes*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + last_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth))
-    last_data_waiting = last_gathering*distributed_optimizer*(1 - overlap_param_gather) + last_reducing*(1 - overlap_grad_reduce) + overlap_grad_reduce*max(0, -last_backward_computing + last_reducing) + overlap_param_gather*max(0, -last_forward_computing + last_gathering*distributed_optimizer)
+    last_data_waiting = last_gathering*distributed_optimizer*(1 - overlap_param_gather) + last_reducing*(1 - overlap_grad_reduce) + overlap_grad_reduce*max(last_reducing*overlap_slowdown_per_mille/1000, -last_backward_computing + last_reducing) + overlap_param_gather*max(last_gathering*overlap_slowdown_per_mille*distributed_optimizer/1000, -last_forward_computing + last_gathering*distributed_optimizer)
     last_optimizer_time = 1000*(2*last_gradient + 2*last_optimizer + (last_gradient + last_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     last_microbatch_time = last_accumulating + last_backward_computing + last_forward_computing + last_launching + last_tensor_waiting + stage_context_waiting + stage_recomputing
     step_slowest_stage = max(first_microbatch_time, last_microbatch_time)
@@ -929,7 +930,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """For every rule, whether the configuration keeps it."""
     return (
     )

@@ -54,6 +54,7 @@ INPUTS = (
     "hbm_per_mille",
     "node_per_mille",
     "network_per_mille",
+    "overlap_slowdown_per_mille",
     "tp_comm_overlap",
     "power_milliwatts",
     "waiting_power_per_mille",
@@ -364,7 +365,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -547,9 +548,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_rank == 0) else 0) + input_tensor_forward_waiting*(1 if (pipeline_rank == 0) else 0) + output_tensor_backward_waiting*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_context_waiting = dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
     stage_accumulating = 2000*stage_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    stage_gathering = data_latency*ceil_div(stage_parameters, 40000000) + 2*stage_parameters/data_bandwidth - 2*data_parallel_replicas*stage_parameters/(data_parallel*context_parallel*data_bandwidth)
-    stage_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(stage_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*stage_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*stage_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    stage_sharding_waiting = max(0, -stage_forward_computing + stage_gathering) + max(0, -stage_backward_computing + stage_gathering + stage_reducing)
+    stage_gathering = data_latency*(stage_layers + (1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)) + 2*data_parallel_replicas*stage_parameters*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth)
+    stage_reducing = data_latency*(2 - distributed_optimizer)*(stage_layers + (1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)) + 2*replica_latency + data_parallel_replicas*stage_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*stage_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    stage_sharding_waiting = max(overlap_slowdown_per_mille*stage_gathering/1000, -stage_forward_computing + stage_gathering) + max(overlap_slowdown_per_mille*(stage_gathering + stage_reducing)/1000, -stage_backward_computing + stage_gathering + stage_reducing)
     stage_data_waiting = 0
     stage_optimizer_time = 1000*(2*stage_gradient + 2*stage_optimizer + (stage_gradient + stage_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_sharding_waiting + stage_tensor_waiting
@@ -564,9 +565,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching + input_forward_launching + output_backward_launching*(1 if (pipeline_parallel == 1) else 0) + output_forward_launching*(1 if (pipeline_parallel == 1) else 0)
     first_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting + input_tensor_forward_waiting + output_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0)
     first_accumulating = 2000*first_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    first_gathering = data_latency*ceil_div(first_parameters, 40000000) + 2*first_parameters/data_bandwidth - 2*data_parallel_replicas*first_parameters/(data_parallel*context_parallel*data_bandwidth)
-    first_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(first_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*first_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*first_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    first_sharding_waiting = max(0, -first_forward_computing + first_gathering) + max(0, -first_backward_computing + first_gathering + first_reducing)
+    first_gathering = data_latency*(stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1) + 2*data_parallel_replicas*first_parameters*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth)
+    first_reducing = data_latency*(2 - distributed_optimizer)*(stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1) + 2*replica_latency + data_parallel_replicas*first_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*first_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    first_sharding_waiting = max(first_gathering*overlap_slowdown_per_mille/1000, -first_forward_computing + first_gathering) + max(overlap_slowdown_per_mille*(first_gathering + first_reducing)/1000, -first_backward_computing + first_gathering + first_reducing)
     first_optimizer_time = 1000*(2*first_gradient + 2*first_optimizer + (first_gradient + first_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_sharding_waiting + first_tensor_waiting + stage_context_waiting + stage_recomputing
     last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
@@ -580,9 +581,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_parallel == 1) else 0) + input_forward_launching*(1 if (pipeline_parallel == 1) else 0) + output_backward_launching + output_forward_launching
     last_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + input_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_backward_waiting + output_tensor_forward_waiting
     last_accumulating = 2000*last_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    last_gathering = data_latency*ceil_div(last_parameters, 40000000) + 2*last_parameters/data_bandwidth - 2*data_parallel_replicas*last_parameters/(data_parallel*context_parallel*data_bandwidth)
-    last_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(last_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*last_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*last_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    last_sharding_waiting = max(0, -last_forward_computing + last_gathering) + max(0, -last_backward_computing + last_gathering + last_reducing)
+    last_gathering = data_latency*(stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1) + 2*data_parallel_replicas*last_parameters*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth)
+    last_reducing = data_latency*(2 - distributed_optimizer)*(stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1) + 2*replica_latency + data_parallel_replicas*last_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*last_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    last_sharding_waiting = max(last_gathering*overlap_slowdown_per_mille/1000, -last_forward_computing + last_gathering) + max(overlap_slowdown_per_mille*(last_gathering + last_reducing)/1000, -last_backward_computing + last_gathering + last_reducing)
     last_optimizer_time = 1000*(2*last_gradient + 2*last_optimizer + (last_gradient + last_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     last_microbatch_time = last_accumulating + last_backward_computing + last_forward_computing + last_launching + last_sharding_waiting + last_tensor_waiting + stage_context_waiting + stage_recomputing
     step_slowest_stage = max(first_microbatch_time, last_microbatch_time)
@@ -598,9 +599,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     whole_tensor_waiting = input_tensor_backward_waiting + input_tensor_forward_waiting + layer_tensor_backward_waiting*whole_dense_layers + layer_tensor_forward_waiting*whole_dense_layers + output_tensor_backward_waiting + output_tensor_forward_waiting
     whole_context_waiting = whole_dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
     whole_accumulating = 2000*gradient_bytes*whole_parameters/(hbm_bandwidth*hbm_per_mille)
-    whole_gathering = data_latency*ceil_div(whole_parameters, 40000000) + 2*whole_parameters/data_bandwidth - 2*data_parallel_replicas*whole_parameters/(data_parallel*context_parallel*data_bandwidth)
-    whole_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(whole_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*gradient_bytes*whole_parameters*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*gradient_bytes*whole_parameters*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    whole_sharding_waiting = max(0, -whole_forward_computing + whole_gathering) + max(0, -whole_backward_computing + whole_gathering + whole_reducing)
+    whole_gathering = data_latency*whole_stage_layers + 2*data_latency + 2*whole_parameters/data_bandwidth - 2*data_parallel_replicas*whole_parameters/(data_parallel*context_parallel*data_bandwidth)
+    whole_reducing = data_latency*(2 - distributed_optimizer)*(whole_stage_layers + 2) + 2*replica_latency + data_parallel_replicas*gradient_bytes*whole_parameters*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*gradient_bytes*whole_parameters*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    whole_sharding_waiting = max(overlap_slowdown_per_mille*whole_gathering/1000, -whole_forward_computing + whole_gathering) + max(overlap_slowdown_per_mille*(whole_gathering + whole_reducing)/1000, -whole_backward_computing + whole_gathering + whole_reducing)
     whole_microbatch_time = whole_accumulating + whole_backward_computing + whole_context_waiting + whole_forward_computing + whole_launching + whole_recomputing + whole_sharding_waiting + whole_tensor_waiting
     step_bubble = -step_slowest_stage + whole_microbatch_time
     step_sent_bytes = 2*micro_batch_size*hidden_size*seq_length/(context_parallel*sequence_shards)
@@ -930,7 +931,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """For every rule, whether the configuration keeps it."""
     return (
     )

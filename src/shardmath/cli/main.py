@@ -15,6 +15,8 @@ from shardmath.cli.evaluate import evaluate
 from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
 from shardmath.cli.formula import formula
+from shardmath.cli.recommend import recommend
+from shardmath.cli.scale import scale
 from shardmath.cli.sweep import sweep
 from shardmath.errors import InputError
 
@@ -27,7 +29,7 @@ def cli() -> None:
     """What fits into GPU memory when a Llama model is trained in parallel, and the formula behind every byte."""
 
 
-for _command in (sweep, explore, explain, evaluate, calibrate, formula, models, gpus, networks):
+for _command in (sweep, recommend, scale, explore, explain, evaluate, calibrate, formula, models, gpus, networks):
     cli.add_command(_command)
 
 
