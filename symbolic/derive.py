@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from .accounts import build
 from .documents.appendix import appendix
 from .documents.definitions import definitions
-from .documents.evaluator import evaluator, kernel
+from .documents.evaluator import evaluator, kernel, script
 from .documents.formulas import formulas
 from .implementations import IMPLEMENTATIONS, Implementation
 from .nesting import nest_of
@@ -34,6 +34,7 @@ def derive() -> dict[str, str]:
     for implementation in IMPLEMENTATIONS.values():
         files |= derive_implementation(implementation)
         files[f"{implementation.name}_nest.py"] = derive_nest(implementation.name, files)
+        files[f"{implementation.name}.js"] = derive_script(implementation)
     for published in all_published():
         files |= derive_published(published)
     return files | derive_documents()
@@ -75,6 +76,13 @@ def derive_kernel(implementation: Implementation, outputs: Sequence[str], column
     title = f"Memory of sharded training: {implementation.title}"
     terms = build(implementation)
     return rendered("kernel.py", kernel(title, terms, rules_for(implementation), outputs, columns))
+
+
+def derive_script(implementation: Implementation) -> str:
+    """The evaluator of one implementation in JavaScript."""
+    title = f"Memory of sharded training: {implementation.title}"
+    data = script(implementation.name, title, build(implementation), rules_for(implementation))
+    return rendered("evaluator.js", data)
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Data for the evaluators of one set of terms: plain Python for every term, Numba for a sweep's few."""
+"""Data for the evaluators of one set of terms: Python and JavaScript for every term, Numba for a sweep's few."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from sympy import Basic, Symbol
 from ..functions import LeastCommonMultiple
 from ..parallel.rules import Rule
 from ..parameters import BY_LETTER, PARAMETERS, Kind
+from ..printers.javascript import JavascriptPrinter
 from ..printers.python import KernelPrinter, PythonPrinter, identifier
 from ..simplify import computed
 from ..terms import Term, TermSet
@@ -20,17 +21,24 @@ SWEEP_OUTPUTS = ("first.total", "last.total", "peak")
 ESTIMATE = "peak"
 
 
-def evaluator(title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, Any]:
+def evaluator(
+    title: str, terms: TermSet, rules: Sequence[Rule], printer: PythonPrinter | None = None,
+) -> dict[str, Any]:
     """Data of ``evaluator.py.jinja``: every term of the set and every rule."""
     every = list(terms.terms.values())
     needed = _needed_inputs(every, rules)
     return {
         "title": title,
         "inputs": [parameter.name for parameter in PARAMETERS if parameter.symbol in needed - terms.by_symbol.keys()],
-        "terms": [_term(terms, term) for term in every],
-        "rules": [_rule(rule) for rule in rules],
-        "rule_lines": _assignments(terms, _rule_terms(terms, rules)),
+        "terms": [_term(terms, term, printer) for term in every],
+        "rules": [_rule(rule, printer) for rule in rules],
+        "rule_terms": [_term(terms, term, printer) for term in _rule_terms(terms, rules)],
     }
+
+
+def script(name: str, title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, Any]:
+    """Data of ``evaluator.js.jinja``: what Python's evaluator has, and the verdicts, as ``shardmath.<name>``."""
+    return {**evaluator(title, terms, rules, JavascriptPrinter()), "name": name, "verdicts": verdicts()}
 
 
 def kernel(
@@ -83,6 +91,7 @@ def verdicts() -> list[dict[str, str]]:
         {
             "name": item.name, "meaning": item.meaning, "branch": head,
             "compiled": KernelPrinter().doprint(item.condition),
+            "script": JavascriptPrinter().doprint(item.condition),
         }
         for item, head in zip(VERDICTS, heads, strict=True)
     ]
@@ -113,9 +122,6 @@ def _rule_terms(terms: TermSet, rules: Sequence[Rule]) -> list[Term]:
     symbols: set[Symbol] = set().union(*(rule.condition.free_symbols for rule in rules))
     return terms.closure(by_symbol[symbol].name for symbol in symbols if symbol in by_symbol)
 
-
-def _assignments(terms: TermSet, chosen: Sequence[Term]) -> list[str]:
-    return [f"{item['identifier']} = {item['source']}" for item in (_term(terms, term) for term in chosen)]
 
 
 def _needed_inputs(terms: Iterable[Term], rules: Sequence[Rule]) -> set[Basic]:

@@ -102,10 +102,10 @@ class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
         return f"({lhs} {expr.rel_op} {rhs})"
 
     def _print_Max(self, expr: Expr) -> str:
-        return f"max({', '.join(self._print(part) for part in _ordered(expr.args))})"
+        return f"max({', '.join(self._print(part) for part in ordered(expr.args))})"
 
     def _print_Min(self, expr: Expr) -> str:
-        return f"min({', '.join(self._print(part) for part in _ordered(expr.args))})"
+        return f"min({', '.join(self._print(part) for part in ordered(expr.args))})"
 
 
 class KernelPrinter(PythonPrinter):
@@ -128,7 +128,7 @@ class KernelPrinter(PythonPrinter):
             return super()._print_Mul(expr)
         rest = Mul(*(factor for factor in expr.args if _condition(factor) is None))
         chosen = "1.0" if rest == 1 else self._print(rest)
-        return f"where({' & '.join(map(self._print, _ordered(conditions)))}, {chosen}, 0.0)"
+        return f"where({' & '.join(map(self._print, ordered(conditions)))}, {chosen}, 0.0)"
 
     def _print_Iverson(self, expr: Expr) -> str:
         return f"where({self._print(expr.args[0])}, 1.0, 0.0)"
@@ -162,7 +162,7 @@ class KernelPrinter(PythonPrinter):
         return f"(not {self._print(expr.args[0])})"
 
     def _joined(self, operator: str, expr: Expr) -> str:
-        return f"({f' {operator} '.join(self._print(part) for part in _ordered(expr.args))})"
+        return f"({f' {operator} '.join(self._print(part) for part in ordered(expr.args))})"
 
 
 def _condition(factor: Expr) -> Boolean | None:
@@ -196,5 +196,5 @@ def _needs_brackets(factor: Expr) -> bool:
     return bool(precedence(factor) <= PRECEDENCE["Mul"]) or factor.is_Pow
 
 
-def _ordered(parts: Iterable[Expr]) -> list[Expr]:
+def ordered(parts: Iterable[Expr]) -> list[Expr]:
     return sorted(parts, key=lambda part: part.sort_key())
