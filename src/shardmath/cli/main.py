@@ -14,6 +14,7 @@ from shardmath.cli.evaluate import evaluate
 from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
 from shardmath.cli.formula import formula
+from shardmath.cli.page import page
 from shardmath.cli.sweep import sweep
 from shardmath.errors import InputError
 
@@ -26,7 +27,7 @@ def cli() -> None:
     """What fits into GPU memory when a Llama model is trained in parallel, and the formula behind every byte."""
 
 
-for _command in (sweep, explore, explain, evaluate, formula, models, gpus):
+for _command in (sweep, explore, explain, evaluate, formula, page, models, gpus):
     cli.add_command(_command)
 
 
