@@ -72,23 +72,16 @@ function notice(text) {
   byId("notice").hidden = !text;
 }
 
-// Everything follows from the state. What doubles cannot hold exactly is refused, not shown.
+// Everything follows from the state.
 function show() {
   fillSelects();
   fillSliders();
   const values = valuesOf(state);
-  let accounts = [];
-  let broken = brokenRule(shardmath[evaluatorName(state)], values);
-  try {
-    if (!broken) accounts = accountsOf(state, values);
-  } catch (error) {
-    if (!(error instanceof RangeError)) throw error;
-    broken = ["seq_length", `gives sizes beyond exact arithmetic: ${error.message}`];
-  }
-  const peak = accounts.reduce((best, account) => (best && best.total >= account.total ? best : account), undefined);
-  const chosen = accounts[state.rank] ?? peak;
+  const { broken } = peakOf(shardmath[evaluatorName(state)], values);
+  const accounts = broken ? [] : accountsOf(state, values);
+  const chosen = accounts[state.rank] ?? largest(accounts);
   showHeadline(values, accounts, broken);
-  for (const id of ["stages-title", "account-title"]) byId(id).closest("section").hidden = Boolean(broken);
+  for (const id of ["stages", "account"]) byId(id).hidden = Boolean(broken);
   if (chosen) showChart(values, accounts, chosen);
   if (chosen) showAccount(chosen);
   showFormula(chosen?.numbers);

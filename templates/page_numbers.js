@@ -19,12 +19,13 @@ function valuesOf(state) {
   return values;
 }
 
-// The first rule that is broken, as [name of the input, text]; undefined for a legal layout.
+// What is wrong with a layout: the first rule that it breaks, in words; undefined if it breaks none.
 function brokenRule(evaluator, values) {
+  const said = (field, text) => `${field} = ${values[field]}: ${text}`;
   if (!Number.isInteger(values.data_parallel))
-    return ["num_gpus", "must be a multiple of tensor_parallel * context_parallel * pipeline_parallel"];
+    return said("num_gpus", "must be a multiple of tensor_parallel * context_parallel * pipeline_parallel");
   const broken = evaluator.rulesMet(values).indexOf(false);
-  return broken < 0 ? undefined : evaluator.RULES[broken].slice(1);
+  return broken < 0 ? undefined : said(...evaluator.RULES[broken].slice(1));
 }
 
 // The moment at which a rank peaks; the first of several.
@@ -64,12 +65,18 @@ function accountsOf(state, values) {
   return Array.from({ length: values.pipeline_parallel }, (_, rank) => accountOf(state, values, rank));
 }
 
-// The peak over all ranks and its verdict, or the rule that the layout breaks.
+// The peak over all ranks and the number of its verdict, or what is wrong with the layout. What doubles cannot hold
+// exactly is refused like a layout that breaks a rule.
 function peakOf(evaluator, values) {
-  const broken = brokenRule(evaluator, values);
-  if (broken) return { broken };
-  const peak = evaluator.whole(evaluator.terms(values).peak);
-  return { peak, verdict: evaluator.verdict(peak, values.gpu_memory) };
+  try {
+    const broken = brokenRule(evaluator, values);
+    if (broken) return { broken };
+    const peak = evaluator.whole(evaluator.terms(values).peak);
+    return { peak, verdict: evaluator.verdict(peak, values.gpu_memory) };
+  } catch (error) {
+    if (error instanceof RangeError) return { broken: error.message };
+    throw error;
+  }
 }
 
 function divisors(number) {

@@ -21,6 +21,11 @@ function element(name, attributes = {}, ...children) {
   return made;
 }
 
+// The account of the rank that keeps most, the first of several; undefined of none.
+function largest(accounts) {
+  return accounts.reduce((best, account) => (best && best.total >= account.total ? best : account), undefined);
+}
+
 function verdictBadge(verdict) {
   const place = shardmath[evaluatorName(state)].VERDICTS.findIndex(([name]) => name === verdict);
   return element("span", { class: `badge ${VERDICT_CLASS[place]}` }, verdict);
@@ -28,14 +33,13 @@ function verdictBadge(verdict) {
 
 function showHeadline(values, accounts, broken) {
   if (broken) {
-    const [field, text] = broken;
     byId("headline").replaceChildren(
       element("p", { class: "figure" }, element("span", { class: "badge out" }, "not a layout")),
-      element("p", {}, element("code", {}, field), ` = ${values[field]}: ${text}.`),
+      element("p", {}, `${broken}.`),
     );
     return;
   }
-  const peak = accounts.reduce((best, account) => (account.total > best.total ? account : best));
+  const peak = largest(accounts);
   const share = GIB_FORMAT.format((100 * peak.total) / values.gpu_memory).slice(0, -1);
   const { sites, momentsCounted } = DATA.evaluators[evaluatorName(state)];
   const when = sites[peak.site] ? `, when ${sites[peak.site].meaning}` : "";
@@ -67,10 +71,11 @@ function bar(account, scale, memory) {
   return drawn;
 }
 
+// All ranks, or the ends of many, always with the one that keeps most and the chosen one.
 function shownRanks(accounts) {
-  const peak = accounts.reduce((best, account) => (account.total > best.total ? account : best));
+  const kept = [largest(accounts).rank, state.rank];
   return accounts.filter(({ rank }) => accounts.length <= 16 || rank < 6 || rank >= accounts.length - 6
-    || rank === peak.rank || rank === state.rank);
+    || kept.includes(rank));
 }
 
 function showChart(values, accounts, chosen) {
@@ -101,18 +106,20 @@ function termButton(term) {
   return element("button", { type: "button", class: "link", "data-term": term }, term);
 }
 
+// The lines of every role under its sum, as `shardmath explain` has them.
 function showAccount(account) {
-  const body = element("tbody");
-  for (const { term, component, role, bytes } of account.lines)
-    body.append(row("td", component, role, gib(bytes), termButton(term)));
-  for (const [role, bytes] of Object.entries(account.byRole)) {
-    const term = `stage.${role}`;
-    body.append(row("td", "all", role, gib(bytes), role === "transient" ? "at the peak" : termButton(term)));
-  }
-  body.append(row("td", "total", "", gib(account.total), termButton("stage.total")));
-  byId("account").replaceChildren(
+  const groups = DATA.roles.map((role) => element(
+    "tbody", {},
+    element("tr", {}, element("th", { scope: "rowgroup" }, element("span", { class: `swatch ${ROLE_CLASS(role)}` }), role),
+      element("th", {}, gib(account.byRole[role])),
+      element("td", {}, role === "transient" ? "at the peak" : termButton(`stage.${role}`))),
+    ...account.lines.filter((line) => line.role === role)
+      .map(({ term, component, bytes }) => row("td", component, gib(bytes), termButton(term))),
+  ));
+  byId("lines").replaceChildren(
     element("caption", {}, `GiB on rank ${account.rank}, which peaks at ${account.site}`),
-    element("thead", {}, row("th", "component", "role", "GiB", "term")), body,
+    element("thead", {}, row("th", "component", "GiB", "term")), ...groups,
+    element("tbody", {}, row("th", "total", gib(account.total), termButton("stage.total"))),
   );
 }
 
@@ -162,7 +169,7 @@ function showMap() {
     const numbers = { ...state.numbers, [state.across]: x, [state.down]: y };
     const { broken, peak, verdict } = peakOf(evaluator, valuesOf({ ...state, numbers }));
     const here = x === state.numbers[state.across] && y === state.numbers[state.down];
-    const words = broken ? `${broken[0]} ${broken[1]}` : `${gib(peak)} GiB, ${evaluator.VERDICTS[verdict][0]}`;
+    const words = broken ?? `${gib(peak)} GiB, ${evaluator.VERDICTS[verdict][0]}`;
     const text = broken ? "·" : VERDICT_SIGN[verdict] + Math.round(peak / GIB);
     return element("td", {
       class: broken ? "illegal" : VERDICT_CLASS[verdict], tabindex: here ? 0 : -1, "aria-selected": here, "data-x": x,
@@ -186,8 +193,9 @@ function showMap() {
 
 function showBest(found) {
   const { legal: count, fits, done, best } = found;
-  byId("best-count").textContent = `${done ? "" : "Trying: "}${count.toLocaleString("en-US")} legal layouts so far`.replace(done ? " so far" : "", "")
-    + `, ${fits.toLocaleString("en-US")} fit. Least tensor * context * pipeline ranks first, then the largest margin.`;
+  const [legalCount, fitCount] = [count, fits].map((number) => number.toLocaleString("en-US"));
+  byId("best-count").textContent = `${done ? "" : "Still trying: "}${legalCount} legal layouts, ${fitCount} fit. `
+    + "Least tensor * context * pipeline ranks first, then the largest margin.";
   const experts = best.some((entry) => entry.values.expert_parallel > 1);
   const titles = ["TP", "CP", "PP", ...(experts ? ["EP"] : []), "DP", "mbs", "SP", "recompute", "peak GiB", ""];
   const lines = best.map(({ values: v, recompute, peak }, place) => row(

@@ -17,6 +17,8 @@ from .order import in_reading_order, numbers_last, over_and_under, quotient, sig
 _SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠", "<": "&lt;", ">": "&gt;"}
 _THIN = '<mspace width="0.17em"/>'
 _MINUS = "<mo>−</mo>"
+#: Between summands, with space on both sides also where a line begins.
+_PLUS, _LESS = '<mo form="infix">+</mo>', '<mo form="infix">−</mo>'
 #: A letter of a parameter as it is written in LaTeX: perhaps Greek, perhaps with an index.
 _LETTER = re.compile(r"(?P<greek>\\)?(?P<name>\w+?)(_\{(?P<index>.+)\})?")
 #: Where LaTeX and HTML mean another form of a letter by the same name.
@@ -46,7 +48,8 @@ class MathmlPrinter(Printer):  # type: ignore[misc]
         pieces: list[str] = []
         for summand in Add.make_args(expr):
             negative, size = signed(summand)
-            sign = _MINUS if negative else "<mo>+</mo>" if pieces else ""
+            between, first = (_LESS, _MINUS) if negative else (_PLUS, "")
+            sign = between if pieces else first
             pieces.append(sign + self._print(size))
         return pieces
 
