@@ -102,8 +102,10 @@ function row(kind, ...cells) {
   return element("tr", {}, ...cells.map((cell) => element(kind, kind === "th" ? { scope: "col" } : {}, cell)));
 }
 
+// The name of a term, which may break after dots and underscores.
 function termButton(term) {
-  return element("button", { type: "button", class: "link", "data-term": term }, term);
+  const parts = term.split(/(?<=[._])/).flatMap((part) => [element("wbr"), part]);
+  return element("button", { type: "button", class: "link", "data-term": term }, ...parts.slice(1));
 }
 
 // The lines of every role under its sum, as `shardmath explain` has them.
@@ -197,11 +199,10 @@ function showBest(found) {
   byId("best-count").textContent = `${done ? "" : "Still trying: "}${legalCount} legal layouts, ${fitCount} fit. `
     + "Least tensor * context * pipeline ranks first, then the largest margin.";
   const experts = best.some((entry) => entry.values.expert_parallel > 1);
-  const titles = ["TP", "CP", "PP", ...(experts ? ["EP"] : []), "DP", "mbs", "SP", "recompute", "peak GiB", ""];
+  const titles = ["GiB", "TP", "CP", "PP", ...(experts ? ["EP"] : []), "DP", "mbs", "SP", "recompute"];
   const lines = best.map(({ values: v, recompute, peak }, place) => row(
-    "td", v.tensor_parallel, v.context_parallel, v.pipeline_parallel, ...(experts ? [v.expert_parallel] : []),
-    v.data_parallel, v.micro_batch_size, v.sequence_parallel ? "on" : "off", recompute, gib(peak),
-    element("button", { type: "button", "data-best": place }, "show"),
+    "td", element("button", { type: "button", "data-best": place, title: "Take over this layout" }, gib(peak)), v.tensor_parallel, v.context_parallel, v.pipeline_parallel, ...(experts ? [v.expert_parallel] : []),
+    v.data_parallel, v.micro_batch_size, v.sequence_parallel ? "on" : "off", recompute,
   ));
   byId("best").replaceChildren(
     ...(best.length ? [element("thead", {}, row("th", ...titles)), element("tbody", {}, ...lines)] : []),
