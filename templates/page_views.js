@@ -1,7 +1,7 @@
 // What is shown: elements, the chart, the map, the tables and the formula.
 const ROLE_CLASS = (role) => `role-${role}`;
 const VERDICT_CLASS = ["fits", "uncertain", "out"];
-const VERDICT_SIGN = ["", "~", "×"];
+const VERDICT_SIGN = ["", "~", ""];
 const byId = (id) => document.getElementById(id);
 const GIB_FORMAT = new Intl.NumberFormat("en-US", {
   minimumFractionDigits: 2, maximumFractionDigits: 2, roundingMode: "halfEven", useGrouping: false,
@@ -180,14 +180,14 @@ function showMap() {
   };
   const heads = across.map((x) => element("th", { scope: "col" }, String(x)));
   byId("map").replaceChildren(
-    element("thead", {}, element("tr", {}, element("th", { class: "corner" }, `${short(state.down)} ↓ ${short(state.across)} →`), ...heads)),
+    element("thead", {}, element("tr", {}, element("td"), ...heads)),
     element("tbody", {}, ...down.map((y) => element(
       "tr", {}, element("th", { scope: "row" }, String(y)), ...across.map((x) => cell(x, y)),
     ))),
   );
   byId("map-legend").replaceChildren(
     ...evaluator.VERDICTS.map(([name, meaning], place) => element(
-      "li", {}, element("span", { class: `key ${VERDICT_CLASS[place]}` }, VERDICT_SIGN[place] || "54"), `${name}: ${meaning}`,
+      "li", {}, element("span", { class: `key ${VERDICT_CLASS[place]}` }, `${VERDICT_SIGN[place]}70`), `${name}: ${meaning}`,
     )),
     element("li", {}, element("span", { class: "key illegal" }, "·"), "breaks a rule"),
   );
