@@ -4,8 +4,10 @@ const MODELS = new Map(DATA.models.map((model) => [model.name, model]));
 const GPUS = new Map(DATA.gpus.map((gpu) => [gpu.name, gpu]));
 const GIB = 2 ** 30;
 
-function evaluatorName(state) {
-  return MODELS.get(state.model).evaluators[state.implementation];
+// Some implementations have evaluators of their own for pipelines.
+function evaluatorName({ model, implementation, numbers }) {
+  const [alone, staged] = MODELS.get(model).evaluators[implementation];
+  return numbers.pipeline_parallel === 1 ? alone : staged;
 }
 
 // Every parameter by name, as `shardmath explain` puts defaults in.
@@ -93,7 +95,6 @@ function precedes(left, right) {
 
 // Every layout of the job, tried in the order of `shardmath sweep`; yields what was found so far.
 function* sweepOf(state, top) {
-  const evaluator = shardmath[evaluatorName(state)];
   const known = DATA.evaluators[evaluatorName(state)];
   const values = valuesOf(state);
   const degrees = divisors(values.num_gpus);
@@ -103,6 +104,7 @@ function* sweepOf(state, top) {
     for (const context of fixed("context_parallel", degrees)) {
       for (const pipeline of fixed("pipeline_parallel", degrees)) {
         Object.assign(values, { tensor_parallel: tensor, context_parallel: context, pipeline_parallel: pipeline });
+        const evaluator = shardmath[evaluatorName({ ...state, numbers: values })];
         values.data_parallel = dataParallel(values);
         if (!Number.isInteger(values.data_parallel)) continue;
         for (const name of Object.keys(known.following)) values[name] = values[known.following[name]];

@@ -59,7 +59,7 @@ function legal(name, value) {
 function settle() {
   for (const name of ["implementation", "recompute", "across", "down", "term"]) {
     const options = optionsOf(name);
-    if (!options.includes(state[name])) state[name] = options[0];
+    if (!options.includes(state[name])) state[name] = options.includes(START[name]) ? START[name] : options[0];
   }
   if (state.across === state.down) state.down = axes().find((name) => name !== state.across);
   const { fixed } = DATA.evaluators[evaluatorName(state)];

@@ -169,7 +169,8 @@ function showMap() {
   const short = (name) => DATA.parameters[name].meaning.match(/\(([A-Z]+)\)/)?.[1] ?? name;
   const cell = (x, y) => {
     const numbers = { ...state.numbers, [state.across]: x, [state.down]: y };
-    const { broken, peak, verdict } = peakOf(evaluator, valuesOf({ ...state, numbers }));
+    const there = { ...state, numbers };
+    const { broken, peak, verdict } = peakOf(shardmath[evaluatorName(there)], valuesOf(there));
     const here = x === state.numbers[state.across] && y === state.numbers[state.down];
     const words = broken ?? `${gib(peak)} GiB, ${evaluator.VERDICTS[verdict][0]}`;
     const text = broken ? "·" : VERDICT_SIGN[verdict] + Math.round(peak / GIB);

@@ -28,19 +28,23 @@ def models(asked: Sequence[str | PathLike[str]]) -> list[Model]:
     return list({model.name: model for model in (*map(as_model, asked), *known)}.values())
 
 
-def evaluators_of(chosen: Iterable[Model]) -> dict[str, dict[str, Evaluator]]:
-    """The evaluator of every implementation that can train a model, by the names of model and implementation.
+#: The evaluator of an implementation without a pipeline, and with one; often they are the same.
+Pair = tuple[Evaluator, Evaluator]
+
+
+def evaluators_of(chosen: Iterable[Model]) -> dict[str, dict[str, Pair]]:
+    """The evaluators of every implementation that can train a model, by the names of model and implementation.
 
     One that is not in the package is derived, which takes some seconds.
     """
     return {model.name: _evaluators(model) for model in chosen}
 
 
-def model_data(model: Model, evaluators: Mapping[str, Evaluator]) -> dict[str, Any]:
-    """A model for the page, with the evaluator of every implementation by name."""
+def model_data(model: Model, evaluators: Mapping[str, Pair]) -> dict[str, Any]:
+    """A model for the page, with the names of the evaluators of every implementation."""
     return {
         "name": model.name, "source": model.source, "note": model.note, "values": model_values(model),
-        "evaluators": {implementation: found.name for implementation, found in evaluators.items()},
+        "evaluators": {implementation: [found.name for found in pair] for implementation, pair in evaluators.items()},
     }
 
 
@@ -88,11 +92,12 @@ def _is_stored(model: Model) -> bool:
     return not model.linear_bias and not changed_choices("megatron", chosen)
 
 
-def _evaluators(model: Model) -> dict[str, Evaluator]:
+def _evaluators(model: Model) -> dict[str, Pair]:
     found = {}
     for implementation in IMPLEMENTATIONS:
         try:
-            found[implementation] = evaluator_for(implementation, None, model, {})
+            alone, staged = (evaluator_for(implementation, None, model, {}, staged=one) for one in (False, True))
         except InputError:  # the framework has no such model
             continue
+        found[implementation] = alone, staged
     return found

@@ -28,7 +28,9 @@ def page(asked: Sequence[str | PathLike[str]] = ()) -> str:
 
     chosen = models(asked)
     by_model = evaluators_of(chosen)
-    evaluators = {found.name: found for by_name in by_model.values() for found in by_name.values()}
+    evaluators = {
+        found.name: found for by_name in by_model.values() for pair in by_name.values() for found in pair
+    }
     data = {
         "start": chosen[0].name if asked else "llama-3.1-70b",
         "models": [model_data(model, by_model[model.name]) for model in chosen],
