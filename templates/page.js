@@ -93,6 +93,7 @@ function show() {
 // The sweep goes on between other events; a new choice ends it.
 function sweep() {
   clearTimeout(running);
+  byId("best").setAttribute("aria-busy", true);
   const steps = sweepOf(state, TOP);
   const go = () => {
     const until = performance.now() + 25;

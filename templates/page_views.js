@@ -199,6 +199,7 @@ function showBest(found) {
   const [legalCount, fitCount] = [count, fits].map((number) => number.toLocaleString("en-US"));
   byId("best-count").textContent = `${done ? "" : "Still trying: "}${legalCount} legal layouts, ${fitCount} fit. `
     + "Least tensor * context * pipeline ranks first, then the largest margin.";
+  byId("best").setAttribute("aria-busy", !done);
   const experts = best.some((entry) => entry.values.expert_parallel > 1);
   const titles = ["GiB", "TP", "CP", "PP", ...(experts ? ["EP"] : []), "DP", "mbs", "SP", "recompute"];
   const lines = best.map(({ values: v, recompute, peak }, place) => row(

@@ -1,4 +1,4 @@
-"""Random states of the page: a model of the catalogue, a job and a layout, legal and not, as arguments of ``explain``."""
+"""What the page is tried with: sizes of screens, and random models, jobs and layouts as arguments of ``explain``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from shardmath.generated.definitions import IMPLEMENTATIONS, RECOMPUTE_MODES
 from shardmath.models import Model
 from shardmath.page.catalogue import models
 
+#: Width and height of a phone, in CSS pixels, and of a screen.
+PHONE, SCREEN = (390, 844), (1280, 900)
 _MODELS = models(())
 _GPUS = tuple(read("gpus"))
 

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_cases import SCREEN
 
 FOLDER = Path(__file__).parent
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-#: A width and height of a phone, in CSS pixels, and those of a screen.
-PHONE, SCREEN = (390, 844), (1280, 900)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
