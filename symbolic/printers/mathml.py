@@ -158,8 +158,10 @@ def _letter(latex: str) -> str:
 
 def _index(text: str) -> str:
     """An index such as ``e``, ``0`` or ``p-1``."""
-    parts = re.findall(r"\d+|\w|-", text)
-    written = [f"<mn>{part}</mn>" if part.isdigit() else _MINUS if part == "-" else f"<mi>{part}</mi>" for part in parts]
+    written = [
+        f"<mn>{part}</mn>" if part.isdigit() else _MINUS if part == "-" else f"<mi>{part}</mi>"
+        for part in re.findall(r"\d+|\w|-", text)
+    ]
     return written[0] if len(written) == 1 else f"<mrow>{''.join(written)}</mrow>"
 
 

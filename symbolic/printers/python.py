@@ -197,4 +197,5 @@ def _needs_brackets(factor: Expr) -> bool:
 
 
 def ordered(parts: Iterable[Expr]) -> list[Expr]:
+    """The arguments of a function that does not care for their order, in SymPy's."""
     return sorted(parts, key=lambda part: part.sort_key())

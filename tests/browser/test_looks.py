@@ -1,9 +1,9 @@
-"""How the page looks: contrast of every text, colours that colour-blind people can tell apart, nothing out of bounds."""
+"""How the page looks: contrast of texts, colours that colour-blind people can tell apart, nothing out of bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import pytest
@@ -85,7 +85,7 @@ def test_every_colour_of_the_chart_stands_out(scheme: str, opened: Opener) -> No
                 for role, colour in roles.items()}
         for one, other in combinations(ROLES, 2):
             assert distance(seen[one], seen[other]) > 15, (kind, one, other)
-        for one, other in zip(ROLES, ROLES[1:], strict=False):  # neighbours in a bar
+        for one, other in pairwise(ROLES):  # neighbours in a bar
             assert distance(seen[one], seen[other]) > 30, (kind, one, other)
 
 
@@ -97,7 +97,8 @@ def test_nothing_is_wider_than_the_page(state: str, width: int, opened: Opener) 
     tab.wait_for_selector("#best[aria-busy=false]", state="attached")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
     outside = tab.evaluate("""() => [...document.querySelectorAll("body *")].filter((node) =>
-      node.checkVisibility() && !node.closest(".scroll, .equation, math") && node.getBoundingClientRect().right > innerWidth + 0.5
+      node.checkVisibility() && !node.closest(".scroll, .equation, math")
+      && node.getBoundingClientRect().right > innerWidth + 0.5
     ).map((node) => node.outerHTML.slice(0, 80))""")
     assert outside == []
 
@@ -105,7 +106,8 @@ def test_nothing_is_wider_than_the_page(state: str, width: int, opened: Opener) 
 def test_every_control_has_a_name_and_room_for_a_finger(opened: Opener) -> None:
     tab = opened(size=PHONE)
     unnamed = tab.evaluate("""() => [...document.querySelectorAll("input, select, button")].filter((node) =>
-      !(node.labels?.length || node.getAttribute("aria-label") || node.textContent.trim())).map((node) => node.outerHTML)""")
+      !(node.labels?.length || node.getAttribute("aria-label") || node.textContent.trim())
+    ).map((node) => node.outerHTML)""")
     assert unnamed == []
     small = tab.evaluate("""() => [...document.querySelectorAll("input, select, button, [data-x]")].filter((node) => {
       const { width, height } = node.getBoundingClientRect();

@@ -56,7 +56,8 @@ def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_proper
             continue
         legal += 1
         for account, rank in zip(accounts, expected.ranks, strict=True):
-            assert (account["total"], account["site"], account["verdict"]) == (rank.total, rank.site, rank.verdict), state
+            for name in ("rank", "total", "site", "verdict"):
+                assert account[name] == getattr(rank, name), (name, state)
             assert account["byRole"] == dict(rank.by_role), state
             lines = sorted(rank.lines, key=lambda line: ROLES.index(line.role))
             assert [(line["term"], line["component"], line["role"]) for line in account["lines"]] == [
@@ -79,12 +80,14 @@ def test_best_layouts_are_those_of_sweep(job: dict[str, Any], opened: Callable[.
     expected = shardmath.sweep(**job)
     assert found["legal"] == sum(expected.verdicts.values())
     assert found["fits"] == expected.verdicts["fits"]
-    assert [(entry["peak"], entry["recompute"], *(entry["values"][name] for name in LAYOUT)) for entry in found["best"]] == [
-        (layout.peak_bytes, layout.recompute, *(getattr(layout, name) for name in LAYOUT)) for layout in expected.best
-    ]
+    best = [{**one["values"], "recompute": one["recompute"], "peak_bytes": one["peak"]} for one in found["best"]]
+    assert len(best) == len(expected.best)
+    for entry, layout in zip(best, expected.best, strict=True):
+        assert {name: entry[name] for name in LAYOUT} == {name: getattr(layout, name) for name in LAYOUT}
 
 
-LAYOUT = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel")
+LAYOUT = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
+          "sequence_parallel", "recompute", "peak_bytes")
 
 
 def test_what_is_chosen_stays_in_the_link(opened: Callable[..., Any]) -> None:

@@ -18,4 +18,4 @@ def page(models: tuple[str, ...], output: str) -> None:
     from shardmath.reports.files import whole_file
 
     with whole_file("output", output) as file:
-        file.write(written(models))  # type: ignore[arg-type]
+        file.write(written(models))  # type: ignore[call-overload]
