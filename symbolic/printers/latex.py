@@ -159,7 +159,7 @@ def term_latex(name: str, unit: str, published: str = "") -> str:
     """Print a term's symbol: what it counts, the kind above, what it belongs to and the pipeline rank below."""
     letter, above, ranks, words = term_parts(name, unit)
     if published and name.startswith(f"{published}."):
-        return rf"\hat{{{letter}}}_{{\text{{{above or words[-1]}}}}}"
+        return rf"\hat{{{letter}}}_{{\text{{{name.replace('_', ' ').rpartition('.')[2]}}}}}"
     below = ", ".join([*ranks, *(rf"\text{{{word}}}" for word in words)])
     return letter + (rf"^{{\text{{{above}}}}}" if above else "") + rf"_{{{below}}}"
 

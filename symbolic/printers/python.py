@@ -14,15 +14,19 @@ from sympy.printing.precedence import PRECEDENCE, precedence
 from sympy.printing.pycode import PythonCodePrinter
 
 from ..functions import Iverson
-from ..parameters import BY_LETTER
+from ..parameters import BY_LETTER, BY_NAME
 
 
 def identifier(symbol: Symbol) -> str:
-    """The Python name of a symbol: a parameter's long name, or a term's with dots as underscores."""
+    """The name of a symbol in code: a parameter's long name, or a term's with dots as underscores.
+
+    A term that would then be called like a parameter, as ``first.dense_layers``, has one more underscore at its end.
+    """
     name = str(symbol.name)
     if name in BY_LETTER:
         return BY_LETTER[name].name
-    return name.replace(".", "_")
+    plain = name.replace(".", "_")
+    return f"{plain}_" if plain in BY_NAME else plain
 
 
 class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
