@@ -128,12 +128,13 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
 
 
 def _unhidden(terms: TermSet, name: str, way: str, row: Transfer, seconds: Expr) -> Expr:
-    """What is left of ``seconds``: keys and values travel beside core attention, all but the last ones.
+    """What is left of ``seconds``: keys and values travel beside core attention where that is one kernel, all but the
+    last ones.
 
     Tensor-parallel collectives wait for nothing but themselves, unless they are cut into pieces that run beside
     products, of which the first waits.
     """
-    if row.beside is Kernel.ATTENTION:
+    if row.beside is Kernel.ATTENTION and f"{name}.core_time" in terms:
         times = 2 if way == "backward" else 1
         core = product(Integer(times), terms[f"{name}.core_time"].symbol, total(c, Integer(-1))) / c
         return Max(Integer(0), seconds - core)
