@@ -102,16 +102,21 @@ def row_parallel(name: str, module: str) -> tuple[Work, ...]:
     )
 
 
-def context_exchange(width: Dimension) -> tuple[Work, ...]:
-    """Keys and values that go round the context-parallel ranks, or heads that are exchanged for tokens."""
+def context_exchange(width: Dimension, size: int) -> tuple[Work, ...]:
+    """Keys and values that go round the context-parallel ranks, or heads that are exchanged for tokens.
+
+    ``size`` are the bytes of one key and its value for each element of ``width``, and those of a query and its output.
+    The ring's c messages backward carry keys and values, then those with their gradients, then gradients alone: 2 (c - 1)
+    times what the c - 1 messages forward carry.
+    """
     at, several = "core_attention", Iverson(c > 1)
     ring: Any = {"when": several, "beside": Kernel.ATTENTION, "options": {"context": ("ring",)}}
     heads: Any = {"when": several, "options": {"context": ("all_to_all",)}}
     return (
-        Transfer("ring", at, Ranks.CONTEXT, (ALL_KEYS, BATCH, KV_HEADS, width), 4, ONE, Integer(2), "liu2023",
+        Transfer("ring", at, Ranks.CONTEXT, (ALL_KEYS, BATCH, KV_HEADS, width), size, ONE, Integer(2), "liu2023",
                  "keys and values passed round, with their gradients in the backward pass", **ring),
-        Transfer("heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, HEADS, width), 4, ONE, ONE, "jacobs2023",
+        Transfer("heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, HEADS, width), size, ONE, ONE, "jacobs2023",
                  "queries and outputs, heads exchanged for tokens", **heads),
-        Transfer("kv_heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, KV_HEADS, width), 4, ONE, ONE, "jacobs2023",
+        Transfer("kv_heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, KV_HEADS, width), size, ONE, ONE, "jacobs2023",
                  "keys and values, heads exchanged for tokens", **heads),
     )

@@ -24,7 +24,7 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
-from ..work import Stream, Work
+from ..work import Ranks, Stream, Transfer, Work
 from ..work_rows import attention_work, column_parallel, context_exchange, norm_work, residual_work, row_parallel
 from .norms import norm_rows
 
@@ -244,6 +244,9 @@ def _work() -> tuple[Work, ...]:
     rotary: Any = {"positions": _ROTARY}
     return (
         *column_parallel("qkv", "qkv"),
+        Transfer("qkv.gathered", "qkv", Ranks.TENSOR, (SEQUENCE, BATCH, ALL_QKV_FEATURES), 2, _GATHERED, _GATHERED,
+                 "megatron_core", "fused projection gathered from all ranks, its gradient summed",
+                 options={"projections": ("fused",), "value": ("copy", "view")}),
         *norm_work("q_norm", "q_norm", QUERY, qkn), *norm_work("k_norm", "k_norm", KEY, qkn),
         *(Stream(f"rope.{of}_{name}", "rope", shape, moved, moved, source, f"{of} rotated: {meaning}", kernels,
                  options={"rope": kinds, **rotary})
@@ -253,7 +256,7 @@ def _work() -> tuple[Work, ...]:
               ("steps", ("unfused", "shared"), 20, 5, "transformers", "halves swapped, products and their sum"),
               ("complex", ("complex",), 24, 3, "torchtitan", "fp32 copy, complex product and cast"),
           )),
-        *attention_work(HEAD_DIM, HEAD_DIM), *context_exchange(HEAD_DIM),
+        *attention_work(HEAD_DIM, HEAD_DIM), *context_exchange(HEAD_DIM, 4),
         *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual", "o_proj"),
     )
 

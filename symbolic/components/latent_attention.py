@@ -11,6 +11,7 @@ from ..dimensions import (
     HEAD_DIM,
     HEADS,
     HIDDEN,
+    KEY_AND_VALUE_DIM,
     KEY_SEQUENCE,
     KEY_VALUE_DIM,
     KEY_VALUE_FEATURES,
@@ -127,7 +128,7 @@ def _work() -> tuple[Work, ...]:
           for of, width in (("q", LATENT_Q), ("kv", LATENT_KV_ROTARY))),
         Stream("rope", "latent_up", (*_WHOLE, HEADS, ROTARY_DIM), 8, 8, core, "rotary parts of queries and keys", 2),
         Stream("keys", "latent_up", _QUERY, 4, 4, core, "keys put together from both parts"),
-        *attention_work(HEAD_DIM, VALUE_DIM), *context_exchange(HEAD_DIM),
+        *attention_work(HEAD_DIM, VALUE_DIM), *context_exchange(KEY_AND_VALUE_DIM, 2),
         *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual", "o_proj"),
     )
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from sympy import Integer
+
 from ..choices import MEGATRON_PEAKS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SHIFTED_SEQUENCE, TENSOR_RANKS, VOCAB, WHOLE_VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient
 from ..parameters import symbols
-from ..work import Stream, Work
+from ..work import NONE, Ranks, Stream, Transfer, Work
 
 b, t = symbols("b t")
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
@@ -199,9 +201,26 @@ def _nanotron() -> tuple[Tensor, ...]:
     )
 
 
+def _exchanges() -> tuple[Work, ...]:
+    """Maxima, sums of exponentials and logits of the labels, summed over ranks in fp32; or all logits gathered."""
+    return tuple(
+        Transfer(f"{kernels[0]}.statistics", "loss", Ranks.TENSOR, shape, size, Integer(passes), NONE, source, meaning,
+                 options={"loss": kernels})
+        for kernels, shape, size, passes, source, meaning in (
+            (("vocab_parallel",), _TOKENS, 4, 6, "megatron_core", "three numbers of every token, summed one by one"),
+            (("nanotron",), _TOKENS, 4, 6, "nanotron", "three numbers of every token, summed one by one"),
+            (("dtensor",), _TOKENS, 4, 6, "torchtitan", "three numbers of every token, summed one by one"),
+            (("native_fused",), _TOKENS, 6, 4, "megatron_training", "maxima, then two numbers of every token at once"),
+            (("te_fused", "te_fused_fp32"), (*_TOKENS, TENSOR_RANKS), 12, 1, "transformer_engine",
+             "three numbers of every token, gathered"),
+            (("gathered",), _WHOLE_LOGITS, 2, 1, "scaling", "bf16 logits of all ranks"),
+        )
+    )
+
+
 def loss_work() -> tuple[Work, ...]:
     """What memory moves for the logits: casts, maxima, exponentials, sums and gradients, one kernel each or fused."""
-    return tuple(
+    return _exchanges() + tuple(
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})
         for kernels, shape, forward, backward, count, source, meaning in (

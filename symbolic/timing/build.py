@@ -14,7 +14,7 @@ from .data import add_data
 from .groups import add_groups
 from .layers import add_blocks
 from .rows import worked_dimensions
-from .stage import PARAMETERS, add_microbatch, add_stage
+from .stage import add_microbatch, add_stage
 from .step import add_rates, add_spent, add_step
 
 #: What the time of a step needs of its memory.
@@ -30,7 +30,7 @@ def build_times(implementation: Implementation) -> TermSet:
     """
     memory = build(implementation)
     terms = TermSet(f"{implementation.name}_time", given=memory.given, base=memory)
-    terms.include(name for name in (*_OF_MEMORY, *PARAMETERS) if name in memory)
+    terms.include(_OF_MEMORY)
     for dimension in worked_dimensions(implementation):
         size = local_size(dimension, SHAPE_RULES)
         if size != dimension.size and local_name(dimension) not in memory:

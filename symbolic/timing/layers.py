@@ -15,6 +15,7 @@ from ..parameters import symbols
 from ..terms import TermSet, product, total
 from ..work import Ranks
 from .components import PASSES
+from .groups import GROUP_BY_NAME
 
 (tau,) = symbols("tau")
 _NANO = Integer(10) ** 9
@@ -27,6 +28,15 @@ BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
     "output": ("final norm, head and loss", (Place.LAST,)),
     "prediction": ("one further prediction (MTP), beside its layer", (Place.MTP,)),
 }
+
+
+#: What ranks exchange, by kind, with its unit.
+TRAFFIC = tuple(
+    item for way in PASSES for item in (
+        (f"{way}_passes", "passes", f"passes over the ring in the {way} pass"),
+        (f"{way}_bytes", "bytes", f"bytes made whole in the {way} pass"),
+    )
+) + (("hidden_bytes", "bytes", "bytes made whole beside products of the backward pass"),)
 
 
 def add_blocks(terms: TermSet, implementation: Implementation) -> None:
@@ -52,6 +62,11 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
             terms.add(f"{block}.repeated_computing", again, "s", f"{words}: what recompute of its modules repeats")
             terms.add(f"{block}.repeated_flops", sums("repeated_flops"), "FLOP", f"{words}: FLOPs of that")
         for ranks in Ranks:
+            for kind, unit, meaning in TRAFFIC:
+                exchanged = sums(f"{ranks.value}_{kind}")
+                if exchanged != 0:
+                    terms.add(f"{block}.{ranks.value}_{kind}", exchanged, unit,
+                              f"{words}: {meaning}, among {GROUP_BY_NAME[ranks.value].meaning}")
             for way in PASSES:
                 waited = sums(f"{ranks.value}_{way}_time")
                 if waited != 0:

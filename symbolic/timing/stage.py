@@ -15,7 +15,9 @@ from ..parameters import symbols
 from ..terms import TermSet, product, total
 from ..work import Ranks
 from .components import PASSES, stream_time
+from .data import trained_elements
 from .groups import GROUP_BY_NAME
+from .layers import TRAFFIC
 
 rfull, rn, Lr, w = symbols("rfull rn Lr w")
 
@@ -24,8 +26,6 @@ PLACES: dict[str, Place] = {
     "layer": Place.DENSE, "expert_layer": Place.EXPERTS, "input": Place.FIRST, "output": Place.LAST,
     "prediction": Place.MTP,
 }
-#: Parameters of rank r: those that all data-parallel ranks hold, and those of routed experts.
-PARAMETERS = ("stage.parameters", "stage.expert_parameters")
 #: What the time of a micro-batch goes to.
 MICROBATCH = ("forward_computing", "backward_computing", "recomputing", "accumulating",
               *(f"{ranks.value}_waiting" for ranks in Ranks), "sharding_waiting")
@@ -56,12 +56,16 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
         terms.add(f"stage.{way}_computing", summed(f"{way}_computing"), "s",
                   f"rank r: computing of the {way} pass of one micro-batch")
     for ranks in Ranks:
+        for kind, unit, meaning in TRAFFIC:
+            exchanged = summed(f"{ranks.value}_{kind}")
+            if exchanged != 0:
+                terms.add(f"stage.{ranks.value}_{kind}", exchanged, unit,
+                          f"rank r: {meaning} of one micro-batch, among {GROUP_BY_NAME[ranks.value].meaning}")
         waited = total(*(summed(f"{ranks.value}_{way}_waiting") for way in PASSES))
         if waited != 0:
             terms.add(f"stage.{ranks.value}_waiting", waited, "s",
                       f"rank r: waiting for {GROUP_BY_NAME[ranks.value].meaning}, of one micro-batch")
-    elements = total(*(terms[name].symbol for name in PARAMETERS if name in terms))
-    terms.add("stage.accumulating", stream_time(product(Integer(2), w, elements)), "s",
+    terms.add("stage.accumulating", stream_time(product(Integer(2), w, trained_elements(terms))), "s",
               "rank r: gradients of one micro-batch added to the sums")
     if SCHEDULES[choices["schedule"]].weight_passes:
         terms.add("stage.weight_gradients", summed("weight_gradients"), "s",
