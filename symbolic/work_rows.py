@@ -37,7 +37,7 @@ def norm_work(name: str, module: str, shape: tuple[Dimension, ...] = _RESIDUAL, 
     )
 
 
-def residual_work(name: str, module: str) -> tuple[Work, ...]:
+def residual_work(name: str, module: str = "residual") -> tuple[Work, ...]:
     """The sum of the residual stream and what a block returns; its gradient is the sum of both ways."""
     return (Stream(name, module, _RESIDUAL, 6, 6, "korthikanti2022", "residual stream plus the output of the block"),)
 

@@ -257,7 +257,7 @@ def _work() -> tuple[Work, ...]:
               ("complex", ("complex",), 24, 3, "torchtitan", "fp32 copy, complex product and cast"),
           )),
         *attention_work(HEAD_DIM, HEAD_DIM), *context_exchange(HEAD_DIM, 4),
-        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual", "o_proj"),
+        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual"),
     )
 
 

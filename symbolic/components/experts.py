@@ -140,7 +140,7 @@ def _work() -> tuple[Work, ...]:
         Transfer("gather", at, Ranks.EXPERT, (*_GATHERED, HIDDEN), 2, Integer(2), Integer(2), core,
                  "tokens of all ranks gathered, and results summed", **gathered),
         *gated_work("experts_activation", (RECEIVED, EXPERT_FFN)),
-        *residual_work("residual", at),
+        *residual_work("residual"),
     )
 
 

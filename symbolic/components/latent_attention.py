@@ -129,7 +129,7 @@ def _work() -> tuple[Work, ...]:
         Stream("rope", "latent_up", (*_WHOLE, HEADS, ROTARY_DIM), 8, 8, core, "rotary parts of queries and keys", 2),
         Stream("keys", "latent_up", _QUERY, 4, 4, core, "keys put together from both parts"),
         *attention_work(HEAD_DIM, VALUE_DIM), *context_exchange(KEY_AND_VALUE_DIM, 2),
-        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual", "o_proj"),
+        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual"),
     )
 
 

@@ -48,7 +48,7 @@ COMPONENTS = (
             Stream("gate", "shared_gate", _RESIDUAL, 4, 12, "qwen2", "result times the sigmoid of its gate",
                    when=sgate * _SOME),
             *column_parallel("gate_up", "shared_gate_up"), *gated_work("shared_activation", _INNER),
-            *row_parallel("down", "shared_down"), *residual_work("sum", "shared_down"),
+            *row_parallel("down", "shared_down"), *residual_work("sum", "dispatch"),
         ),
     ),
 )

@@ -121,6 +121,17 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
                              "bytes", f"{words}, bytes made whole, of which each of n ranks sends (n - 1)/n")
             seconds = _unhidden(terms, name, way, own[0].row, ring_time(ranks.value, number, size))
             terms.add(f"{part}_time", seconds, "s", f"{words}, time that nothing hides")
+        again = [(repeated(item.row.module), item) for item in own]
+        if any(switch != 0 for switch, _ in again):
+            part = f"{name}.{ranks.value}_repeated"
+            words = f"{title}: of recompute of its modules among {GROUP_BY_NAME[ranks.value].meaning}"
+            number = terms.add(f"{part}_passes", total(*(product(switch, item.row.forward) for switch, item in again)),
+                               "passes", f"{words}, passes over their ring")
+            size = terms.add(f"{part}_bytes",
+                             total(*(product(switch, item.row.forward, item.size) for switch, item in again)), "bytes",
+                             f"{words}, bytes made whole")
+            terms.add(f"{part}_time", _unhidden(terms, name, "forward", own[0].row, ring_time(ranks.value, number, size)),
+                      "s", f"{words}, time that nothing hides")
         if total(*(item.row.hidden for item in own)) != 0:
             terms.add(f"{name}.{ranks.value}_hidden_bytes",
                       total(*(product(item.row.hidden, item.size) for item in own)), "bytes",

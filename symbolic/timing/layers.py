@@ -32,9 +32,9 @@ BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
 
 #: What ranks exchange, by kind, with its unit.
 TRAFFIC = tuple(
-    item for way in PASSES for item in (
-        (f"{way}_passes", "passes", f"passes over the ring in the {way} pass"),
-        (f"{way}_bytes", "bytes", f"bytes made whole in the {way} pass"),
+    item for way in (*PASSES, "repeated") for item in (
+        (f"{way}_passes", "passes", f"passes over the ring, {way}"),
+        (f"{way}_bytes", "bytes", f"bytes made whole, {way}"),
     )
 ) + (("hidden_bytes", "bytes", "bytes made whole beside products of the backward pass"),)
 
@@ -57,9 +57,10 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
             times = launched if way == "forward" else product(Integer(2), launched)
             terms.add(f"{block}.{way}_computing", Max(sums(f"{way}_time"), times), "s",
                       f"{words}: computing of the {way} pass, or launching its kernels if that takes longer")
-        again = sums("repeated_time")
+        again = total(sums("repeated_time"), *(sums(f"{ranks.value}_repeated_time") for ranks in Ranks))
         if again != 0:
-            terms.add(f"{block}.repeated_computing", again, "s", f"{words}: what recompute of its modules repeats")
+            terms.add(f"{block}.repeated_time", again, "s",
+                      f"{words}: what recompute of its modules repeats, waiting for others included")
             terms.add(f"{block}.repeated_flops", sums("repeated_flops"), "FLOP", f"{words}: FLOPs of that")
         for ranks in Ranks:
             for kind, unit, meaning in TRAFFIC:

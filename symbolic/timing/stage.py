@@ -43,21 +43,26 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
         ))
 
     layers = [block for block in ("layer", "expert_layer") if block in counts]
+
+    def repeated(kind: str, of_modules: str) -> Expr:
+        return total(product(rfull, _recomputed_share(choices), summed(kind, layers)),
+                     product(1 - rfull, summed(of_modules)))
+
     terms.add("stage.forward_flops", summed("forward_flops"), "FLOP", "rank r: FLOPs of the forward pass")
     for name, kind, unit, words in (
         ("repeated_flops", "forward_flops", "FLOP", "FLOPs of layers and modules that run once more"),
         ("recomputing", "forward_time", "s", "layers and modules that run once more"),
     ):
-        part = "repeated_flops" if unit == "FLOP" else "repeated_computing"
-        again = total(product(rfull, _recomputed_share(choices), summed(kind, layers)),
-                      product(1 - rfull, summed(part)))
+        again = repeated(kind, "repeated_flops" if unit == "FLOP" else "repeated_time")
         terms.add(f"stage.{name}", again, unit, f"rank r: {words}, of one micro-batch")
     for way in PASSES:
         terms.add(f"stage.{way}_computing", summed(f"{way}_computing"), "s",
                   f"rank r: computing of the {way} pass of one micro-batch")
     for ranks in Ranks:
         for kind, unit, meaning in TRAFFIC:
-            exchanged = summed(f"{ranks.value}_{kind}")
+            name = f"{ranks.value}_{kind}"
+            forward = name.replace("repeated", "forward")
+            exchanged = summed(name) if name == forward else repeated(forward, name)
             if exchanged != 0:
                 terms.add(f"stage.{ranks.value}_{kind}", exchanged, unit,
                           f"rank r: {meaning} of one micro-batch, among {GROUP_BY_NAME[ranks.value].meaning}")

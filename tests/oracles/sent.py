@@ -26,7 +26,7 @@ class Call(NamedTuple):
     @property
     def passes(self) -> int:
         """Passes over the group's ring: an all-reduce is a reduce-scatter and an all-gather."""
-        return 2 if self.operation == "allreduce" else 1
+        return 2 if self.operation.startswith("allreduce") else 1
 
 
 class Sent(TorchDispatchMode):

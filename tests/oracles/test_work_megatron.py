@@ -72,10 +72,11 @@ def compare(implementation: Implementation, shape: dict[str, int], variant: str,
         return
     assert forward.sent == Traffic(
         found.get("stage.tensor_forward_passes", 0), found.get("stage.tensor_forward_bytes", 0))
-    hidden = found.get("stage.tensor_hidden_bytes", 0)
     gathers = shape["sp"] * (2 * layers + last)  # the inputs of column-parallel projections, once more
+    ways = ("backward", "repeated")
     assert backward.sent == Traffic(
-        found.get("stage.tensor_backward_passes", 0) + gathers, found.get("stage.tensor_backward_bytes", 0) + hidden)
+        sum(found.get(f"stage.tensor_{way}_passes", 0) for way in ways) + gathers,
+        sum(found.get(f"stage.tensor_{way}_bytes", 0) for way in (*ways, "hidden")))
 
 
 def _repeated(implementation: Implementation, shape: dict[str, int], layers: int, rfull: int, rcore: int) -> int:
@@ -127,8 +128,7 @@ def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
 
 @pytest.mark.cases(12, 200)
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "none"])
-def test_recompute_repeats_products(draw: Random, mode: str) -> None:
-    """Without tensor parallelism, as the traffic of recomputed modules has no term."""
+def test_recompute_repeats_products_and_traffic(draw: Random, mode: str) -> None:
     variant = draw.choice(list(VARIANTS))
     kernels, implementation = VARIANTS[variant]
     switches = dict.fromkeys(MODES[mode], 1)
@@ -144,6 +144,5 @@ def test_recompute_repeats_products(draw: Random, mode: str) -> None:
             output = forward(model, shape, batch)
         with Pass() as second:
             output.sum().backward()
-        print(shape, first.sent, second.sent)
         chosen = implementation.with_choices(stages=stages, recompute_method=method)
         compare(chosen, shape, variant, first, second)
