@@ -37,9 +37,12 @@ def norm_work(name: str, module: str, shape: tuple[Dimension, ...] = _RESIDUAL, 
     )
 
 
-def residual_work(name: str, module: str = "residual") -> tuple[Work, ...]:
+def residual_work(name: str, module: str = "residual", when: Expr = ONE) -> tuple[Work, ...]:
     """The sum of the residual stream and what a block returns; its gradient is the sum of both ways."""
-    return (Stream(name, module, _RESIDUAL, 6, 6, "korthikanti2022", "residual stream plus the output of the block"),)
+    return (
+        Stream(name, module, _RESIDUAL, 6, 6, "korthikanti2022", "residual stream plus the output of the block",
+               when=when),
+    )
 
 
 def gated_work(module: str, inner: tuple[Dimension, ...]) -> tuple[Work, ...]:
@@ -78,27 +81,28 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
     )
 
 
-def column_parallel(name: str, module: str) -> tuple[Work, ...]:
-    """What tensor-parallel ranks exchange for a projection whose outputs are shared out.
+def column_parallel(name: str, module: str, when: Expr = ONE, width: Dimension = HIDDEN) -> tuple[Work, ...]:
+    """What tensor-parallel ranks exchange for a projection of tokens of ``width`` whose outputs are shared out.
 
     With sequence parallelism its input is gathered, and once more for the weights' gradient unless it was kept;
     the gradient of the input is summed over all ranks.
     """
+    tokens = (SEQUENCE, BATCH, width)
     return (
-        Transfer(name, module, Ranks.TENSOR, _ALL_TOKENS, 2, sp, sp + 2 * (1 - sp), "korthikanti2022",
+        Transfer(name, module, Ranks.TENSOR, tokens, 2, sp, sp + 2 * (1 - sp), "korthikanti2022",
                  "input of the projection gathered, its gradient summed", hidden=sp, beside=Kernel.MATMUL,
-                 options={"gathered_input": ("dropped",)}),
-        Transfer(f"{name}.kept", module, Ranks.TENSOR, _ALL_TOKENS, 2, sp, sp + 2 * (1 - sp), "torchtitan",
+                 when=when, options={"gathered_input": ("dropped",)}),
+        Transfer(f"{name}.kept", module, Ranks.TENSOR, tokens, 2, sp, sp + 2 * (1 - sp), "torchtitan",
                  "input of the projection gathered and kept, its gradient summed", beside=Kernel.MATMUL,
-                 options={"gathered_input": ("kept",)}),
+                 when=when, options={"gathered_input": ("kept",)}),
     )
 
 
-def row_parallel(name: str, module: str) -> tuple[Work, ...]:
+def row_parallel(name: str, module: str, when: Expr = ONE) -> tuple[Work, ...]:
     """What they exchange for a projection whose inputs are shared out: its output is summed, its gradient gathered."""
     return (
         Transfer(name, module, Ranks.TENSOR, _ALL_TOKENS, 2, sp + 2 * (1 - sp), sp, "korthikanti2022",
-                 "output of the projection summed, its gradient gathered", beside=Kernel.MATMUL),
+                 "output of the projection summed, its gradient gathered", beside=Kernel.MATMUL, when=when),
     )
 
 

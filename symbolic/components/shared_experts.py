@@ -47,8 +47,8 @@ COMPONENTS = (
                     when=sgate * _SOME),
             Stream("gate", "shared_gate", _RESIDUAL, 4, 12, "qwen2", "result times the sigmoid of its gate",
                    when=sgate * _SOME),
-            *column_parallel("gate_up", "shared_gate_up"), *gated_work("shared_activation", _INNER),
-            *row_parallel("down", "shared_down"), *residual_work("sum", "dispatch"),
+            *column_parallel("gate_up", "shared_gate_up", _SOME), *gated_work("shared_activation", _INNER),
+            *row_parallel("down", "shared_down", _SOME), *residual_work("sum", "dispatch", _SOME),
         ),
     ),
 )

@@ -112,7 +112,7 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
     for ranks in Ranks:
         own = [item for item in found if item.row.ranks is ranks]
         for way in PASSES if own else ():
-            passes = [getattr(item.row, way) for item in own]
+            passes = [getattr(item, way) for item in own]
             part = f"{name}.{ranks.value}_{way}"
             words = f"{title}: of the {way} pass among {GROUP_BY_NAME[ranks.value].meaning}"
             number = terms.add(f"{part}_passes", total(*passes), "passes", f"{words}, passes over their ring")
@@ -125,17 +125,18 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
         if any(switch != 0 for switch, _ in again):
             part = f"{name}.{ranks.value}_repeated"
             words = f"{title}: of recompute of its modules among {GROUP_BY_NAME[ranks.value].meaning}"
-            number = terms.add(f"{part}_passes", total(*(product(switch, item.row.forward) for switch, item in again)),
+            number = terms.add(f"{part}_passes", total(*(product(switch, item.forward) for switch, item in again)),
                                "passes", f"{words}, passes over their ring")
             size = terms.add(f"{part}_bytes",
-                             total(*(product(switch, item.row.forward, item.size) for switch, item in again)), "bytes",
+                             total(*(product(switch, item.forward, item.size) for switch, item in again)), "bytes",
                              f"{words}, bytes made whole")
             terms.add(f"{part}_time", _unhidden(terms, name, "forward", own[0].row, ring_time(ranks.value, number, size)),
                       "s", f"{words}, time that nothing hides")
-        if total(*(item.row.hidden for item in own)) != 0:
+        if total(*(item.hidden for item in own)) != 0:
+            words = f"{title}: made whole once more beside products of the backward pass"
+            terms.add(f"{name}.{ranks.value}_hidden_passes", total(*(item.hidden for item in own)), "passes", words)
             terms.add(f"{name}.{ranks.value}_hidden_bytes",
-                      total(*(product(item.row.hidden, item.size) for item in own)), "bytes",
-                      f"{title}: bytes made whole once more beside products of the backward pass")
+                      total(*(product(item.hidden, item.size) for item in own)), "bytes", words)
 
 
 def _unhidden(terms: TermSet, name: str, way: str, row: Transfer, seconds: Expr) -> Expr:

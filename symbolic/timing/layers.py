@@ -32,11 +32,11 @@ BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
 
 #: What ranks exchange, by kind, with its unit.
 TRAFFIC = tuple(
-    item for way in (*PASSES, "repeated") for item in (
+    item for way in (*PASSES, "repeated", "hidden") for item in (
         (f"{way}_passes", "passes", f"passes over the ring, {way}"),
         (f"{way}_bytes", "bytes", f"bytes made whole, {way}"),
     )
-) + (("hidden_bytes", "bytes", "bytes made whole beside products of the backward pass"),)
+)
 
 
 def add_blocks(terms: TermSet, implementation: Implementation) -> None:

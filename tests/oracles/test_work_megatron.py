@@ -59,7 +59,7 @@ def compare(implementation: Implementation, shape: dict[str, int], variant: str,
     """One micro-batch of the rank's part of the model."""
     known = values({}, "", **shape) | {"B": shape["b"] * shape["D"]}
     found = timed(implementation, **known)
-    layers, last = int(found["stage_layers"]), int(shape["r"] == shape["p"] - 1)
+    layers = int(found["stage_layers"])
     s, b, a, d, t, c, rfull, rcore = (shape.get(letter, 0) for letter in ("s", "b", "a", "d", "t", "c", "rfull", "rcore"))
     # Both products of core attention without the half that a causal mask hides.
     core = 2 * (s // max(c, 1)) * s * b * (a // t) * d * (variant in STAND_IN)
@@ -72,11 +72,9 @@ def compare(implementation: Implementation, shape: dict[str, int], variant: str,
         return
     assert forward.sent == Traffic(
         found.get("stage.tensor_forward_passes", 0), found.get("stage.tensor_forward_bytes", 0))
-    gathers = shape["sp"] * (2 * layers + last)  # the inputs of column-parallel projections, once more
-    ways = ("backward", "repeated")
+    ways = ("backward", "repeated", "hidden")
     assert backward.sent == Traffic(
-        sum(found.get(f"stage.tensor_{way}_passes", 0) for way in ways) + gathers,
-        sum(found.get(f"stage.tensor_{way}_bytes", 0) for way in (*ways, "hidden")))
+        *(sum(found.get(f"stage.tensor_{way}_{kind}", 0) for way in ways) for kind in ("passes", "bytes")))
 
 
 def _repeated(implementation: Implementation, shape: dict[str, int], layers: int, rfull: int, rcore: int) -> int:
