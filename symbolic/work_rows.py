@@ -26,13 +26,14 @@ def norm_work(name: str, module: str, shape: tuple[Dimension, ...] = _RESIDUAL, 
     """One norm: bf16 in and out where it is one kernel, fp32 between the steps where PyTorch runs them one by one."""
     rms, layer = ("rms",), ("layer",)
     return (
-        Stream(f"{name}.fused", module, shape, 4, 8, "transformer_engine", "input and output of the norm",
+        # Backward one kernel reads input and gradient once; PyTorch's LayerNorm reads both again for scale and shift.
+        Stream(f"{name}.fused", module, shape, 4, 6, "transformer_engine", "input and output of the norm",
                when=when, options={"norm": ("fused", "keeps_output")}),
-        Stream(f"{name}.layer_norm", module, shape, 4, 8, "pytorch", "input and output of PyTorch's LayerNorm",
+        Stream(f"{name}.layer_norm", module, shape, 4, 10, "pytorch", "input and output of PyTorch's LayerNorm",
                when=when, options={"norm": ("eager", "torch"), "normalisation": layer}),
-        Stream(f"{name}.eager", module, shape, 36, 60, "transformers", "steps of an eager RMSNorm in fp32", 6,
+        Stream(f"{name}.eager", module, shape, 36, 92, "transformers", "steps of an eager RMSNorm in fp32", 8,
                when=when, options={"norm": ("eager",), "normalisation": rms}),
-        Stream(f"{name}.torch", module, shape, 30, 48, "pytorch", "steps of torch.nn.RMSNorm in fp32", 6,
+        Stream(f"{name}.torch", module, shape, 40, 104, "pytorch", "steps of torch.nn.RMSNorm in fp32", 8,
                when=when, options={"norm": ("torch",), "normalisation": rms}),
     )
 
@@ -50,10 +51,10 @@ def gated_work(module: str, inner: tuple[Dimension, ...]) -> tuple[Work, ...]:
     return (
         Stream("activation.fused", module, inner, 6, 10, "megatron_core", "gate, up and their gated product",
                options={"swiglu": ("fused",)}),
-        Stream("activation.eager", module, inner, 10, 20, "transformers", "SiLU and product, one after the other", 2,
+        Stream("activation.eager", module, inner, 10, 18, "transformers", "SiLU and product, one after the other", 2,
                options={"swiglu": ("eager",)}),
-        Stream("activation.unfused", module, inner, 18, 30, "megatron_core",
-               "chunks, SiLU, offset and product, one after the other", 4, options={"swiglu": ("unfused",)}),
+        Stream("activation.unfused", module, inner, 14, 26, "megatron_core",
+               "SiLU, offset and product, one after the other", 3, options={"swiglu": ("unfused",)}),
     )
 
 
@@ -76,8 +77,10 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
                 **scored),
         Stream("softmax.fused", at, _SCORES, 8, 10, "megatron_core", "16-bit scores, their scaled and masked softmax",
                options={"attention": ("fused_softmax", "te_unfused")}),
-        Stream("softmax.steps", at, _SCORES, 30, 36, "transformers", "scale, mask, fp32 softmax and cast of the scores",
-               6, options={"attention": ("eager", "unfused")}),
+        Stream("softmax.steps", at, _SCORES, 28, 28, "transformers", "scale, mask, fp32 softmax and cast of the scores",
+               5, options={"attention": ("eager",)}),
+        Stream("softmax.unfused", at, _SCORES, 28, 32, "megatron_core", "cast, mask, fp32 softmax and cast of the scores",
+               4, options={"attention": ("unfused",)}),
     )
 
 

@@ -224,15 +224,15 @@ def loss_work() -> tuple[Work, ...]:
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})
         for kernels, shape, forward, backward, count, source, meaning in (
-            (("vocab_parallel",), _LOGITS, 38, 18, 8, "megatron_core", "fp32 copy, maximum, exponentials, quotients"),
+            (("vocab_parallel",), _LOGITS, 38, 14, 8, "megatron_core", "fp32 copy, maximum, exponentials, quotients"),
             (("native_fused",), _LOGITS, 20, 14, 4, "megatron_training", "the same in compiled kernels"),
             (("te_fused", "te_fused_fp32"), _LOGITS, 6, 4, 2, "transformer_engine", "statistics, then the gradient"),
-            (("float", "huggingface", "huggingface_freed"), _LOGITS, 18, 26, 3, "pytorch",
+            (("float", "huggingface", "huggingface_freed"), _LOGITS, 14, 22, 3, "pytorch",
              "fp32 copy and log-softmax; gradients of both, and a cast"),
-            (("bf16",), _LOGITS, 6, 12, 2, "pytorch", "bf16 log-softmax and its gradient"),
+            (("bf16",), _LOGITS, 4, 8, 2, "pytorch", "bf16 log-softmax and its gradient"),
             (("dtensor",), _LOGITS, 26, 34, 6, "torchtitan", "fp32 copy and sharded log-softmax; its gradient, a cast"),
             (("nanotron",), _LOGITS, 38, 14, 8, "nanotron", "fp32 copy, maximum, exponentials and quotients"),
-            (("gathered",), _WHOLE_LOGITS, 18, 26, 3, "scaling", "fp32 copy of all logits and log-softmax; gradients"),
+            (("gathered",), _WHOLE_LOGITS, 14, 22, 3, "scaling", "fp32 copy of all logits and log-softmax; gradients"),
         )
     )
 

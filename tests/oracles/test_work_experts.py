@@ -54,7 +54,7 @@ def shape_for(draw: Random, ranks: int) -> list:
     shape = {
         "t": t, "c": c, "D": D, "e": e, "et": et, "p": 1, "r": 0, "sp": int(t > 1), "k": k, "a": k * draw.randint(1, 2),
         "d": 2 * draw.randint(2, 5), "h": 2 * t * draw.randint(2, 10), "f": t * draw.randint(1, 20), "L": L,
-        "ld": draw.randint(0, L - 1), "E": E, "q": draw.choice([q for q in (1, 2, 3) if q <= E]),
+        "ld": draw.randint(0, L - 1), "E": E, "q": draw.choice([q for q in (2, 3) if q <= E]),
         "fe": et * draw.randint(1, 12), "fs": draw.choice((0, t * draw.randint(1, 12))), "sgate": draw.randint(0, 1),
         "s": 4 * t * draw.randint(1, 3) * 2, "b": draw.randint(1, 2), "u": t * draw.randint(4, 30), "tied": 0,
         "mtp": draw.choice((0, 0, 1)), "lk": 0, "lq": 0, "dr": 0, "dv": 0,
