@@ -79,7 +79,7 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
                options={"attention": ("fused_softmax", "te_unfused")}),
         Stream("softmax.steps", at, _SCORES, 28, 28, "transformers", "scale, mask, fp32 softmax and cast of the scores",
                5, options={"attention": ("eager",)}),
-        Stream("softmax.unfused", at, _SCORES, 28, 32, "megatron_core", "cast, mask, fp32 softmax and cast of the scores",
+        Stream("softmax.unfused", at, _SCORES, 28, 32, "megatron_core", "cast, mask, softmax and cast of the scores",
                4, options={"attention": ("unfused",)}),
     )
 
@@ -113,8 +113,8 @@ def context_exchange(width: Dimension, size: int) -> tuple[Work, ...]:
     """Keys and values that go round the context-parallel ranks, or heads that are exchanged for tokens.
 
     ``size`` are the bytes of one key and its value for each element of ``width``, and those of a query and its output.
-    The ring's c messages backward carry keys and values, then those with their gradients, then gradients alone: 2 (c - 1)
-    times what the c - 1 messages forward carry.
+    The ring's c messages backward carry keys and values, then those with their gradients, then gradients alone: twice
+    what the c - 1 messages forward carry.
     """
     at, several = "core_attention", Iverson(c > 1)
     ring: Any = {"when": several, "beside": Kernel.ATTENTION, "options": {"context": ("ring",)}}

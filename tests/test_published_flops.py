@@ -23,9 +23,9 @@ def random_shape(draw: Random) -> Shape:
     k, t = draw.randint(1, 8), draw.choice((1, 2, 4))
     return {
         "k": k * t, "a": k * t * draw.randint(1, 8), "d": 2 * draw.randint(1, 128), "h": draw.randint(1, 9000),
-        "f": t * draw.randint(1, 9000), "L": draw.randint(1, 90), "u": draw.randint(1, 200_000), "g": draw.choice((1, 128)),
-        "s": 2 * t * draw.randint(1, 9000), "b": draw.randint(1, 4), "t": t, "D": draw.randint(1, 4),
-        "sp": draw.randint(0, 1) if t > 1 else 0,
+        "f": t * draw.randint(1, 9000), "L": draw.randint(1, 90), "u": draw.randint(1, 200_000),
+        "g": draw.choice((1, 128)), "s": 2 * t * draw.randint(1, 9000), "b": draw.randint(1, 4), "t": t,
+        "D": draw.randint(1, 4), "sp": draw.randint(0, 1) if t > 1 else 0,
     }
 
 

@@ -130,8 +130,8 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
             size = terms.add(f"{part}_bytes",
                              total(*(product(switch, item.forward, item.size) for switch, item in again)), "bytes",
                              f"{words}, bytes made whole")
-            terms.add(f"{part}_time", _unhidden(terms, name, "forward", own[0].row, ring_time(ranks.value, number, size)),
-                      "s", f"{words}, time that nothing hides")
+            seconds = _unhidden(terms, name, "forward", own[0].row, ring_time(ranks.value, number, size))
+            terms.add(f"{part}_time", seconds, "s", f"{words}, time that nothing hides")
         if total(*(item.hidden for item in own)) != 0:
             words = f"{title}: made whole once more beside products of the backward pass"
             terms.add(f"{name}.{ranks.value}_hidden_passes", total(*(item.hidden for item in own)), "passes", words)
@@ -140,9 +140,9 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
 
 
 def _unhidden(terms: TermSet, name: str, way: str, row: Transfer, seconds: Expr) -> Expr:
-    """What is left of ``seconds``: keys and values travel beside core attention where that is one kernel, all but the
-    last ones.
+    """What is left of ``seconds`` that a component waits for others.
 
+    Keys and values travel beside core attention where that is one kernel, all but the last ones.
     Tensor-parallel collectives wait for nothing but themselves, unless they are cut into pieces that run beside
     products, of which the first waits.
     """

@@ -136,7 +136,8 @@ def model_of(shape: Shape, settings: Any) -> Any:
             attention.q_layernorm = attention.kv_layernorm = OfWidth
     further = get_gpt_mtp_block_spec(settings, block, use_transformer_engine=False) if shape["mtp"] else None
     for prediction in further.layer_specs if further else ():
-        prediction.submodules.enorm = prediction.submodules.hnorm = prediction.submodules.layer_norm = fused.FusedRMSNorm
+        norms = prediction.submodules
+        norms.enorm = norms.hnorm = norms.layer_norm = fused.FusedRMSNorm
     before = torch.get_default_dtype()
     torch.set_default_dtype(BF16)
     try:

@@ -31,11 +31,11 @@ class Streamed(TorchDispatchMode):
         """Run an operation and add its bytes."""
         result = func(*args, **kwargs or {})
         name = func.__name__.partition(".")[0]
-        if func.namespace == "aten" and not func.is_view and name not in _UNTOUCHED | _LOOKUPS:
-            if func._overloadpacket not in flop_registry:
-                # The gradient of a loss by its labels is a tensor of zeros but for one element of each row.
-                given = () if name == "nll_loss_backward" else args[1:] if name in _WRITTEN else args
-                self.bytes += sum(_bytes(one) for one in tree_leaves((given, result)) if isinstance(one, Tensor))
+        moves = func.namespace == "aten" and not func.is_view and name not in _UNTOUCHED | _LOOKUPS
+        if moves and func._overloadpacket not in flop_registry:
+            # The gradient of a loss by its labels is a tensor of zeros but for one element of each row.
+            given = () if name == "nll_loss_backward" else args[1:] if name in _WRITTEN else args
+            self.bytes += sum(_bytes(one) for one in tree_leaves((given, result)) if isinstance(one, Tensor))
         return result
 
 

@@ -47,8 +47,8 @@ def test_messages_and_gradients_of_a_step(draw: Random) -> None:
     several, distributed = shape["V"] > 1, bool(shape["zero1"])
     with one_rank(shape, draw):
         settings = config(
-            shape, deallocate_pipeline_outputs=True, batch_p2p_sync=False, finalize_model_grads_func=finalize_model_grads,
-            microbatch_group_size_per_vp_stage=shape["G"] or None,
+            shape, deallocate_pipeline_outputs=True, batch_p2p_sync=False,
+            finalize_model_grads_func=finalize_model_grads, microbatch_group_size_per_vp_stage=shape["G"] or None,
         )
         models = [gpt_model(shape, settings, chunk=chunk if several else None) for chunk in range(shape["V"])]
         chunks = [data_parallel(settings, model, distributed=distributed, gradient_bytes=shape["w"])
@@ -62,7 +62,8 @@ def test_messages_and_gradients_of_a_step(draw: Random) -> None:
         data = parallel_state.get_data_parallel_group(with_context_parallel=True)
         messages = of(passes, parallel_state.get_pipeline_model_parallel_group(), "send")
         reduced = of(passes, data, "scatter", "allreduce_coalesced")
-        tied = of(passes, parallel_state.get_embedding_group(check_initialized=False), "allreduce") if holds_end(shape) else []
+        ends = parallel_state.get_embedding_group(check_initialized=False)
+        tied = of(passes, ends, "allreduce") if holds_end(shape) else []
         gathered = step(settings, models, shape, data) if not several else None
     chosen = MEGATRON_CPU.with_choices(
         schedule="interleaved" if several else "1f1b", stages="uneven" if shape["Lf"] or shape["Ll"] else "even",
@@ -106,9 +107,9 @@ def test_what_has_no_row(draw: Random) -> None:
     t, layers = draw.choice((2, 4)), draw.randint(1, 3)
     k = t * draw.randint(1, 2)
     shape = {
-        "t": t, "p": 1, "r": 0, "c": 1, "D": 1, "V": 1, "sp": draw.randint(0, 1), "k": k, "a": k, "d": 2 * draw.randint(1, 6),
-        "h": t * draw.randint(1, 20), "f": t * draw.randint(1, 20), "L": layers, "s": 2 * t, "b": 1, "u": 8 * t,
-        "tied": 0, "qkn": draw.randint(0, 1), "w": draw.choice((2, 4)),
+        "t": t, "p": 1, "r": 0, "c": 1, "D": 1, "V": 1, "sp": draw.randint(0, 1), "k": k, "a": k,
+        "d": 2 * draw.randint(1, 6), "h": t * draw.randint(1, 20), "f": t * draw.randint(1, 20), "L": layers,
+        "s": 2 * t, "b": 1, "u": 8 * t, "tied": 0, "qkn": draw.randint(0, 1), "w": draw.choice((2, 4)),
     }
     with one_rank(shape, draw):
         settings = config(shape)

@@ -60,9 +60,9 @@ def compare(implementation: Implementation, shape: dict[str, int], variant: str,
     known = values({}, "", **shape) | {"B": shape["b"] * shape["D"]}
     found = timed(implementation, **known)
     layers = int(found["stage_layers"])
-    s, b, a, d, t, c, rfull, rcore = (shape.get(letter, 0) for letter in ("s", "b", "a", "d", "t", "c", "rfull", "rcore"))
+    s, b, a, d, t, rfull, rcore = (shape.get(letter, 0) for letter in ("s", "b", "a", "d", "t", "rfull", "rcore"))
     # Both products of core attention without the half that a causal mask hides.
-    core = 2 * (s // max(c, 1)) * s * b * (a // t) * d * (variant in STAND_IN)
+    core = 2 * (s // shape.get("c", 1)) * s * b * (a // t) * d * (variant in STAND_IN)
     again = found["stage.repeated_flops"] - core * _repeated(implementation, shape, layers, rfull, rcore)
     once = found["stage.forward_flops"] - core * layers
     assert forward.flops == once

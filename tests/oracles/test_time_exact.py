@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
-from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -14,8 +13,9 @@ import mpmath
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 from random_layouts import batches
-from test_evaluators_oracles import FiftyDigits, _assignments, _run
+from test_evaluators_oracles import _assignments, _run
 
 from shardmath.evaluators import find
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
@@ -24,15 +24,17 @@ from shardmath.symbolic.timing import build_times
 from shardmath.symbolic.timing.step import SPENT
 
 NAMES = list(IMPLEMENTATIONS)
-assert FiftyDigits
 #: A machine like those that there are, by letter; bandwidths and peaks are drawn around it.
 MACHINE = {
     "Fm": 989 * 10**12, "Fa": 989 * 10**12, "Wm": 3350 * 10**9, "Wn": 450 * 10**9, "Wx": 50 * 10**9, "dom": 8,
     "pw": 700, "price": 2000,
 }
 #: What makes a machine faster, and what makes it slower.
-FASTER = ("Fm", "Fa", "Wm", "Wn", "Wx", "em", "ea", "ew", "en", "ex", "og", "ow", "ot")
+FASTER = ("Wm", "Wn", "Wx", "ew", "en", "ex", "og", "ow", "ot", "Fm", "Fa", "em", "ea")
 SLOWER = ("an", "ax", "tau", "pad")
+#: Where the host is slower than products, faster ones shorten no layer but hide less of what goes on beside them: what
+#: a transfer hides behind is their own time, so these are compared with a host that takes none.
+OF_PRODUCTS = ("Fm", "Fa", "em", "ea", "pad")
 
 
 @cache
@@ -52,11 +54,13 @@ def rows(draw: st.DrawFn, name: str) -> dict[str, int]:
     evaluator = find(name)
     batch = draw(batches(IMPLEMENTATIONS[name]).filter(lambda batch: legal(evaluator, batch)))
     row = draw(st.sampled_from(legal(evaluator, batch)))
-    machine = {
-        item.name: draw(st.integers(max(item.minimum, 1), item.maximum)) if item.maximum <= 1000
-        else max(item.minimum, int(MACHINE.get(item.letter, item.default or 1) * draw(st.sampled_from((0.1, 0.5, 1, 2)))))
-        for item in PARAMETERS if item.kind is Kind.MACHINE
-    }
+    machine = {}
+    for item in PARAMETERS:
+        if item.kind is Kind.MACHINE and item.maximum:
+            machine[item.name] = draw(st.integers(item.minimum, item.maximum))
+        elif item.kind is Kind.MACHINE:
+            usual = MACHINE.get(item.letter) or item.default or 0
+            machine[item.name] = max(item.minimum, usual * draw(st.sampled_from((1, 2, 10, 20))) // 10)
     return {**row, **machine, "pipeline_rank": draw(st.integers(0, row["pipeline_parallel"] - 1))}
 
 
@@ -73,7 +77,7 @@ def fifty_digits() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=200 if FULL else 2)
 @given(st.data())
 def test_fractions_equal_the_mathematics(name: str, data: st.DataObject) -> None:
     row = data.draw(rows(name))
@@ -93,7 +97,7 @@ def _compiled_terms(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=200 if FULL else 2)
 @given(st.data())
 def test_parts_sum_to_the_step_and_rates_are_sane(name: str, data: st.DataObject) -> None:
     row = data.draw(rows(name))
@@ -112,16 +116,19 @@ def test_parts_sum_to_the_step_and_rates_are_sane(name: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=200 if FULL else 2)
 @given(st.data())
 def test_a_faster_machine_is_never_slower(name: str, data: st.DataObject) -> None:
     row = data.draw(rows(name))
-    before = evaluated(name, row)["step.time"]
     for letter in (*FASTER, *SLOWER):
+        if letter in OF_PRODUCTS:
+            row = {**row, "launch_ns": 0}
+        before = evaluated(name, row)["step.time"]
         parameter = next(item for item in PARAMETERS if item.letter == letter)
         if parameter.name not in module(name).INPUTS:
             continue
-        more = {**row, parameter.name: min(parameter.maximum, 2 * row[parameter.name] + parameter.is_switch)}
+        doubled = 2 * row[parameter.name] + parameter.is_switch
+        more = {**row, parameter.name: min(doubled, parameter.maximum or doubled)}
         after = evaluated(name, more)["step.time"]
         assert after <= before if letter in FASTER else after >= before, parameter.name
 
@@ -135,4 +142,3 @@ def test_work_does_not_depend_on_the_machine(name: str) -> None:
     assert len(counted) > 30
     for term in terms.closure(term.name for term in counted):
         assert not term.expression.free_symbols & machine, term.name
-    assert Random
