@@ -32,9 +32,11 @@ MACHINE = {
 #: What makes a machine faster, and what makes it slower.
 FASTER = ("Wm", "Wn", "Wx", "ew", "en", "ex", "og", "ow", "ot", "Fm", "Fa", "em", "ea")
 SLOWER = ("an", "ax", "tau", "pad")
-#: Where the host is slower than products, faster ones shorten no layer but hide less of what goes on beside them: what
-#: a transfer hides behind is their own time, so these are compared with a host that takes none.
+#: Transfers hide behind the time of products alone. So where the host is slower than these, faster ones shorten no
+#: layer but hide less; and where keys and values and shared-out weights hide behind the same product, it counts for both.
+#: What products take is therefore compared with a host that takes no time, and with one thing at most beside them.
 OF_PRODUCTS = ("Fm", "Fa", "em", "ea", "pad")
+ALONE = {"launch_ns": 0, "overlap_grad_reduce": 0, "overlap_param_gather": 0}
 
 
 @cache
@@ -120,9 +122,12 @@ def test_parts_sum_to_the_step_and_rates_are_sane(name: str, data: st.DataObject
 @given(st.data())
 def test_a_faster_machine_is_never_slower(name: str, data: st.DataObject) -> None:
     row = data.draw(rows(name))
+    two_hide = "stage.sharding_waiting" in module(name).TERMS and (row["context_parallel"] > 1 or row["tp_comm_overlap"])
     for letter in (*FASTER, *SLOWER):
+        if letter in OF_PRODUCTS and two_hide:
+            continue
         if letter in OF_PRODUCTS:
-            row = {**row, "launch_ns": 0}
+            row = {**row, **ALONE}
         before = evaluated(name, row)["step.time"]
         parameter = next(item for item in PARAMETERS if item.letter == letter)
         if parameter.name not in module(name).INPUTS:
