@@ -123,6 +123,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "optimizer_shards": ("shards", "ranks", 1, None, "derived", "ranks that share the optimizer states"),
     "num_microbatches": ("m", "micro-batches", 1, None, "derived", "micro-batches of one step and rank"),
     "stage_layers": ("Lr", "layers", 1, None, "derived", "layers of one pipeline stage"),
+    "longest_stage_layers": ("Lx", "layers", 0, None, "derived", "layers of the longest stage between first and last, of an explicit list"),
     "group_size": ("Gr", "micro-batches", 1, None, "derived", "micro-batches of one chunk in a row"),
     "in_flight": ("nr", "chunks", 1, None, "derived", "chunks (of L_r/V layers) in flight on rank r"),
     "in_flight_first": ("nf", "micro-batches", 1, None, "derived", "micro-batches whose first chunk is in flight on rank r"),

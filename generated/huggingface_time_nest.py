@@ -11,20 +11,23 @@ import math
 import sys
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
 
 #: What the nest was made for: a digest.
-KEY = "03ac0022735a060f"
+KEY = "25745cbc0643bde4"
 #: The axes in the order in which configurations are numbered, and in the order of the loops.
 AXES = ['tensor_parallel', 'context_parallel', 'pipeline_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
 OUTER = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute']
 FUSED = ['pipeline_parallel', 'sequence_parallel']
+#: The innermost loops before the table that are one, what they set, and how far apart the rows of it are.
+BLOCK = []
+BLOCK_PARAMETERS = []
+BLOCK_ROWS = 0
+BLOCK_STRIDE = 0
 #: The outermost loops are shared out: so many of them are counted through as one.
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'head_dim', 'vocab_multiple', 'vocab_size', 'hidden_size', 'num_layers', 'ffn_hidden_size', 'num_attention_heads', 'num_kv_heads', 'qk_norm', 'qkv_bias', 'tied_embeddings', 'gpu_memory', 'hbm_bandwidth', 'hbm_per_mille', 'attention_flops', 'attention_per_mille', 'matmul_flops', 'matmul_per_mille', 'kernel_ns', 'tp_comm_overlap', 'node_latency_ns', 'nvlink_domain', 'network_latency_ns', 'node_bandwidth', 'node_per_mille', 'network_bandwidth', 'network_per_mille', 'pipeline_place', 'stage_stall_ns', 'launch_ns', 'overlap_param_gather', 'overlap_grad_reduce']
+SCALARS = ['num_gpus', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'head_dim', 'vocab_multiple', 'vocab_size', 'hidden_size', 'num_layers', 'ffn_hidden_size', 'num_attention_heads', 'num_kv_heads', 'qk_norm', 'qkv_bias', 'tied_embeddings', 'gpu_memory', 'hbm_bandwidth', 'hbm_per_mille', 'attention_flops', 'attention_per_mille', 'matmul_flops', 'matmul_per_mille', 'kernel_ns', 'tp_comm_overlap', 'node_latency_ns', 'nvlink_domain', 'network_latency_ns', 'node_bandwidth', 'node_per_mille', 'network_bandwidth', 'network_per_mille', 'pipeline_place', 'launch_ns', 'stage_stall_ns', 'overlap_param_gather', 'overlap_grad_reduce']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'tensor_parallel', 'context_parallel', 'pipeline_parallel', 'sequence_parallel', 'recompute_core_attention', 'recompute_mlp', 'distributed_optimizer', 'sharded_gradients', 'sharded_weights', 'gradient_bytes', 'sequence', 'batch', 'replicas']
 #: The order in which conditions are tried, by their places.
@@ -38,103 +41,102 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X77 = np.uint64(12312)
-X80 = np.uint64(16416)
-X104 = np.uint64(20520)
-X101 = np.uint64(24624)
-X107 = np.uint64(28728)
-X91 = np.uint64(32832)
-X118 = np.uint64(36936)
-X115 = np.uint64(41040)
-X121 = np.uint64(45144)
-X84 = np.uint64(49248)
-X95 = np.uint64(53352)
+X76 = np.uint64(12312)
+X79 = np.uint64(16416)
+X103 = np.uint64(20520)
+X100 = np.uint64(24624)
+X106 = np.uint64(28728)
+X90 = np.uint64(32832)
+X117 = np.uint64(36936)
+X114 = np.uint64(41040)
+X120 = np.uint64(45144)
+X83 = np.uint64(49248)
+X94 = np.uint64(53352)
 EMBEDDING_TENSOR_FORWARD_PASSES = np.uint64(57456)
 ATTENTION_TENSOR_BACKWARD_PASSES = np.uint64(61560)
-X88 = np.uint64(65664)
-X89 = np.uint64(69768)
-X79 = np.uint64(73872)
-X81 = np.uint64(77976)
-X82 = np.uint64(82080)
-X128 = np.uint64(86184)
-X98 = np.uint64(90288)
-X129 = np.uint64(94392)
-X92 = np.uint64(98496)
-X87 = np.uint64(102600)
-X93 = np.uint64(106704)
-X94 = np.uint64(110808)
-X85 = np.uint64(114912)
-X86 = np.uint64(119016)
-X90 = np.uint64(123120)
-X96 = np.uint64(127224)
-X97 = np.uint64(131328)
-X102 = np.uint64(135432)
-X103 = np.uint64(139536)
-X106 = np.uint64(143640)
-X108 = np.uint64(147744)
-X109 = np.uint64(151848)
-X110 = np.uint64(155952)
-X111 = np.uint64(160056)
-X112 = np.uint64(164160)
-X113 = np.uint64(168264)
-X116 = np.uint64(172368)
-X117 = np.uint64(176472)
-X120 = np.uint64(180576)
-X122 = np.uint64(184680)
-X123 = np.uint64(188784)
-X124 = np.uint64(192888)
-X125 = np.uint64(196992)
-X126 = np.uint64(201096)
-X127 = np.uint64(205200)
-X99 = np.uint64(209304)
+X86 = np.uint64(65664)
+X87 = np.uint64(69768)
+X78 = np.uint64(73872)
+X80 = np.uint64(77976)
+X81 = np.uint64(82080)
+X127 = np.uint64(86184)
+X97 = np.uint64(90288)
+X128 = np.uint64(94392)
+X91 = np.uint64(98496)
+X88 = np.uint64(102600)
+X92 = np.uint64(106704)
+X93 = np.uint64(110808)
+X84 = np.uint64(114912)
+X85 = np.uint64(119016)
+X89 = np.uint64(123120)
+X95 = np.uint64(127224)
+X96 = np.uint64(131328)
+X101 = np.uint64(135432)
+X102 = np.uint64(139536)
+X105 = np.uint64(143640)
+X107 = np.uint64(147744)
+X108 = np.uint64(151848)
+X109 = np.uint64(155952)
+X110 = np.uint64(160056)
+X111 = np.uint64(164160)
+X112 = np.uint64(168264)
+X115 = np.uint64(172368)
+X116 = np.uint64(176472)
+X119 = np.uint64(180576)
+X121 = np.uint64(184680)
+X122 = np.uint64(188784)
+X123 = np.uint64(192888)
+X124 = np.uint64(196992)
+X125 = np.uint64(201096)
+X126 = np.uint64(205200)
+X98 = np.uint64(209304)
 LOCAL_SEQUENCE_SP = np.uint64(213408)
-X235 = np.uint64(217512)
-X245 = np.uint64(221616)
-X246 = np.uint64(225720)
-X247 = np.uint64(229824)
-WHOLE_LAYER_FORWARD_TIME = np.uint64(233928)
-LAYER_FORWARD_TIME = np.uint64(238032)
-X281 = np.uint64(242136)
-X282 = np.uint64(246240)
-NUM_MICROBATCHES = np.uint64(250344)
-X294 = np.uint64(254448)
-FIRST_LOSS_AFTER_FORWARD = np.uint64(258552)
-FIRST_END_ACTIVATIONS = np.uint64(262656)
-FIRST_IN_FLIGHT = np.uint64(266760)
-X295 = np.uint64(270864)
-FIRST_EMBEDDING_ACTIVATION = np.uint64(274968)
-X296 = np.uint64(279072)
-X297 = np.uint64(283176)
-X298 = np.uint64(287280)
-FIRST_LOSS_LOSS_FORWARD = np.uint64(291384)
-FIRST_LOSS_LOSS_BACKWARD = np.uint64(295488)
-FIRST_STATIC = np.uint64(299592)
-SECOND_LOSS_AFTER_FORWARD = np.uint64(303696)
-SECOND_END_ACTIVATIONS = np.uint64(307800)
-SECOND_IN_FLIGHT = np.uint64(311904)
-X299 = np.uint64(316008)
-SECOND_EMBEDDING_ACTIVATION = np.uint64(320112)
-SECOND_LOSS_LOSS_FORWARD = np.uint64(324216)
-SECOND_LOSS_LOSS_BACKWARD = np.uint64(328320)
-SECOND_STATIC = np.uint64(332424)
-PENULTIMATE_LOSS_AFTER_FORWARD = np.uint64(336528)
-PENULTIMATE_END_ACTIVATIONS = np.uint64(340632)
-PENULTIMATE_IN_FLIGHT = np.uint64(344736)
-X301 = np.uint64(348840)
-PENULTIMATE_EMBEDDING_ACTIVATION = np.uint64(352944)
-PENULTIMATE_LOSS_LOSS_FORWARD = np.uint64(357048)
-PENULTIMATE_LOSS_LOSS_BACKWARD = np.uint64(361152)
-PENULTIMATE_STATIC = np.uint64(365256)
-LAST_STATIC = np.uint64(369360)
-X303 = np.uint64(373464)
-LAST_EMBEDDING_ACTIVATION = np.uint64(377568)
-LAST_END_ACTIVATIONS = np.uint64(381672)
-STEP_TIME = np.uint64(385776)
-X320 = np.uint64(389880)
-ALIVE_0 = np.uint64(393984)
-ALIVE_1 = np.uint64(398088)
-ESTIMATE = np.uint64(402192)
-ROWS = 99
+X225 = np.uint64(217512)
+X235 = np.uint64(221616)
+X236 = np.uint64(225720)
+X237 = np.uint64(229824)
+LAYER_FORWARD_TIME = np.uint64(233928)
+X261 = np.uint64(238032)
+X262 = np.uint64(242136)
+NUM_MICROBATCHES = np.uint64(246240)
+X273 = np.uint64(250344)
+FIRST_LOSS_AFTER_FORWARD = np.uint64(254448)
+FIRST_END_ACTIVATIONS = np.uint64(258552)
+FIRST_IN_FLIGHT = np.uint64(262656)
+X274 = np.uint64(266760)
+FIRST_EMBEDDING_ACTIVATION = np.uint64(270864)
+X275 = np.uint64(274968)
+X276 = np.uint64(279072)
+X277 = np.uint64(283176)
+FIRST_LOSS_LOSS_FORWARD = np.uint64(287280)
+FIRST_LOSS_LOSS_BACKWARD = np.uint64(291384)
+FIRST_STATIC = np.uint64(295488)
+SECOND_LOSS_AFTER_FORWARD = np.uint64(299592)
+SECOND_END_ACTIVATIONS = np.uint64(303696)
+SECOND_IN_FLIGHT = np.uint64(307800)
+X278 = np.uint64(311904)
+SECOND_EMBEDDING_ACTIVATION = np.uint64(316008)
+SECOND_LOSS_LOSS_FORWARD = np.uint64(320112)
+SECOND_LOSS_LOSS_BACKWARD = np.uint64(324216)
+SECOND_STATIC = np.uint64(328320)
+PENULTIMATE_LOSS_AFTER_FORWARD = np.uint64(332424)
+PENULTIMATE_END_ACTIVATIONS = np.uint64(336528)
+PENULTIMATE_IN_FLIGHT = np.uint64(340632)
+X280 = np.uint64(344736)
+PENULTIMATE_EMBEDDING_ACTIVATION = np.uint64(348840)
+PENULTIMATE_LOSS_LOSS_FORWARD = np.uint64(352944)
+PENULTIMATE_LOSS_LOSS_BACKWARD = np.uint64(357048)
+PENULTIMATE_STATIC = np.uint64(361152)
+LAST_STATIC = np.uint64(365256)
+X282 = np.uint64(369360)
+LAST_EMBEDDING_ACTIVATION = np.uint64(373464)
+LAST_END_ACTIVATIONS = np.uint64(377568)
+STEP_TIME = np.uint64(381672)
+X299 = np.uint64(385776)
+ALIVE_0 = np.uint64(389880)
+ALIVE_1 = np.uint64(393984)
+ESTIMATE = np.uint64(398088)
+ROWS = 98
 
 
 INFINITY = math.inf
@@ -163,67 +165,38 @@ def all_lcm(left, right):
 all_larger, all_smaller, all_select = np.maximum, np.minimum, np.where
 
 
-@intrinsic
-def larger(typing, left, right):
-    """The larger of two numbers, as one instruction."""
-    return _of_floats(2, lambda builder, args: builder.select(builder.fcmp_ordered(">", *args), *args))
+def larger(left, right) -> float:
+    return left if left > right else right
 
 
-@intrinsic
-def smaller(typing, left, right):
-    """The smaller of two numbers, as one instruction."""
-    return _of_floats(2, lambda builder, args: builder.select(builder.fcmp_ordered("<", *args), *args))
+def smaller(left, right) -> float:
+    return left if left < right else right
 
 
-@intrinsic
-def select(typing, condition, yes, no):
-    """One of two numbers, without a branch."""
-    def build(context, builder, signature, args):
-        return builder.select(args[0], args[1], args[2])
-
-    return types.float64(types.boolean, types.float64, types.float64), build
+def select(condition, yes, no) -> float:
+    return yes if condition else no
 
 
-@intrinsic
-def opposite(typing, condition):
-    """Whether a condition does not hold."""
-    return types.boolean(types.boolean), lambda context, builder, signature, args: builder.not_(args[0])
+def opposite(condition) -> bool:
+    return not condition
 
 
-def _of_floats(count, build):
-    return types.float64(*[types.float64] * count), lambda context, builder, signature, args: build(builder, args)
+def ceil_div(numerator, denominator) -> float:
+    return np.ceil(numerator / denominator)
 
 
-def _rounded(builder, name, args):
-    return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
+def floor_div(numerator, denominator) -> float:
+    return np.floor(numerator / denominator)
 
 
-@intrinsic
-def ceil_div(typing, numerator, denominator):
-    """A quotient rounded up, as a float."""
-    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
+def divides(divisor, dividend) -> bool:
+    quotient = dividend / divisor
+    return np.floor(quotient) == quotient
 
 
-@intrinsic
-def floor_div(typing, numerator, denominator):
-    """A quotient rounded down, as a float."""
-    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
-
-
-@intrinsic
-def divides(typing, divisor, dividend):
-    """Whether a number divides another one."""
-    def build(context, builder, signature, args):
-        quotient = builder.fdiv(args[1], args[0])
-        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
-
-    return types.boolean(types.float64, types.float64), build
-
-
-@njit(error_model="numpy")
-def lcm(left, right):
+def lcm(left, right) -> float:
     first, second = np.int64(left), np.int64(right)
-    while second:
+    while second != 0:
         first, second = second, first % second
     return left * (right / first)
 
@@ -236,8 +209,7 @@ def aligned(row):
     return room[start:start + row.size]
 
 
-@njit(error_model="numpy")
-def precedes(keys, number, best, numbers, place):
+def precedes(keys, number, best, numbers, place) -> bool:
     """Whether a configuration is better than the one at a place: by its keys in turn, then by its number."""
     for column in range(len(keys)):
         if keys[column] != best[place, column]:
@@ -245,8 +217,7 @@ def precedes(keys, number, best, numbers, place):
     return number < numbers[place]
 
 
-@njit(error_model="numpy")
-def offer(best, numbers, keys, number):
+def offer(best, numbers, keys, number) -> None:
     """Take a configuration among the best, in order, if it is one of them."""
     place = numbers.size - 1
     if not precedes(keys, number, best, numbers, place):
@@ -261,8 +232,7 @@ def offer(best, numbers, keys, number):
     numbers[place] = number
 
 
-@njit(error_model="numpy")
-def join(front, numbers, size, keys, number):
+def join(front, numbers, size, keys, number) -> bool:
     """Take a configuration into a front unless one there is as good in all keys; drop those that it beats.
 
     Of equal ones the first stays. False if there is no room.
@@ -290,8 +260,7 @@ def join(front, numbers, size, keys, number):
     return True
 
 
-@njit(error_model="numpy")
-def front_bound(front, size, column, keys):
+def front_bound(front, size, column, keys) -> float:
     """The value of one key above which a front beats whatever has at least the other ``keys``.
 
     Keys that differ between entries are minus infinity here. Without such a column (-1): minus infinity if all
@@ -311,8 +280,7 @@ def front_bound(front, size, column, keys):
     return bound
 
 
-@njit(error_model="numpy")
-def bin_of(edges, value):
+def bin_of(edges, value) -> int:
     """The number of the bin that a value falls into: below the first edge, from an edge on to the next, above all."""
     place = 0
     while place < edges.size and value >= edges[place]:
@@ -320,8 +288,7 @@ def bin_of(edges, value):
     return place
 
 
-@njit(error_model="numpy")
-def write(numbers, verdicts, values, size, number, verdict, keys):
+def write(numbers, verdicts, values, size, number, verdict, keys) -> None:
     """Append a configuration to a table, which has room for all of them."""
     place = size[0]
     numbers[place], verdicts[place] = number, verdict
@@ -330,7 +297,7 @@ def write(numbers, verdicts, values, size, number, verdict, keys):
     size[0] = place + 1
 
 
-def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, head_dim, vocab_multiple, vocab_size, hidden_size, num_layers, ffn_hidden_size, num_attention_heads, num_kv_heads, qk_norm, qkv_bias, tied_embeddings, gpu_memory, hbm_bandwidth, hbm_per_mille, attention_flops, attention_per_mille, matmul_flops, matmul_per_mille, kernel_ns, tp_comm_overlap, node_latency_ns, nvlink_domain, network_latency_ns, node_bandwidth, node_per_mille, network_bandwidth, network_per_mille, pipeline_place, stage_stall_ns, launch_ns, overlap_param_gather, overlap_grad_reduce, pipeline_parallel, sequence_parallel):
+def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded_weights, gradient_bytes, seq_length, global_batch_size, data_parallel_replicas, head_dim, vocab_multiple, vocab_size, hidden_size, num_layers, ffn_hidden_size, num_attention_heads, num_kv_heads, qk_norm, qkv_bias, tied_embeddings, gpu_memory, hbm_bandwidth, hbm_per_mille, attention_flops, attention_per_mille, matmul_flops, matmul_per_mille, kernel_ns, tp_comm_overlap, node_latency_ns, nvlink_domain, network_latency_ns, node_bandwidth, node_per_mille, network_bandwidth, network_per_mille, pipeline_place, launch_ns, stage_stall_ns, overlap_param_gather, overlap_grad_reduce, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(14, np.int64)
@@ -394,11 +361,11 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     x42 = network_bandwidth*nvlink_domain*network_per_mille
     x43 = all_smaller(x41, x42/1000.0)
     x44 = 1.0 - tp_comm_overlap
-    x45 = 4.0*head_dim*seq_length
-    x46 = 1.0 - all_select((1.0 < pipeline_place), 1.0, 0.0)
-    x47 = all_select((pipeline_place == 0.0), 1.0, 0.0)
-    x48 = 4.0*stage_stall_ns
-    x49 = all_select((pipeline_place == 2.0), 1.0, 0.0)
+    x45 = all_select((pipeline_place == 2.0), 1.0, 0.0)
+    x46 = 4.0*head_dim*seq_length
+    x47 = 1.0 - all_select((1.0 < pipeline_place), 1.0, 0.0)
+    x48 = all_select((pipeline_place == 0.0), 1.0, 0.0)
+    x49 = 4.0*stage_stall_ns
     x50 = (2.0*kernel_ns)/1000000000.0
     x51 = 8000.0*hidden_size
     x52 = 12.0*head_dim*seq_length
@@ -410,8 +377,8 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     x58 = 2000.0*x30
     x59 = attention_flops*matmul_per_mille
     x60 = 4000.0*hidden_size
-    x61 = 2000.0*gradient_bytes
-    x62 = (2.0*launch_ns)/1000000000.0
+    x61 = (2.0*launch_ns)/1000000000.0
+    x62 = 2000.0*gradient_bytes
     x63 = 2.0*stage_stall_ns
     x64 = 2.0*hidden_size*seq_length
     x65 = 2.0*data_parallel_replicas
@@ -423,10 +390,9 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     x71 = 2.0 + x2
     x72 = gradient_bytes*data_parallel_replicas*x71
     x73 = 2.0*gradient_bytes*x68
-    x74 = hidden_size*(1.0 + x16)
-    x75 = 8.0*(1.0 + seq_length)
-    x76 = (pipeline_parallel == 1.0)
-    met = x76
+    x74 = 8.0*(1.0 + seq_length)
+    x75 = (pipeline_parallel == 1.0)
+    met = x75
     broken[3] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     met = (sequence_parallel == 0.0)
@@ -434,119 +400,118 @@ def prepare(entries, num_gpus, distributed_optimizer, sharded_gradients, sharded
     kept = kept & met
     alive_0 = all_select(kept, -INFINITY, INFINITY)
     stage_layers = num_layers/pipeline_parallel
-    x77 = all_select(x76, 1.0, 0.0)
-    x78 = 1.0 + x16*x77
-    x79 = hidden_size*x78
-    x80 = hidden_size*x77
-    x81 = 64.0*x78
-    x82 = 64.0*x77
-    x83 = pipeline_parallel - 1.0
-    x84 = 1.0 + x83*x49
-    x85 = sequence_parallel*x11
+    x76 = all_select(x75, 1.0, 0.0)
+    x77 = 1.0 + x16*x76
+    x78 = hidden_size*x77
+    x79 = hidden_size*x76
+    x80 = 64.0*x77
+    x81 = 64.0*x76
+    x82 = pipeline_parallel - 1.0
+    x83 = 1.0 + x82*x45
+    x84 = sequence_parallel*x11
     embedding_tensor_forward_passes = 2.0 - sequence_parallel
-    x86 = x11*embedding_tensor_forward_passes
+    x85 = x11*embedding_tensor_forward_passes
+    x86 = stage_stall_ns*embedding_tensor_forward_passes
+    x87 = sequence_parallel*stage_stall_ns
     attention_tensor_backward_passes = 2.0 + sequence_parallel
-    x87 = hidden_size*x77*x78
-    x88 = stage_stall_ns*embedding_tensor_forward_passes
-    x89 = sequence_parallel*stage_stall_ns
-    x90 = attention_tensor_backward_passes*x63
-    x91 = pipeline_parallel - 2.0
-    x92 = 2.0*all_select((1.0 < pipeline_parallel), 1.0, 0.0)
-    x93 = attention_norm_aligned*x77
-    x94 = 64.0*x77*x78
-    x95 = 1.0 + x83*x70
-    x96 = x77*x22
-    x97 = x11*x77
-    x98 = stage_layers*x11
-    x99 = -stage_layers
-    x100 = all_smaller(1.0, x83)
-    x101 = all_select((x100 == x83), 1.0, 0.0)
-    x102 = x101*x22
-    x103 = x11*x101
-    x104 = pipeline_parallel - x100
-    x105 = all_select((x100 == 0.0), 1.0, 0.0)
-    x106 = 9.0*x105
-    x107 = hidden_size*x101
-    x108 = hidden_size*x105
-    x109 = hidden_size*x101*x78
-    x110 = 64.0*x105
-    x111 = attention_norm_aligned*x101
-    x112 = 64.0*x101*x78
-    x113 = 8.0*x105
-    x114 = all_larger(0.0, x91)
-    x115 = all_select((x114 == x83), 1.0, 0.0)
-    x116 = x115*x22
-    x117 = x11*x115
-    x118 = pipeline_parallel - x114
-    x119 = all_select((x114 == 0.0), 1.0, 0.0)
-    x120 = 9.0*x119
-    x121 = hidden_size*x115
-    x122 = hidden_size*x119
-    x123 = hidden_size*x115*x78
-    x124 = 64.0*x119
-    x125 = attention_norm_aligned*x115
-    x126 = 64.0*x115*x78
-    x127 = 8.0*x119
-    x128 = 8.0*x77
-    x129 = 9.0*x77
+    x88 = hidden_size*x76*x77
+    x89 = attention_tensor_backward_passes*x63
+    x90 = pipeline_parallel - 2.0
+    x91 = 2.0*all_select((1.0 < pipeline_parallel), 1.0, 0.0)
+    x92 = attention_norm_aligned*x76
+    x93 = 64.0*x76*x77
+    x94 = 1.0 + x82*x70
+    x95 = x76*x22
+    x96 = x11*x76
+    x97 = stage_layers*x11
+    x98 = -stage_layers
+    x99 = all_smaller(1.0, x82)
+    x100 = all_select((x99 == x82), 1.0, 0.0)
+    x101 = x100*x22
+    x102 = x11*x100
+    x103 = pipeline_parallel - x99
+    x104 = all_select((x99 == 0.0), 1.0, 0.0)
+    x105 = 9.0*x104
+    x106 = hidden_size*x100
+    x107 = hidden_size*x104
+    x108 = hidden_size*x100*x77
+    x109 = 64.0*x104
+    x110 = attention_norm_aligned*x100
+    x111 = 64.0*x100*x77
+    x112 = 8.0*x104
+    x113 = all_larger(0.0, x90)
+    x114 = all_select((x113 == x82), 1.0, 0.0)
+    x115 = x114*x22
+    x116 = x11*x114
+    x117 = pipeline_parallel - x113
+    x118 = all_select((x113 == 0.0), 1.0, 0.0)
+    x119 = 9.0*x118
+    x120 = hidden_size*x114
+    x121 = hidden_size*x118
+    x122 = hidden_size*x114*x77
+    x123 = 64.0*x118
+    x124 = attention_norm_aligned*x114
+    x125 = 64.0*x114*x77
+    x126 = 8.0*x118
+    x127 = 8.0*x76
+    x128 = 9.0*x76
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
-    row[int(X77):int(X77) + entries] = x77
-    row[int(X80):int(X80) + entries] = x80
-    row[int(X104):int(X104) + entries] = x104
-    row[int(X101):int(X101) + entries] = x101
-    row[int(X107):int(X107) + entries] = x107
-    row[int(X91):int(X91) + entries] = x91
-    row[int(X118):int(X118) + entries] = x118
-    row[int(X115):int(X115) + entries] = x115
-    row[int(X121):int(X121) + entries] = x121
-    row[int(X84):int(X84) + entries] = x84
-    row[int(X95):int(X95) + entries] = x95
+    row[int(X76):int(X76) + entries] = x76
+    row[int(X79):int(X79) + entries] = x79
+    row[int(X103):int(X103) + entries] = x103
+    row[int(X100):int(X100) + entries] = x100
+    row[int(X106):int(X106) + entries] = x106
+    row[int(X90):int(X90) + entries] = x90
+    row[int(X117):int(X117) + entries] = x117
+    row[int(X114):int(X114) + entries] = x114
+    row[int(X120):int(X120) + entries] = x120
+    row[int(X83):int(X83) + entries] = x83
+    row[int(X94):int(X94) + entries] = x94
     row[int(EMBEDDING_TENSOR_FORWARD_PASSES):int(EMBEDDING_TENSOR_FORWARD_PASSES) + entries] = embedding_tensor_forward_passes
     row[int(ATTENTION_TENSOR_BACKWARD_PASSES):int(ATTENTION_TENSOR_BACKWARD_PASSES) + entries] = attention_tensor_backward_passes
-    row[int(X88):int(X88) + entries] = x88
-    row[int(X89):int(X89) + entries] = x89
-    row[int(X79):int(X79) + entries] = x79
-    row[int(X81):int(X81) + entries] = x81
-    row[int(X82):int(X82) + entries] = x82
-    row[int(X128):int(X128) + entries] = x128
-    row[int(X98):int(X98) + entries] = x98
-    row[int(X129):int(X129) + entries] = x129
-    row[int(X92):int(X92) + entries] = x92
-    row[int(X87):int(X87) + entries] = x87
-    row[int(X93):int(X93) + entries] = x93
-    row[int(X94):int(X94) + entries] = x94
-    row[int(X85):int(X85) + entries] = x85
     row[int(X86):int(X86) + entries] = x86
-    row[int(X90):int(X90) + entries] = x90
-    row[int(X96):int(X96) + entries] = x96
+    row[int(X87):int(X87) + entries] = x87
+    row[int(X78):int(X78) + entries] = x78
+    row[int(X80):int(X80) + entries] = x80
+    row[int(X81):int(X81) + entries] = x81
+    row[int(X127):int(X127) + entries] = x127
     row[int(X97):int(X97) + entries] = x97
+    row[int(X128):int(X128) + entries] = x128
+    row[int(X91):int(X91) + entries] = x91
+    row[int(X88):int(X88) + entries] = x88
+    row[int(X92):int(X92) + entries] = x92
+    row[int(X93):int(X93) + entries] = x93
+    row[int(X84):int(X84) + entries] = x84
+    row[int(X85):int(X85) + entries] = x85
+    row[int(X89):int(X89) + entries] = x89
+    row[int(X95):int(X95) + entries] = x95
+    row[int(X96):int(X96) + entries] = x96
+    row[int(X101):int(X101) + entries] = x101
     row[int(X102):int(X102) + entries] = x102
-    row[int(X103):int(X103) + entries] = x103
-    row[int(X106):int(X106) + entries] = x106
+    row[int(X105):int(X105) + entries] = x105
+    row[int(X107):int(X107) + entries] = x107
     row[int(X108):int(X108) + entries] = x108
     row[int(X109):int(X109) + entries] = x109
     row[int(X110):int(X110) + entries] = x110
     row[int(X111):int(X111) + entries] = x111
     row[int(X112):int(X112) + entries] = x112
-    row[int(X113):int(X113) + entries] = x113
+    row[int(X115):int(X115) + entries] = x115
     row[int(X116):int(X116) + entries] = x116
-    row[int(X117):int(X117) + entries] = x117
-    row[int(X120):int(X120) + entries] = x120
+    row[int(X119):int(X119) + entries] = x119
+    row[int(X121):int(X121) + entries] = x121
     row[int(X122):int(X122) + entries] = x122
     row[int(X123):int(X123) + entries] = x123
     row[int(X124):int(X124) + entries] = x124
     row[int(X125):int(X125) + entries] = x125
     row[int(X126):int(X126) + entries] = x126
-    row[int(X127):int(X127) + entries] = x127
-    row[int(X99):int(X99) + entries] = x99
+    row[int(X98):int(X98) + entries] = x98
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([seq_length, vocab_multiple, vocab_size, hidden_size, x1, x2, x4, ffn_hidden_size, num_kv_heads, query_size, x5, num_attention_heads, head_dim, x8, x9, kv_size, x12, x11, x10, qkv_bias, x13, x15, x19, x18, x20, x22, x3, x27, x26, x24, x29, x31, x28, x32, x33, x36, x35, x37, kernel_ns, x30, x25, x38, nvlink_domain, x39, node_latency_ns, x40, x43, x44, tp_comm_overlap, x45, x42, x41, x46, x48, launch_ns, x51, x50, x55, x54, x52, x56, x57, x59, x58, x60, x62, x63, x64, num_layers, x74, x61, x75, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x21, x47, x65, x69, x73, x72, x71, overlap_param_gather, overlap_grad_reduce, x67, x66, network_latency_ns, x6, x7, x23, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([seq_length, vocab_multiple, vocab_size, hidden_size, x1, x2, x4, ffn_hidden_size, num_kv_heads, query_size, x5, num_attention_heads, head_dim, x8, x9, kv_size, x12, x11, x10, qkv_bias, x13, x15, x19, x18, x20, x22, x3, x27, x26, x24, x29, x31, x28, x32, x33, x36, x35, x37, kernel_ns, x30, x25, x38, nvlink_domain, x39, node_latency_ns, x40, x43, x44, tp_comm_overlap, x46, launch_ns, x47, x49, x51, x50, x55, x54, x52, x56, x57, x59, x58, x60, x61, x63, x64, num_layers, x74, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, attention_norm_aligned, x21, x42, x41, x48, x62, x65, x69, x73, x72, x71, overlap_param_gather, overlap_grad_reduce, x67, x66, network_latency_ns, x6, x7, x23, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers):
+def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers) -> int:
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
     ``values`` has a row for each of ``OUTER_PARAMETERS``, ``steps`` what one step on an outer axis adds to the number
@@ -602,58 +567,55 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     x43 = given[46]
     x44 = given[47]
     tp_comm_overlap = given[48]
-    x45 = given[49]
-    x42 = given[50]
-    x41 = given[51]
-    x46 = given[52]
-    x48 = given[53]
-    launch_ns = given[54]
-    x51 = given[55]
-    x50 = given[56]
-    x55 = given[57]
-    x54 = given[58]
-    x52 = given[59]
-    x56 = given[60]
-    x57 = given[61]
-    x59 = given[62]
-    x58 = given[63]
-    x60 = given[64]
-    x62 = given[65]
-    x63 = given[66]
-    x64 = given[67]
-    num_layers = given[68]
-    x74 = given[69]
-    x61 = given[70]
-    x75 = given[71]
-    num_gpus = given[72]
-    global_batch_size = given[73]
-    data_parallel_replicas = given[74]
-    distributed_optimizer = given[75]
-    attention_norm_aligned = given[76]
-    x21 = given[77]
-    x47 = given[78]
-    x65 = given[79]
-    x69 = given[80]
-    x73 = given[81]
-    x72 = given[82]
-    x71 = given[83]
-    overlap_param_gather = given[84]
-    overlap_grad_reduce = given[85]
-    x67 = given[86]
-    x66 = given[87]
-    network_latency_ns = given[88]
-    x6 = given[89]
-    x7 = given[90]
-    x23 = given[91]
-    gpu_memory = given[92]
+    x46 = given[49]
+    launch_ns = given[50]
+    x47 = given[51]
+    x49 = given[52]
+    x51 = given[53]
+    x50 = given[54]
+    x55 = given[55]
+    x54 = given[56]
+    x52 = given[57]
+    x56 = given[58]
+    x57 = given[59]
+    x59 = given[60]
+    x58 = given[61]
+    x60 = given[62]
+    x61 = given[63]
+    x63 = given[64]
+    x64 = given[65]
+    num_layers = given[66]
+    x74 = given[67]
+    num_gpus = given[68]
+    global_batch_size = given[69]
+    data_parallel_replicas = given[70]
+    distributed_optimizer = given[71]
+    attention_norm_aligned = given[72]
+    x21 = given[73]
+    x42 = given[74]
+    x41 = given[75]
+    x48 = given[76]
+    x62 = given[77]
+    x65 = given[78]
+    x69 = given[79]
+    x73 = given[80]
+    x72 = given[81]
+    x71 = given[82]
+    overlap_param_gather = given[83]
+    overlap_grad_reduce = given[84]
+    x67 = given[85]
+    x66 = given[86]
+    network_latency_ns = given[87]
+    x6 = given[88]
+    x7 = given[89]
+    x23 = given[90]
+    gpu_memory = given[91]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
     last_largest = largest_numbers.shape[1] - 1
-    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
-    none, never = np.int64(0), np.bool_(False)
-    evaluated, full = none, never
+    evaluated, full = 0, False
     for shard in range(start, stop):
         left = shard
         i_micro_batch_size = left % sizes[2]
@@ -665,383 +627,358 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         tensor_parallel = values[0, i_tensor_parallel]
         context_parallel = values[1, i_context_parallel]
         micro_batch_size = values[2, i_micro_batch_size]
-        x130 = (tensor_parallel == 1.0)
-        if opposite(x130):
+        x129 = (tensor_parallel == 1.0)
+        if opposite(x129):
             broken[1] += alive * below_1
             continue
         if opposite((context_parallel == 1.0)):
             broken[2] += alive * below_1
             continue
-        x131 = tensor_parallel*context_parallel
-        x132 = tensor_parallel - 1.0
+        x130 = tensor_parallel*context_parallel
+        x131 = tensor_parallel - 1.0
         local_sequence = seq_length/context_parallel
-        x133 = 4.0*local_sequence
-        x134 = 8.0*micro_batch_size
-        x135 = select((1.0 < micro_batch_size), 1.0, 0.0)
-        x136 = 8.0*micro_batch_size*local_sequence*x135
+        x132 = 4.0*local_sequence
+        x133 = 8.0*micro_batch_size
+        x134 = select((1.0 < micro_batch_size), 1.0, 0.0)
+        x135 = 8.0*micro_batch_size*local_sequence*x134
         local_vocab = (vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel))/tensor_parallel
-        x137 = 10.0*micro_batch_size*local_vocab*local_sequence
-        x138 = 4.0*hidden_size*local_vocab
-        x139 = micro_batch_size*x1
+        x136 = 10.0*micro_batch_size*local_vocab*local_sequence
+        x137 = 4.0*hidden_size*local_vocab
+        x138 = micro_batch_size*x1
         embedding_parameters = hidden_size*local_vocab
-        x140 = 4.0*x2*(hidden_size + embedding_parameters)
-        x141 = larger(x134 + x136 + x137 + x138 + x139 + x140 + x4, x138 + x140 + x4 + 14.0*micro_batch_size*local_vocab*local_sequence)
+        x139 = 4.0*x2*(hidden_size + embedding_parameters)
+        x140 = larger(x133 + x135 + x136 + x137 + x138 + x139 + x4, x137 + x139 + x4 + 14.0*micro_batch_size*local_vocab*local_sequence)
         local_ffn = ffn_hidden_size/tensor_parallel
-        x142 = 8.0*micro_batch_size*local_sequence*local_ffn
-        x143 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x144 = micro_batch_size*query_size*local_sequence*x143
-        x145 = micro_batch_size*local_sequence*x5*x143
+        x141 = 8.0*micro_batch_size*local_sequence*local_ffn
+        x142 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x143 = micro_batch_size*query_size*local_sequence*x142
+        x144 = micro_batch_size*local_sequence*x5*x142
         local_heads = num_attention_heads/tensor_parallel
-        x146 = head_dim*micro_batch_size*local_sequence*local_heads
-        x147 = -x143
+        x145 = head_dim*micro_batch_size*local_sequence*local_heads
+        x146 = -x142
         kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x148 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x149 = (-2.0)*x143
-        x150 = 2.0*micro_batch_size*local_sequence*local_heads
-        x151 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
+        x147 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x148 = (-2.0)*x142
+        x149 = 2.0*micro_batch_size*local_sequence*local_heads
+        x150 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x8
         local_qkv_features = x9/tensor_parallel
         local_kv_features = kv_size/tensor_parallel
         local_query_features = query_size/tensor_parallel
         layer_parameters = qkv_bias*local_qkv_features + local_ffn*x10 + local_kv_features*x11 + local_query_features*x11 + x12
-        x152 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x10 + 4.0*local_kv_features*x11 + 4.0*local_query_features*x11 + 4.0*x2*layer_parameters + x13
-        x153 = micro_batch_size*x11
-        x154 = micro_batch_size*x15 + 2.0*micro_batch_size*x11
-        x155 = ceil_div(embedding_parameters, 64.0)
+        x151 = 4.0*qkv_bias*local_qkv_features + 4.0*local_ffn*x10 + 4.0*local_kv_features*x11 + 4.0*local_query_features*x11 + 4.0*x2*layer_parameters + x13
+        x152 = micro_batch_size*x11
+        x153 = micro_batch_size*x15 + 2.0*micro_batch_size*x11
+        x154 = ceil_div(embedding_parameters, 64.0)
         layer_aligned = 128.0*ceil_div(hidden_size*local_kv_features, 64.0) + 128.0*ceil_div(hidden_size*local_query_features, 64.0) + 192.0*ceil_div(hidden_size*local_ffn, 64.0) + x18*ceil_div(local_qkv_features, 64.0) + x19
-        x156 = select((1.0 < tensor_parallel), 1.0, 0.0)
-        x157 = 9.0*micro_batch_size*local_sequence*x156
-        x158 = select(x130, 1.0, 0.0)
-        x159 = 8.0*micro_batch_size*local_sequence*x158
-        x160 = x157 + x159 + x138 + 4.0*local_vocab*x20 + 4.0*x2*(embedding_parameters + local_vocab*x20)
-        x161 = micro_batch_size*x22
-        x162 = x161 + x153
-        x163 = x138 + x3 + x140
-        x164 = context_parallel - 1.0
-        x165 = micro_batch_size*local_sequence*local_heads*((6.0*x164)/x24 + x26)*x27
-        x166 = micro_batch_size*x10
-        x167 = 64.0 + micro_batch_size*local_sequence
-        x168 = 256.0 + local_ffn
-        x169 = 128.0 + local_ffn
-        x170 = (5.0*micro_batch_size*local_sequence*local_ffn)/x24 + (x167*x28*x168)/x29 + (x167*x31*x169)/x29
-        x171 = 10.0*micro_batch_size*local_sequence*local_ffn
-        x172 = micro_batch_size*x32
-        x173 = 2000.0*micro_batch_size
-        x174 = local_heads*x33
-        x175 = x174 + local_sequence*local_heads*x35 + kv_heads_per_rank*local_sequence*x36
-        x176 = micro_batch_size*x37
-        swiglu_product_time = (2000.0*x167*(x28*x168 + x31*x169))/x29
-        layer_kernels = 63.0 + 20.0*context_parallel + 12.0*x156
-        x177 = (kernel_ns*layer_kernels)/1000000000.0
-        attention_product_time = (2000.0*x167*(x28*(256.0 + local_query_features) + x30*(128.0 + local_query_features) + x31*(128.0 + local_kv_features)))/x29
+        x155 = select((1.0 < tensor_parallel), 1.0, 0.0)
+        x156 = 9.0*micro_batch_size*local_sequence*x155
+        x157 = select(x129, 1.0, 0.0)
+        x158 = 8.0*micro_batch_size*local_sequence*x157
+        x159 = x156 + x158 + x137 + 4.0*local_vocab*x20 + 4.0*x2*(embedding_parameters + local_vocab*x20)
+        x160 = micro_batch_size*x22
+        x161 = x160 + x152
+        x162 = x137 + x3 + x139
+        x163 = context_parallel - 1.0
+        x164 = micro_batch_size*local_sequence*local_heads*((6.0*x163)/x24 + x26)*x27
+        x165 = micro_batch_size*x10
+        x166 = 64.0 + micro_batch_size*local_sequence
+        x167 = 256.0 + local_ffn
+        x168 = 128.0 + local_ffn
+        x169 = (5.0*micro_batch_size*local_sequence*local_ffn)/x24 + (x166*x28*x167)/x29 + (x166*x31*x168)/x29
+        x170 = 10.0*micro_batch_size*local_sequence*local_ffn
+        x171 = micro_batch_size*x32
+        x172 = 2000.0*micro_batch_size
+        x173 = local_heads*x33
+        x174 = x173 + local_sequence*local_heads*x35 + kv_heads_per_rank*local_sequence*x36
+        x175 = micro_batch_size*x37
+        swiglu_product_time = (2000.0*x166*(x28*x167 + x31*x168))/x29
+        layer_kernels = 63.0 + 20.0*context_parallel + 12.0*x155
+        x176 = (kernel_ns*layer_kernels)/1000000000.0
+        attention_product_time = (2000.0*x166*(x28*(256.0 + local_query_features) + x30*(128.0 + local_query_features) + x31*(128.0 + local_kv_features)))/x29
         attention_core_time = (micro_batch_size*local_sequence*local_heads*x38)/x25
-        x178 = swiglu_product_time + x177 + attention_product_time + attention_core_time
-        x179 = select((nvlink_domain < tensor_parallel), 1.0, 0.0)
-        tensor_latency = (node_latency_ns*x132 + x179*(smaller(tensor_parallel, ceil_div(tensor_parallel, nvlink_domain)) - 1.0)*x39)/1000000000.0
-        x180 = 2.0*tensor_latency
-        x181 = tensor_parallel*(x179*x43 + (x40*(1.0 - x179))/1000.0)
-        x182 = (micro_batch_size*x132*local_sequence*x3)/x181
-        x183 = x180 + x182
-        x184 = x183/tensor_parallel
-        x185 = x182 - attention_product_time
-        x186 = x182 - swiglu_product_time
-        layer_tensor_forward_waiting = tp_comm_overlap*larger(x184, x180 + x185) + tp_comm_overlap*larger(x184, x180 + x186) + 2.0*x44*x183
-        x187 = node_latency_ns*x164
-        x188 = select((nvlink_domain < x131), 1.0, 0.0)
-        whole_context_latency = (x187 + x39*x188*(smaller(context_parallel, ceil_div(x131, nvlink_domain)) - 1.0))/1000000000.0
-        x189 = attention_core_time/context_parallel
-        x190 = -attention_core_time
-        x191 = select((1.0 < context_parallel), 1.0, 0.0)
-        attention_context_forward_bytes = micro_batch_size*kv_heads_per_rank*x191*x45
-        whole_context_bandwidth = x188*smaller(x41, x42/(1000.0*smaller(tensor_parallel, nvlink_domain))) + (x40*(1.0 - x188))/1000.0
-        x192 = context_parallel*whole_context_bandwidth
-        whole_attention_context_forward_time = larger(0.0, whole_context_latency + x189 + x190 + attention_context_forward_bytes/whole_context_bandwidth - (attention_context_forward_bytes/x192))
-        x193 = layer_tensor_forward_waiting + whole_attention_context_forward_time
-        x194 = tensor_parallel*(1.0 + x164*x46)
-        x195 = x132*x48
-        x196 = -layer_tensor_forward_waiting
-        x197 = (launch_ns*layer_kernels)/1000000000.0
-        x198 = x196 + x197 - whole_attention_context_forward_time
-        x199 = x189 + x190
-        x200 = x196 + x197
+        x177 = swiglu_product_time + x176 + attention_product_time + attention_core_time
+        x178 = select((nvlink_domain < tensor_parallel), 1.0, 0.0)
+        tensor_latency = (node_latency_ns*x131 + x178*(smaller(tensor_parallel, ceil_div(tensor_parallel, nvlink_domain)) - 1.0)*x39)/1000000000.0
+        x179 = 2.0*tensor_latency
+        x180 = tensor_parallel*(x178*x43 + (x40*(1.0 - x178))/1000.0)
+        x181 = (micro_batch_size*x131*local_sequence*x3)/x180
+        x182 = x179 + x181
+        x183 = x182/tensor_parallel
+        x184 = x181 - attention_product_time
+        x185 = x181 - swiglu_product_time
+        layer_tensor_forward_waiting = tp_comm_overlap*larger(x183, x179 + x184) + tp_comm_overlap*larger(x183, x179 + x185) + 2.0*x44*x182
+        x186 = node_latency_ns*x163
+        x187 = select((1.0 < context_parallel), 1.0, 0.0)
+        attention_context_forward_bytes = micro_batch_size*kv_heads_per_rank*x187*x46
+        x188 = attention_core_time/context_parallel - attention_core_time
+        x189 = (launch_ns*layer_kernels)/1000000000.0
+        x190 = x189 - layer_tensor_forward_waiting
+        x191 = tensor_parallel*(1.0 + x163*x47)
+        x192 = x131*x49
         input_backward_computing = x50 + (micro_batch_size*local_sequence*x51)/x24
-        x201 = 16.0*micro_batch_size*local_sequence*local_ffn
-        x202 = x174 + kv_heads_per_rank*x52 + local_sequence*local_heads*x54 + kv_heads_per_rank*local_sequence*x55
-        x203 = micro_batch_size*x56
+        x193 = 16.0*micro_batch_size*local_sequence*local_ffn
+        x194 = x173 + kv_heads_per_rank*x52 + local_sequence*local_heads*x54 + kv_heads_per_rank*local_sequence*x55
+        x195 = micro_batch_size*x56
         attention_core_backward_time = (micro_batch_size*local_sequence*local_heads*x57)/x25
-        x204 = 2.0*swiglu_product_time + x177 + attention_core_backward_time + 2.0*attention_product_time
-        head_product_time = (x167*x58*(128.0 + local_vocab))/x59
-        output_kernels = 10.0 + 3.0*x156
-        x205 = (kernel_ns*output_kernels)/1000000000.0
-        x206 = (26000.0*micro_batch_size*local_vocab*local_sequence)/x24 + 2.0*head_product_time + x205
+        x196 = 2.0*swiglu_product_time + x176 + attention_core_backward_time + 2.0*attention_product_time
+        head_product_time = (x166*x58*(128.0 + local_vocab))/x59
+        output_kernels = 10.0 + 3.0*x155
+        x197 = (kernel_ns*output_kernels)/1000000000.0
+        x198 = (26000.0*micro_batch_size*local_vocab*local_sequence)/x24 + 2.0*head_product_time + x197
         input_forward_computing = x50 + (micro_batch_size*local_sequence*x60)/x24
-        x207 = (18000.0*micro_batch_size*local_vocab*local_sequence)/x24 + head_product_time + x205
-        x208 = micro_batch_size*x132*local_sequence
-        x209 = 2.0*context_parallel - 1.0
-        x210 = larger(1.0, x164)
-        attention_context_backward_bytes = (micro_batch_size*kv_heads_per_rank*x191*x209*x45)/x210
-        attention_context_backward_passes = x209/x210
-        x211 = attention_core_backward_time/context_parallel
-        x212 = -attention_core_backward_time
-        x213 = x211 + x212
-        x214 = -head_product_time
-        x215 = x180 + x214
-        x216 = x62 - input_forward_computing
-        x217 = x62 - input_backward_computing
-        x218 = (launch_ns*output_kernels)/1000000000.0
-        x219 = x132*x63
-        x220 = micro_batch_size*x64
-        embedding_aligned = 64.0*x155
-        whole_attention_context_backward_time = larger(0.0, attention_context_backward_passes*whole_context_latency + x211 + x212 + attention_context_backward_bytes/whole_context_bandwidth - (attention_context_backward_bytes/x192))
-        x221 = x197 - whole_attention_context_backward_time
-        x222 = input_backward_computing + input_forward_computing + num_layers*layer_tensor_forward_waiting + num_layers*(whole_attention_context_forward_time + whole_attention_context_backward_time) + (x61*(hidden_size + embedding_parameters + local_vocab*x74 + num_layers*layer_parameters))/x24
-        x223 = -micro_batch_size
-        loss_after_forward = 4.0 + 2.0*micro_batch_size*local_vocab*local_sequence + x136 + micro_batch_size*(1.0 - x135)*x75
+        x199 = (18000.0*micro_batch_size*local_vocab*local_sequence)/x24 + head_product_time + x197
+        x200 = micro_batch_size*x131*local_sequence
+        x201 = x61 - input_forward_computing
+        x202 = x61 - input_backward_computing
+        x203 = 2.0*context_parallel - 1.0
+        x204 = larger(1.0, x163)
+        attention_context_backward_bytes = (micro_batch_size*kv_heads_per_rank*x187*x203*x46)/x204
+        attention_context_backward_passes = x203/x204
+        x205 = attention_core_backward_time/context_parallel - attention_core_backward_time
+        x206 = -head_product_time
+        x207 = x179 + x206
+        x208 = (launch_ns*output_kernels)/1000000000.0
+        x209 = x131*x63
+        x210 = micro_batch_size*x64
+        embedding_aligned = 64.0*x154
+        x211 = hidden_size + embedding_parameters + num_layers*layer_parameters
+        x212 = input_backward_computing + input_forward_computing + num_layers*layer_tensor_forward_waiting
+        x213 = -micro_batch_size
+        loss_after_forward = 4.0 + 2.0*micro_batch_size*local_vocab*local_sequence + x135 + micro_batch_size*(1.0 - x134)*x74
         loss_saved = 4.0 + 4.0*micro_batch_size*local_vocab*local_sequence
-        x224 = 2.0*micro_batch_size
-        x225 = 4.0*local_sequence*local_ffn
-        x226 = hidden_size*micro_batch_size
-        x227 = micro_batch_size*kv_heads_per_rank*local_sequence*x8
-        loss_loss_forward = 4.0 + x134 + x136 + 6.0*micro_batch_size*local_vocab*local_sequence + x139
-        loss_loss_backward = 4.0 + x137
-        x228 = micro_batch_size*local_sequence*x156
-        x229 = micro_batch_size*local_sequence*x158
-        lost_0 = none
-        lost_11 = none
-        lost_12 = none
-        lost_13 = none
-        for i in range(np.uint64(entries)):
+        x214 = 2.0*micro_batch_size
+        x215 = 4.0*local_sequence*local_ffn
+        x216 = hidden_size*micro_batch_size
+        x217 = micro_batch_size*kv_heads_per_rank*local_sequence*x8
+        loss_loss_forward = 4.0 + x133 + x135 + 6.0*micro_batch_size*local_vocab*local_sequence + x138
+        loss_loss_backward = 4.0 + x136
+        x218 = micro_batch_size*local_sequence*x155
+        x219 = micro_batch_size*local_sequence*x157
+        lost_0 = 0
+        lost_11 = 0
+        lost_12 = 0
+        lost_13 = 0
+        for i in range(entries):
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
-            x77 = row[X77 + i]
-            x80 = row[X80 + i]
-            x104 = row[X104 + i]
-            x101 = row[X101 + i]
-            x107 = row[X107 + i]
-            x91 = row[X91 + i]
-            x118 = row[X118 + i]
-            x115 = row[X115 + i]
-            x121 = row[X121 + i]
-            x84 = row[X84 + i]
-            x95 = row[X95 + i]
+            x76 = row[X76 + i]
+            x79 = row[X79 + i]
+            x103 = row[X103 + i]
+            x100 = row[X100 + i]
+            x106 = row[X106 + i]
+            x90 = row[X90 + i]
+            x117 = row[X117 + i]
+            x114 = row[X114 + i]
+            x120 = row[X120 + i]
+            x83 = row[X83 + i]
+            x94 = row[X94 + i]
             embedding_tensor_forward_passes = row[EMBEDDING_TENSOR_FORWARD_PASSES + i]
             attention_tensor_backward_passes = row[ATTENTION_TENSOR_BACKWARD_PASSES + i]
-            x88 = row[X88 + i]
-            x89 = row[X89 + i]
-            x79 = row[X79 + i]
-            x81 = row[X81 + i]
-            x82 = row[X82 + i]
-            x128 = row[X128 + i]
-            x98 = row[X98 + i]
-            x129 = row[X129 + i]
-            x92 = row[X92 + i]
-            x87 = row[X87 + i]
-            x93 = row[X93 + i]
-            x94 = row[X94 + i]
-            x85 = row[X85 + i]
             x86 = row[X86 + i]
-            x90 = row[X90 + i]
-            x96 = row[X96 + i]
+            x87 = row[X87 + i]
+            x78 = row[X78 + i]
+            x80 = row[X80 + i]
+            x81 = row[X81 + i]
+            x127 = row[X127 + i]
             x97 = row[X97 + i]
+            x128 = row[X128 + i]
+            x91 = row[X91 + i]
+            x88 = row[X88 + i]
+            x92 = row[X92 + i]
+            x93 = row[X93 + i]
+            x84 = row[X84 + i]
+            x85 = row[X85 + i]
+            x89 = row[X89 + i]
+            x95 = row[X95 + i]
+            x96 = row[X96 + i]
+            x101 = row[X101 + i]
             x102 = row[X102 + i]
-            x103 = row[X103 + i]
-            x106 = row[X106 + i]
+            x105 = row[X105 + i]
+            x107 = row[X107 + i]
             x108 = row[X108 + i]
             x109 = row[X109 + i]
             x110 = row[X110 + i]
             x111 = row[X111 + i]
             x112 = row[X112 + i]
-            x113 = row[X113 + i]
+            x115 = row[X115 + i]
             x116 = row[X116 + i]
-            x117 = row[X117 + i]
-            x120 = row[X120 + i]
+            x119 = row[X119 + i]
+            x121 = row[X121 + i]
             x122 = row[X122 + i]
             x123 = row[X123 + i]
             x124 = row[X124 + i]
             x125 = row[X125 + i]
             x126 = row[X126 + i]
-            x127 = row[X127 + i]
             kept = row[ALIVE_0 + i] < 0.0
-            x230 = pipeline_parallel*x131
-            met = divides(x230, num_gpus)
+            x220 = pipeline_parallel*x130
+            met = divides(x220, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            x231 = context_parallel*(1.0 + sequence_parallel*x132)
-            met = divides(x231, seq_length)
+            x221 = context_parallel*(1.0 + sequence_parallel*x131)
+            met = divides(x221, seq_length)
             lost_11 += kept & opposite(met)
             kept = kept & met
-            x232 = num_gpus/x230
-            x233 = micro_batch_size*x232
-            met = divides(x233, global_batch_size)
+            x222 = num_gpus/x220
+            x223 = micro_batch_size*x222
+            met = divides(x223, global_batch_size)
             lost_12 += kept & opposite(met)
             kept = kept & met
-            x234 = context_parallel*x232
-            met = divides(data_parallel_replicas, x234)
+            x224 = context_parallel*x222
+            met = divides(data_parallel_replicas, x224)
             lost_13 += kept & opposite(met)
             kept = kept & met
             alive_1 = select(kept, -INFINITY, INFINITY)
-            local_sequence_sp = seq_length/x231
-            x235 = stage_layers*local_sequence_sp
-            x236 = stage_layers*layer_parameters
-            last_parameters = hidden_size + local_vocab*x79 + x236 + local_vocab*x80
-            x237 = x234/data_parallel_replicas
-            x238 = x237 - 1.0
-            optimizer_shards = 1.0 + distributed_optimizer*x238
-            x239 = lcm(optimizer_shards, 128.0)
-            x240 = stage_layers*layer_aligned
-            x241 = x239*ceil_div(attention_norm_aligned + x155*x81 + x240 + x155*x82, x239)
-            x242 = 4.0*(last_parameters + distributed_optimizer*(x241 - last_parameters))
-            last_optimizer = x242/optimizer_shards
-            x243 = x77*x160
-            x244 = x241*x21
-            x245 = last_optimizer + x243 + x244 + local_sequence_sp*x162
-            x246 = last_optimizer + x243 + x244
-            x247 = 2000.0*((local_sequence_sp*x166)/x24 + x170)
-            x248 = local_sequence_sp*x172
-            x249 = local_sequence_sp*x10
-            attention_norm_forward_time = (local_sequence_sp*x176)/x24
-            layer_forward_computing = (1000.0*(x171 + x248))/x24 + (x173*(x249 + x175))/x24 + 2.0*attention_norm_forward_time + x178
-            x250 = -layer_forward_computing
-            x251 = 1.0 + x47*(x232 - 1.0)
-            x252 = x194*x251
-            x253 = select((0.0 < (smaller(1.0, ceil_div(x252, nvlink_domain)) - 1.0)*select((nvlink_domain < x252), 1.0, 0.0)), 1.0, 0.0)
-            whole_layer_forward_launching = larger(0.0, x250 + (x253*x195)/1000000000.0 + x198)
-            whole_layer_forward_time = layer_forward_computing + x193 + whole_layer_forward_launching
-            x254 = x131*x84
-            x255 = select((nvlink_domain < x254), 1.0, 0.0)
-            context_latency = (x187 + x39*x255*(smaller(context_parallel, ceil_div(x254, nvlink_domain)) - 1.0))/1000000000.0
-            x256 = smaller(x41, x42/(1000.0*smaller(nvlink_domain, tensor_parallel*x84)))
-            context_bandwidth = (x40*(1.0 - x255))/1000.0 + x256*x255
-            x257 = context_parallel*context_bandwidth
-            attention_context_forward_time = larger(0.0, context_latency + attention_context_forward_bytes/context_bandwidth + x199 - (attention_context_forward_bytes/x257))
-            x258 = pipeline_parallel*x194*x251
-            x259 = select((nvlink_domain < x258), 1.0, 0.0)
-            x260 = select((0.0 < x259*(smaller(pipeline_parallel, ceil_div(x258, nvlink_domain)) - 1.0)), 1.0, 0.0)
-            layer_forward_launching = larger(0.0, x250 + x200 + (x260*x195)/1000000000.0 - attention_context_forward_time)
+            local_sequence_sp = seq_length/x221
+            x225 = stage_layers*local_sequence_sp
+            head_parameters = local_vocab*x78
+            x226 = stage_layers*layer_parameters
+            last_parameters = hidden_size + head_parameters + x226 + local_vocab*x79
+            x227 = x224/data_parallel_replicas
+            x228 = x227 - 1.0
+            optimizer_shards = 1.0 + distributed_optimizer*x228
+            x229 = lcm(optimizer_shards, 128.0)
+            x230 = stage_layers*layer_aligned
+            x231 = x229*ceil_div(attention_norm_aligned + x154*x80 + x230 + x154*x81, x229)
+            x232 = 4.0*(last_parameters + distributed_optimizer*(x231 - last_parameters))
+            last_optimizer = x232/optimizer_shards
+            x233 = x76*x159
+            x234 = x231*x21
+            x235 = last_optimizer + x233 + x234 + local_sequence_sp*x161
+            x236 = last_optimizer + x233 + x234
+            x237 = 2000.0*((local_sequence_sp*x165)/x24 + x169)
+            x238 = local_sequence_sp*x171
+            x239 = local_sequence_sp*x10
+            attention_norm_forward_time = (local_sequence_sp*x175)/x24
+            layer_forward_computing = (1000.0*(x170 + x238))/x24 + (x172*(x239 + x174))/x24 + 2.0*attention_norm_forward_time + x177
+            x240 = x130*x83
+            x241 = select((nvlink_domain < x240), 1.0, 0.0)
+            context_latency = (x186 + x39*x241*(smaller(context_parallel, ceil_div(x240, nvlink_domain)) - 1.0))/1000000000.0
+            x242 = smaller(x41, x42/(1000.0*smaller(nvlink_domain, tensor_parallel*x83)))
+            context_bandwidth = (x40*(1.0 - x241))/1000.0 + x242*x241
+            x243 = context_parallel*context_bandwidth
+            attention_context_forward_time = larger(0.0, context_latency + attention_context_forward_bytes/context_bandwidth + x188 - (attention_context_forward_bytes/x243))
+            x244 = 1.0 + x48*(x222 - 1.0)
+            x245 = pipeline_parallel*x191*x244
+            x246 = select((nvlink_domain < x245), 1.0, 0.0)
+            x247 = select((0.0 < x246*(smaller(pipeline_parallel, ceil_div(x245, nvlink_domain)) - 1.0)), 1.0, 0.0)
+            layer_forward_launching = larger(0.0, x190 + (x247*x192)/1000000000.0 - attention_context_forward_time - layer_forward_computing)
             layer_forward_time = layer_forward_computing + layer_tensor_forward_waiting + attention_context_forward_time + layer_forward_launching
-            attention_norm_backward_time = (local_sequence_sp*x203)/x24
-            layer_backward_computing = (1000.0*(x201 + x248))/x24 + (x173*(x249 + x202))/x24 + 2.0*attention_norm_backward_time + x204
-            x261 = stage_layers*layer_backward_computing
-            output_backward_computing = attention_norm_backward_time + x206
-            first_backward_computing = input_backward_computing + x261 + x77*output_backward_computing
-            x262 = stage_layers*layer_forward_computing
-            output_forward_computing = attention_norm_forward_time + x207
-            first_forward_computing = input_forward_computing + x262 + x77*output_forward_computing
-            x263 = sequence_parallel*tensor_latency
-            x264 = (x85*x208)/x181
-            embedding_tensor_backward_time = x263 + x264
-            x265 = (x208*x86)/x181
-            embedding_tensor_forward_time = tensor_latency*embedding_tensor_forward_passes + x265
-            attention_context_backward_time = larger(0.0, attention_context_backward_bytes/context_bandwidth + attention_context_backward_passes*context_latency + x213 - (attention_context_backward_bytes/x257))
-            stage_context_waiting = stage_layers*(attention_context_forward_time + attention_context_backward_time)
-            x266 = tensor_latency*attention_tensor_backward_passes
-            x267 = x266 + x182
-            x268 = x267/tensor_parallel
-            layer_tensor_backward_waiting = tp_comm_overlap*larger(x268, x266 + x185) + tp_comm_overlap*larger(x268, x266 + x186) + 2.0*x44*x267
-            x269 = stage_layers*layer_tensor_backward_waiting + stage_layers*layer_tensor_forward_waiting
-            x270 = x180 + x265
-            head_tensor_backward_time = tp_comm_overlap*larger(x270/tensor_parallel, x265 + x215) + x44*x270
-            head_tensor_forward_time = tp_comm_overlap*larger(embedding_tensor_backward_time/tensor_parallel, x263 + x264 + x214) + x44*embedding_tensor_backward_time
-            first_parameters = embedding_parameters + x80 + x236 + local_vocab*x87
-            x271 = -embedding_tensor_forward_time
-            input_forward_launching = larger(0.0, x271 + x216 + (x132*x88*x260)/1000000000.0)
-            x272 = -embedding_tensor_backward_time
-            x273 = (x132*x89*x260)/1000000000.0
-            input_backward_launching = larger(0.0, x272 + x217 + x273)
-            x274 = -layer_tensor_backward_waiting
-            x275 = -layer_backward_computing
-            x276 = stage_layers*larger(0.0, x197 + x274 + x275 + (x132*x260*x90)/1000000000.0 - attention_context_backward_time) + stage_layers*layer_forward_launching
-            x277 = -head_tensor_backward_time
-            x278 = -output_backward_computing
-            output_backward_launching = larger(0.0, x218 + x277 + x278 + (x260*x219)/1000000000.0)
-            x279 = -head_tensor_forward_time
-            x280 = -output_forward_computing
-            output_forward_launching = larger(0.0, x279 + x218 + x280 + x273)
-            x281 = first_backward_computing + first_forward_computing + embedding_tensor_backward_time + embedding_tensor_forward_time + stage_context_waiting + x269 + x77*head_tensor_backward_time + x77*head_tensor_forward_time + (x61*first_parameters)/x24 + input_forward_launching + input_backward_launching + x276 + x77*output_backward_launching + x77*output_forward_launching
-            last_backward_computing = x261 + output_backward_computing + x77*input_backward_computing
-            last_forward_computing = x262 + output_forward_computing + x77*input_forward_computing
-            x282 = last_backward_computing + last_forward_computing + head_tensor_forward_time + head_tensor_backward_time + stage_context_waiting + x269 + x276 + output_backward_launching + output_forward_launching + x77*embedding_tensor_backward_time + x77*embedding_tensor_forward_time + (x61*last_parameters)/x24 + x77*input_backward_launching + x77*input_forward_launching
-            num_microbatches = global_batch_size/x233
-            x283 = 4.0*(first_parameters + distributed_optimizer*(x239*ceil_div(embedding_aligned + x240 + x93 + x155*x94, x239) - first_parameters))
-            first_optimizer = x283/optimizer_shards
-            x284 = ceil_div(first_parameters, 40000000.0)
-            x285 = (x131*x84*x232)/data_parallel_replicas
-            x286 = select((nvlink_domain < x285), 1.0, 0.0)
-            data_latency = (node_latency_ns*x238 + x39*x286*(smaller(x237, ceil_div(x285, nvlink_domain)) - 1.0))/1000000000.0
-            data_bandwidth = (x40*(1.0 - x286))/1000.0 + x256*x286
-            x287 = context_parallel*x232*data_bandwidth
-            first_gathering = x284*data_latency + (2.0*first_parameters)/data_bandwidth - ((x65*first_parameters)/x287)
-            x288 = x131*x95*x232
-            x289 = select((nvlink_domain < x288), 1.0, 0.0)
-            x290 = 2.0*((x69 + x39*x289*(smaller(data_parallel_replicas, ceil_div(x288, nvlink_domain)) - 1.0))/1000000000.0)
-            x291 = context_parallel*x232*((x40*(1.0 - x289))/1000.0 + x289*smaller(x41, x42/(1000.0*smaller(nvlink_domain, x288/data_parallel_replicas))))
-            first_reducing = x290 + x71*x284*data_latency + (x238*first_parameters*x72)/x287 + (first_parameters*x73)/x291
-            x292 = ceil_div(last_parameters, 40000000.0)
-            last_gathering = data_latency*x292 + (2.0*last_parameters)/data_bandwidth - ((x65*last_parameters)/x287)
-            last_reducing = x290 + x71*data_latency*x292 + (last_parameters*x238*x72)/x287 + (last_parameters*x73)/x291
-            x293 = (x132*x89*x253)/1000000000.0
-            x294 = ((node_latency_ns*(1.0 - x260))/1000000000.0 + (network_latency_ns*x260)/1000000000.0 + (x220/x231)/((x40*(1.0 - x259))/1000.0 + x259*smaller(x41, x42/(1000.0*smaller(nvlink_domain, x252)))))*(x91 + num_microbatches)*x92 + larger((1000.0*(x283 + 3.0*first_optimizer))/x24, (1000.0*(x242 + 3.0*last_optimizer))/x24) + output_backward_computing + output_forward_computing + larger(first_gathering*x66 + x67*first_reducing + overlap_grad_reduce*larger(0.0, first_reducing - first_backward_computing) + overlap_param_gather*larger(0.0, distributed_optimizer*first_gathering - first_forward_computing), x66*last_gathering + x67*last_reducing + overlap_grad_reduce*larger(0.0, last_reducing - last_backward_computing) + overlap_param_gather*larger(0.0, distributed_optimizer*last_gathering - last_forward_computing)) + embedding_tensor_backward_time + head_tensor_forward_time + head_tensor_backward_time + embedding_tensor_forward_time + num_layers*layer_tensor_backward_waiting + num_layers*layer_forward_computing + num_layers*layer_backward_computing + larger(0.0, x279 + x218 + x280 + x293) + larger(0.0, x218 + x277 + x278 + (x253*x219)/1000000000.0) + larger(0.0, x271 + (x132*x88*x253)/1000000000.0 + x216) + larger(0.0, x293 + x272 + x217) + num_layers*larger(0.0, x274 + x275 + (x132*x253*x90)/1000000000.0 + x221) + num_layers*whole_layer_forward_launching + x222
-            first_loss_after_forward = x77*loss_after_forward
-            first_end_activations = x77*loss_saved + micro_batch_size*local_sequence_sp*x96 + micro_batch_size*local_sequence_sp*x97
+            attention_norm_backward_time = (local_sequence_sp*x195)/x24
+            layer_backward_computing = (1000.0*(x193 + x238))/x24 + (x172*(x239 + x194))/x24 + 2.0*attention_norm_backward_time + x196
+            x248 = stage_layers*layer_backward_computing
+            output_backward_computing = attention_norm_backward_time + x198
+            first_backward_computing = input_backward_computing + x248 + x76*output_backward_computing
+            x249 = stage_layers*layer_forward_computing
+            output_forward_computing = attention_norm_forward_time + x199
+            first_forward_computing = input_forward_computing + x249 + x76*output_forward_computing
+            x250 = sequence_parallel*tensor_latency
+            x251 = (x84*x200)/x180
+            embedding_tensor_backward_time = x250 + x251
+            x252 = (x200*x85)/x180
+            embedding_tensor_forward_time = tensor_latency*embedding_tensor_forward_passes + x252
+            input_forward_launching = larger(0.0, (x131*x86*x247)/1000000000.0 + x201 - embedding_tensor_forward_time)
+            x253 = (x131*x87*x247)/1000000000.0
+            input_backward_launching = larger(0.0, x253 + x202 - embedding_tensor_backward_time)
+            attention_context_backward_time = larger(0.0, attention_context_backward_bytes/context_bandwidth + attention_context_backward_passes*context_latency + x205 - (attention_context_backward_bytes/x243))
+            x254 = attention_context_forward_time + attention_context_backward_time
+            stage_context_waiting = stage_layers*x254
+            x255 = tensor_latency*attention_tensor_backward_passes
+            x256 = x255 + x181
+            x257 = x256/tensor_parallel
+            layer_tensor_backward_waiting = tp_comm_overlap*larger(x257, x255 + x184) + tp_comm_overlap*larger(x257, x255 + x185) + 2.0*x44*x256
+            x258 = stage_layers*layer_tensor_backward_waiting + stage_layers*layer_tensor_forward_waiting
+            x259 = x179 + x252
+            head_tensor_backward_time = tp_comm_overlap*larger(x259/tensor_parallel, x252 + x207) + x44*x259
+            head_tensor_forward_time = tp_comm_overlap*larger(embedding_tensor_backward_time/tensor_parallel, x250 + x251 + x206) + x44*embedding_tensor_backward_time
+            first_parameters = embedding_parameters + x79 + x226 + local_vocab*x88
+            layer_backward_launching = larger(0.0, x189 + (x131*x247*x89)/1000000000.0 - layer_backward_computing - attention_context_backward_time - layer_tensor_backward_waiting)
+            x260 = stage_layers*layer_backward_launching + stage_layers*layer_forward_launching
+            output_backward_launching = larger(0.0, x208 + (x247*x209)/1000000000.0 - head_tensor_backward_time - output_backward_computing)
+            output_forward_launching = larger(0.0, x208 + x253 - head_tensor_forward_time - output_forward_computing)
+            x261 = first_backward_computing + first_forward_computing + embedding_tensor_backward_time + embedding_tensor_forward_time + input_forward_launching + input_backward_launching + stage_context_waiting + x258 + x76*head_tensor_backward_time + x76*head_tensor_forward_time + (x62*first_parameters)/x24 + x260 + x76*output_backward_launching + x76*output_forward_launching
+            last_backward_computing = x248 + output_backward_computing + x76*input_backward_computing
+            last_forward_computing = x249 + output_forward_computing + x76*input_forward_computing
+            x262 = last_backward_computing + last_forward_computing + head_tensor_forward_time + head_tensor_backward_time + output_forward_launching + output_backward_launching + stage_context_waiting + x258 + x260 + x76*embedding_tensor_backward_time + x76*embedding_tensor_forward_time + (x62*last_parameters)/x24 + x76*input_backward_launching + x76*input_forward_launching
+            num_microbatches = global_batch_size/x223
+            x263 = 4.0*(first_parameters + distributed_optimizer*(x229*ceil_div(embedding_aligned + x230 + x92 + x154*x93, x229) - first_parameters))
+            first_optimizer = x263/optimizer_shards
+            x264 = ceil_div(first_parameters, 40000000.0)
+            x265 = (x130*x83*x222)/data_parallel_replicas
+            x266 = select((nvlink_domain < x265), 1.0, 0.0)
+            data_latency = (node_latency_ns*x228 + x39*x266*(smaller(x227, ceil_div(x265, nvlink_domain)) - 1.0))/1000000000.0
+            data_bandwidth = (x40*(1.0 - x266))/1000.0 + x242*x266
+            x267 = context_parallel*x222*data_bandwidth
+            first_gathering = x264*data_latency + (2.0*first_parameters)/data_bandwidth - ((x65*first_parameters)/x267)
+            x268 = x130*x94*x222
+            x269 = select((nvlink_domain < x268), 1.0, 0.0)
+            x270 = 2.0*((x69 + x39*x269*(smaller(data_parallel_replicas, ceil_div(x268, nvlink_domain)) - 1.0))/1000000000.0)
+            x271 = context_parallel*x222*((x40*(1.0 - x269))/1000.0 + x269*smaller(x41, x42/(1000.0*smaller(nvlink_domain, x268/data_parallel_replicas))))
+            first_reducing = x270 + x71*x264*data_latency + (x228*first_parameters*x72)/x267 + (first_parameters*x73)/x271
+            x272 = ceil_div(last_parameters, 40000000.0)
+            last_gathering = data_latency*x272 + (2.0*last_parameters)/data_bandwidth - ((x65*last_parameters)/x267)
+            last_reducing = x270 + x71*data_latency*x272 + (last_parameters*x228*x72)/x267 + (last_parameters*x73)/x271
+            x273 = ((node_latency_ns*(1.0 - x247))/1000000000.0 + (network_latency_ns*x247)/1000000000.0 + (x210/x221)/((x40*(1.0 - x246))/1000.0 + x246*smaller(x41, x42/(1000.0*smaller(nvlink_domain, x191*x244)))))*(x90 + num_microbatches)*x91 + larger((1000.0*(x263 + 3.0*first_optimizer))/x24, (1000.0*(x232 + 3.0*last_optimizer))/x24) + output_backward_computing + output_forward_computing + larger(first_gathering*x66 + x67*first_reducing + overlap_grad_reduce*larger(0.0, first_reducing - first_backward_computing) + overlap_param_gather*larger(0.0, distributed_optimizer*first_gathering - first_forward_computing), x66*last_gathering + x67*last_reducing + overlap_grad_reduce*larger(0.0, last_reducing - last_backward_computing) + overlap_param_gather*larger(0.0, distributed_optimizer*last_gathering - last_forward_computing)) + embedding_tensor_backward_time + head_tensor_forward_time + head_tensor_backward_time + embedding_tensor_forward_time + num_layers*layer_tensor_backward_waiting + num_layers*layer_forward_computing + num_layers*x254 + num_layers*layer_backward_computing + (x62*(head_parameters + x211))/x24 + output_forward_launching + output_backward_launching + input_forward_launching + input_backward_launching + num_layers*layer_backward_launching + num_layers*layer_forward_launching + x212
+            first_loss_after_forward = x76*loss_after_forward
+            first_end_activations = x76*loss_saved + micro_batch_size*local_sequence_sp*x95 + micro_batch_size*local_sequence_sp*x96
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x295 = micro_batch_size*local_sequence_sp*x98*first_in_flight
-            first_embedding_activation = x157*first_in_flight
-            x296 = hidden_size*local_sequence_sp
-            x297 = local_sequence_sp*x226 + x227
-            x298 = 2.0*local_sequence_sp*x161
-            first_loss_loss_forward = x77*loss_loss_forward
-            first_loss_loss_backward = x77*loss_loss_backward
-            first_static = x283 + first_optimizer + x159*first_in_flight
-            second_loss_after_forward = x101*loss_after_forward
-            second_end_activations = loss_saved*x101 + micro_batch_size*local_sequence_sp*x102 + micro_batch_size*local_sequence_sp*x103
-            second_in_flight = smaller(x104, num_microbatches)
-            x299 = micro_batch_size*local_sequence_sp*x98*second_in_flight
-            second_embedding_activation = x228*second_in_flight*x106
-            second_loss_loss_forward = x101*loss_loss_forward
-            second_loss_loss_backward = loss_loss_backward*x101
-            second_parameters = x107 + x236 + local_vocab*x108 + local_vocab*x109
-            x300 = 4.0*(second_parameters + distributed_optimizer*(x239*ceil_div(x240 + x155*x110 + x111 + x155*x112, x239) - second_parameters))
-            second_static = x300 + x300/optimizer_shards + x229*second_in_flight*x113
-            penultimate_loss_after_forward = x115*loss_after_forward
-            penultimate_end_activations = loss_saved*x115 + micro_batch_size*local_sequence_sp*x116 + micro_batch_size*local_sequence_sp*x117
-            penultimate_in_flight = smaller(x118, num_microbatches)
-            x301 = micro_batch_size*local_sequence_sp*x98*penultimate_in_flight
-            penultimate_embedding_activation = x228*penultimate_in_flight*x120
-            penultimate_loss_loss_forward = x115*loss_loss_forward
-            penultimate_loss_loss_backward = loss_loss_backward*x115
-            penultimate_parameters = x121 + x236 + local_vocab*x122 + local_vocab*x123
-            x302 = 4.0*(penultimate_parameters + distributed_optimizer*(x239*ceil_div(x240 + x155*x124 + x125 + x155*x126, x239) - penultimate_parameters))
-            penultimate_static = x302 + x302/optimizer_shards + x229*penultimate_in_flight*x127
-            last_static = x242 + last_optimizer + x128*x229
-            x303 = micro_batch_size*local_sequence_sp*x98
-            last_embedding_activation = x129*x228
-            last_end_activations = loss_saved + local_sequence_sp*x161 + local_sequence_sp*x153
+            x274 = micro_batch_size*local_sequence_sp*x97*first_in_flight
+            first_embedding_activation = x156*first_in_flight
+            x275 = hidden_size*local_sequence_sp
+            x276 = local_sequence_sp*x216 + x217
+            x277 = 2.0*local_sequence_sp*x160
+            first_loss_loss_forward = x76*loss_loss_forward
+            first_loss_loss_backward = x76*loss_loss_backward
+            first_static = x263 + first_optimizer + x158*first_in_flight
+            second_loss_after_forward = x100*loss_after_forward
+            second_end_activations = loss_saved*x100 + micro_batch_size*local_sequence_sp*x101 + micro_batch_size*local_sequence_sp*x102
+            second_in_flight = smaller(x103, num_microbatches)
+            x278 = micro_batch_size*local_sequence_sp*x97*second_in_flight
+            second_embedding_activation = x218*second_in_flight*x105
+            second_loss_loss_forward = x100*loss_loss_forward
+            second_loss_loss_backward = loss_loss_backward*x100
+            second_parameters = x106 + x226 + local_vocab*x107 + local_vocab*x108
+            x279 = 4.0*(second_parameters + distributed_optimizer*(x229*ceil_div(x230 + x154*x109 + x110 + x154*x111, x229) - second_parameters))
+            second_static = x279 + x279/optimizer_shards + x219*second_in_flight*x112
+            penultimate_loss_after_forward = x114*loss_after_forward
+            penultimate_end_activations = loss_saved*x114 + micro_batch_size*local_sequence_sp*x115 + micro_batch_size*local_sequence_sp*x116
+            penultimate_in_flight = smaller(x117, num_microbatches)
+            x280 = micro_batch_size*local_sequence_sp*x97*penultimate_in_flight
+            penultimate_embedding_activation = x218*penultimate_in_flight*x119
+            penultimate_loss_loss_forward = x114*loss_loss_forward
+            penultimate_loss_loss_backward = loss_loss_backward*x114
+            penultimate_parameters = x120 + x226 + local_vocab*x121 + local_vocab*x122
+            x281 = 4.0*(penultimate_parameters + distributed_optimizer*(x229*ceil_div(x230 + x154*x123 + x124 + x154*x125, x229) - penultimate_parameters))
+            penultimate_static = x281 + x281/optimizer_shards + x219*penultimate_in_flight*x126
+            last_static = x232 + last_optimizer + x127*x219
+            x282 = micro_batch_size*local_sequence_sp*x97
+            last_embedding_activation = x128*x218
+            last_end_activations = loss_saved + local_sequence_sp*x160 + local_sequence_sp*x152
             row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
+            row[X225 + i] = x225
             row[X235 + i] = x235
-            row[X245 + i] = x245
-            row[X246 + i] = x246
-            row[X247 + i] = x247
-            row[WHOLE_LAYER_FORWARD_TIME + i] = whole_layer_forward_time
+            row[X236 + i] = x236
+            row[X237 + i] = x237
             row[LAYER_FORWARD_TIME + i] = layer_forward_time
-            row[X281 + i] = x281
-            row[X282 + i] = x282
+            row[X261 + i] = x261
+            row[X262 + i] = x262
             row[NUM_MICROBATCHES + i] = num_microbatches
-            row[X294 + i] = x294
+            row[X273 + i] = x273
             row[FIRST_LOSS_AFTER_FORWARD + i] = first_loss_after_forward
             row[FIRST_END_ACTIVATIONS + i] = first_end_activations
             row[FIRST_IN_FLIGHT + i] = first_in_flight
-            row[X295 + i] = x295
+            row[X274 + i] = x274
             row[FIRST_EMBEDDING_ACTIVATION + i] = first_embedding_activation
-            row[X296 + i] = x296
-            row[X297 + i] = x297
-            row[X298 + i] = x298
+            row[X275 + i] = x275
+            row[X276 + i] = x276
+            row[X277 + i] = x277
             row[FIRST_LOSS_LOSS_FORWARD + i] = first_loss_loss_forward
             row[FIRST_LOSS_LOSS_BACKWARD + i] = first_loss_loss_backward
             row[FIRST_STATIC + i] = first_static
             row[SECOND_LOSS_AFTER_FORWARD + i] = second_loss_after_forward
             row[SECOND_END_ACTIVATIONS + i] = second_end_activations
             row[SECOND_IN_FLIGHT + i] = second_in_flight
-            row[X299 + i] = x299
+            row[X278 + i] = x278
             row[SECOND_EMBEDDING_ACTIVATION + i] = second_embedding_activation
             row[SECOND_LOSS_LOSS_FORWARD + i] = second_loss_loss_forward
             row[SECOND_LOSS_LOSS_BACKWARD + i] = second_loss_loss_backward
@@ -1049,13 +986,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             row[PENULTIMATE_LOSS_AFTER_FORWARD + i] = penultimate_loss_after_forward
             row[PENULTIMATE_END_ACTIVATIONS + i] = penultimate_end_activations
             row[PENULTIMATE_IN_FLIGHT + i] = penultimate_in_flight
-            row[X301 + i] = x301
+            row[X280 + i] = x280
             row[PENULTIMATE_EMBEDDING_ACTIVATION + i] = penultimate_embedding_activation
             row[PENULTIMATE_LOSS_LOSS_FORWARD + i] = penultimate_loss_loss_forward
             row[PENULTIMATE_LOSS_LOSS_BACKWARD + i] = penultimate_loss_loss_backward
             row[PENULTIMATE_STATIC + i] = penultimate_static
             row[LAST_STATIC + i] = last_static
-            row[X303 + i] = x303
+            row[X282 + i] = x282
             row[LAST_EMBEDDING_ACTIVATION + i] = last_embedding_activation
             row[LAST_END_ACTIVATIONS + i] = last_end_activations
             row[ALIVE_1 + i] = alive_1
@@ -1081,21 +1018,21 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((recompute_mlp == 0.0)):
                 broken[6] += alive_1_count * 1
                 continue
-            tables_saved = x133*(head_dim + 2.0*recompute_full)
-            x304 = tables_saved + x141
-            x305 = 1.0 - recompute_full
-            x306 = 1.0 - recompute_mlp
-            x307 = recompute_core_attention + x6 + recompute_core_attention*x147
-            x308 = recompute_core_attention + x6 + recompute_core_attention*x149
-            x309 = x7 - recompute_core_attention
-            x310 = x306*x142 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x144 + 2.0*recompute_core_attention*x145 + 2.0*x146*x307 + 2.0*x148*x308 + 2.0*x150*x309 + x151
-            x311 = x305*x310 + x152
-            x312 = recompute_full*x153 + x305*x154
-            x313 = tables_saved + recompute_full*x310 + x163
-            x314 = recompute_full*x154
-            attention_repeated_time = recompute_core_attention*x165
-            x315 = x225*x306
-            x316 = 2.0*recompute_core_attention + recompute_core_attention*x144 + recompute_core_attention*x145 + x146*x307 + x148*x308 + x150*x309
+            tables_saved = x132*(head_dim + 2.0*recompute_full)
+            x283 = tables_saved + x140
+            x284 = 1.0 - recompute_full
+            x285 = 1.0 - recompute_mlp
+            x286 = recompute_core_attention + x6 + recompute_core_attention*x146
+            x287 = recompute_core_attention + x6 + recompute_core_attention*x148
+            x288 = x7 - recompute_core_attention
+            x289 = x285*x141 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x143 + 2.0*recompute_core_attention*x144 + 2.0*x145*x286 + 2.0*x147*x287 + 2.0*x149*x288 + x150
+            x290 = x284*x289 + x151
+            x291 = recompute_full*x152 + x284*x153
+            x292 = tables_saved + recompute_full*x289 + x162
+            x293 = recompute_full*x153
+            attention_repeated_time = recompute_core_attention*x164
+            x294 = x215*x285
+            x295 = 2.0*recompute_core_attention + recompute_core_attention*x143 + recompute_core_attention*x144 + x145*x286 + x147*x287 + x149*x288
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -1105,79 +1042,78 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             edge_smallest = smaller(bound_smallest, LARGEST)
             group_largest = 0
             bound_largest = largest_keys[group_largest, last_largest, 0]
-            upto_0 = none
-            upto_1 = none
-            near_best = never
-            near_best_by_recompute = never
-            near_smallest = never
-            near_largest = never
-            for i in range(np.uint64(entries)):
+            upto_0 = 0
+            upto_1 = 0
+            near_best = False
+            near_best_by_recompute = False
+            near_smallest = False
+            near_largest = False
+            for i in range(entries):
                 stage_layers = row[STAGE_LAYERS + i]
-                x99 = row[X99 + i]
+                x98 = row[X98 + i]
                 local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
-                x296 = row[X296 + i]
+                x275 = row[X275 + i]
                 first_loss_loss_backward = row[FIRST_LOSS_LOSS_BACKWARD + i]
                 second_loss_loss_backward = row[SECOND_LOSS_LOSS_BACKWARD + i]
                 penultimate_loss_loss_backward = row[PENULTIMATE_LOSS_LOSS_BACKWARD + i]
                 last_static = row[LAST_STATIC + i]
-                x303 = row[X303 + i]
+                x282 = row[X282 + i]
                 last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
-                x297 = row[X297 + i]
-                x298 = row[X298 + i]
+                x276 = row[X276 + i]
+                x277 = row[X277 + i]
                 last_end_activations = row[LAST_END_ACTIVATIONS + i]
                 num_microbatches = row[NUM_MICROBATCHES + i]
-                x247 = row[X247 + i]
-                whole_layer_forward_time = row[WHOLE_LAYER_FORWARD_TIME + i]
+                x237 = row[X237 + i]
                 layer_forward_time = row[LAYER_FORWARD_TIME + i]
-                x281 = row[X281 + i]
-                x282 = row[X282 + i]
-                x294 = row[X294 + i]
+                x261 = row[X261 + i]
+                x262 = row[X262 + i]
+                x273 = row[X273 + i]
                 first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
                 first_end_activations = row[FIRST_END_ACTIVATIONS + i]
                 first_in_flight = row[FIRST_IN_FLIGHT + i]
-                x295 = row[X295 + i]
+                x274 = row[X274 + i]
                 first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
                 first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
                 first_static = row[FIRST_STATIC + i]
                 second_loss_after_forward = row[SECOND_LOSS_AFTER_FORWARD + i]
                 second_end_activations = row[SECOND_END_ACTIVATIONS + i]
                 second_in_flight = row[SECOND_IN_FLIGHT + i]
-                x299 = row[X299 + i]
+                x278 = row[X278 + i]
                 second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
                 second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
                 second_static = row[SECOND_STATIC + i]
                 penultimate_loss_after_forward = row[PENULTIMATE_LOSS_AFTER_FORWARD + i]
                 penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
                 penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
-                x301 = row[X301 + i]
+                x280 = row[X280 + i]
                 penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
                 penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
                 penultimate_static = row[PENULTIMATE_STATIC + i]
                 alive_1 = row[ALIVE_1 + i]
+                x225 = row[X225 + i]
                 x235 = row[X235 + i]
-                x245 = row[X245 + i]
-                x246 = row[X246 + i]
-                x317 = stage_layers*x311
-                x318 = x235*x312
-                x319 = x305*(attention_repeated_time + recompute_mlp*x247)
-                stage_recomputing = stage_layers*(x319 + recompute_full*layer_forward_time)
-                step_slowest_stage = larger(stage_recomputing + x281, stage_recomputing + x282)
-                step_time = num_layers*(x319 + recompute_full*whole_layer_forward_time) + num_microbatches*step_slowest_stage + x294 - step_slowest_stage
-                last_held_dense_layers = stage_layers + recompute_full*x99
-                layer_saved = x224*(x296 + x315) + 2.0*(x297 + x316) + x298
-                first_inner_activations = tables_saved + recompute_full*x295 + first_embedding_activation + last_held_dense_layers*layer_saved*first_in_flight
+                x236 = row[X236 + i]
+                x296 = stage_layers*x290
+                x297 = x225*x291
+                x298 = x284*(attention_repeated_time + recompute_mlp*x237) + recompute_full*layer_forward_time
+                stage_recomputing = stage_layers*x298
+                step_slowest_stage = larger(stage_recomputing + x261, stage_recomputing + x262)
+                step_time = num_layers*x298 + num_microbatches*step_slowest_stage + x273 - step_slowest_stage
+                last_held_dense_layers = stage_layers + recompute_full*x98
+                layer_saved = x214*(x275 + x294) + 2.0*(x276 + x295) + x277
+                first_inner_activations = tables_saved + recompute_full*x274 + first_embedding_activation + last_held_dense_layers*layer_saved*first_in_flight
                 first_activation = first_end_activations + first_inner_activations
                 stage_recomputed_layer_layer_backward = recompute_full*layer_saved
-                second_inner_activations = tables_saved + recompute_full*x299 + second_embedding_activation + last_held_dense_layers*layer_saved*second_in_flight
+                second_inner_activations = tables_saved + recompute_full*x278 + second_embedding_activation + last_held_dense_layers*layer_saved*second_in_flight
                 second_activation = second_end_activations + second_inner_activations
-                penultimate_inner_activations = tables_saved + recompute_full*x301 + penultimate_embedding_activation + last_held_dense_layers*layer_saved*penultimate_in_flight
+                penultimate_inner_activations = tables_saved + recompute_full*x280 + penultimate_embedding_activation + last_held_dense_layers*layer_saved*penultimate_in_flight
                 penultimate_activation = penultimate_end_activations + penultimate_inner_activations
-                last_inner_activations = tables_saved + recompute_full*x303 + last_embedding_activation + last_held_dense_layers*layer_saved
+                last_inner_activations = tables_saved + recompute_full*x282 + last_embedding_activation + last_held_dense_layers*layer_saved
                 last_activation = last_inner_activations + last_end_activations
-                x320 = -larger(larger(larger(larger(larger(larger(first_loss_after_forward + first_activation, first_activation + first_loss_loss_forward), first_loss_loss_backward + first_activation), stage_recomputed_layer_layer_backward + first_inner_activations) + first_static, larger(larger(larger(second_loss_after_forward + second_activation, second_activation + second_loss_loss_forward), second_loss_loss_backward + second_activation), stage_recomputed_layer_layer_backward + second_inner_activations) + second_static), larger(larger(larger(penultimate_loss_after_forward + penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), penultimate_loss_loss_backward + penultimate_activation), stage_recomputed_layer_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(larger(loss_loss_forward + last_activation, loss_loss_backward + last_activation), last_inner_activations + stage_recomputed_layer_layer_backward), last_activation + loss_after_forward))
+                x299 = -larger(larger(larger(larger(larger(larger(first_loss_after_forward + first_activation, first_activation + first_loss_loss_forward), first_loss_loss_backward + first_activation), stage_recomputed_layer_layer_backward + first_inner_activations) + first_static, larger(larger(larger(second_loss_after_forward + second_activation, second_activation + second_loss_loss_forward), second_loss_loss_backward + second_activation), stage_recomputed_layer_layer_backward + second_inner_activations) + second_static), larger(larger(larger(penultimate_loss_after_forward + penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), penultimate_loss_loss_backward + penultimate_activation), stage_recomputed_layer_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(larger(loss_loss_forward + last_activation, loss_loss_backward + last_activation), last_inner_activations + stage_recomputed_layer_layer_backward), last_activation + loss_after_forward))
                 row[STEP_TIME + i] = step_time
-                row[X320 + i] = x320
-                estimate = larger(larger(x304 + x317 + x318 + x245, x313 + x317 + x318 + local_sequence_sp*x314 + x246), alive_1)
+                row[X299 + i] = x299
+                estimate = larger(larger(x283 + x296 + x297 + x235, x292 + x296 + x297 + local_sequence_sp*x293 + x236), alive_1)
                 row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x23)
                 upto_0 += met_0
@@ -1186,7 +1122,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 near_best |= met_0 & (step_time <= bound_best)
                 near_best_by_recompute |= met_0 & (step_time <= bound_best_by_recompute)
                 near_smallest |= (estimate <= edge_smallest)
-                near_largest |= (estimate < INFINITY) & (x320 <= bound_largest)
+                near_largest |= (estimate < INFINITY) & (x299 <= bound_largest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
             verdicts[2] += alive_1_count - upto_1
@@ -1195,13 +1131,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if near_best:
                 for i in range(entries):
                     if ((row[ESTIMATE + i] <= x23)) and row[STEP_TIME + i] <= bound_best:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x223, )
+                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x213, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
             if near_best_by_recompute:
                 for i in range(entries):
                     if ((row[ESTIMATE + i] <= x23)) and row[STEP_TIME + i] <= bound_best_by_recompute:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x223, )
+                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x213, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
             if near_smallest:
@@ -1212,8 +1148,8 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
             if near_largest:
                 for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X320 + i] <= bound_largest:
-                        keys = (row[X320 + i], )
+                    if (row[ESTIMATE + i] < INFINITY) and row[X299 + i] <= bound_largest:
+                        keys = (row[X299 + i], )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

@@ -11,8 +11,6 @@ import math
 import sys
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
 
 #: What the nest was made for: a digest.
 KEY = "74c9d879428df67e"
@@ -20,6 +18,11 @@ KEY = "74c9d879428df67e"
 AXES = ['tensor_parallel', 'context_parallel', 'pipeline_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
 OUTER = ['tensor_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
 FUSED = ['context_parallel', 'pipeline_parallel']
+#: The innermost loops before the table that are one, what they set, and how far apart the rows of it are.
+BLOCK = []
+BLOCK_PARAMETERS = []
+BLOCK_ROWS = 0
+BLOCK_STRIDE = 0
 #: The outermost loops are shared out: so many of them are counted through as one.
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
@@ -234,67 +237,38 @@ def all_lcm(left, right):
 all_larger, all_smaller, all_select = np.maximum, np.minimum, np.where
 
 
-@intrinsic
-def larger(typing, left, right):
-    """The larger of two numbers, as one instruction."""
-    return _of_floats(2, lambda builder, args: builder.select(builder.fcmp_ordered(">", *args), *args))
+def larger(left, right) -> float:
+    return left if left > right else right
 
 
-@intrinsic
-def smaller(typing, left, right):
-    """The smaller of two numbers, as one instruction."""
-    return _of_floats(2, lambda builder, args: builder.select(builder.fcmp_ordered("<", *args), *args))
+def smaller(left, right) -> float:
+    return left if left < right else right
 
 
-@intrinsic
-def select(typing, condition, yes, no):
-    """One of two numbers, without a branch."""
-    def build(context, builder, signature, args):
-        return builder.select(args[0], args[1], args[2])
-
-    return types.float64(types.boolean, types.float64, types.float64), build
+def select(condition, yes, no) -> float:
+    return yes if condition else no
 
 
-@intrinsic
-def opposite(typing, condition):
-    """Whether a condition does not hold."""
-    return types.boolean(types.boolean), lambda context, builder, signature, args: builder.not_(args[0])
+def opposite(condition) -> bool:
+    return not condition
 
 
-def _of_floats(count, build):
-    return types.float64(*[types.float64] * count), lambda context, builder, signature, args: build(builder, args)
+def ceil_div(numerator, denominator) -> float:
+    return np.ceil(numerator / denominator)
 
 
-def _rounded(builder, name, args):
-    return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
+def floor_div(numerator, denominator) -> float:
+    return np.floor(numerator / denominator)
 
 
-@intrinsic
-def ceil_div(typing, numerator, denominator):
-    """A quotient rounded up, as a float."""
-    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
+def divides(divisor, dividend) -> bool:
+    quotient = dividend / divisor
+    return np.floor(quotient) == quotient
 
 
-@intrinsic
-def floor_div(typing, numerator, denominator):
-    """A quotient rounded down, as a float."""
-    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
-
-
-@intrinsic
-def divides(typing, divisor, dividend):
-    """Whether a number divides another one."""
-    def build(context, builder, signature, args):
-        quotient = builder.fdiv(args[1], args[0])
-        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
-
-    return types.boolean(types.float64, types.float64), build
-
-
-@njit(error_model="numpy")
-def lcm(left, right):
+def lcm(left, right) -> float:
     first, second = np.int64(left), np.int64(right)
-    while second:
+    while second != 0:
         first, second = second, first % second
     return left * (right / first)
 
@@ -307,8 +281,7 @@ def aligned(row):
     return room[start:start + row.size]
 
 
-@njit(error_model="numpy")
-def precedes(keys, number, best, numbers, place):
+def precedes(keys, number, best, numbers, place) -> bool:
     """Whether a configuration is better than the one at a place: by its keys in turn, then by its number."""
     for column in range(len(keys)):
         if keys[column] != best[place, column]:
@@ -316,8 +289,7 @@ def precedes(keys, number, best, numbers, place):
     return number < numbers[place]
 
 
-@njit(error_model="numpy")
-def offer(best, numbers, keys, number):
+def offer(best, numbers, keys, number) -> None:
     """Take a configuration among the best, in order, if it is one of them."""
     place = numbers.size - 1
     if not precedes(keys, number, best, numbers, place):
@@ -332,8 +304,7 @@ def offer(best, numbers, keys, number):
     numbers[place] = number
 
 
-@njit(error_model="numpy")
-def join(front, numbers, size, keys, number):
+def join(front, numbers, size, keys, number) -> bool:
     """Take a configuration into a front unless one there is as good in all keys; drop those that it beats.
 
     Of equal ones the first stays. False if there is no room.
@@ -361,8 +332,7 @@ def join(front, numbers, size, keys, number):
     return True
 
 
-@njit(error_model="numpy")
-def front_bound(front, size, column, keys):
+def front_bound(front, size, column, keys) -> float:
     """The value of one key above which a front beats whatever has at least the other ``keys``.
 
     Keys that differ between entries are minus infinity here. Without such a column (-1): minus infinity if all
@@ -382,8 +352,7 @@ def front_bound(front, size, column, keys):
     return bound
 
 
-@njit(error_model="numpy")
-def bin_of(edges, value):
+def bin_of(edges, value) -> int:
     """The number of the bin that a value falls into: below the first edge, from an edge on to the next, above all."""
     place = 0
     while place < edges.size and value >= edges[place]:
@@ -391,8 +360,7 @@ def bin_of(edges, value):
     return place
 
 
-@njit(error_model="numpy")
-def write(numbers, verdicts, values, size, number, verdict, keys):
+def write(numbers, verdicts, values, size, number, verdict, keys) -> None:
     """Append a configuration to a table, which has room for all of them."""
     place = size[0]
     numbers[place], verdicts[place] = number, verdict
@@ -652,8 +620,7 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, hidden_size, x6, query_size, x7, x5, x4, x2, engine_workspace_bytes, x9, x3, head_dim, x12, qkv_bias, x14, vocab_multiple, vocab_size, x18, x16, x19, x20, x21, x22, gradient_bytes, x23, x24, x25, x26, x27, x13, x29, x30, num_gpus, seq_length, global_batch_size, data_parallel_replicas, distributed_optimizer, x28, attention_norm_aligned, x31, x10, x11, x32, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers):
+def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers) -> int:
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
     ``values`` has a row for each of ``OUTER_PARAMETERS``, ``steps`` what one step on an outer axis adds to the number
@@ -713,9 +680,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
     last_largest = largest_numbers.shape[1] - 1
-    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
-    none, never = np.int64(0), np.bool_(False)
-    evaluated, full = none, never
+    evaluated, full = 0, False
     for shard in range(start, stop):
         left = shard
         i_sequence_parallel = left % sizes[2]
@@ -857,11 +822,11 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x218 = micro_batch_size*x185
         x219 = micro_batch_size*x195
         x220 = micro_batch_size*local_vocab
-        lost_0 = none
-        lost_9 = none
-        lost_11 = none
-        lost_13 = none
-        for i in range(np.uint64(entries)):
+        lost_0 = 0
+        lost_9 = 0
+        lost_11 = 0
+        lost_13 = 0
+        for i in range(entries):
             context_parallel = row[CONTEXT_PARALLEL + i]
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
@@ -1231,13 +1196,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             edge_smallest = smaller(bound_smallest, LARGEST)
             group_largest = 0
             bound_largest = largest_keys[group_largest, last_largest, 0]
-            upto_0 = none
-            upto_1 = none
-            near_best = never
-            near_best_by_recompute = never
-            near_smallest = never
-            near_largest = never
-            for i in range(np.uint64(entries)):
+            upto_0 = 0
+            upto_1 = 0
+            near_best = False
+            near_best_by_recompute = False
+            near_smallest = False
+            near_largest = False
+            for i in range(entries):
                 stage_layers = row[STAGE_LAYERS + i]
                 x80 = row[X80 + i]
                 local_sequence = row[LOCAL_SEQUENCE + i]

@@ -134,6 +134,7 @@ TERMS = {
     "attention_norm.backward_time": ("s", "Norm before attention: computing of the backward pass"),
     "local.heads": ("elements", "query heads, of one rank"),
     "attention.forward_flops": ("FLOP", "Attention with grouped queries: multiplications and additions of the forward pass"),
+    "attention.core_flops": ("FLOP", "Attention with grouped queries: those of core attention"),
     "local.kv_heads": ("elements", "key and value heads of activations, of one rank"),
     "attention.forward_bytes": ("bytes", "Attention with grouped queries: what memory moves outside of products in the forward pass"),
     "attention.backward_bytes": ("bytes", "Attention with grouped queries: what memory moves outside of products in the backward pass"),
@@ -289,23 +290,7 @@ TERMS = {
     "step.optimizer": ("s", "the optimizer step of the rank that takes longest"),
     "whole.stage_layers": ("layers", "layers of one pipeline stage, whole stage"),
     "whole.dense_layers": ("layers", "layers of the stage with a dense MLP, whole stage"),
-    "whole.head.parameters": ("elements", "LM head: parameters of one rank, whole stage"),
     "whole.parameters": ("elements", "parameters of rank r, whole stage"),
-    "whole.context.bandwidth": ("bytes/s", "bandwidth of a ring of context-parallel ranks, of each rank in one direction, whole stage"),
-    "whole.context.borders": ("steps", "steps of a ring of context-parallel ranks that cross from one domain to the next, whole stage"),
-    "whole.context.latency": ("s", "latency of one pass over a ring of context-parallel ranks, whole stage"),
-    "whole.pipeline.borders": ("steps", "steps of a ring of pipeline stages that cross from one domain to the next, whole stage"),
-    "whole.attention.context_forward_time": ("s", "Attention with grouped queries: of the forward pass among context-parallel ranks, time that nothing hides, whole stage"),
-    "whole.attention.context_backward_time": ("s", "Attention with grouped queries: of the backward pass among context-parallel ranks, time that nothing hides, whole stage"),
-    "whole.layer.context_forward_waiting": ("s", "one layer: waiting for context-parallel ranks, forward pass, whole stage"),
-    "whole.layer.forward_launching": ("s", "one layer: waiting for the host to launch kernels, forward pass, whole stage"),
-    "whole.layer.forward_time": ("s", "one layer: the forward pass, whole stage"),
-    "whole.layer.context_backward_waiting": ("s", "one layer: waiting for context-parallel ranks, backward pass, whole stage"),
-    "whole.layer.backward_launching": ("s", "one layer: waiting for the host to launch kernels, backward pass, whole stage"),
-    "whole.input.forward_launching": ("s", "the embedding: waiting for the host to launch kernels, forward pass, whole stage"),
-    "whole.input.backward_launching": ("s", "the embedding: waiting for the host to launch kernels, backward pass, whole stage"),
-    "whole.output.forward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, forward pass, whole stage"),
-    "whole.output.backward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, backward pass, whole stage"),
     "whole.recomputing": ("s", "rank r: layers and modules that run once more, of one micro-batch, whole stage"),
     "whole.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch, whole stage"),
     "whole.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, whole stage"),
@@ -452,6 +437,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_norm_backward_time = 1000*attention_norm_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     local_heads = num_attention_heads/tensor_parallel
     attention_forward_flops = 2*micro_batch_size*local_sequence*(head_dim*local_heads*seq_length + hidden_size*local_qkv_features + hidden_size*local_query_features)
+    attention_core_flops = 2*micro_batch_size*head_dim*local_heads*local_sequence*seq_length
     local_kv_heads = max(1, num_kv_heads/tensor_parallel)
     attention_forward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 2*head_dim*local_heads*local_sequence*(qk_norm - 2) + 2*head_dim*local_kv_heads*local_sequence*(qk_norm + 1) + 3*hidden_size*local_sequence_sp)
     attention_backward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 12*context_parallel*head_dim*local_kv_heads*local_sequence + head_dim*local_heads*local_sequence*(3*qk_norm - 4) + head_dim*local_kv_heads*local_sequence*(3*qk_norm - 10) + 3*hidden_size*local_sequence_sp)
@@ -607,29 +593,13 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     step_optimizer = max(first_optimizer_time, last_optimizer_time)
     whole_stage_layers = num_layers
     whole_dense_layers = whole_stage_layers
-    whole_head_parameters = hidden_size*local_vocab*(1 - tied_embeddings)
-    whole_parameters = embedding_parameters + final_norm_parameters + layer_parameters*whole_dense_layers + whole_head_parameters
-    whole_context_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (context_parallel*tensor_parallel > nvlink_domain) else 0))/1000 + (1 if (context_parallel*tensor_parallel > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/(1000*min(nvlink_domain, tensor_parallel)))
-    whole_context_borders = (min(context_parallel, ceil_div(context_parallel*tensor_parallel, nvlink_domain)) - 1)*(1 if (context_parallel*tensor_parallel > nvlink_domain) else 0)
-    whole_context_latency = (node_latency_ns*(context_parallel - 1) + whole_context_borders*(-node_latency_ns + network_latency_ns))/1000000000
-    whole_pipeline_borders = (min(1, ceil_div(tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1), nvlink_domain)) - 1)*(1 if (tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)
-    whole_attention_context_forward_time = max(0, attention_context_forward_bytes/whole_context_bandwidth - attention_context_forward_bytes/(context_parallel*whole_context_bandwidth) + attention_context_forward_passes*whole_context_latency - attention_core_time + attention_core_time/context_parallel)
-    whole_attention_context_backward_time = max(0, attention_context_backward_bytes/whole_context_bandwidth - attention_context_backward_bytes/(context_parallel*whole_context_bandwidth) + attention_context_backward_passes*whole_context_latency - attention_core_backward_time + attention_core_backward_time/context_parallel)
-    whole_layer_context_forward_waiting = whole_attention_context_forward_time
-    whole_layer_forward_launching = max(0, -layer_forward_computing + layer_kernels*launch_ns/1000000000 - layer_tensor_forward_waiting + stage_stall_ns*(attention_tensor_forward_passes + swiglu_tensor_forward_passes)*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - whole_layer_context_forward_waiting)
-    whole_layer_forward_time = layer_forward_computing + layer_tensor_forward_waiting + whole_layer_context_forward_waiting + whole_layer_forward_launching
-    whole_layer_context_backward_waiting = whole_attention_context_backward_time
-    whole_layer_backward_launching = max(0, -layer_backward_computing + layer_kernels*launch_ns/1000000000 - layer_tensor_backward_waiting + stage_stall_ns*(attention_tensor_backward_passes + swiglu_tensor_backward_passes)*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - whole_layer_context_backward_waiting)
-    whole_input_forward_launching = max(0, embedding_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - input_forward_computing + input_kernels*launch_ns/1000000000 - input_tensor_forward_waiting)
-    whole_input_backward_launching = max(0, embedding_tensor_backward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - input_backward_computing + input_kernels*launch_ns/1000000000 - input_tensor_backward_waiting)
-    whole_output_forward_launching = max(0, head_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - output_forward_computing + output_kernels*launch_ns/1000000000 - output_tensor_forward_waiting)
-    whole_output_backward_launching = max(0, head_tensor_backward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (whole_pipeline_borders > 0) else 0)/1000000000 - output_backward_computing + output_kernels*launch_ns/1000000000 - output_tensor_backward_waiting)
-    whole_recomputing = whole_dense_layers*(layer_repeated_computing*(1 - recompute_full) + recompute_full*whole_layer_forward_time)
+    whole_parameters = embedding_parameters + final_norm_parameters + head_parameters + layer_parameters*whole_dense_layers
+    whole_recomputing = whole_dense_layers*(layer_forward_time*recompute_full + layer_repeated_computing*(1 - recompute_full))
     whole_forward_computing = input_forward_computing + layer_forward_computing*whole_dense_layers + output_forward_computing
     whole_backward_computing = input_backward_computing + layer_backward_computing*whole_dense_layers + output_backward_computing
-    whole_launching = whole_dense_layers*whole_layer_backward_launching + whole_dense_layers*whole_layer_forward_launching + whole_input_backward_launching + whole_input_forward_launching + whole_output_backward_launching + whole_output_forward_launching
+    whole_launching = input_backward_launching + input_forward_launching + layer_backward_launching*whole_dense_layers + layer_forward_launching*whole_dense_layers + output_backward_launching + output_forward_launching
     whole_tensor_waiting = input_tensor_backward_waiting + input_tensor_forward_waiting + layer_tensor_backward_waiting*whole_dense_layers + layer_tensor_forward_waiting*whole_dense_layers + output_tensor_backward_waiting + output_tensor_forward_waiting
-    whole_context_waiting = whole_dense_layers*(whole_layer_context_backward_waiting + whole_layer_context_forward_waiting)
+    whole_context_waiting = whole_dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
     whole_accumulating = 2000*gradient_bytes*whole_parameters/(hbm_bandwidth*hbm_per_mille)
     whole_microbatch_time = whole_accumulating + whole_backward_computing + whole_context_waiting + whole_forward_computing + whole_launching + whole_recomputing + whole_tensor_waiting
     step_bubble = -step_slowest_stage + whole_microbatch_time
@@ -747,6 +717,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "attention_norm.backward_time": attention_norm_backward_time,
         "local.heads": local_heads,
         "attention.forward_flops": attention_forward_flops,
+        "attention.core_flops": attention_core_flops,
         "local.kv_heads": local_kv_heads,
         "attention.forward_bytes": attention_forward_bytes,
         "attention.backward_bytes": attention_backward_bytes,
@@ -902,23 +873,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "step.optimizer": step_optimizer,
         "whole.stage_layers": whole_stage_layers,
         "whole.dense_layers": whole_dense_layers,
-        "whole.head.parameters": whole_head_parameters,
         "whole.parameters": whole_parameters,
-        "whole.context.bandwidth": whole_context_bandwidth,
-        "whole.context.borders": whole_context_borders,
-        "whole.context.latency": whole_context_latency,
-        "whole.pipeline.borders": whole_pipeline_borders,
-        "whole.attention.context_forward_time": whole_attention_context_forward_time,
-        "whole.attention.context_backward_time": whole_attention_context_backward_time,
-        "whole.layer.context_forward_waiting": whole_layer_context_forward_waiting,
-        "whole.layer.forward_launching": whole_layer_forward_launching,
-        "whole.layer.forward_time": whole_layer_forward_time,
-        "whole.layer.context_backward_waiting": whole_layer_context_backward_waiting,
-        "whole.layer.backward_launching": whole_layer_backward_launching,
-        "whole.input.forward_launching": whole_input_forward_launching,
-        "whole.input.backward_launching": whole_input_backward_launching,
-        "whole.output.forward_launching": whole_output_forward_launching,
-        "whole.output.backward_launching": whole_output_backward_launching,
         "whole.recomputing": whole_recomputing,
         "whole.forward_computing": whole_forward_computing,
         "whole.backward_computing": whole_backward_computing,

@@ -11,20 +11,23 @@ import math
 import sys
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
 
 #: What the nest was made for: a digest.
-KEY = "2b3598604a24a0d5"
+KEY = "0a0a4f0b3e99dfb3"
 #: The axes in the order in which configurations are numbered, and in the order of the loops.
 AXES = ['tensor_parallel', 'context_parallel', 'pipeline_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
 OUTER = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute']
 FUSED = ['pipeline_parallel', 'sequence_parallel']
+#: The innermost loops before the table that are one, what they set, and how far apart the rows of it are.
+BLOCK = []
+BLOCK_PARAMETERS = []
+BLOCK_ROWS = 0
+BLOCK_STRIDE = 0
 #: The outermost loops are shared out: so many of them are counted through as one.
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
 OUTER_PARAMETERS = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute_full', 'recompute_core_attention', 'recompute_mlp', 'recompute_layernorm', 'recompute_mla_up_proj', 'recompute_moe_act', 'recompute_shared_experts', 'recompute_moe']
-SCALARS = ['num_gpus', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'num_layers', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'gradient_bytes', 'engine_workspace_bytes', 'hidden_size', 'qk_norm', 'qkv_bias', 'vocab_multiple', 'vocab_size', 'tied_embeddings', 'distributed_optimizer', 'torch_workspace_bytes', 'gpu_memory', 'hbm_bandwidth', 'hbm_per_mille', 'attention_flops', 'attention_per_mille', 'matmul_flops', 'matmul_per_mille', 'kernel_ns', 'tp_comm_overlap', 'node_latency_ns', 'nvlink_domain', 'network_latency_ns', 'node_bandwidth', 'node_per_mille', 'network_bandwidth', 'network_per_mille', 'pipeline_place', 'stage_stall_ns', 'launch_ns', 'overlap_param_gather', 'overlap_grad_reduce']
+SCALARS = ['num_gpus', 'sharded_gradients', 'sharded_weights', 'node_size', 'num_attention_heads', 'num_kv_heads', 'head_dim', 'ffn_hidden_size', 'num_layers', 'seq_length', 'global_batch_size', 'data_parallel_replicas', 'gradient_bytes', 'engine_workspace_bytes', 'hidden_size', 'qk_norm', 'qkv_bias', 'vocab_multiple', 'vocab_size', 'tied_embeddings', 'distributed_optimizer', 'torch_workspace_bytes', 'gpu_memory', 'hbm_bandwidth', 'hbm_per_mille', 'attention_flops', 'attention_per_mille', 'matmul_flops', 'matmul_per_mille', 'kernel_ns', 'tp_comm_overlap', 'node_latency_ns', 'nvlink_domain', 'network_latency_ns', 'node_bandwidth', 'node_per_mille', 'network_bandwidth', 'network_per_mille', 'pipeline_place', 'launch_ns', 'stage_stall_ns', 'overlap_param_gather', 'overlap_grad_reduce']
 COLUMNS = ['pipeline_parallel', 'sequence_parallel']
 CONDITIONS = ['data_parallel', 'sharded_gradients', 'sharded_weights', 'node', 'heads', 'kv_heads', 'kv_features', 'ffn', 'layers', 'sequence', 'context', 'batch', 'sequence_parallel', 'replicas', 'recompute', 'gradients']
 #: The order in which conditions are tried, by their places.
@@ -38,165 +41,164 @@ ROOM = 4096
 PIPELINE_PARALLEL = np.uint64(0)
 SEQUENCE_PARALLEL = np.uint64(4104)
 STAGE_LAYERS = np.uint64(8208)
-X90 = np.uint64(12312)
-X133 = np.uint64(16416)
-X114 = np.uint64(20520)
-X109 = np.uint64(24624)
+X89 = np.uint64(12312)
+X132 = np.uint64(16416)
+X113 = np.uint64(20520)
+X108 = np.uint64(24624)
 FIRST_LOSS_AFTER_FORWARD = np.uint64(28728)
-X85 = np.uint64(32832)
-X88 = np.uint64(36936)
-X86 = np.uint64(41040)
-X87 = np.uint64(45144)
+X84 = np.uint64(32832)
+X87 = np.uint64(36936)
+X85 = np.uint64(41040)
+X86 = np.uint64(45144)
 SECOND_LOSS_AFTER_FORWARD = np.uint64(49248)
-X97 = np.uint64(53352)
-X99 = np.uint64(57456)
-X102 = np.uint64(61560)
-X100 = np.uint64(65664)
-X101 = np.uint64(69768)
+X96 = np.uint64(53352)
+X98 = np.uint64(57456)
+X101 = np.uint64(61560)
+X99 = np.uint64(65664)
+X100 = np.uint64(69768)
 PENULTIMATE_LOSS_AFTER_FORWARD = np.uint64(73872)
-X82 = np.uint64(77976)
-X118 = np.uint64(82080)
-X125 = np.uint64(86184)
+X81 = np.uint64(77976)
+X117 = np.uint64(82080)
+X124 = np.uint64(86184)
 EMBEDDING_TENSOR_FORWARD_PASSES = np.uint64(90288)
 ATTENTION_TENSOR_BACKWARD_PASSES = np.uint64(94392)
-X121 = np.uint64(98496)
-X122 = np.uint64(102600)
-X128 = np.uint64(106704)
-X138 = np.uint64(110808)
-X140 = np.uint64(114912)
-X141 = np.uint64(119016)
-X89 = np.uint64(123120)
-X92 = np.uint64(127224)
-X93 = np.uint64(131328)
-X94 = np.uint64(135432)
-X95 = np.uint64(139536)
-X135 = np.uint64(143640)
-X136 = np.uint64(147744)
-X137 = np.uint64(151848)
-X149 = np.uint64(155952)
-X151 = np.uint64(160056)
-X152 = np.uint64(164160)
-X103 = np.uint64(168264)
-X104 = np.uint64(172368)
-X105 = np.uint64(176472)
-X106 = np.uint64(180576)
-X107 = np.uint64(184680)
-X146 = np.uint64(188784)
-X147 = np.uint64(192888)
-X148 = np.uint64(196992)
-X110 = np.uint64(201096)
-X111 = np.uint64(205200)
-X112 = np.uint64(209304)
-X126 = np.uint64(213408)
-X127 = np.uint64(217512)
-X131 = np.uint64(221616)
-X115 = np.uint64(225720)
-X116 = np.uint64(229824)
-X117 = np.uint64(233928)
-X157 = np.uint64(238032)
-X158 = np.uint64(242136)
-X159 = np.uint64(246240)
-X124 = np.uint64(250344)
-X119 = np.uint64(254448)
-X120 = np.uint64(258552)
-X123 = np.uint64(262656)
-X132 = np.uint64(266760)
-X134 = np.uint64(270864)
-X142 = np.uint64(274968)
-X143 = np.uint64(279072)
-X144 = np.uint64(283176)
-X145 = np.uint64(287280)
-X153 = np.uint64(291384)
-X154 = np.uint64(295488)
-X155 = np.uint64(299592)
-X156 = np.uint64(303696)
-X96 = np.uint64(307800)
-X108 = np.uint64(311904)
-X113 = np.uint64(316008)
-X129 = np.uint64(320112)
+X120 = np.uint64(98496)
+X121 = np.uint64(102600)
+X127 = np.uint64(106704)
+X137 = np.uint64(110808)
+X139 = np.uint64(114912)
+X140 = np.uint64(119016)
+X88 = np.uint64(123120)
+X91 = np.uint64(127224)
+X92 = np.uint64(131328)
+X93 = np.uint64(135432)
+X94 = np.uint64(139536)
+X134 = np.uint64(143640)
+X135 = np.uint64(147744)
+X136 = np.uint64(151848)
+X148 = np.uint64(155952)
+X150 = np.uint64(160056)
+X151 = np.uint64(164160)
+X102 = np.uint64(168264)
+X103 = np.uint64(172368)
+X104 = np.uint64(176472)
+X105 = np.uint64(180576)
+X106 = np.uint64(184680)
+X145 = np.uint64(188784)
+X146 = np.uint64(192888)
+X147 = np.uint64(196992)
+X109 = np.uint64(201096)
+X110 = np.uint64(205200)
+X111 = np.uint64(209304)
+X125 = np.uint64(213408)
+X126 = np.uint64(217512)
+X130 = np.uint64(221616)
+X114 = np.uint64(225720)
+X115 = np.uint64(229824)
+X116 = np.uint64(233928)
+X156 = np.uint64(238032)
+X157 = np.uint64(242136)
+X158 = np.uint64(246240)
+X123 = np.uint64(250344)
+X118 = np.uint64(254448)
+X119 = np.uint64(258552)
+X122 = np.uint64(262656)
+X131 = np.uint64(266760)
+X133 = np.uint64(270864)
+X141 = np.uint64(274968)
+X142 = np.uint64(279072)
+X143 = np.uint64(283176)
+X144 = np.uint64(287280)
+X152 = np.uint64(291384)
+X153 = np.uint64(295488)
+X154 = np.uint64(299592)
+X155 = np.uint64(303696)
+X95 = np.uint64(307800)
+X107 = np.uint64(311904)
+X112 = np.uint64(316008)
+X128 = np.uint64(320112)
 LOCAL_SEQUENCE_SP = np.uint64(324216)
 NUM_MICROBATCHES = np.uint64(328320)
 SECOND_IN_FLIGHT = np.uint64(332424)
-X325 = np.uint64(336528)
-X326 = np.uint64(340632)
-X337 = np.uint64(344736)
+X315 = np.uint64(336528)
+X316 = np.uint64(340632)
+X327 = np.uint64(344736)
 PENULTIMATE_IN_FLIGHT = np.uint64(348840)
-X338 = np.uint64(352944)
-X339 = np.uint64(357048)
-X342 = np.uint64(361152)
+X328 = np.uint64(352944)
+X329 = np.uint64(357048)
+X332 = np.uint64(361152)
 FIRST_IN_FLIGHT = np.uint64(365256)
-X343 = np.uint64(369360)
-X344 = np.uint64(373464)
-X354 = np.uint64(377568)
-X357 = np.uint64(381672)
-X358 = np.uint64(385776)
-X359 = np.uint64(389880)
-X370 = np.uint64(393984)
-X372 = np.uint64(398088)
+X333 = np.uint64(369360)
+X334 = np.uint64(373464)
+X344 = np.uint64(377568)
+X347 = np.uint64(381672)
+X348 = np.uint64(385776)
+X349 = np.uint64(389880)
+X360 = np.uint64(393984)
+X362 = np.uint64(398088)
 FIRST_GRADIENT_COPIES_OPTIMIZER_STEP = np.uint64(402192)
-X373 = np.uint64(406296)
-X374 = np.uint64(410400)
-X375 = np.uint64(414504)
-WHOLE_LAYER_FORWARD_TIME = np.uint64(418608)
-LAYER_FORWARD_TIME = np.uint64(422712)
-X408 = np.uint64(426816)
-X409 = np.uint64(430920)
-X420 = np.uint64(435024)
-FIRST_STATIC = np.uint64(439128)
-X422 = np.uint64(443232)
-FIRST_EMBEDDING_ACTIVATION = np.uint64(447336)
-X423 = np.uint64(451440)
-X424 = np.uint64(455544)
-FIRST_EXCHANGED_STAGE_EXCHANGE = np.uint64(459648)
-X425 = np.uint64(463752)
-X426 = np.uint64(467856)
-EMBEDDING_EMBEDDING_BACKWARD = np.uint64(471960)
-FIRST_END_ACTIVATIONS = np.uint64(476064)
-FIRST_LOSS_FORWARD = np.uint64(480168)
-FIRST_LOSS_LOSS_BACKWARD = np.uint64(484272)
-X431 = np.uint64(488376)
-SECOND_STATIC = np.uint64(492480)
-X432 = np.uint64(496584)
-SECOND_EMBEDDING_ACTIVATION = np.uint64(500688)
-SECOND_STAGE_EXCHANGE = np.uint64(504792)
-SECOND_END_ACTIVATIONS = np.uint64(508896)
-SECOND_AFTER_FORWARD = np.uint64(513000)
-SECOND_LOSS_FORWARD = np.uint64(517104)
-SECOND_LOSS_BACKWARD = np.uint64(521208)
-X434 = np.uint64(525312)
-X435 = np.uint64(529416)
-X436 = np.uint64(533520)
-SECOND_OPTIMIZER_STEP = np.uint64(537624)
-PENULTIMATE_STATIC = np.uint64(541728)
-X437 = np.uint64(545832)
-PENULTIMATE_EMBEDDING_ACTIVATION = np.uint64(549936)
-PENULTIMATE_STAGE_EXCHANGE = np.uint64(554040)
-PENULTIMATE_END_ACTIVATIONS = np.uint64(558144)
-PENULTIMATE_AFTER_FORWARD = np.uint64(562248)
-PENULTIMATE_LOSS_FORWARD = np.uint64(566352)
-PENULTIMATE_LOSS_BACKWARD = np.uint64(570456)
-X439 = np.uint64(574560)
-X440 = np.uint64(578664)
-X441 = np.uint64(582768)
-PENULTIMATE_OPTIMIZER_STEP = np.uint64(586872)
-LAST_STATIC = np.uint64(590976)
-X442 = np.uint64(595080)
-LAST_EMBEDDING_ACTIVATION = np.uint64(599184)
-LAST_END_ACTIVATIONS = np.uint64(603288)
-LAST_SENT_GRADIENT = np.uint64(607392)
-LAST_LOSS_FORWARD = np.uint64(611496)
-X444 = np.uint64(615600)
-X445 = np.uint64(619704)
-LAST_OPTIMIZER_STEP = np.uint64(623808)
-LAST_AFTER_FORWARD = np.uint64(627912)
-LAST_LOSS_BACKWARD = np.uint64(632016)
-X446 = np.uint64(636120)
-STEP_TIME = np.uint64(640224)
-X472 = np.uint64(644328)
-ALIVE_0 = np.uint64(648432)
-ALIVE_1 = np.uint64(652536)
-ESTIMATE = np.uint64(656640)
-ROWS = 161
+X363 = np.uint64(406296)
+X364 = np.uint64(410400)
+X365 = np.uint64(414504)
+LAYER_FORWARD_TIME = np.uint64(418608)
+X388 = np.uint64(422712)
+X389 = np.uint64(426816)
+X399 = np.uint64(430920)
+FIRST_STATIC = np.uint64(435024)
+X401 = np.uint64(439128)
+FIRST_EMBEDDING_ACTIVATION = np.uint64(443232)
+X402 = np.uint64(447336)
+X403 = np.uint64(451440)
+FIRST_EXCHANGED_STAGE_EXCHANGE = np.uint64(455544)
+X404 = np.uint64(459648)
+X405 = np.uint64(463752)
+EMBEDDING_EMBEDDING_BACKWARD = np.uint64(467856)
+FIRST_END_ACTIVATIONS = np.uint64(471960)
+FIRST_LOSS_FORWARD = np.uint64(476064)
+FIRST_LOSS_LOSS_BACKWARD = np.uint64(480168)
+X410 = np.uint64(484272)
+SECOND_STATIC = np.uint64(488376)
+X411 = np.uint64(492480)
+SECOND_EMBEDDING_ACTIVATION = np.uint64(496584)
+SECOND_STAGE_EXCHANGE = np.uint64(500688)
+SECOND_END_ACTIVATIONS = np.uint64(504792)
+SECOND_AFTER_FORWARD = np.uint64(508896)
+SECOND_LOSS_FORWARD = np.uint64(513000)
+SECOND_LOSS_BACKWARD = np.uint64(517104)
+X413 = np.uint64(521208)
+X414 = np.uint64(525312)
+X415 = np.uint64(529416)
+SECOND_OPTIMIZER_STEP = np.uint64(533520)
+PENULTIMATE_STATIC = np.uint64(537624)
+X416 = np.uint64(541728)
+PENULTIMATE_EMBEDDING_ACTIVATION = np.uint64(545832)
+PENULTIMATE_STAGE_EXCHANGE = np.uint64(549936)
+PENULTIMATE_END_ACTIVATIONS = np.uint64(554040)
+PENULTIMATE_AFTER_FORWARD = np.uint64(558144)
+PENULTIMATE_LOSS_FORWARD = np.uint64(562248)
+PENULTIMATE_LOSS_BACKWARD = np.uint64(566352)
+X418 = np.uint64(570456)
+X419 = np.uint64(574560)
+X420 = np.uint64(578664)
+PENULTIMATE_OPTIMIZER_STEP = np.uint64(582768)
+LAST_STATIC = np.uint64(586872)
+X421 = np.uint64(590976)
+LAST_EMBEDDING_ACTIVATION = np.uint64(595080)
+LAST_END_ACTIVATIONS = np.uint64(599184)
+LAST_SENT_GRADIENT = np.uint64(603288)
+LAST_LOSS_FORWARD = np.uint64(607392)
+X423 = np.uint64(611496)
+X424 = np.uint64(615600)
+LAST_OPTIMIZER_STEP = np.uint64(619704)
+LAST_AFTER_FORWARD = np.uint64(623808)
+LAST_LOSS_BACKWARD = np.uint64(627912)
+X425 = np.uint64(632016)
+STEP_TIME = np.uint64(636120)
+X451 = np.uint64(640224)
+ALIVE_0 = np.uint64(644328)
+ALIVE_1 = np.uint64(648432)
+ESTIMATE = np.uint64(652536)
+ROWS = 160
 
 
 INFINITY = math.inf
@@ -225,67 +227,38 @@ def all_lcm(left, right):
 all_larger, all_smaller, all_select = np.maximum, np.minimum, np.where
 
 
-@intrinsic
-def larger(typing, left, right):
-    """The larger of two numbers, as one instruction."""
-    return _of_floats(2, lambda builder, args: builder.select(builder.fcmp_ordered(">", *args), *args))
+def larger(left, right) -> float:
+    return left if left > right else right
 
 
-@intrinsic
-def smaller(typing, left, right):
-    """The smaller of two numbers, as one instruction."""
-    return _of_floats(2, lambda builder, args: builder.select(builder.fcmp_ordered("<", *args), *args))
+def smaller(left, right) -> float:
+    return left if left < right else right
 
 
-@intrinsic
-def select(typing, condition, yes, no):
-    """One of two numbers, without a branch."""
-    def build(context, builder, signature, args):
-        return builder.select(args[0], args[1], args[2])
-
-    return types.float64(types.boolean, types.float64, types.float64), build
+def select(condition, yes, no) -> float:
+    return yes if condition else no
 
 
-@intrinsic
-def opposite(typing, condition):
-    """Whether a condition does not hold."""
-    return types.boolean(types.boolean), lambda context, builder, signature, args: builder.not_(args[0])
+def opposite(condition) -> bool:
+    return not condition
 
 
-def _of_floats(count, build):
-    return types.float64(*[types.float64] * count), lambda context, builder, signature, args: build(builder, args)
+def ceil_div(numerator, denominator) -> float:
+    return np.ceil(numerator / denominator)
 
 
-def _rounded(builder, name, args):
-    return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
+def floor_div(numerator, denominator) -> float:
+    return np.floor(numerator / denominator)
 
 
-@intrinsic
-def ceil_div(typing, numerator, denominator):
-    """A quotient rounded up, as a float."""
-    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
+def divides(divisor, dividend) -> bool:
+    quotient = dividend / divisor
+    return np.floor(quotient) == quotient
 
 
-@intrinsic
-def floor_div(typing, numerator, denominator):
-    """A quotient rounded down, as a float."""
-    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
-
-
-@intrinsic
-def divides(typing, divisor, dividend):
-    """Whether a number divides another one."""
-    def build(context, builder, signature, args):
-        quotient = builder.fdiv(args[1], args[0])
-        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
-
-    return types.boolean(types.float64, types.float64), build
-
-
-@njit(error_model="numpy")
-def lcm(left, right):
+def lcm(left, right) -> float:
     first, second = np.int64(left), np.int64(right)
-    while second:
+    while second != 0:
         first, second = second, first % second
     return left * (right / first)
 
@@ -298,8 +271,7 @@ def aligned(row):
     return room[start:start + row.size]
 
 
-@njit(error_model="numpy")
-def precedes(keys, number, best, numbers, place):
+def precedes(keys, number, best, numbers, place) -> bool:
     """Whether a configuration is better than the one at a place: by its keys in turn, then by its number."""
     for column in range(len(keys)):
         if keys[column] != best[place, column]:
@@ -307,8 +279,7 @@ def precedes(keys, number, best, numbers, place):
     return number < numbers[place]
 
 
-@njit(error_model="numpy")
-def offer(best, numbers, keys, number):
+def offer(best, numbers, keys, number) -> None:
     """Take a configuration among the best, in order, if it is one of them."""
     place = numbers.size - 1
     if not precedes(keys, number, best, numbers, place):
@@ -323,8 +294,7 @@ def offer(best, numbers, keys, number):
     numbers[place] = number
 
 
-@njit(error_model="numpy")
-def join(front, numbers, size, keys, number):
+def join(front, numbers, size, keys, number) -> bool:
     """Take a configuration into a front unless one there is as good in all keys; drop those that it beats.
 
     Of equal ones the first stays. False if there is no room.
@@ -352,8 +322,7 @@ def join(front, numbers, size, keys, number):
     return True
 
 
-@njit(error_model="numpy")
-def front_bound(front, size, column, keys):
+def front_bound(front, size, column, keys) -> float:
     """The value of one key above which a front beats whatever has at least the other ``keys``.
 
     Keys that differ between entries are minus infinity here. Without such a column (-1): minus infinity if all
@@ -373,8 +342,7 @@ def front_bound(front, size, column, keys):
     return bound
 
 
-@njit(error_model="numpy")
-def bin_of(edges, value):
+def bin_of(edges, value) -> int:
     """The number of the bin that a value falls into: below the first edge, from an edge on to the next, above all."""
     place = 0
     while place < edges.size and value >= edges[place]:
@@ -382,8 +350,7 @@ def bin_of(edges, value):
     return place
 
 
-@njit(error_model="numpy")
-def write(numbers, verdicts, values, size, number, verdict, keys):
+def write(numbers, verdicts, values, size, number, verdict, keys) -> None:
     """Append a configuration to a table, which has room for all of them."""
     place = size[0]
     numbers[place], verdicts[place] = number, verdict
@@ -392,7 +359,7 @@ def write(numbers, verdicts, values, size, number, verdict, keys):
     size[0] = place + 1
 
 
-def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, seq_length, global_batch_size, data_parallel_replicas, gradient_bytes, engine_workspace_bytes, hidden_size, qk_norm, qkv_bias, vocab_multiple, vocab_size, tied_embeddings, distributed_optimizer, torch_workspace_bytes, gpu_memory, hbm_bandwidth, hbm_per_mille, attention_flops, attention_per_mille, matmul_flops, matmul_per_mille, kernel_ns, tp_comm_overlap, node_latency_ns, nvlink_domain, network_latency_ns, node_bandwidth, node_per_mille, network_bandwidth, network_per_mille, pipeline_place, stage_stall_ns, launch_ns, overlap_param_gather, overlap_grad_reduce, pipeline_parallel, sequence_parallel):
+def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, seq_length, global_batch_size, data_parallel_replicas, gradient_bytes, engine_workspace_bytes, hidden_size, qk_norm, qkv_bias, vocab_multiple, vocab_size, tied_embeddings, distributed_optimizer, torch_workspace_bytes, gpu_memory, hbm_bandwidth, hbm_per_mille, attention_flops, attention_per_mille, matmul_flops, matmul_per_mille, kernel_ns, tp_comm_overlap, node_latency_ns, nvlink_domain, network_latency_ns, node_bandwidth, node_per_mille, network_bandwidth, network_per_mille, pipeline_place, launch_ns, stage_stall_ns, overlap_param_gather, overlap_grad_reduce, pipeline_parallel, sequence_parallel):
     """What does not depend on the loops: given numbers, rows of the table, what breaks which condition, what is left."""
     row = np.zeros(ROWS * STRIDE)
     broken = np.zeros(16, np.int64)
@@ -461,11 +428,11 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     x47 = network_bandwidth*nvlink_domain*network_per_mille
     x48 = all_smaller(x46, x47/1000.0)
     x49 = 1.0 - tp_comm_overlap
-    x50 = 4.0*head_dim*seq_length
-    x51 = 1.0 - all_select((1.0 < pipeline_place), 1.0, 0.0)
-    x52 = all_select((pipeline_place == 0.0), 1.0, 0.0)
-    x53 = 4.0*stage_stall_ns
-    x54 = all_select((pipeline_place == 2.0), 1.0, 0.0)
+    x50 = all_select((pipeline_place == 2.0), 1.0, 0.0)
+    x51 = 4.0*head_dim*seq_length
+    x52 = 1.0 - all_select((1.0 < pipeline_place), 1.0, 0.0)
+    x53 = all_select((pipeline_place == 0.0), 1.0, 0.0)
+    x54 = 4.0*stage_stall_ns
     x55 = (2.0*kernel_ns)/1000000000.0
     x56 = 8000.0*hidden_size
     x57 = 6.0*hidden_size
@@ -477,8 +444,8 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     x63 = 5000.0*head_dim*seq_length
     x64 = 2000.0*x38
     x65 = attention_flops*matmul_per_mille
-    x66 = 2000.0*gradient_bytes
-    x67 = (2.0*launch_ns)/1000000000.0
+    x66 = (2.0*launch_ns)/1000000000.0
+    x67 = 2000.0*gradient_bytes
     x68 = 2.0*stage_stall_ns
     x69 = 2.0*hidden_size*seq_length
     x70 = 2.0*gradient_bytes
@@ -491,181 +458,179 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     x77 = 2.0 + x20
     x78 = gradient_bytes*data_parallel_replicas*x77
     x79 = 2.0*gradient_bytes*x74
-    x80 = hidden_size*(1.0 + x13)
-    x81 = engine_workspace_bytes + head_workspace_buffer
+    x80 = engine_workspace_bytes + head_workspace_buffer
     met = all_divides(pipeline_parallel, num_layers)
     broken[8] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
     alive_0 = all_select(kept, -INFINITY, INFINITY)
-    x82 = (sequence_parallel == 0.0)
+    x81 = (sequence_parallel == 0.0)
     stage_layers = num_layers/pipeline_parallel
-    x83 = pipeline_parallel - 1.0
-    x84 = all_smaller(1.0, x83)
-    x85 = pipeline_parallel - x84
-    x86 = all_select((x84 == x83), 1.0, 0.0)
-    x87 = hidden_size*x86
-    x88 = all_select((x84 == 0.0), 1.0, 0.0)
-    x89 = hidden_size*x88
-    x90 = all_select((pipeline_parallel == 1.0), 1.0, 0.0)
-    x91 = 1.0 + x90*x13
-    x92 = hidden_size*x86*x91
-    x93 = 64.0*x88
-    x94 = attention_norm_aligned*x86
-    x95 = 64.0*x86*x91
-    x96 = x90*x86
-    x97 = pipeline_parallel - 2.0
-    x98 = all_larger(0.0, x97)
-    x99 = pipeline_parallel - x98
-    x100 = all_select((x98 == x83), 1.0, 0.0)
-    x101 = hidden_size*x100
-    x102 = all_select((x98 == 0.0), 1.0, 0.0)
-    x103 = hidden_size*x102
-    x104 = hidden_size*x100*x91
-    x105 = 64.0*x102
-    x106 = attention_norm_aligned*x100
-    x107 = 64.0*x100*x91
-    x108 = x90*x100
-    x109 = hidden_size*x90
-    x110 = hidden_size*x90*x91
-    x111 = x90*attention_norm_aligned
-    x112 = 64.0*x90*x91
-    x113 = x90*x90
-    x114 = all_select((1.0 < pipeline_parallel), 1.0, 0.0)
-    x115 = hidden_size*x91
-    x116 = 64.0*x91
-    x117 = 64.0*x90
-    x118 = 1.0 + x83*x54
-    x119 = sequence_parallel*x3
+    x82 = pipeline_parallel - 1.0
+    x83 = all_smaller(1.0, x82)
+    x84 = pipeline_parallel - x83
+    x85 = all_select((x83 == x82), 1.0, 0.0)
+    x86 = hidden_size*x85
+    x87 = all_select((x83 == 0.0), 1.0, 0.0)
+    x88 = hidden_size*x87
+    x89 = all_select((pipeline_parallel == 1.0), 1.0, 0.0)
+    x90 = 1.0 + x89*x13
+    x91 = hidden_size*x85*x90
+    x92 = 64.0*x87
+    x93 = attention_norm_aligned*x85
+    x94 = 64.0*x85*x90
+    x95 = x89*x85
+    x96 = pipeline_parallel - 2.0
+    x97 = all_larger(0.0, x96)
+    x98 = pipeline_parallel - x97
+    x99 = all_select((x97 == x82), 1.0, 0.0)
+    x100 = hidden_size*x99
+    x101 = all_select((x97 == 0.0), 1.0, 0.0)
+    x102 = hidden_size*x101
+    x103 = hidden_size*x99*x90
+    x104 = 64.0*x101
+    x105 = attention_norm_aligned*x99
+    x106 = 64.0*x99*x90
+    x107 = x89*x99
+    x108 = hidden_size*x89
+    x109 = hidden_size*x89*x90
+    x110 = x89*attention_norm_aligned
+    x111 = 64.0*x89*x90
+    x112 = x89*x89
+    x113 = all_select((1.0 < pipeline_parallel), 1.0, 0.0)
+    x114 = hidden_size*x90
+    x115 = 64.0*x90
+    x116 = 64.0*x89
+    x117 = 1.0 + x82*x50
+    x118 = sequence_parallel*x3
     embedding_tensor_forward_passes = 2.0 - sequence_parallel
-    x120 = x3*embedding_tensor_forward_passes
+    x119 = x3*embedding_tensor_forward_passes
+    x120 = stage_stall_ns*embedding_tensor_forward_passes
+    x121 = sequence_parallel*stage_stall_ns
     attention_tensor_backward_passes = 2.0 + sequence_parallel
-    x121 = stage_stall_ns*embedding_tensor_forward_passes
-    x122 = sequence_parallel*stage_stall_ns
-    x123 = attention_tensor_backward_passes*x68
-    x124 = 2.0*x114
-    x125 = 1.0 + x83*x76
-    x126 = x90*x3
-    x127 = engine_workspace_bytes + x90*head_workspace_buffer
-    x128 = stage_layers*x3
-    x129 = -stage_layers
-    x130 = 1.0 - x90
-    x131 = x3*x130
-    first_loss_after_forward = 4.0*x90
-    x132 = x90*x28
-    x133 = (-2.0)*x90
-    x134 = 2.0*x90
-    x135 = 8.0*x88
-    x136 = x3*x86
-    x137 = engine_workspace_bytes + head_workspace_buffer*x86
-    x138 = 9.0*x88
-    x139 = 1.0 - x88
-    x140 = x3*x139
-    x141 = x3*(1.0 - x86)
-    x142 = x86*x28
-    second_loss_after_forward = 4.0*x86
-    x143 = 2.0*x86
-    x144 = x3*x88
-    x145 = x139*x18
-    x146 = 8.0*x102
-    x147 = x3*x100
-    x148 = engine_workspace_bytes + head_workspace_buffer*x100
-    x149 = 9.0*x102
-    x150 = 1.0 - x102
-    x151 = x3*x150
-    x152 = x3*(1.0 - x100)
-    x153 = x100*x28
-    penultimate_loss_after_forward = 4.0*x100
-    x154 = 2.0*x100
-    x155 = x3*x102
-    x156 = x150*x18
-    x157 = 8.0*x90
-    x158 = 9.0*x90
-    x159 = x130*x18
+    x122 = attention_tensor_backward_passes*x68
+    x123 = 2.0*x113
+    x124 = 1.0 + x82*x76
+    x125 = x89*x3
+    x126 = engine_workspace_bytes + x89*head_workspace_buffer
+    x127 = stage_layers*x3
+    x128 = -stage_layers
+    x129 = 1.0 - x89
+    x130 = x3*x129
+    first_loss_after_forward = 4.0*x89
+    x131 = x89*x28
+    x132 = (-2.0)*x89
+    x133 = 2.0*x89
+    x134 = 8.0*x87
+    x135 = x3*x85
+    x136 = engine_workspace_bytes + head_workspace_buffer*x85
+    x137 = 9.0*x87
+    x138 = 1.0 - x87
+    x139 = x3*x138
+    x140 = x3*(1.0 - x85)
+    x141 = x85*x28
+    second_loss_after_forward = 4.0*x85
+    x142 = 2.0*x85
+    x143 = x3*x87
+    x144 = x138*x18
+    x145 = 8.0*x101
+    x146 = x3*x99
+    x147 = engine_workspace_bytes + head_workspace_buffer*x99
+    x148 = 9.0*x101
+    x149 = 1.0 - x101
+    x150 = x3*x149
+    x151 = x3*(1.0 - x99)
+    x152 = x99*x28
+    penultimate_loss_after_forward = 4.0*x99
+    x153 = 2.0*x99
+    x154 = x3*x101
+    x155 = x149*x18
+    x156 = 8.0*x89
+    x157 = 9.0*x89
+    x158 = x129*x18
     row[int(PIPELINE_PARALLEL):int(PIPELINE_PARALLEL) + entries] = pipeline_parallel
     row[int(SEQUENCE_PARALLEL):int(SEQUENCE_PARALLEL) + entries] = sequence_parallel
     row[int(STAGE_LAYERS):int(STAGE_LAYERS) + entries] = stage_layers
-    row[int(X90):int(X90) + entries] = x90
-    row[int(X133):int(X133) + entries] = x133
-    row[int(X114):int(X114) + entries] = x114
-    row[int(X109):int(X109) + entries] = x109
+    row[int(X89):int(X89) + entries] = x89
+    row[int(X132):int(X132) + entries] = x132
+    row[int(X113):int(X113) + entries] = x113
+    row[int(X108):int(X108) + entries] = x108
     row[int(FIRST_LOSS_AFTER_FORWARD):int(FIRST_LOSS_AFTER_FORWARD) + entries] = first_loss_after_forward
-    row[int(X85):int(X85) + entries] = x85
-    row[int(X88):int(X88) + entries] = x88
-    row[int(X86):int(X86) + entries] = x86
+    row[int(X84):int(X84) + entries] = x84
     row[int(X87):int(X87) + entries] = x87
+    row[int(X85):int(X85) + entries] = x85
+    row[int(X86):int(X86) + entries] = x86
     row[int(SECOND_LOSS_AFTER_FORWARD):int(SECOND_LOSS_AFTER_FORWARD) + entries] = second_loss_after_forward
-    row[int(X97):int(X97) + entries] = x97
-    row[int(X99):int(X99) + entries] = x99
-    row[int(X102):int(X102) + entries] = x102
-    row[int(X100):int(X100) + entries] = x100
+    row[int(X96):int(X96) + entries] = x96
+    row[int(X98):int(X98) + entries] = x98
     row[int(X101):int(X101) + entries] = x101
+    row[int(X99):int(X99) + entries] = x99
+    row[int(X100):int(X100) + entries] = x100
     row[int(PENULTIMATE_LOSS_AFTER_FORWARD):int(PENULTIMATE_LOSS_AFTER_FORWARD) + entries] = penultimate_loss_after_forward
-    row[int(X82):int(X82) + entries] = x82
-    row[int(X118):int(X118) + entries] = x118
-    row[int(X125):int(X125) + entries] = x125
+    row[int(X81):int(X81) + entries] = x81
+    row[int(X117):int(X117) + entries] = x117
+    row[int(X124):int(X124) + entries] = x124
     row[int(EMBEDDING_TENSOR_FORWARD_PASSES):int(EMBEDDING_TENSOR_FORWARD_PASSES) + entries] = embedding_tensor_forward_passes
     row[int(ATTENTION_TENSOR_BACKWARD_PASSES):int(ATTENTION_TENSOR_BACKWARD_PASSES) + entries] = attention_tensor_backward_passes
+    row[int(X120):int(X120) + entries] = x120
     row[int(X121):int(X121) + entries] = x121
-    row[int(X122):int(X122) + entries] = x122
-    row[int(X128):int(X128) + entries] = x128
-    row[int(X138):int(X138) + entries] = x138
+    row[int(X127):int(X127) + entries] = x127
+    row[int(X137):int(X137) + entries] = x137
+    row[int(X139):int(X139) + entries] = x139
     row[int(X140):int(X140) + entries] = x140
-    row[int(X141):int(X141) + entries] = x141
-    row[int(X89):int(X89) + entries] = x89
+    row[int(X88):int(X88) + entries] = x88
+    row[int(X91):int(X91) + entries] = x91
     row[int(X92):int(X92) + entries] = x92
     row[int(X93):int(X93) + entries] = x93
     row[int(X94):int(X94) + entries] = x94
-    row[int(X95):int(X95) + entries] = x95
+    row[int(X134):int(X134) + entries] = x134
     row[int(X135):int(X135) + entries] = x135
     row[int(X136):int(X136) + entries] = x136
-    row[int(X137):int(X137) + entries] = x137
-    row[int(X149):int(X149) + entries] = x149
+    row[int(X148):int(X148) + entries] = x148
+    row[int(X150):int(X150) + entries] = x150
     row[int(X151):int(X151) + entries] = x151
-    row[int(X152):int(X152) + entries] = x152
+    row[int(X102):int(X102) + entries] = x102
     row[int(X103):int(X103) + entries] = x103
     row[int(X104):int(X104) + entries] = x104
     row[int(X105):int(X105) + entries] = x105
     row[int(X106):int(X106) + entries] = x106
-    row[int(X107):int(X107) + entries] = x107
+    row[int(X145):int(X145) + entries] = x145
     row[int(X146):int(X146) + entries] = x146
     row[int(X147):int(X147) + entries] = x147
-    row[int(X148):int(X148) + entries] = x148
+    row[int(X109):int(X109) + entries] = x109
     row[int(X110):int(X110) + entries] = x110
     row[int(X111):int(X111) + entries] = x111
-    row[int(X112):int(X112) + entries] = x112
+    row[int(X125):int(X125) + entries] = x125
     row[int(X126):int(X126) + entries] = x126
-    row[int(X127):int(X127) + entries] = x127
-    row[int(X131):int(X131) + entries] = x131
+    row[int(X130):int(X130) + entries] = x130
+    row[int(X114):int(X114) + entries] = x114
     row[int(X115):int(X115) + entries] = x115
     row[int(X116):int(X116) + entries] = x116
-    row[int(X117):int(X117) + entries] = x117
+    row[int(X156):int(X156) + entries] = x156
     row[int(X157):int(X157) + entries] = x157
     row[int(X158):int(X158) + entries] = x158
-    row[int(X159):int(X159) + entries] = x159
-    row[int(X124):int(X124) + entries] = x124
-    row[int(X119):int(X119) + entries] = x119
-    row[int(X120):int(X120) + entries] = x120
     row[int(X123):int(X123) + entries] = x123
-    row[int(X132):int(X132) + entries] = x132
-    row[int(X134):int(X134) + entries] = x134
+    row[int(X118):int(X118) + entries] = x118
+    row[int(X119):int(X119) + entries] = x119
+    row[int(X122):int(X122) + entries] = x122
+    row[int(X131):int(X131) + entries] = x131
+    row[int(X133):int(X133) + entries] = x133
+    row[int(X141):int(X141) + entries] = x141
     row[int(X142):int(X142) + entries] = x142
     row[int(X143):int(X143) + entries] = x143
     row[int(X144):int(X144) + entries] = x144
-    row[int(X145):int(X145) + entries] = x145
+    row[int(X152):int(X152) + entries] = x152
     row[int(X153):int(X153) + entries] = x153
     row[int(X154):int(X154) + entries] = x154
     row[int(X155):int(X155) + entries] = x155
-    row[int(X156):int(X156) + entries] = x156
-    row[int(X96):int(X96) + entries] = x96
-    row[int(X108):int(X108) + entries] = x108
-    row[int(X113):int(X113) + entries] = x113
-    row[int(X129):int(X129) + entries] = x129
+    row[int(X95):int(X95) + entries] = x95
+    row[int(X107):int(X107) + entries] = x107
+    row[int(X112):int(X112) + entries] = x112
+    row[int(X128):int(X128) + entries] = x128
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, x2, hidden_size, alone_local_gate_up_features, query_size, x6, x5, alone_local_qkv_features, x3, engine_workspace_bytes, x8, x4, head_dim, x11, qkv_bias, x12, vocab_multiple, vocab_size, x16, x14, x17, x18, x19, x20, gradient_bytes, x21, x22, x23, x24, x25, x27, x28, x34, x33, x31, x35, x37, x38, x36, x39, x41, x40, x42, kernel_ns, x32, x43, nvlink_domain, x44, node_latency_ns, x45, x48, x49, tp_comm_overlap, x50, x47, x46, x51, x53, launch_ns, x56, x55, x57, x61, x60, x58, x62, x63, x65, x64, x67, x68, x69, num_layers, x80, x66, x81, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x26, attention_norm_aligned, x29, x52, x71, x75, x79, x78, x77, overlap_param_gather, overlap_grad_reduce, x73, x72, x70, network_latency_ns, x9, x10, x30, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, x2, hidden_size, alone_local_gate_up_features, query_size, x6, x5, alone_local_qkv_features, x3, engine_workspace_bytes, x8, x4, head_dim, x11, qkv_bias, x12, vocab_multiple, vocab_size, x16, x14, x17, x18, x19, x20, gradient_bytes, x21, x22, x23, x24, x25, x27, x28, x34, x33, x31, x35, x37, x38, x36, x39, x41, x40, x42, kernel_ns, x32, x43, nvlink_domain, x44, node_latency_ns, x45, x48, x49, tp_comm_overlap, x51, launch_ns, x52, x54, x56, x55, x57, x61, x60, x58, x62, x63, x65, x64, x66, x68, x69, num_layers, x80, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x26, attention_norm_aligned, x29, x47, x46, x53, x67, x71, x75, x79, x78, x77, overlap_param_gather, overlap_grad_reduce, x73, x72, x70, network_latency_ns, x9, x10, x30, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers):
+def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers) -> int:
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
     ``values`` has a row for each of ``OUTER_PARAMETERS``, ``steps`` what one step on an outer axis adds to the number
@@ -730,60 +695,57 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     x48 = given[55]
     x49 = given[56]
     tp_comm_overlap = given[57]
-    x50 = given[58]
-    x47 = given[59]
-    x46 = given[60]
-    x51 = given[61]
-    x53 = given[62]
-    launch_ns = given[63]
-    x56 = given[64]
-    x55 = given[65]
-    x57 = given[66]
-    x61 = given[67]
-    x60 = given[68]
-    x58 = given[69]
-    x62 = given[70]
-    x63 = given[71]
-    x65 = given[72]
-    x64 = given[73]
-    x67 = given[74]
-    x68 = given[75]
-    x69 = given[76]
-    num_layers = given[77]
-    x80 = given[78]
-    x66 = given[79]
-    x81 = given[80]
-    num_gpus = given[81]
-    global_batch_size = given[82]
-    data_parallel_replicas = given[83]
-    distributed_optimizer = given[84]
-    x26 = given[85]
-    attention_norm_aligned = given[86]
-    x29 = given[87]
-    x52 = given[88]
-    x71 = given[89]
-    x75 = given[90]
-    x79 = given[91]
-    x78 = given[92]
-    x77 = given[93]
-    overlap_param_gather = given[94]
-    overlap_grad_reduce = given[95]
-    x73 = given[96]
-    x72 = given[97]
-    x70 = given[98]
-    network_latency_ns = given[99]
-    x9 = given[100]
-    x10 = given[101]
-    x30 = given[102]
-    gpu_memory = given[103]
+    x51 = given[58]
+    launch_ns = given[59]
+    x52 = given[60]
+    x54 = given[61]
+    x56 = given[62]
+    x55 = given[63]
+    x57 = given[64]
+    x61 = given[65]
+    x60 = given[66]
+    x58 = given[67]
+    x62 = given[68]
+    x63 = given[69]
+    x65 = given[70]
+    x64 = given[71]
+    x66 = given[72]
+    x68 = given[73]
+    x69 = given[74]
+    num_layers = given[75]
+    x80 = given[76]
+    num_gpus = given[77]
+    global_batch_size = given[78]
+    data_parallel_replicas = given[79]
+    distributed_optimizer = given[80]
+    x26 = given[81]
+    attention_norm_aligned = given[82]
+    x29 = given[83]
+    x47 = given[84]
+    x46 = given[85]
+    x53 = given[86]
+    x67 = given[87]
+    x71 = given[88]
+    x75 = given[89]
+    x79 = given[90]
+    x78 = given[91]
+    x77 = given[92]
+    overlap_param_gather = given[93]
+    overlap_grad_reduce = given[94]
+    x73 = given[95]
+    x72 = given[96]
+    x70 = given[97]
+    network_latency_ns = given[98]
+    x9 = given[99]
+    x10 = given[100]
+    x30 = given[101]
+    gpu_memory = given[102]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
     last_largest = largest_numbers.shape[1] - 1
-    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
-    none, never = np.int64(0), np.bool_(False)
-    evaluated, full = none, never
+    evaluated, full = 0, False
     for shard in range(start, stop):
         left = shard
         i_micro_batch_size = left % sizes[2]
@@ -810,609 +772,584 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         if opposite(divides(tensor_parallel, ffn_hidden_size)):
             broken[7] += alive * below_1
             continue
-        x160 = 2.0*context_parallel
-        if opposite((divides(x160, seq_length) | (context_parallel < 2.0))):
+        x159 = 2.0*context_parallel
+        if opposite((divides(x159, seq_length) | (context_parallel < 2.0))):
             broken[10] += alive * below_1
             continue
-        x161 = tensor_parallel*context_parallel
-        x162 = tensor_parallel - 1.0
-        x163 = (2.0 <= tensor_parallel)
+        x160 = tensor_parallel*context_parallel
+        x161 = tensor_parallel - 1.0
+        x162 = (2.0 <= tensor_parallel)
         local_sequence = seq_length/context_parallel
         tables_buffer = local_sequence*x2
         local_ffn = ffn_hidden_size/tensor_parallel
-        x164 = hidden_size*tensor_parallel
-        x165 = (ffn_hidden_size == x164)
+        x163 = hidden_size*tensor_parallel
+        x164 = (ffn_hidden_size == x163)
         local_gate_up_features = alone_local_gate_up_features/tensor_parallel
-        x166 = (query_size == x164)
-        mlp_dummies_buffer = x3*(local_ffn*(1.0 - select((x165 & (alone_local_qkv_features == x164)), 1.0, 0.0))*x5 + local_gate_up_features*(1.0 - select((x166 & (alone_local_gate_up_features == x164)), 1.0, 0.0))*x6)
+        x165 = (query_size == x163)
+        mlp_dummies_buffer = x3*(local_ffn*(1.0 - select((x164 & (alone_local_qkv_features == x163)), 1.0, 0.0))*x5 + local_gate_up_features*(1.0 - select((x165 & (alone_local_gate_up_features == x163)), 1.0, 0.0))*x6)
         local_qkv_features = alone_local_qkv_features/tensor_parallel
         local_query_features = query_size/tensor_parallel
         attention_dummies_buffer = x3*(local_qkv_features + local_query_features)
-        x167 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer
-        x168 = micro_batch_size*x3
-        x169 = micro_batch_size*x8
-        x170 = 2.0*micro_batch_size*x3
-        x171 = x169 + x170
-        x172 = 6.0*micro_batch_size*local_sequence*local_ffn
-        x173 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
-        x174 = micro_batch_size*query_size*local_sequence*x173
-        x175 = micro_batch_size*local_sequence*x4*x173
+        x166 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer
+        x167 = micro_batch_size*x3
+        x168 = micro_batch_size*x8
+        x169 = 2.0*micro_batch_size*x3
+        x170 = x168 + x169
+        x171 = 6.0*micro_batch_size*local_sequence*local_ffn
+        x172 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
+        x173 = micro_batch_size*query_size*local_sequence*x172
+        x174 = micro_batch_size*local_sequence*x4*x172
         local_heads = num_attention_heads/tensor_parallel
-        x176 = head_dim*micro_batch_size*local_sequence*local_heads
-        x177 = -x173
+        x175 = head_dim*micro_batch_size*local_sequence*local_heads
+        x176 = -x172
         kv_heads_per_rank = larger(1.0, num_kv_heads/tensor_parallel)
-        x178 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
-        x179 = (-2.0)*x173
-        x180 = 2.0*micro_batch_size*local_sequence*local_heads
-        x181 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x11
-        x182 = qkv_bias*local_qkv_features
-        x183 = hidden_size*local_qkv_features
-        x184 = hidden_size*local_query_features
-        x185 = local_gate_up_features + local_ffn
-        swiglu_parameters = hidden_size*x185
-        layer_parameters = x182 + x183 + x184 + swiglu_parameters + x12
+        x177 = head_dim*micro_batch_size*kv_heads_per_rank*local_sequence
+        x178 = (-2.0)*x172
+        x179 = 2.0*micro_batch_size*local_sequence*local_heads
+        x180 = 2.0*micro_batch_size*kv_heads_per_rank*local_sequence*x11
+        x181 = qkv_bias*local_qkv_features
+        x182 = hidden_size*local_qkv_features
+        x183 = hidden_size*local_query_features
+        x184 = local_gate_up_features + local_ffn
+        swiglu_parameters = hidden_size*x184
+        layer_parameters = x181 + x182 + x183 + swiglu_parameters + x12
         padded_vocab_size = vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel)
         local_vocab = padded_vocab_size/tensor_parallel
-        layer_aligned = 64.0*(ceil_div(hidden_size*local_ffn, 64.0) + ceil_div(hidden_size*local_gate_up_features, 64.0)) + 64.0*(qkv_bias*ceil_div(local_qkv_features, 64.0) + x14 + ceil_div(x183, 64.0) + ceil_div(x184, 64.0)) + x16
+        layer_aligned = 64.0*(ceil_div(hidden_size*local_ffn, 64.0) + ceil_div(hidden_size*local_gate_up_features, 64.0)) + 64.0*(qkv_bias*ceil_div(local_qkv_features, 64.0) + x14 + ceil_div(x182, 64.0) + ceil_div(x183, 64.0)) + x16
         embedding_parameters = hidden_size*local_vocab
-        x186 = ceil_div(embedding_parameters, 64.0)
-        x187 = select((1.0 < tensor_parallel), 1.0, 0.0)
-        x188 = 9.0*micro_batch_size*local_sequence*x187
-        x189 = select((tensor_parallel == 1.0), 1.0, 0.0)
-        x190 = 8.0*micro_batch_size*local_sequence*x189
-        x191 = x188 + x190
-        x192 = micro_batch_size*x17
-        x193 = micro_batch_size*x18
-        x194 = micro_batch_size*x19
-        x195 = 2.0*hidden_size*local_vocab
-        x196 = (x164 == padded_vocab_size)
-        x197 = 1.0 - select((x166 & x196), 1.0, 0.0)
-        x198 = 1.0 - select((x196 & x165), 1.0, 0.0)
-        x199 = 1.0 - select((alone_local_gate_up_features == padded_vocab_size), 1.0, 0.0)
-        x200 = 1.0 - select((alone_local_qkv_features == padded_vocab_size), 1.0, 0.0)
-        x201 = local_vocab*x3*x197*x198*x199*x200
-        x202 = hidden_size + embedding_parameters
-        x203 = gradient_bytes*(hidden_size + embedding_parameters + x20*x202)
-        x204 = 2.0*x20*x202
-        x205 = x195 + x201 + x203 + x204 + x21
-        x206 = gradient_bytes*(x182 + x183 + x184 + swiglu_parameters + x12 + x20*layer_parameters) + 2.0*qkv_bias*local_qkv_features + 2.0*hidden_size*local_qkv_features + 2.0*hidden_size*local_query_features + 2.0*hidden_size*x185 + 2.0*x20*layer_parameters + x22
-        x207 = gradient_bytes*(embedding_parameters + local_vocab*x23)
-        x208 = 2.0*local_vocab*x23
-        x209 = x195 + x207 + x208
-        x210 = local_vocab*x24
-        x211 = 2.0*local_vocab*x24
-        x212 = gradient_bytes*(x210 + local_vocab*x25) + x211 + 2.0*local_vocab*x25
-        x213 = micro_batch_size*local_sequence*x3
-        x214 = engine_workspace_bytes + x195 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x207 + x208
-        embedding_aligned = 64.0*x186
-        x215 = x192 + x169 + 3.0*micro_batch_size*x3
-        x216 = 2.0*micro_batch_size*local_sequence*local_gate_up_features
-        x217 = engine_workspace_bytes + x195 + x216 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x207 + x208
-        x218 = hidden_size*local_sequence
-        x219 = (-3.0)*local_sequence*local_ffn
-        x220 = local_sequence*local_gate_up_features
-        x221 = 2.0*micro_batch_size*(x218 + x219 + x220)
-        x222 = engine_workspace_bytes + x195 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x207 + x208 + x221
-        x223 = 2.0*micro_batch_size*local_sequence*local_ffn
-        x224 = engine_workspace_bytes + x195 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x207 + x208 + x223
-        x225 = micro_batch_size*local_sequence
-        x226 = local_vocab + x225
-        x227 = engine_workspace_bytes + x195 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x207 + x208 + x3*x226
+        x185 = ceil_div(embedding_parameters, 64.0)
+        x186 = select((1.0 < tensor_parallel), 1.0, 0.0)
+        x187 = 9.0*micro_batch_size*local_sequence*x186
+        x188 = select((tensor_parallel == 1.0), 1.0, 0.0)
+        x189 = 8.0*micro_batch_size*local_sequence*x188
+        x190 = x187 + x189
+        x191 = micro_batch_size*x17
+        x192 = micro_batch_size*x18
+        x193 = micro_batch_size*x19
+        x194 = 2.0*hidden_size*local_vocab
+        x195 = (x163 == padded_vocab_size)
+        x196 = 1.0 - select((x165 & x195), 1.0, 0.0)
+        x197 = 1.0 - select((x195 & x164), 1.0, 0.0)
+        x198 = 1.0 - select((alone_local_gate_up_features == padded_vocab_size), 1.0, 0.0)
+        x199 = 1.0 - select((alone_local_qkv_features == padded_vocab_size), 1.0, 0.0)
+        x200 = local_vocab*x3*x196*x197*x198*x199
+        x201 = hidden_size + embedding_parameters
+        x202 = gradient_bytes*(hidden_size + embedding_parameters + x20*x201)
+        x203 = 2.0*x20*x201
+        x204 = x194 + x200 + x202 + x203 + x21
+        x205 = gradient_bytes*(x181 + x182 + x183 + swiglu_parameters + x12 + x20*layer_parameters) + 2.0*qkv_bias*local_qkv_features + 2.0*hidden_size*local_qkv_features + 2.0*hidden_size*local_query_features + 2.0*hidden_size*x184 + 2.0*x20*layer_parameters + x22
+        x206 = gradient_bytes*(embedding_parameters + local_vocab*x23)
+        x207 = 2.0*local_vocab*x23
+        x208 = x194 + x206 + x207
+        x209 = local_vocab*x24
+        x210 = 2.0*local_vocab*x24
+        x211 = gradient_bytes*(x209 + local_vocab*x25) + x210 + 2.0*local_vocab*x25
+        x212 = micro_batch_size*local_sequence*x3
+        x213 = engine_workspace_bytes + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x206 + x207
+        embedding_aligned = 64.0*x185
+        x214 = x191 + x168 + 3.0*micro_batch_size*x3
+        x215 = 2.0*micro_batch_size*local_sequence*local_gate_up_features
+        x216 = engine_workspace_bytes + x194 + x215 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x206 + x207
+        x217 = hidden_size*local_sequence
+        x218 = (-3.0)*local_sequence*local_ffn
+        x219 = local_sequence*local_gate_up_features
+        x220 = 2.0*micro_batch_size*(x217 + x218 + x219)
+        x221 = engine_workspace_bytes + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x206 + x207 + x220
+        x222 = 2.0*micro_batch_size*local_sequence*local_ffn
+        x223 = engine_workspace_bytes + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x206 + x207 + x222
+        x224 = micro_batch_size*local_sequence
+        x225 = local_vocab + x224
+        x226 = engine_workspace_bytes + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x206 + x207 + x3*x225
         loss_saved = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab)
-        x228 = 10.0 + local_vocab
-        loss_loss_forward = 2.0*micro_batch_size*local_sequence*x228
-        x229 = 7.0 + 2.0*select((1.0 < micro_batch_size), 1.0, 0.0)
-        x230 = loss_saved + loss_loss_forward + x195 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x201 + x203 + x204 + x27 + 4.0*micro_batch_size*local_sequence*x229
-        x231 = embedding_parameters + x210
-        x232 = gradient_bytes*(embedding_parameters + x210 + x20*x231)
-        x233 = 2.0*x20*x231
-        x234 = x188 + x195 + x211 + x232 + x233
-        x235 = micro_batch_size*x28
-        x236 = x235 + x168
+        x227 = 10.0 + local_vocab
+        loss_loss_forward = 2.0*micro_batch_size*local_sequence*x227
+        x228 = 7.0 + 2.0*select((1.0 < micro_batch_size), 1.0, 0.0)
+        x229 = loss_saved + loss_loss_forward + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x200 + x202 + x203 + x27 + 4.0*micro_batch_size*local_sequence*x228
+        x230 = embedding_parameters + x209
+        x231 = gradient_bytes*(embedding_parameters + x209 + x20*x230)
+        x232 = 2.0*x20*x230
+        x233 = x187 + x194 + x210 + x231 + x232
+        x234 = micro_batch_size*x28
+        x235 = x234 + x167
         loss_loss_backward = 2.0*micro_batch_size*local_sequence*local_vocab
-        x237 = loss_loss_backward + x195 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x201 + x213 + x203 + x204 + x27
-        x238 = x188 + x190 + x195 + x211 + x232 + x233
-        x239 = x195 + x216 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x201 + x203 + x204 + x27
-        x240 = x195 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x201 + x203 + x204 + x221 + x27
-        x241 = 2.0*micro_batch_size*local_sequence*x3
-        x242 = x195 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x201 + x203 + x204 + x223 + x27
-        x243 = x195 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x201 + x203 + x204 + x27
-        x244 = x190 + x195 + x211 + x232 + x233
-        x245 = context_parallel - 1.0
-        x246 = micro_batch_size*local_sequence*local_heads*((6.0*x245)/x31 + x33)*x34
-        x247 = micro_batch_size*x35
-        x248 = 64.0 + x225
-        x249 = 256.0 + local_ffn
-        x250 = 128.0 + local_gate_up_features
-        x251 = (3.0*micro_batch_size*local_sequence*local_ffn)/x31 + (x248*x36*x249)/x37 + (x248*x38*x250)/x37
-        x252 = local_sequence*local_ffn
-        x253 = 6000.0*micro_batch_size
-        x254 = 2000.0*micro_batch_size
-        x255 = local_heads*x39
-        x256 = x255 + local_sequence*local_heads*x40 + kv_heads_per_rank*local_sequence*x41
-        x257 = micro_batch_size*x42
-        attention_product_time = (2000.0*x248*(x36*(256.0 + local_query_features) + x38*(128.0 + local_qkv_features)))/x37
-        swiglu_product_time = (2000.0*x248*(x36*x249 + x38*x250))/x37
-        layer_kernels = 31.0 + 20.0*context_parallel + 12.0*x187
-        x258 = (kernel_ns*layer_kernels)/1000000000.0
+        x236 = loss_loss_backward + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x200 + x212 + x202 + x203 + x27
+        x237 = x187 + x189 + x194 + x210 + x231 + x232
+        x238 = x194 + x215 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x200 + x202 + x203 + x27
+        x239 = x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x200 + x202 + x203 + x220 + x27
+        x240 = 2.0*micro_batch_size*local_sequence*x3
+        x241 = x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x200 + x202 + x203 + x222 + x27
+        x242 = x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x200 + x202 + x203 + x27
+        x243 = x189 + x194 + x210 + x231 + x232
+        x244 = context_parallel - 1.0
+        x245 = micro_batch_size*local_sequence*local_heads*((6.0*x244)/x31 + x33)*x34
+        x246 = micro_batch_size*x35
+        x247 = 64.0 + x224
+        x248 = 256.0 + local_ffn
+        x249 = 128.0 + local_gate_up_features
+        x250 = (3.0*micro_batch_size*local_sequence*local_ffn)/x31 + (x247*x36*x248)/x37 + (x247*x38*x249)/x37
+        x251 = local_sequence*local_ffn
+        x252 = 6000.0*micro_batch_size
+        x253 = 2000.0*micro_batch_size
+        x254 = local_heads*x39
+        x255 = x254 + local_sequence*local_heads*x40 + kv_heads_per_rank*local_sequence*x41
+        x256 = micro_batch_size*x42
+        attention_product_time = (2000.0*x247*(x36*(256.0 + local_query_features) + x38*(128.0 + local_qkv_features)))/x37
+        swiglu_product_time = (2000.0*x247*(x36*x248 + x38*x249))/x37
+        layer_kernels = 31.0 + 20.0*context_parallel + 12.0*x186
+        x257 = (kernel_ns*layer_kernels)/1000000000.0
         attention_core_time = (micro_batch_size*local_sequence*local_heads*x43)/x32
-        x259 = attention_product_time + swiglu_product_time + x258 + attention_core_time
-        x260 = select((nvlink_domain < tensor_parallel), 1.0, 0.0)
-        tensor_latency = (node_latency_ns*x162 + x260*(smaller(tensor_parallel, ceil_div(tensor_parallel, nvlink_domain)) - 1.0)*x44)/1000000000.0
-        x261 = 2.0*tensor_latency
-        x262 = tensor_parallel*(x260*x48 + (x45*(1.0 - x260))/1000.0)
-        x263 = (micro_batch_size*x162*local_sequence*x18)/x262
-        x264 = x261 + x263
-        x265 = x264/tensor_parallel
-        x266 = x263 - attention_product_time
-        x267 = x263 - swiglu_product_time
-        layer_tensor_forward_waiting = tp_comm_overlap*larger(x265, x261 + x266) + tp_comm_overlap*larger(x265, x261 + x267) + 2.0*x49*x264
-        x268 = node_latency_ns*x245
-        x269 = select((nvlink_domain < x161), 1.0, 0.0)
-        whole_context_latency = (x268 + x44*x269*(smaller(context_parallel, ceil_div(x161, nvlink_domain)) - 1.0))/1000000000.0
-        x270 = attention_core_time/context_parallel
-        x271 = -attention_core_time
-        x272 = select((1.0 < context_parallel), 1.0, 0.0)
-        attention_context_forward_bytes = micro_batch_size*kv_heads_per_rank*x272*x50
-        whole_context_bandwidth = x269*smaller(x46, x47/(1000.0*smaller(tensor_parallel, nvlink_domain))) + (x45*(1.0 - x269))/1000.0
-        x273 = context_parallel*whole_context_bandwidth
-        whole_attention_context_forward_time = larger(0.0, whole_context_latency + x270 + x271 + attention_context_forward_bytes/whole_context_bandwidth - (attention_context_forward_bytes/x273))
-        x274 = layer_tensor_forward_waiting + whole_attention_context_forward_time
-        x275 = tensor_parallel*(1.0 + x245*x51)
-        x276 = x162*x53
-        x277 = -layer_tensor_forward_waiting
-        x278 = (launch_ns*layer_kernels)/1000000000.0
-        x279 = x277 + x278 - whole_attention_context_forward_time
-        x280 = x270 + x271
-        x281 = x277 + x278
+        x258 = attention_product_time + swiglu_product_time + x257 + attention_core_time
+        x259 = select((nvlink_domain < tensor_parallel), 1.0, 0.0)
+        tensor_latency = (node_latency_ns*x161 + x259*(smaller(tensor_parallel, ceil_div(tensor_parallel, nvlink_domain)) - 1.0)*x44)/1000000000.0
+        x260 = 2.0*tensor_latency
+        x261 = tensor_parallel*(x259*x48 + (x45*(1.0 - x259))/1000.0)
+        x262 = (micro_batch_size*x161*local_sequence*x18)/x261
+        x263 = x260 + x262
+        x264 = x263/tensor_parallel
+        x265 = x262 - attention_product_time
+        x266 = x262 - swiglu_product_time
+        layer_tensor_forward_waiting = tp_comm_overlap*larger(x264, x260 + x265) + tp_comm_overlap*larger(x264, x260 + x266) + 2.0*x49*x263
+        x267 = node_latency_ns*x244
+        x268 = select((1.0 < context_parallel), 1.0, 0.0)
+        attention_context_forward_bytes = micro_batch_size*kv_heads_per_rank*x268*x51
+        x269 = attention_core_time/context_parallel - attention_core_time
+        x270 = (launch_ns*layer_kernels)/1000000000.0
+        x271 = x270 - layer_tensor_forward_waiting
+        x272 = tensor_parallel*(1.0 + x244*x52)
+        x273 = x161*x54
         input_backward_computing = x55 + (micro_batch_size*local_sequence*x56)/x31
-        x282 = 10.0*micro_batch_size*local_sequence*local_ffn
-        x283 = micro_batch_size*x57
-        x284 = x255 + kv_heads_per_rank*x58 + local_sequence*local_heads*x60 + kv_heads_per_rank*local_sequence*x61
-        x285 = micro_batch_size*x62
+        x274 = 10.0*micro_batch_size*local_sequence*local_ffn
+        x275 = micro_batch_size*x57
+        x276 = x254 + kv_heads_per_rank*x58 + local_sequence*local_heads*x60 + kv_heads_per_rank*local_sequence*x61
+        x277 = micro_batch_size*x62
         attention_core_backward_time = (micro_batch_size*local_sequence*local_heads*x63)/x32
-        x286 = 2.0*attention_product_time + 2.0*swiglu_product_time + x258 + attention_core_backward_time
-        head_product_time = (x248*x64*(128.0 + local_vocab))/x65
-        output_kernels = 10.0 + 3.0*x187
-        x287 = (kernel_ns*output_kernels)/1000000000.0
-        x288 = (18000.0*micro_batch_size*local_sequence*local_vocab)/x31 + 2.0*head_product_time + x287
+        x278 = 2.0*attention_product_time + 2.0*swiglu_product_time + x257 + attention_core_backward_time
+        head_product_time = (x247*x64*(128.0 + local_vocab))/x65
+        output_kernels = 10.0 + 3.0*x186
+        x279 = (kernel_ns*output_kernels)/1000000000.0
+        x280 = (18000.0*micro_batch_size*local_sequence*local_vocab)/x31 + 2.0*head_product_time + x279
         input_forward_computing = x55 + (micro_batch_size*local_sequence*x42)/x31
-        x289 = (38000.0*micro_batch_size*local_sequence*local_vocab)/x31 + head_product_time + x287
-        x290 = micro_batch_size*x162*local_sequence
-        x291 = x160 - 1.0
-        x292 = larger(1.0, x245)
-        attention_context_backward_bytes = (micro_batch_size*kv_heads_per_rank*x272*x291*x50)/x292
-        attention_context_backward_passes = x291/x292
-        x293 = attention_core_backward_time/context_parallel
-        x294 = -attention_core_backward_time
-        x295 = x293 + x294
-        x296 = -head_product_time
-        x297 = x261 + x296
-        x298 = x67 - input_forward_computing
-        x299 = x67 - input_backward_computing
-        x300 = (launch_ns*output_kernels)/1000000000.0
-        x301 = x162*x68
-        x302 = micro_batch_size*x69
-        whole_attention_context_backward_time = larger(0.0, attention_context_backward_passes*whole_context_latency + x293 + x294 + attention_context_backward_bytes/whole_context_bandwidth - (attention_context_backward_bytes/x273))
-        x303 = x278 - whole_attention_context_backward_time
-        x304 = input_backward_computing + input_forward_computing + num_layers*layer_tensor_forward_waiting + num_layers*(whole_attention_context_forward_time + whole_attention_context_backward_time) + (x66*(hidden_size + embedding_parameters + local_vocab*x80 + num_layers*layer_parameters))/x31
-        x305 = -micro_batch_size
-        x306 = tables_buffer + mlp_dummies_buffer + attention_dummies_buffer
-        x307 = local_vocab*x197*x198*x199*x200
-        x308 = 2.0*micro_batch_size
-        x309 = 3.0*local_sequence*local_ffn
-        x310 = hidden_size*micro_batch_size
-        x311 = micro_batch_size*kv_heads_per_rank*local_sequence*x11
-        x312 = x219 + x220
-        x313 = 2.0*micro_batch_size*local_sequence
-        x314 = micro_batch_size*local_sequence*x228
-        x315 = micro_batch_size*local_sequence*local_vocab
-        x316 = micro_batch_size*local_sequence*x189
-        x317 = micro_batch_size*local_sequence*x187
-        x318 = tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x81
-        x319 = 4.0*micro_batch_size*local_sequence
-        lost_0 = none
-        lost_9 = none
-        lost_11 = none
-        lost_12 = none
-        lost_13 = none
-        for i in range(np.uint64(entries)):
+        x281 = (38000.0*micro_batch_size*local_sequence*local_vocab)/x31 + head_product_time + x279
+        x282 = micro_batch_size*x161*local_sequence
+        x283 = x66 - input_forward_computing
+        x284 = x66 - input_backward_computing
+        x285 = x159 - 1.0
+        x286 = larger(1.0, x244)
+        attention_context_backward_bytes = (micro_batch_size*kv_heads_per_rank*x268*x285*x51)/x286
+        attention_context_backward_passes = x285/x286
+        x287 = attention_core_backward_time/context_parallel - attention_core_backward_time
+        x288 = -head_product_time
+        x289 = x260 + x288
+        x290 = (launch_ns*output_kernels)/1000000000.0
+        x291 = x161*x68
+        x292 = micro_batch_size*x69
+        x293 = hidden_size + embedding_parameters + num_layers*layer_parameters
+        x294 = input_backward_computing + input_forward_computing + num_layers*layer_tensor_forward_waiting
+        x295 = -micro_batch_size
+        x296 = tables_buffer + mlp_dummies_buffer + attention_dummies_buffer
+        x297 = local_vocab*x196*x197*x198*x199
+        x298 = 2.0*micro_batch_size
+        x299 = 3.0*local_sequence*local_ffn
+        x300 = hidden_size*micro_batch_size
+        x301 = micro_batch_size*kv_heads_per_rank*local_sequence*x11
+        x302 = x218 + x219
+        x303 = 2.0*micro_batch_size*local_sequence
+        x304 = micro_batch_size*local_sequence*x227
+        x305 = micro_batch_size*local_sequence*local_vocab
+        x306 = micro_batch_size*local_sequence*x188
+        x307 = micro_batch_size*local_sequence*x186
+        x308 = tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x80
+        x309 = 4.0*micro_batch_size*local_sequence
+        lost_0 = 0
+        lost_9 = 0
+        lost_11 = 0
+        lost_12 = 0
+        lost_13 = 0
+        for i in range(entries):
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
-            x90 = row[X90 + i]
-            x133 = row[X133 + i]
-            x114 = row[X114 + i]
-            x109 = row[X109 + i]
+            x89 = row[X89 + i]
+            x132 = row[X132 + i]
+            x113 = row[X113 + i]
+            x108 = row[X108 + i]
             first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
-            x85 = row[X85 + i]
-            x88 = row[X88 + i]
-            x86 = row[X86 + i]
+            x84 = row[X84 + i]
             x87 = row[X87 + i]
+            x85 = row[X85 + i]
+            x86 = row[X86 + i]
             second_loss_after_forward = row[SECOND_LOSS_AFTER_FORWARD + i]
-            x97 = row[X97 + i]
-            x99 = row[X99 + i]
-            x102 = row[X102 + i]
-            x100 = row[X100 + i]
+            x96 = row[X96 + i]
+            x98 = row[X98 + i]
             x101 = row[X101 + i]
+            x99 = row[X99 + i]
+            x100 = row[X100 + i]
             penultimate_loss_after_forward = row[PENULTIMATE_LOSS_AFTER_FORWARD + i]
-            x82 = row[X82 + i] != 0.0
-            x118 = row[X118 + i]
-            x125 = row[X125 + i]
+            x81 = row[X81 + i] != 0.0
+            x117 = row[X117 + i]
+            x124 = row[X124 + i]
             embedding_tensor_forward_passes = row[EMBEDDING_TENSOR_FORWARD_PASSES + i]
             attention_tensor_backward_passes = row[ATTENTION_TENSOR_BACKWARD_PASSES + i]
+            x120 = row[X120 + i]
             x121 = row[X121 + i]
-            x122 = row[X122 + i]
-            x128 = row[X128 + i]
-            x138 = row[X138 + i]
+            x127 = row[X127 + i]
+            x137 = row[X137 + i]
+            x139 = row[X139 + i]
             x140 = row[X140 + i]
-            x141 = row[X141 + i]
-            x89 = row[X89 + i]
+            x88 = row[X88 + i]
+            x91 = row[X91 + i]
             x92 = row[X92 + i]
             x93 = row[X93 + i]
             x94 = row[X94 + i]
-            x95 = row[X95 + i]
+            x134 = row[X134 + i]
             x135 = row[X135 + i]
             x136 = row[X136 + i]
-            x137 = row[X137 + i]
-            x149 = row[X149 + i]
+            x148 = row[X148 + i]
+            x150 = row[X150 + i]
             x151 = row[X151 + i]
-            x152 = row[X152 + i]
+            x102 = row[X102 + i]
             x103 = row[X103 + i]
             x104 = row[X104 + i]
             x105 = row[X105 + i]
             x106 = row[X106 + i]
-            x107 = row[X107 + i]
+            x145 = row[X145 + i]
             x146 = row[X146 + i]
             x147 = row[X147 + i]
-            x148 = row[X148 + i]
+            x109 = row[X109 + i]
             x110 = row[X110 + i]
             x111 = row[X111 + i]
-            x112 = row[X112 + i]
+            x125 = row[X125 + i]
             x126 = row[X126 + i]
-            x127 = row[X127 + i]
-            x131 = row[X131 + i]
+            x130 = row[X130 + i]
+            x114 = row[X114 + i]
             x115 = row[X115 + i]
             x116 = row[X116 + i]
-            x117 = row[X117 + i]
+            x156 = row[X156 + i]
             x157 = row[X157 + i]
             x158 = row[X158 + i]
-            x159 = row[X159 + i]
-            x124 = row[X124 + i]
-            x119 = row[X119 + i]
-            x120 = row[X120 + i]
             x123 = row[X123 + i]
-            x132 = row[X132 + i]
-            x134 = row[X134 + i]
+            x118 = row[X118 + i]
+            x119 = row[X119 + i]
+            x122 = row[X122 + i]
+            x131 = row[X131 + i]
+            x133 = row[X133 + i]
+            x141 = row[X141 + i]
             x142 = row[X142 + i]
             x143 = row[X143 + i]
             x144 = row[X144 + i]
-            x145 = row[X145 + i]
+            x152 = row[X152 + i]
             x153 = row[X153 + i]
             x154 = row[X154 + i]
             x155 = row[X155 + i]
-            x156 = row[X156 + i]
-            x96 = row[X96 + i]
-            x108 = row[X108 + i]
-            x113 = row[X113 + i]
+            x95 = row[X95 + i]
+            x107 = row[X107 + i]
+            x112 = row[X112 + i]
             kept = row[ALIVE_0 + i] < 0.0
-            x320 = pipeline_parallel*x161
-            met = divides(x320, num_gpus)
+            x310 = pipeline_parallel*x160
+            met = divides(x310, num_gpus)
             lost_0 += kept & opposite(met)
             kept = kept & met
-            sequence_shards = 1.0 + sequence_parallel*x162
-            x321 = context_parallel*sequence_shards
-            met = divides(x321, seq_length)
+            sequence_shards = 1.0 + sequence_parallel*x161
+            x311 = context_parallel*sequence_shards
+            met = divides(x311, seq_length)
             lost_9 += kept & opposite(met)
             kept = kept & met
-            x322 = num_gpus/x320
-            x323 = micro_batch_size*x322
-            met = divides(x323, global_batch_size)
+            x312 = num_gpus/x310
+            x313 = micro_batch_size*x312
+            met = divides(x313, global_batch_size)
             lost_11 += kept & opposite(met)
             kept = kept & met
-            met = (x82 | x163)
+            met = (x81 | x162)
             lost_12 += kept & opposite(met)
             kept = kept & met
-            x324 = context_parallel*x322
-            met = divides(data_parallel_replicas, x324)
+            x314 = context_parallel*x312
+            met = divides(data_parallel_replicas, x314)
             lost_13 += kept & opposite(met)
             kept = kept & met
             alive_1 = select(kept, -INFINITY, INFINITY)
-            local_sequence_sp = seq_length/x321
-            num_microbatches = global_batch_size/x323
-            second_in_flight = smaller(x85, num_microbatches)
-            x325 = stage_layers*local_sequence_sp*second_in_flight
-            x326 = stage_layers*second_in_flight
-            x327 = stage_layers*layer_parameters
-            second_parameters = x87 + x327 + local_vocab*x89 + local_vocab*x92
-            x328 = x324/data_parallel_replicas
-            x329 = x328 - 1.0
-            optimizer_shards = 1.0 + distributed_optimizer*x329
-            x330 = lcm(optimizer_shards, 128.0)
-            x331 = stage_layers*layer_aligned
-            x332 = x330*ceil_div(x331 + x186*x93 + x94 + x186*x95, x330)
-            second_buffer_elements = second_parameters + distributed_optimizer*(x332 - second_parameters)
+            local_sequence_sp = seq_length/x311
+            num_microbatches = global_batch_size/x313
+            second_in_flight = smaller(x84, num_microbatches)
+            x315 = stage_layers*local_sequence_sp*second_in_flight
+            x316 = stage_layers*second_in_flight
+            x317 = stage_layers*layer_parameters
+            second_parameters = x86 + x317 + local_vocab*x88 + local_vocab*x91
+            x318 = x314/data_parallel_replicas
+            x319 = x318 - 1.0
+            optimizer_shards = 1.0 + distributed_optimizer*x319
+            x320 = lcm(optimizer_shards, 128.0)
+            x321 = stage_layers*layer_aligned
+            x322 = x320*ceil_div(x321 + x185*x92 + x93 + x185*x94, x320)
+            second_buffer_elements = second_parameters + distributed_optimizer*(x322 - second_parameters)
             second_optimizer = (12.0*second_buffer_elements)/optimizer_shards
-            x333 = select((second_in_flight < num_microbatches), 1.0, 0.0)
-            x334 = local_sequence_sp*x193
-            x335 = stage_layers*x206
-            x336 = select((1.0 < sequence_shards), 1.0, 0.0)
-            x337 = second_optimizer + (x88*second_in_flight)*x191 + x170*(local_sequence_sp*x333) + x192*(local_sequence_sp*x88*x333 + local_sequence_sp*x86*x333) + x334 + (local_sequence_sp*x86)*x194 + x86*x205 + x335 + x88*x209 + x96*x212 + x332*x26 + (x336*x86)*x213
-            penultimate_in_flight = smaller(x99, num_microbatches)
-            x338 = stage_layers*local_sequence_sp*penultimate_in_flight
-            x339 = stage_layers*penultimate_in_flight
-            penultimate_parameters = x101 + x327 + local_vocab*x103 + local_vocab*x104
-            x340 = x330*ceil_div(x331 + x186*x105 + x106 + x186*x107, x330)
-            penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(x340 - penultimate_parameters)
+            x323 = select((second_in_flight < num_microbatches), 1.0, 0.0)
+            x324 = local_sequence_sp*x192
+            x325 = stage_layers*x205
+            x326 = select((1.0 < sequence_shards), 1.0, 0.0)
+            x327 = second_optimizer + (x87*second_in_flight)*x190 + x169*(local_sequence_sp*x323) + x191*(local_sequence_sp*x87*x323 + local_sequence_sp*x85*x323) + x324 + (local_sequence_sp*x85)*x193 + x85*x204 + x325 + x87*x208 + x95*x211 + x322*x26 + (x326*x85)*x212
+            penultimate_in_flight = smaller(x98, num_microbatches)
+            x328 = stage_layers*local_sequence_sp*penultimate_in_flight
+            x329 = stage_layers*penultimate_in_flight
+            penultimate_parameters = x100 + x317 + local_vocab*x102 + local_vocab*x103
+            x330 = x320*ceil_div(x321 + x185*x104 + x105 + x185*x106, x320)
+            penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(x330 - penultimate_parameters)
             penultimate_optimizer = (12.0*penultimate_buffer_elements)/optimizer_shards
-            x341 = select((penultimate_in_flight < num_microbatches), 1.0, 0.0)
-            x342 = penultimate_optimizer + x334 + x335 + x191*(x102*penultimate_in_flight) + x170*(local_sequence_sp*x341) + x192*(local_sequence_sp*x102*x341 + local_sequence_sp*x100*x341) + x194*(local_sequence_sp*x100) + x100*x205 + x102*x209 + x212*x108 + x340*x26 + x213*(x336*x100)
+            x331 = select((penultimate_in_flight < num_microbatches), 1.0, 0.0)
+            x332 = penultimate_optimizer + x324 + x325 + x190*(x101*penultimate_in_flight) + x169*(local_sequence_sp*x331) + x191*(local_sequence_sp*x101*x331 + local_sequence_sp*x99*x331) + x193*(local_sequence_sp*x99) + x99*x204 + x101*x208 + x211*x107 + x330*x26 + x212*(x326*x99)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x343 = stage_layers*local_sequence_sp*first_in_flight
-            x344 = stage_layers*first_in_flight
-            first_parameters = embedding_parameters + x109 + x327 + local_vocab*x110
-            x345 = x330*ceil_div(embedding_aligned + x331 + x111 + x186*x112, x330)
-            first_buffer_elements = first_parameters + distributed_optimizer*(x345 - first_parameters)
+            x333 = stage_layers*local_sequence_sp*first_in_flight
+            x334 = stage_layers*first_in_flight
+            first_parameters = embedding_parameters + x108 + x317 + local_vocab*x109
+            x335 = x320*ceil_div(embedding_aligned + x321 + x110 + x185*x111, x320)
+            first_buffer_elements = first_parameters + distributed_optimizer*(x335 - first_parameters)
             first_optimizer = (12.0*first_buffer_elements)/optimizer_shards
-            x346 = x90*x205
-            x347 = x212*x113
-            x348 = x345*x26
-            x349 = x90*x336
-            x350 = x213*x349
-            x351 = x194*(local_sequence_sp*x90)
-            x352 = first_in_flight*x191
-            x353 = select((first_in_flight < num_microbatches), 1.0, 0.0)
-            x354 = first_optimizer + x334 + x335 + x346 + x347 + x348 + x350 + x351 + x352 + x168*(local_sequence_sp*x353) + x192*(local_sequence_sp*x90*x353)
-            x355 = x213*(x336 + x349)
-            x356 = local_sequence_sp*x336
-            x357 = larger(larger(x217 + first_optimizer + x335 + x346 + x347 + x348 + x350 + x352, x222 + first_optimizer + x335 + x346 + x347 + x348 + x352 + x355 + x356*x168), x224 + first_optimizer + x335 + x346 + x347 + x348 + x352 + x355)
-            x358 = stage_layers*local_sequence_sp
-            x359 = first_optimizer + x346 + x347 + x348 + x350 + x352 + x168*(local_sequence_sp*x114)
-            last_parameters = hidden_size + x327 + local_vocab*x115 + local_vocab*x109
-            x360 = x330*ceil_div(attention_norm_aligned + x331 + x186*x116 + x186*x117, x330)
-            last_buffer_elements = last_parameters + distributed_optimizer*(x360 - last_parameters)
+            x336 = x89*x204
+            x337 = x211*x112
+            x338 = x335*x26
+            x339 = x89*x326
+            x340 = x212*x339
+            x341 = x193*(local_sequence_sp*x89)
+            x342 = first_in_flight*x190
+            x343 = select((first_in_flight < num_microbatches), 1.0, 0.0)
+            x344 = first_optimizer + x324 + x325 + x336 + x337 + x338 + x340 + x341 + x342 + x167*(local_sequence_sp*x343) + x191*(local_sequence_sp*x89*x343)
+            x345 = x212*(x326 + x339)
+            x346 = local_sequence_sp*x326
+            x347 = larger(larger(x216 + first_optimizer + x325 + x336 + x337 + x338 + x340 + x342, x221 + first_optimizer + x325 + x336 + x337 + x338 + x342 + x345 + x346*x167), x223 + first_optimizer + x325 + x336 + x337 + x338 + x342 + x345)
+            x348 = stage_layers*local_sequence_sp
+            x349 = first_optimizer + x336 + x337 + x338 + x340 + x342 + x167*(local_sequence_sp*x113)
+            head_parameters = local_vocab*x114
+            last_parameters = hidden_size + x317 + head_parameters + local_vocab*x108
+            x350 = x320*ceil_div(attention_norm_aligned + x321 + x185*x115 + x185*x116, x320)
+            last_buffer_elements = last_parameters + distributed_optimizer*(x350 - last_parameters)
             last_optimizer = (12.0*last_buffer_elements)/optimizer_shards
-            x361 = x360*x26
-            x362 = x336*x213
-            x363 = local_sequence_sp*x236
-            x364 = select((1.0 < num_microbatches), 1.0, 0.0)
-            x365 = local_sequence_sp*x364
-            x366 = x168*x365
-            x367 = x192*(local_sequence_sp*x90*x364)
-            x368 = x90*x238
-            x369 = x168*(x356 + x365)
-            x370 = larger(x230 + last_optimizer + x361 + x362 + x90*x234 + x363 + x366 + x367, x237 + last_optimizer + x361 + x362 + x363 + x367 + x368 + x369)
-            x371 = x336*x241
-            x372 = larger(larger(x239 + last_optimizer + x361 + x362 + x366 + x367 + x368, x240 + last_optimizer + x361 + x367 + x368 + x369 + x371), x242 + last_optimizer + x361 + x366 + x367 + x368 + x371)
-            first_embedding_input = x190*first_in_flight
+            x351 = x350*x26
+            x352 = x326*x212
+            x353 = local_sequence_sp*x235
+            x354 = select((1.0 < num_microbatches), 1.0, 0.0)
+            x355 = local_sequence_sp*x354
+            x356 = x167*x355
+            x357 = x191*(local_sequence_sp*x89*x354)
+            x358 = x89*x237
+            x359 = x167*(x346 + x355)
+            x360 = larger(x229 + last_optimizer + x351 + x352 + x89*x233 + x353 + x356 + x357, x236 + last_optimizer + x351 + x352 + x353 + x357 + x358 + x359)
+            x361 = x326*x240
+            x362 = larger(larger(x238 + last_optimizer + x351 + x352 + x356 + x357 + x358, x239 + last_optimizer + x351 + x357 + x358 + x359 + x361), x241 + last_optimizer + x351 + x356 + x357 + x358 + x361)
+            first_embedding_input = x189*first_in_flight
             first_gradient_copies_optimizer_step = (first_buffer_elements*x29)/optimizer_shards
             last_gradient_copies_optimizer_step = (x29*last_buffer_elements)/optimizer_shards
-            x373 = larger(larger(x214 + first_embedding_input + x335 + x346 + x347 + x348 + first_optimizer + first_gradient_copies_optimizer_step + x350, x243 + x334 + x335 + x90*x244 + x361 + last_optimizer + last_gradient_copies_optimizer_step + x362 + x351), alive_1)
-            x374 = 2000.0*((local_sequence_sp*x247)/x31 + x251)
-            x375 = hidden_size*local_sequence_sp
-            x376 = local_sequence_sp*x35
-            attention_norm_forward_time = (local_sequence_sp*x257)/x31
-            layer_forward_computing = ((x375 + x252)*x253)/x31 + (x254*(x376 + x256))/x31 + 2.0*attention_norm_forward_time + x259
-            x377 = -layer_forward_computing
-            x378 = 1.0 + x52*(x322 - 1.0)
-            x379 = x275*x378
-            x380 = select((0.0 < (smaller(1.0, ceil_div(x379, nvlink_domain)) - 1.0)*select((nvlink_domain < x379), 1.0, 0.0)), 1.0, 0.0)
-            whole_layer_forward_launching = larger(0.0, x377 + (x380*x276)/1000000000.0 + x279)
-            whole_layer_forward_time = layer_forward_computing + x274 + whole_layer_forward_launching
-            x381 = x161*x118
-            x382 = select((nvlink_domain < x381), 1.0, 0.0)
-            context_latency = (x268 + x44*x382*(smaller(context_parallel, ceil_div(x381, nvlink_domain)) - 1.0))/1000000000.0
-            x383 = smaller(x46, x47/(1000.0*smaller(nvlink_domain, tensor_parallel*x118)))
-            context_bandwidth = (x45*(1.0 - x382))/1000.0 + x383*x382
-            x384 = context_parallel*context_bandwidth
-            attention_context_forward_time = larger(0.0, context_latency + attention_context_forward_bytes/context_bandwidth + x280 - (attention_context_forward_bytes/x384))
-            x385 = pipeline_parallel*x275*x378
-            x386 = select((nvlink_domain < x385), 1.0, 0.0)
-            x387 = select((0.0 < x386*(smaller(pipeline_parallel, ceil_div(x385, nvlink_domain)) - 1.0)), 1.0, 0.0)
-            layer_forward_launching = larger(0.0, x377 + x281 + (x387*x276)/1000000000.0 - attention_context_forward_time)
+            x363 = larger(larger(x213 + first_embedding_input + x325 + x336 + x337 + x338 + first_optimizer + first_gradient_copies_optimizer_step + x340, x242 + x324 + x325 + x89*x243 + x351 + last_optimizer + last_gradient_copies_optimizer_step + x352 + x341), alive_1)
+            x364 = 2000.0*((local_sequence_sp*x246)/x31 + x250)
+            x365 = hidden_size*local_sequence_sp
+            x366 = local_sequence_sp*x35
+            attention_norm_forward_time = (local_sequence_sp*x256)/x31
+            layer_forward_computing = ((x365 + x251)*x252)/x31 + (x253*(x366 + x255))/x31 + 2.0*attention_norm_forward_time + x258
+            x367 = x160*x117
+            x368 = select((nvlink_domain < x367), 1.0, 0.0)
+            context_latency = (x267 + x44*x368*(smaller(context_parallel, ceil_div(x367, nvlink_domain)) - 1.0))/1000000000.0
+            x369 = smaller(x46, x47/(1000.0*smaller(nvlink_domain, tensor_parallel*x117)))
+            context_bandwidth = (x45*(1.0 - x368))/1000.0 + x369*x368
+            x370 = context_parallel*context_bandwidth
+            attention_context_forward_time = larger(0.0, context_latency + attention_context_forward_bytes/context_bandwidth + x269 - (attention_context_forward_bytes/x370))
+            x371 = 1.0 + x53*(x312 - 1.0)
+            x372 = pipeline_parallel*x272*x371
+            x373 = select((nvlink_domain < x372), 1.0, 0.0)
+            x374 = select((0.0 < x373*(smaller(pipeline_parallel, ceil_div(x372, nvlink_domain)) - 1.0)), 1.0, 0.0)
+            layer_forward_launching = larger(0.0, x271 + (x374*x273)/1000000000.0 - attention_context_forward_time - layer_forward_computing)
             layer_forward_time = layer_forward_computing + layer_tensor_forward_waiting + attention_context_forward_time + layer_forward_launching
-            attention_norm_backward_time = (local_sequence_sp*x285)/x31
-            layer_backward_computing = (1000.0*(x282 + local_sequence_sp*x283))/x31 + (x254*(x376 + x284))/x31 + 2.0*attention_norm_backward_time + x286
-            x388 = stage_layers*layer_backward_computing
-            output_backward_computing = attention_norm_backward_time + x288
-            first_backward_computing = input_backward_computing + x388 + x90*output_backward_computing
-            x389 = stage_layers*layer_forward_computing
-            output_forward_computing = attention_norm_forward_time + x289
-            first_forward_computing = input_forward_computing + x389 + x90*output_forward_computing
-            x390 = sequence_parallel*tensor_latency
-            x391 = (x119*x290)/x262
-            embedding_tensor_backward_time = x390 + x391
-            x392 = (x290*x120)/x262
-            embedding_tensor_forward_time = tensor_latency*embedding_tensor_forward_passes + x392
-            attention_context_backward_time = larger(0.0, attention_context_backward_bytes/context_bandwidth + attention_context_backward_passes*context_latency + x295 - (attention_context_backward_bytes/x384))
-            stage_context_waiting = stage_layers*(attention_context_forward_time + attention_context_backward_time)
-            x393 = tensor_latency*attention_tensor_backward_passes
-            x394 = x393 + x263
-            x395 = x394/tensor_parallel
-            layer_tensor_backward_waiting = tp_comm_overlap*larger(x395, x393 + x266) + tp_comm_overlap*larger(x395, x393 + x267) + 2.0*x49*x394
-            x396 = stage_layers*layer_tensor_backward_waiting + stage_layers*layer_tensor_forward_waiting
-            x397 = x261 + x392
-            head_tensor_backward_time = tp_comm_overlap*larger(x397/tensor_parallel, x392 + x297) + x49*x397
-            head_tensor_forward_time = tp_comm_overlap*larger(embedding_tensor_backward_time/tensor_parallel, x390 + x391 + x296) + x49*embedding_tensor_backward_time
-            x398 = -embedding_tensor_forward_time
-            input_forward_launching = larger(0.0, x398 + x298 + (x162*x121*x387)/1000000000.0)
-            x399 = -embedding_tensor_backward_time
-            x400 = (x162*x122*x387)/1000000000.0
-            input_backward_launching = larger(0.0, x399 + x299 + x400)
-            x401 = -layer_tensor_backward_waiting
-            x402 = -layer_backward_computing
-            x403 = stage_layers*larger(0.0, x278 + x401 + x402 + (x162*x387*x123)/1000000000.0 - attention_context_backward_time) + stage_layers*layer_forward_launching
-            x404 = -head_tensor_backward_time
-            x405 = -output_backward_computing
-            output_backward_launching = larger(0.0, x300 + x404 + x405 + (x387*x301)/1000000000.0)
-            x406 = -head_tensor_forward_time
-            x407 = -output_forward_computing
-            output_forward_launching = larger(0.0, x406 + x300 + x407 + x400)
-            x408 = first_backward_computing + first_forward_computing + embedding_tensor_backward_time + embedding_tensor_forward_time + stage_context_waiting + x396 + x90*head_tensor_backward_time + x90*head_tensor_forward_time + (x66*first_parameters)/x31 + input_forward_launching + input_backward_launching + x403 + x90*output_backward_launching + x90*output_forward_launching
-            last_backward_computing = x388 + output_backward_computing + x90*input_backward_computing
-            last_forward_computing = x389 + output_forward_computing + x90*input_forward_computing
-            x409 = last_backward_computing + last_forward_computing + head_tensor_forward_time + head_tensor_backward_time + stage_context_waiting + x396 + x403 + output_backward_launching + output_forward_launching + x90*embedding_tensor_backward_time + x90*embedding_tensor_forward_time + (x66*last_parameters)/x31 + x90*input_backward_launching + x90*input_forward_launching
+            attention_norm_backward_time = (local_sequence_sp*x277)/x31
+            layer_backward_computing = (1000.0*(x274 + local_sequence_sp*x275))/x31 + (x253*(x366 + x276))/x31 + 2.0*attention_norm_backward_time + x278
+            x375 = stage_layers*layer_backward_computing
+            output_backward_computing = attention_norm_backward_time + x280
+            first_backward_computing = input_backward_computing + x375 + x89*output_backward_computing
+            x376 = stage_layers*layer_forward_computing
+            output_forward_computing = attention_norm_forward_time + x281
+            first_forward_computing = input_forward_computing + x376 + x89*output_forward_computing
+            x377 = sequence_parallel*tensor_latency
+            x378 = (x118*x282)/x261
+            embedding_tensor_backward_time = x377 + x378
+            x379 = (x282*x119)/x261
+            embedding_tensor_forward_time = tensor_latency*embedding_tensor_forward_passes + x379
+            input_forward_launching = larger(0.0, (x161*x120*x374)/1000000000.0 + x283 - embedding_tensor_forward_time)
+            x380 = (x161*x121*x374)/1000000000.0
+            input_backward_launching = larger(0.0, x380 + x284 - embedding_tensor_backward_time)
+            attention_context_backward_time = larger(0.0, attention_context_backward_bytes/context_bandwidth + attention_context_backward_passes*context_latency + x287 - (attention_context_backward_bytes/x370))
+            x381 = attention_context_forward_time + attention_context_backward_time
+            stage_context_waiting = stage_layers*x381
+            x382 = tensor_latency*attention_tensor_backward_passes
+            x383 = x382 + x262
+            x384 = x383/tensor_parallel
+            layer_tensor_backward_waiting = tp_comm_overlap*larger(x384, x382 + x265) + tp_comm_overlap*larger(x384, x382 + x266) + 2.0*x49*x383
+            x385 = stage_layers*layer_tensor_backward_waiting + stage_layers*layer_tensor_forward_waiting
+            x386 = x260 + x379
+            head_tensor_backward_time = tp_comm_overlap*larger(x386/tensor_parallel, x379 + x289) + x49*x386
+            head_tensor_forward_time = tp_comm_overlap*larger(embedding_tensor_backward_time/tensor_parallel, x377 + x378 + x288) + x49*embedding_tensor_backward_time
+            layer_backward_launching = larger(0.0, x270 + (x161*x374*x122)/1000000000.0 - layer_backward_computing - attention_context_backward_time - layer_tensor_backward_waiting)
+            x387 = stage_layers*layer_backward_launching + stage_layers*layer_forward_launching
+            output_backward_launching = larger(0.0, x290 + (x374*x291)/1000000000.0 - head_tensor_backward_time - output_backward_computing)
+            output_forward_launching = larger(0.0, x290 + x380 - head_tensor_forward_time - output_forward_computing)
+            x388 = first_backward_computing + first_forward_computing + embedding_tensor_backward_time + embedding_tensor_forward_time + input_forward_launching + input_backward_launching + stage_context_waiting + x385 + x89*head_tensor_backward_time + x89*head_tensor_forward_time + (x67*first_parameters)/x31 + x387 + x89*output_backward_launching + x89*output_forward_launching
+            last_backward_computing = x375 + output_backward_computing + x89*input_backward_computing
+            last_forward_computing = x376 + output_forward_computing + x89*input_forward_computing
+            x389 = last_backward_computing + last_forward_computing + head_tensor_forward_time + head_tensor_backward_time + output_forward_launching + output_backward_launching + stage_context_waiting + x385 + x387 + x89*embedding_tensor_backward_time + x89*embedding_tensor_forward_time + (x67*last_parameters)/x31 + x89*input_backward_launching + x89*input_forward_launching
             first_weight = 2.0*first_buffer_elements
             first_gradient = gradient_bytes*first_buffer_elements
             last_weight = 2.0*last_buffer_elements
             last_gradient = gradient_bytes*last_buffer_elements
-            x410 = ceil_div(first_parameters, 40000000.0)
-            x411 = (x161*x118*x322)/data_parallel_replicas
-            x412 = select((nvlink_domain < x411), 1.0, 0.0)
-            data_latency = (node_latency_ns*x329 + x44*x412*(smaller(x328, ceil_div(x411, nvlink_domain)) - 1.0))/1000000000.0
-            data_bandwidth = (x45*(1.0 - x412))/1000.0 + x383*x412
-            x413 = context_parallel*x322*data_bandwidth
-            first_gathering = x410*data_latency + (2.0*first_parameters)/data_bandwidth - ((x71*first_parameters)/x413)
-            x414 = x161*x125*x322
-            x415 = select((nvlink_domain < x414), 1.0, 0.0)
-            x416 = 2.0*((x75 + x44*x415*(smaller(data_parallel_replicas, ceil_div(x414, nvlink_domain)) - 1.0))/1000000000.0)
-            x417 = context_parallel*x322*((x45*(1.0 - x415))/1000.0 + x415*smaller(x46, x47/(1000.0*smaller(nvlink_domain, x414/data_parallel_replicas))))
-            first_reducing = x416 + x77*x410*data_latency + (x329*first_parameters*x78)/x413 + (first_parameters*x79)/x417
-            x418 = ceil_div(last_parameters, 40000000.0)
-            last_gathering = data_latency*x418 + (2.0*last_parameters)/data_bandwidth - ((x71*last_parameters)/x413)
-            last_reducing = x416 + x77*data_latency*x418 + (x329*last_parameters*x78)/x413 + (last_parameters*x79)/x417
-            x419 = (x162*x122*x380)/1000000000.0
-            x420 = ((node_latency_ns*(1.0 - x387))/1000000000.0 + (network_latency_ns*x387)/1000000000.0 + (x302/x321)/((x45*(1.0 - x386))/1000.0 + x386*smaller(x46, x47/(1000.0*smaller(nvlink_domain, x379)))))*(x97 + num_microbatches)*x124 + larger((1000.0*(first_buffer_elements*x70 + 2.0*first_optimizer + (first_weight + first_gradient)/optimizer_shards))/x31, (1000.0*(last_buffer_elements*x70 + 2.0*last_optimizer + (last_weight + last_gradient)/optimizer_shards))/x31) + output_backward_computing + output_forward_computing + larger(first_gathering*x72 + x73*first_reducing + overlap_grad_reduce*larger(0.0, first_reducing - first_backward_computing) + overlap_param_gather*larger(0.0, distributed_optimizer*first_gathering - first_forward_computing), x72*last_gathering + x73*last_reducing + overlap_grad_reduce*larger(0.0, last_reducing - last_backward_computing) + overlap_param_gather*larger(0.0, distributed_optimizer*last_gathering - last_forward_computing)) + embedding_tensor_backward_time + head_tensor_forward_time + head_tensor_backward_time + embedding_tensor_forward_time + num_layers*layer_tensor_backward_waiting + num_layers*layer_forward_computing + num_layers*layer_backward_computing + larger(0.0, x406 + x300 + x407 + x419) + larger(0.0, x300 + x404 + x405 + (x380*x301)/1000000000.0) + larger(0.0, x398 + (x162*x121*x380)/1000000000.0 + x298) + larger(0.0, x419 + x399 + x299) + num_layers*larger(0.0, x401 + x402 + (x162*x380*x123)/1000000000.0 + x303) + num_layers*whole_layer_forward_launching + x304
-            x421 = x307 + x225*x336
-            first_static = x306 + first_weight + first_optimizer + first_embedding_input + x421*x126 + x127 + first_gradient
-            x422 = micro_batch_size*local_sequence_sp*x128*first_in_flight
-            first_embedding_activation = x188*first_in_flight
-            x423 = local_sequence_sp*x310 + x311
-            x424 = 2.0*local_sequence_sp*x235
-            first_exchanged_stage_exchange = micro_batch_size*local_sequence_sp*(2.0 + x353)*x131
-            layer_input_saved = local_sequence_sp*x168
-            x425 = layer_input_saved + local_sequence_sp*x192
-            stage_mlp_gradients_layer_backward = larger(larger(x216, x308*(hidden_size*local_sequence_sp*x336 + x218*(1.0 + x336) + x312)), x313*(local_ffn + hidden_size*x336))
-            x426 = layer_input_saved + stage_mlp_gradients_layer_backward
-            x427 = micro_batch_size*local_sequence_sp*x114 + x226
-            embedding_embedding_backward = x3*x427
-            x428 = micro_batch_size*local_sequence_sp*x132 + micro_batch_size*local_sequence_sp*x126
-            first_end_activations = x90*loss_saved + x428
-            x429 = x229 + x133*x189
-            first_loss_forward = x225*first_loss_after_forward*x429 + x314*x134
-            first_loss_loss_backward = x315*x134
-            x430 = local_sequence + x356
-            x431 = x428 + first_loss_loss_backward + micro_batch_size*x430*x126
-            second_static = 2.0*second_buffer_elements + second_optimizer + second_in_flight*x135*x316 + x421*x136 + x137 + x306 + gradient_bytes*second_buffer_elements
-            x432 = micro_batch_size*local_sequence_sp*second_in_flight*x128
-            second_embedding_activation = second_in_flight*x138*x317
-            second_sent_gradient = micro_batch_size*local_sequence_sp*x333*x140
-            second_stage_exchange = second_sent_gradient + micro_batch_size*local_sequence_sp*(2.0 + x333)*x141
-            x433 = micro_batch_size*local_sequence_sp*x142 + micro_batch_size*local_sequence_sp*x136
-            second_end_activations = loss_saved*x86 + x433
+            x390 = ceil_div(first_parameters, 40000000.0)
+            x391 = (x160*x117*x312)/data_parallel_replicas
+            x392 = select((nvlink_domain < x391), 1.0, 0.0)
+            data_latency = (node_latency_ns*x319 + x44*x392*(smaller(x318, ceil_div(x391, nvlink_domain)) - 1.0))/1000000000.0
+            data_bandwidth = (x45*(1.0 - x392))/1000.0 + x369*x392
+            x393 = context_parallel*x312*data_bandwidth
+            first_gathering = x390*data_latency + (2.0*first_parameters)/data_bandwidth - ((x71*first_parameters)/x393)
+            x394 = x160*x124*x312
+            x395 = select((nvlink_domain < x394), 1.0, 0.0)
+            x396 = 2.0*((x75 + x44*x395*(smaller(data_parallel_replicas, ceil_div(x394, nvlink_domain)) - 1.0))/1000000000.0)
+            x397 = context_parallel*x312*((x45*(1.0 - x395))/1000.0 + x395*smaller(x46, x47/(1000.0*smaller(nvlink_domain, x394/data_parallel_replicas))))
+            first_reducing = x396 + x77*x390*data_latency + (x319*first_parameters*x78)/x393 + (first_parameters*x79)/x397
+            x398 = ceil_div(last_parameters, 40000000.0)
+            last_gathering = data_latency*x398 + (2.0*last_parameters)/data_bandwidth - ((x71*last_parameters)/x393)
+            last_reducing = x396 + x77*data_latency*x398 + (x319*last_parameters*x78)/x393 + (last_parameters*x79)/x397
+            x399 = ((node_latency_ns*(1.0 - x374))/1000000000.0 + (network_latency_ns*x374)/1000000000.0 + (x292/x311)/((x45*(1.0 - x373))/1000.0 + x373*smaller(x46, x47/(1000.0*smaller(nvlink_domain, x272*x371)))))*(x96 + num_microbatches)*x123 + larger((1000.0*(first_buffer_elements*x70 + 2.0*first_optimizer + (first_weight + first_gradient)/optimizer_shards))/x31, (1000.0*(last_buffer_elements*x70 + 2.0*last_optimizer + (last_weight + last_gradient)/optimizer_shards))/x31) + output_backward_computing + output_forward_computing + larger(first_gathering*x72 + x73*first_reducing + overlap_grad_reduce*larger(0.0, first_reducing - first_backward_computing) + overlap_param_gather*larger(0.0, distributed_optimizer*first_gathering - first_forward_computing), x72*last_gathering + x73*last_reducing + overlap_grad_reduce*larger(0.0, last_reducing - last_backward_computing) + overlap_param_gather*larger(0.0, distributed_optimizer*last_gathering - last_forward_computing)) + embedding_tensor_backward_time + head_tensor_forward_time + head_tensor_backward_time + embedding_tensor_forward_time + num_layers*layer_tensor_backward_waiting + num_layers*layer_forward_computing + num_layers*x381 + num_layers*layer_backward_computing + (x67*(head_parameters + x293))/x31 + output_forward_launching + output_backward_launching + input_forward_launching + input_backward_launching + num_layers*layer_backward_launching + num_layers*layer_forward_launching + x294
+            x400 = x297 + x224*x326
+            first_static = x296 + first_weight + first_optimizer + first_embedding_input + x400*x125 + x126 + first_gradient
+            x401 = micro_batch_size*local_sequence_sp*x127*first_in_flight
+            first_embedding_activation = x187*first_in_flight
+            x402 = local_sequence_sp*x300 + x301
+            x403 = 2.0*local_sequence_sp*x234
+            first_exchanged_stage_exchange = micro_batch_size*local_sequence_sp*(2.0 + x343)*x130
+            layer_input_saved = local_sequence_sp*x167
+            x404 = layer_input_saved + local_sequence_sp*x191
+            stage_mlp_gradients_layer_backward = larger(larger(x215, x298*(hidden_size*local_sequence_sp*x326 + x217*(1.0 + x326) + x302)), x303*(local_ffn + hidden_size*x326))
+            x405 = layer_input_saved + stage_mlp_gradients_layer_backward
+            x406 = micro_batch_size*local_sequence_sp*x113 + x225
+            embedding_embedding_backward = x3*x406
+            x407 = micro_batch_size*local_sequence_sp*x131 + micro_batch_size*local_sequence_sp*x125
+            first_end_activations = x89*loss_saved + x407
+            x408 = x228 + x132*x188
+            first_loss_forward = x224*first_loss_after_forward*x408 + x304*x133
+            first_loss_loss_backward = x305*x133
+            x409 = local_sequence + x346
+            x410 = x407 + first_loss_loss_backward + micro_batch_size*x409*x125
+            second_static = 2.0*second_buffer_elements + second_optimizer + second_in_flight*x134*x306 + x400*x135 + x136 + x296 + gradient_bytes*second_buffer_elements
+            x411 = micro_batch_size*local_sequence_sp*second_in_flight*x127
+            second_embedding_activation = second_in_flight*x137*x307
+            second_sent_gradient = micro_batch_size*local_sequence_sp*x323*x139
+            second_stage_exchange = second_sent_gradient + micro_batch_size*local_sequence_sp*(2.0 + x323)*x140
+            x412 = micro_batch_size*local_sequence_sp*x141 + micro_batch_size*local_sequence_sp*x135
+            second_end_activations = loss_saved*x85 + x412
             second_after_forward = second_loss_after_forward + second_sent_gradient
-            second_loss_forward = second_sent_gradient + x225*second_loss_after_forward*x429 + x314*x143
-            second_loss_loss_backward = x315*x143
+            second_loss_forward = second_sent_gradient + x224*second_loss_after_forward*x408 + x304*x142
+            second_loss_loss_backward = x305*x142
             second_loss_backward = second_sent_gradient + second_loss_loss_backward
-            x434 = second_sent_gradient + x433 + second_loss_loss_backward + micro_batch_size*x430*x136
-            x435 = second_sent_gradient + layer_input_saved + stage_mlp_gradients_layer_backward
-            x436 = second_sent_gradient + x427*x144
-            second_optimizer_step = micro_batch_size*local_sequence_sp*x145 + (second_buffer_elements*x29)/optimizer_shards
-            penultimate_static = x306 + 2.0*penultimate_buffer_elements + penultimate_optimizer + x316*penultimate_in_flight*x146 + x421*x147 + x148 + gradient_bytes*penultimate_buffer_elements
-            x437 = micro_batch_size*local_sequence_sp*x128*penultimate_in_flight
-            penultimate_embedding_activation = x317*penultimate_in_flight*x149
-            penultimate_sent_gradient = micro_batch_size*local_sequence_sp*x341*x151
-            penultimate_stage_exchange = penultimate_sent_gradient + micro_batch_size*local_sequence_sp*(2.0 + x341)*x152
-            x438 = micro_batch_size*local_sequence_sp*x153 + micro_batch_size*local_sequence_sp*x147
-            penultimate_end_activations = loss_saved*x100 + x438
+            x413 = second_sent_gradient + x412 + second_loss_loss_backward + micro_batch_size*x409*x135
+            x414 = second_sent_gradient + layer_input_saved + stage_mlp_gradients_layer_backward
+            x415 = second_sent_gradient + x406*x143
+            second_optimizer_step = micro_batch_size*local_sequence_sp*x144 + (second_buffer_elements*x29)/optimizer_shards
+            penultimate_static = x296 + 2.0*penultimate_buffer_elements + penultimate_optimizer + x306*penultimate_in_flight*x145 + x400*x146 + x147 + gradient_bytes*penultimate_buffer_elements
+            x416 = micro_batch_size*local_sequence_sp*x127*penultimate_in_flight
+            penultimate_embedding_activation = x307*penultimate_in_flight*x148
+            penultimate_sent_gradient = micro_batch_size*local_sequence_sp*x331*x150
+            penultimate_stage_exchange = penultimate_sent_gradient + micro_batch_size*local_sequence_sp*(2.0 + x331)*x151
+            x417 = micro_batch_size*local_sequence_sp*x152 + micro_batch_size*local_sequence_sp*x146
+            penultimate_end_activations = loss_saved*x99 + x417
             penultimate_after_forward = penultimate_loss_after_forward + penultimate_sent_gradient
-            penultimate_loss_forward = penultimate_sent_gradient + x225*penultimate_loss_after_forward*x429 + x314*x154
-            penultimate_loss_loss_backward = x315*x154
+            penultimate_loss_forward = penultimate_sent_gradient + x224*penultimate_loss_after_forward*x408 + x304*x153
+            penultimate_loss_loss_backward = x305*x153
             penultimate_loss_backward = penultimate_sent_gradient + penultimate_loss_loss_backward
-            x439 = penultimate_sent_gradient + x438 + penultimate_loss_loss_backward + micro_batch_size*x430*x147
-            x440 = penultimate_sent_gradient + layer_input_saved + stage_mlp_gradients_layer_backward
-            x441 = penultimate_sent_gradient + x427*x155
-            penultimate_optimizer_step = micro_batch_size*local_sequence_sp*x156 + (penultimate_buffer_elements*x29)/optimizer_shards
-            last_static = last_weight + last_optimizer + x316*x157 + x3*x421 + x318 + last_gradient
-            x442 = micro_batch_size*local_sequence_sp*x128
-            last_embedding_activation = x317*x158
-            x443 = local_sequence_sp*x235 + layer_input_saved
-            last_end_activations = loss_saved + x443
-            last_sent_gradient = micro_batch_size*local_sequence_sp*x131*x364
-            last_loss_forward = loss_loss_forward + x319*x429 + last_sent_gradient
-            x444 = loss_loss_backward + x443 + last_sent_gradient + x430*x168
-            x445 = layer_input_saved + stage_mlp_gradients_layer_backward + last_sent_gradient
-            last_optimizer_step = micro_batch_size*local_sequence_sp*x159 + last_gradient_copies_optimizer_step
+            x418 = penultimate_sent_gradient + x417 + penultimate_loss_loss_backward + micro_batch_size*x409*x146
+            x419 = penultimate_sent_gradient + layer_input_saved + stage_mlp_gradients_layer_backward
+            x420 = penultimate_sent_gradient + x406*x154
+            penultimate_optimizer_step = micro_batch_size*local_sequence_sp*x155 + (penultimate_buffer_elements*x29)/optimizer_shards
+            last_static = last_weight + last_optimizer + x306*x156 + x3*x400 + x308 + last_gradient
+            x421 = micro_batch_size*local_sequence_sp*x127
+            last_embedding_activation = x307*x157
+            x422 = local_sequence_sp*x234 + layer_input_saved
+            last_end_activations = loss_saved + x422
+            last_sent_gradient = micro_batch_size*local_sequence_sp*x130*x354
+            last_loss_forward = loss_loss_forward + x309*x408 + last_sent_gradient
+            x423 = loss_loss_backward + x422 + last_sent_gradient + x409*x167
+            x424 = layer_input_saved + stage_mlp_gradients_layer_backward + last_sent_gradient
+            last_optimizer_step = micro_batch_size*local_sequence_sp*x158 + last_gradient_copies_optimizer_step
             last_after_forward = 4.0 + last_sent_gradient
             last_loss_backward = loss_loss_backward + last_sent_gradient
-            x446 = last_sent_gradient + x126*x427
+            x425 = last_sent_gradient + x125*x406
             row[LOCAL_SEQUENCE_SP + i] = local_sequence_sp
             row[NUM_MICROBATCHES + i] = num_microbatches
             row[SECOND_IN_FLIGHT + i] = second_in_flight
-            row[X325 + i] = x325
-            row[X326 + i] = x326
-            row[X337 + i] = x337
+            row[X315 + i] = x315
+            row[X316 + i] = x316
+            row[X327 + i] = x327
             row[PENULTIMATE_IN_FLIGHT + i] = penultimate_in_flight
-            row[X338 + i] = x338
-            row[X339 + i] = x339
-            row[X342 + i] = x342
+            row[X328 + i] = x328
+            row[X329 + i] = x329
+            row[X332 + i] = x332
             row[FIRST_IN_FLIGHT + i] = first_in_flight
-            row[X343 + i] = x343
+            row[X333 + i] = x333
+            row[X334 + i] = x334
             row[X344 + i] = x344
-            row[X354 + i] = x354
-            row[X357 + i] = x357
-            row[X358 + i] = x358
-            row[X359 + i] = x359
-            row[X370 + i] = x370
-            row[X372 + i] = x372
+            row[X347 + i] = x347
+            row[X348 + i] = x348
+            row[X349 + i] = x349
+            row[X360 + i] = x360
+            row[X362 + i] = x362
             row[FIRST_GRADIENT_COPIES_OPTIMIZER_STEP + i] = first_gradient_copies_optimizer_step
-            row[X373 + i] = x373
-            row[X374 + i] = x374
-            row[X375 + i] = x375
-            row[WHOLE_LAYER_FORWARD_TIME + i] = whole_layer_forward_time
+            row[X363 + i] = x363
+            row[X364 + i] = x364
+            row[X365 + i] = x365
             row[LAYER_FORWARD_TIME + i] = layer_forward_time
-            row[X408 + i] = x408
-            row[X409 + i] = x409
-            row[X420 + i] = x420
+            row[X388 + i] = x388
+            row[X389 + i] = x389
+            row[X399 + i] = x399
             row[FIRST_STATIC + i] = first_static
-            row[X422 + i] = x422
+            row[X401 + i] = x401
             row[FIRST_EMBEDDING_ACTIVATION + i] = first_embedding_activation
-            row[X423 + i] = x423
-            row[X424 + i] = x424
+            row[X402 + i] = x402
+            row[X403 + i] = x403
             row[FIRST_EXCHANGED_STAGE_EXCHANGE + i] = first_exchanged_stage_exchange
-            row[X425 + i] = x425
-            row[X426 + i] = x426
+            row[X404 + i] = x404
+            row[X405 + i] = x405
             row[EMBEDDING_EMBEDDING_BACKWARD + i] = embedding_embedding_backward
             row[FIRST_END_ACTIVATIONS + i] = first_end_activations
             row[FIRST_LOSS_FORWARD + i] = first_loss_forward
             row[FIRST_LOSS_LOSS_BACKWARD + i] = first_loss_loss_backward
-            row[X431 + i] = x431
+            row[X410 + i] = x410
             row[SECOND_STATIC + i] = second_static
-            row[X432 + i] = x432
+            row[X411 + i] = x411
             row[SECOND_EMBEDDING_ACTIVATION + i] = second_embedding_activation
             row[SECOND_STAGE_EXCHANGE + i] = second_stage_exchange
             row[SECOND_END_ACTIVATIONS + i] = second_end_activations
             row[SECOND_AFTER_FORWARD + i] = second_after_forward
             row[SECOND_LOSS_FORWARD + i] = second_loss_forward
             row[SECOND_LOSS_BACKWARD + i] = second_loss_backward
-            row[X434 + i] = x434
-            row[X435 + i] = x435
-            row[X436 + i] = x436
+            row[X413 + i] = x413
+            row[X414 + i] = x414
+            row[X415 + i] = x415
             row[SECOND_OPTIMIZER_STEP + i] = second_optimizer_step
             row[PENULTIMATE_STATIC + i] = penultimate_static
-            row[X437 + i] = x437
+            row[X416 + i] = x416
             row[PENULTIMATE_EMBEDDING_ACTIVATION + i] = penultimate_embedding_activation
             row[PENULTIMATE_STAGE_EXCHANGE + i] = penultimate_stage_exchange
             row[PENULTIMATE_END_ACTIVATIONS + i] = penultimate_end_activations
             row[PENULTIMATE_AFTER_FORWARD + i] = penultimate_after_forward
             row[PENULTIMATE_LOSS_FORWARD + i] = penultimate_loss_forward
             row[PENULTIMATE_LOSS_BACKWARD + i] = penultimate_loss_backward
-            row[X439 + i] = x439
-            row[X440 + i] = x440
-            row[X441 + i] = x441
+            row[X418 + i] = x418
+            row[X419 + i] = x419
+            row[X420 + i] = x420
             row[PENULTIMATE_OPTIMIZER_STEP + i] = penultimate_optimizer_step
             row[LAST_STATIC + i] = last_static
-            row[X442 + i] = x442
+            row[X421 + i] = x421
             row[LAST_EMBEDDING_ACTIVATION + i] = last_embedding_activation
             row[LAST_END_ACTIVATIONS + i] = last_end_activations
             row[LAST_SENT_GRADIENT + i] = last_sent_gradient
             row[LAST_LOSS_FORWARD + i] = last_loss_forward
-            row[X444 + i] = x444
-            row[X445 + i] = x445
+            row[X423 + i] = x423
+            row[X424 + i] = x424
             row[LAST_OPTIMIZER_STEP + i] = last_optimizer_step
             row[LAST_AFTER_FORWARD + i] = last_after_forward
             row[LAST_LOSS_BACKWARD + i] = last_loss_backward
-            row[X446 + i] = x446
+            row[X425 + i] = x425
             row[ALIVE_1 + i] = alive_1
         broken[0] += lost_0 * below_1
         broken[9] += lost_9 * below_1
@@ -1434,23 +1371,23 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if opposite((((recompute_core_attention == 0.0) & (recompute_mlp == 0.0)) | (recompute_full == 0.0))):
                 broken[14] += alive_1_count * 1
                 continue
-            x447 = 1.0 - recompute_full
-            x448 = recompute_full*x168 + x447*x171
-            x449 = 1.0 - recompute_mlp
-            x450 = recompute_core_attention + recompute_core_attention*x177 + x9
-            x451 = recompute_core_attention + x9 + recompute_core_attention*x179
-            x452 = x10 - recompute_core_attention
-            x453 = x449*x172 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x174 + 2.0*recompute_core_attention*x175 + 2.0*x176*x450 + 2.0*x178*x451 + 2.0*x180*x452 + x181
-            x454 = x447*x453
-            stage_recomputed_mlp_layer_backward = recompute_mlp*x172
-            x455 = stage_recomputed_mlp_layer_backward + recompute_full*x453
-            x456 = x168 + recompute_full*x215
-            x457 = x206 - x447*x453
-            x458 = -x448
-            x459 = x454 + x206
-            attention_repeated_time = recompute_core_attention*x246
-            x460 = x309*x449
-            x461 = 2.0*recompute_core_attention + recompute_core_attention*x174 + recompute_core_attention*x175 + x176*x450 + x178*x451 + x180*x452
+            x426 = 1.0 - recompute_full
+            x427 = recompute_full*x167 + x426*x170
+            x428 = 1.0 - recompute_mlp
+            x429 = recompute_core_attention + recompute_core_attention*x176 + x9
+            x430 = recompute_core_attention + x9 + recompute_core_attention*x178
+            x431 = x10 - recompute_core_attention
+            x432 = x428*x171 + 4.0*recompute_core_attention + 2.0*recompute_core_attention*x173 + 2.0*recompute_core_attention*x174 + 2.0*x175*x429 + 2.0*x177*x430 + 2.0*x179*x431 + x180
+            x433 = x426*x432
+            stage_recomputed_mlp_layer_backward = recompute_mlp*x171
+            x434 = stage_recomputed_mlp_layer_backward + recompute_full*x432
+            x435 = x167 + recompute_full*x214
+            x436 = x205 - x426*x432
+            x437 = -x427
+            x438 = x433 + x205
+            attention_repeated_time = recompute_core_attention*x245
+            x439 = x299*x428
+            x440 = 2.0*recompute_core_attention + recompute_core_attention*x173 + recompute_core_attention*x174 + x175*x429 + x177*x430 + x179*x431
             group_best = 0
             bound_best = best_keys[group_best, last_best, 0]
             group_best_by_recompute = i_recompute
@@ -1460,128 +1397,127 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             edge_smallest = smaller(bound_smallest, LARGEST)
             group_largest = 0
             bound_largest = largest_keys[group_largest, last_largest, 0]
-            upto_0 = none
-            upto_1 = none
-            near_best = never
-            near_best_by_recompute = never
-            near_smallest = never
-            near_largest = never
-            for i in range(np.uint64(entries)):
+            upto_0 = 0
+            upto_1 = 0
+            near_best = False
+            near_best_by_recompute = False
+            near_smallest = False
+            near_largest = False
+            for i in range(entries):
                 stage_layers = row[STAGE_LAYERS + i]
-                x129 = row[X129 + i]
+                x128 = row[X128 + i]
                 local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
-                x90 = row[X90 + i]
-                x375 = row[X375 + i]
+                x89 = row[X89 + i]
+                x365 = row[X365 + i]
                 first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
-                x88 = row[X88 + i]
-                x102 = row[X102 + i]
+                x87 = row[X87 + i]
+                x101 = row[X101 + i]
                 num_microbatches = row[NUM_MICROBATCHES + i]
                 second_in_flight = row[SECOND_IN_FLIGHT + i]
-                x432 = row[X432 + i]
+                x411 = row[X411 + i]
                 second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
-                x423 = row[X423 + i]
-                x424 = row[X424 + i]
+                x402 = row[X402 + i]
+                x403 = row[X403 + i]
                 second_stage_exchange = row[SECOND_STAGE_EXCHANGE + i]
                 second_static = row[SECOND_STATIC + i]
                 penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
-                x437 = row[X437 + i]
+                x416 = row[X416 + i]
                 penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
                 penultimate_stage_exchange = row[PENULTIMATE_STAGE_EXCHANGE + i]
                 penultimate_static = row[PENULTIMATE_STATIC + i]
                 first_in_flight = row[FIRST_IN_FLIGHT + i]
                 first_static = row[FIRST_STATIC + i]
                 first_gradient_copies_optimizer_step = row[FIRST_GRADIENT_COPIES_OPTIMIZER_STEP + i]
-                x422 = row[X422 + i]
+                x401 = row[X401 + i]
                 first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
                 first_exchanged_stage_exchange = row[FIRST_EXCHANGED_STAGE_EXCHANGE + i]
-                x425 = row[X425 + i]
-                x426 = row[X426 + i]
+                x404 = row[X404 + i]
+                x405 = row[X405 + i]
                 embedding_embedding_backward = row[EMBEDDING_EMBEDDING_BACKWARD + i]
                 last_static = row[LAST_STATIC + i]
-                x442 = row[X442 + i]
+                x421 = row[X421 + i]
                 last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
                 last_end_activations = row[LAST_END_ACTIVATIONS + i]
                 last_sent_gradient = row[LAST_SENT_GRADIENT + i]
                 last_loss_forward = row[LAST_LOSS_FORWARD + i]
-                x444 = row[X444 + i]
-                x445 = row[X445 + i]
+                x423 = row[X423 + i]
+                x424 = row[X424 + i]
                 last_optimizer_step = row[LAST_OPTIMIZER_STEP + i]
-                x374 = row[X374 + i]
-                whole_layer_forward_time = row[WHOLE_LAYER_FORWARD_TIME + i]
+                x364 = row[X364 + i]
                 layer_forward_time = row[LAYER_FORWARD_TIME + i]
-                x408 = row[X408 + i]
-                x409 = row[X409 + i]
-                x420 = row[X420 + i]
+                x388 = row[X388 + i]
+                x389 = row[X389 + i]
+                x399 = row[X399 + i]
                 first_end_activations = row[FIRST_END_ACTIVATIONS + i]
                 first_loss_forward = row[FIRST_LOSS_FORWARD + i]
                 first_loss_loss_backward = row[FIRST_LOSS_LOSS_BACKWARD + i]
-                x431 = row[X431 + i]
+                x410 = row[X410 + i]
                 second_end_activations = row[SECOND_END_ACTIVATIONS + i]
                 second_after_forward = row[SECOND_AFTER_FORWARD + i]
                 second_loss_forward = row[SECOND_LOSS_FORWARD + i]
                 second_loss_backward = row[SECOND_LOSS_BACKWARD + i]
-                x434 = row[X434 + i]
-                x435 = row[X435 + i]
-                x436 = row[X436 + i]
+                x413 = row[X413 + i]
+                x414 = row[X414 + i]
+                x415 = row[X415 + i]
                 second_optimizer_step = row[SECOND_OPTIMIZER_STEP + i]
                 penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
                 penultimate_after_forward = row[PENULTIMATE_AFTER_FORWARD + i]
                 penultimate_loss_forward = row[PENULTIMATE_LOSS_FORWARD + i]
                 penultimate_loss_backward = row[PENULTIMATE_LOSS_BACKWARD + i]
-                x439 = row[X439 + i]
-                x440 = row[X440 + i]
-                x441 = row[X441 + i]
+                x418 = row[X418 + i]
+                x419 = row[X419 + i]
+                x420 = row[X420 + i]
                 penultimate_optimizer_step = row[PENULTIMATE_OPTIMIZER_STEP + i]
                 last_after_forward = row[LAST_AFTER_FORWARD + i]
                 last_loss_backward = row[LAST_LOSS_BACKWARD + i]
-                x446 = row[X446 + i]
-                x325 = row[X325 + i]
-                x326 = row[X326 + i]
-                x358 = row[X358 + i]
-                x338 = row[X338 + i]
-                x339 = row[X339 + i]
-                x343 = row[X343 + i]
+                x425 = row[X425 + i]
+                x315 = row[X315 + i]
+                x316 = row[X316 + i]
+                x348 = row[X348 + i]
+                x328 = row[X328 + i]
+                x329 = row[X329 + i]
+                x333 = row[X333 + i]
+                x334 = row[X334 + i]
+                x327 = row[X327 + i]
+                x332 = row[X332 + i]
+                x363 = row[X363 + i]
                 x344 = row[X344 + i]
-                x337 = row[X337 + i]
-                x342 = row[X342 + i]
-                x373 = row[X373 + i]
-                x354 = row[X354 + i]
-                x357 = row[X357 + i]
-                x359 = row[X359 + i]
-                x370 = row[X370 + i]
-                x372 = row[X372 + i]
-                x462 = x448*x343
-                x463 = x454*x344
-                x464 = local_sequence_sp*x456
-                x465 = stage_layers*x459
-                x466 = x448*x358
-                x467 = x447*(attention_repeated_time + recompute_mlp*x374)
-                stage_recomputing = stage_layers*(x467 + recompute_full*layer_forward_time)
-                step_slowest_stage = larger(stage_recomputing + x408, stage_recomputing + x409)
-                step_time = num_layers*(x467 + recompute_full*whole_layer_forward_time) + num_microbatches*step_slowest_stage + x420 - step_slowest_stage
-                first_layer_input_activation = recompute_full*x422
-                last_held_dense_layers = stage_layers + recompute_full*x129
-                layer_saved = x308*(x375 + x460) + 2.0*(x423 + x461) + x424
-                x468 = last_held_dense_layers*layer_saved*first_in_flight
-                first_inner_activations = first_layer_input_activation + first_embedding_activation + x468
-                stage_recomputed_layer_layer_backward = recompute_full*(layer_saved + x425)
+                x347 = row[X347 + i]
+                x349 = row[X349 + i]
+                x360 = row[X360 + i]
+                x362 = row[X362 + i]
+                x441 = x427*x333
+                x442 = x433*x334
+                x443 = local_sequence_sp*x435
+                x444 = stage_layers*x438
+                x445 = x427*x348
+                x446 = x426*(attention_repeated_time + recompute_mlp*x364) + recompute_full*layer_forward_time
+                stage_recomputing = stage_layers*x446
+                step_slowest_stage = larger(stage_recomputing + x388, stage_recomputing + x389)
+                step_time = num_layers*x446 + num_microbatches*step_slowest_stage + x399 - step_slowest_stage
+                first_layer_input_activation = recompute_full*x401
+                last_held_dense_layers = stage_layers + recompute_full*x128
+                layer_saved = x298*(x365 + x439) + 2.0*(x402 + x440) + x403
+                x447 = last_held_dense_layers*layer_saved*first_in_flight
+                first_inner_activations = first_layer_input_activation + first_embedding_activation + x447
+                stage_recomputed_layer_layer_backward = recompute_full*(layer_saved + x404)
                 first_activation = first_inner_activations + first_end_activations
-                second_layer_input_activation = recompute_full*x432
-                x469 = second_in_flight*last_held_dense_layers*layer_saved
-                second_inner_activations = second_layer_input_activation + second_embedding_activation + x469
+                second_layer_input_activation = recompute_full*x411
+                x448 = second_in_flight*last_held_dense_layers*layer_saved
+                second_inner_activations = second_layer_input_activation + second_embedding_activation + x448
                 second_activation = second_inner_activations + second_end_activations
-                penultimate_layer_input_activation = recompute_full*x437
-                x470 = last_held_dense_layers*layer_saved*penultimate_in_flight
-                penultimate_inner_activations = penultimate_layer_input_activation + penultimate_embedding_activation + x470
+                penultimate_layer_input_activation = recompute_full*x416
+                x449 = last_held_dense_layers*layer_saved*penultimate_in_flight
+                penultimate_inner_activations = penultimate_layer_input_activation + penultimate_embedding_activation + x449
                 penultimate_activation = penultimate_inner_activations + penultimate_end_activations
-                last_layer_input_activation = recompute_full*x442
-                x471 = last_held_dense_layers*layer_saved
-                last_inner_activations = last_layer_input_activation + last_embedding_activation + x471
+                last_layer_input_activation = recompute_full*x421
+                x450 = last_held_dense_layers*layer_saved
+                last_inner_activations = last_layer_input_activation + last_embedding_activation + x450
                 last_activation = last_inner_activations + last_end_activations
-                x472 = -larger(larger(larger(first_static + larger(larger(larger(larger(larger(larger(larger(first_gradient_copies_optimizer_step, first_inner_activations + first_exchanged_stage_exchange), first_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x426), first_inner_activations + embedding_embedding_backward - ((first_layer_input_activation + x468)/first_in_flight)), first_loss_after_forward + first_activation), first_activation + first_loss_forward), first_activation + first_loss_loss_backward), first_inner_activations + x431), second_static + larger(larger(larger(larger(larger(larger(larger(second_inner_activations + second_stage_exchange, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x434), second_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x435), x88*(second_inner_activations - ((second_layer_input_activation + x469)/second_in_flight)) + x436), second_optimizer_step)), penultimate_static + larger(larger(larger(larger(larger(larger(larger(penultimate_inner_activations + penultimate_stage_exchange, penultimate_activation + penultimate_after_forward), penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x439), penultimate_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x440), x102*(penultimate_inner_activations - ((penultimate_layer_input_activation + x470)/penultimate_in_flight)) + x441), penultimate_optimizer_step)), last_static + larger(larger(larger(larger(larger(larger(larger(last_activation + last_loss_forward, last_inner_activations + x444), stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + last_inner_activations + x445), last_optimizer_step), last_activation + last_after_forward), last_activation + last_loss_backward), last_inner_activations + last_sent_gradient), x90*(last_inner_activations - (last_layer_input_activation + x471)) + x446))
+                x451 = -larger(larger(larger(first_static + larger(larger(larger(larger(larger(larger(larger(first_gradient_copies_optimizer_step, first_inner_activations + first_exchanged_stage_exchange), first_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x405), first_inner_activations + embedding_embedding_backward - ((first_layer_input_activation + x447)/first_in_flight)), first_loss_after_forward + first_activation), first_activation + first_loss_forward), first_activation + first_loss_loss_backward), first_inner_activations + x410), second_static + larger(larger(larger(larger(larger(larger(larger(second_inner_activations + second_stage_exchange, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x413), second_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x414), x87*(second_inner_activations - ((second_layer_input_activation + x448)/second_in_flight)) + x415), second_optimizer_step)), penultimate_static + larger(larger(larger(larger(larger(larger(larger(penultimate_inner_activations + penultimate_stage_exchange, penultimate_activation + penultimate_after_forward), penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x418), penultimate_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x419), x101*(penultimate_inner_activations - ((penultimate_layer_input_activation + x449)/penultimate_in_flight)) + x420), penultimate_optimizer_step)), last_static + larger(larger(larger(larger(larger(larger(larger(last_activation + last_loss_forward, last_inner_activations + x423), stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + last_inner_activations + x424), last_optimizer_step), last_activation + last_after_forward), last_activation + last_loss_backward), last_inner_activations + last_sent_gradient), x89*(last_inner_activations - (last_layer_input_activation + x450)) + x425))
                 row[STEP_TIME + i] = step_time
-                row[X472 + i] = x472
-                estimate = larger(larger(larger(larger(larger(larger(larger(x167 + x325*x448 + x326*x454 + x337, x167 + x448*x338 + x454*x339 + x342), x214 + x462 + x463 + x354), x455 + x462 + x463 + x464 + x357), x227 + x462 + x463 + stage_layers*x457 + x358*x458 + x359), x465 + x466 + x370), x455 + x464 + x465 + x466 + x372), x373)
+                row[X451 + i] = x451
+                estimate = larger(larger(larger(larger(larger(larger(larger(x166 + x315*x427 + x316*x433 + x327, x166 + x427*x328 + x433*x329 + x332), x213 + x441 + x442 + x344), x434 + x441 + x442 + x443 + x347), x226 + x441 + x442 + stage_layers*x436 + x348*x437 + x349), x444 + x445 + x360), x434 + x443 + x444 + x445 + x362), x363)
                 row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x30)
                 upto_0 += met_0
@@ -1590,7 +1526,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 near_best |= met_0 & (step_time <= bound_best)
                 near_best_by_recompute |= met_0 & (step_time <= bound_best_by_recompute)
                 near_smallest |= (estimate <= edge_smallest)
-                near_largest |= (estimate < INFINITY) & (x472 <= bound_largest)
+                near_largest |= (estimate < INFINITY) & (x451 <= bound_largest)
             verdicts[0] += upto_0
             verdicts[1] += upto_1 - upto_0
             verdicts[2] += alive_1_count - upto_1
@@ -1599,13 +1535,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             if near_best:
                 for i in range(entries):
                     if ((row[ESTIMATE + i] <= x30)) and row[STEP_TIME + i] <= bound_best:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x305, )
+                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x295, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
             if near_best_by_recompute:
                 for i in range(entries):
                     if ((row[ESTIMATE + i] <= x30)) and row[STEP_TIME + i] <= bound_best_by_recompute:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x305, )
+                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x295, )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
             if near_smallest:
@@ -1616,8 +1552,8 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
             if near_largest:
                 for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X472 + i] <= bound_largest:
-                        keys = (row[X472 + i], )
+                    if (row[ESTIMATE + i] < INFINITY) and row[X451 + i] <= bound_largest:
+                        keys = (row[X451 + i], )
                         number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

@@ -11,8 +11,6 @@ import math
 import sys
 
 import numpy as np
-from numba import njit, types
-from numba.extending import intrinsic
 
 #: What the nest was made for: a digest.
 KEY = "0a4f95fe0d808b53"
@@ -20,6 +18,11 @@ KEY = "0a4f95fe0d808b53"
 AXES = ['tensor_parallel', 'context_parallel', 'pipeline_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
 OUTER = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute']
 FUSED = ['pipeline_parallel', 'sequence_parallel']
+#: The innermost loops before the table that are one, what they set, and how far apart the rows of it are.
+BLOCK = []
+BLOCK_PARAMETERS = []
+BLOCK_ROWS = 0
+BLOCK_STRIDE = 0
 #: The outermost loops are shared out: so many of them are counted through as one.
 SHARD_AXES = 3
 #: What the outer axes set, in the order of the rows of ``values``.
@@ -151,67 +154,38 @@ def all_lcm(left, right):
 all_larger, all_smaller, all_select = np.maximum, np.minimum, np.where
 
 
-@intrinsic
-def larger(typing, left, right):
-    """The larger of two numbers, as one instruction."""
-    return _of_floats(2, lambda builder, args: builder.select(builder.fcmp_ordered(">", *args), *args))
+def larger(left, right) -> float:
+    return left if left > right else right
 
 
-@intrinsic
-def smaller(typing, left, right):
-    """The smaller of two numbers, as one instruction."""
-    return _of_floats(2, lambda builder, args: builder.select(builder.fcmp_ordered("<", *args), *args))
+def smaller(left, right) -> float:
+    return left if left < right else right
 
 
-@intrinsic
-def select(typing, condition, yes, no):
-    """One of two numbers, without a branch."""
-    def build(context, builder, signature, args):
-        return builder.select(args[0], args[1], args[2])
-
-    return types.float64(types.boolean, types.float64, types.float64), build
+def select(condition, yes, no) -> float:
+    return yes if condition else no
 
 
-@intrinsic
-def opposite(typing, condition):
-    """Whether a condition does not hold."""
-    return types.boolean(types.boolean), lambda context, builder, signature, args: builder.not_(args[0])
+def opposite(condition) -> bool:
+    return not condition
 
 
-def _of_floats(count, build):
-    return types.float64(*[types.float64] * count), lambda context, builder, signature, args: build(builder, args)
+def ceil_div(numerator, denominator) -> float:
+    return np.ceil(numerator / denominator)
 
 
-def _rounded(builder, name, args):
-    return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
+def floor_div(numerator, denominator) -> float:
+    return np.floor(numerator / denominator)
 
 
-@intrinsic
-def ceil_div(typing, numerator, denominator):
-    """A quotient rounded up, as a float."""
-    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.ceil", [builder.fdiv(*args)]))
+def divides(divisor, dividend) -> bool:
+    quotient = dividend / divisor
+    return np.floor(quotient) == quotient
 
 
-@intrinsic
-def floor_div(typing, numerator, denominator):
-    """A quotient rounded down, as a float."""
-    return _of_floats(2, lambda builder, args: _rounded(builder, "llvm.floor", [builder.fdiv(*args)]))
-
-
-@intrinsic
-def divides(typing, divisor, dividend):
-    """Whether a number divides another one."""
-    def build(context, builder, signature, args):
-        quotient = builder.fdiv(args[1], args[0])
-        return builder.fcmp_ordered("==", _rounded(builder, "llvm.floor", [quotient]), quotient)
-
-    return types.boolean(types.float64, types.float64), build
-
-
-@njit(error_model="numpy")
-def lcm(left, right):
+def lcm(left, right) -> float:
     first, second = np.int64(left), np.int64(right)
-    while second:
+    while second != 0:
         first, second = second, first % second
     return left * (right / first)
 
@@ -224,8 +198,7 @@ def aligned(row):
     return room[start:start + row.size]
 
 
-@njit(error_model="numpy")
-def precedes(keys, number, best, numbers, place):
+def precedes(keys, number, best, numbers, place) -> bool:
     """Whether a configuration is better than the one at a place: by its keys in turn, then by its number."""
     for column in range(len(keys)):
         if keys[column] != best[place, column]:
@@ -233,8 +206,7 @@ def precedes(keys, number, best, numbers, place):
     return number < numbers[place]
 
 
-@njit(error_model="numpy")
-def offer(best, numbers, keys, number):
+def offer(best, numbers, keys, number) -> None:
     """Take a configuration among the best, in order, if it is one of them."""
     place = numbers.size - 1
     if not precedes(keys, number, best, numbers, place):
@@ -249,8 +221,7 @@ def offer(best, numbers, keys, number):
     numbers[place] = number
 
 
-@njit(error_model="numpy")
-def join(front, numbers, size, keys, number):
+def join(front, numbers, size, keys, number) -> bool:
     """Take a configuration into a front unless one there is as good in all keys; drop those that it beats.
 
     Of equal ones the first stays. False if there is no room.
@@ -278,8 +249,7 @@ def join(front, numbers, size, keys, number):
     return True
 
 
-@njit(error_model="numpy")
-def front_bound(front, size, column, keys):
+def front_bound(front, size, column, keys) -> float:
     """The value of one key above which a front beats whatever has at least the other ``keys``.
 
     Keys that differ between entries are minus infinity here. Without such a column (-1): minus infinity if all
@@ -299,8 +269,7 @@ def front_bound(front, size, column, keys):
     return bound
 
 
-@njit(error_model="numpy")
-def bin_of(edges, value):
+def bin_of(edges, value) -> int:
     """The number of the bin that a value falls into: below the first edge, from an edge on to the next, above all."""
     place = 0
     while place < edges.size and value >= edges[place]:
@@ -308,8 +277,7 @@ def bin_of(edges, value):
     return place
 
 
-@njit(error_model="numpy")
-def write(numbers, verdicts, values, size, number, verdict, keys):
+def write(numbers, verdicts, values, size, number, verdict, keys) -> None:
     """Append a configuration to a table, which has room for all of them."""
     place = size[0]
     numbers[place], verdicts[place] = number, verdict
@@ -457,8 +425,7 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, query_size, x1, head_dim, x6, x7, hidden_size, vocab_multiple, vocab_size, x8, x9, x10, x12, x13, x14, x15, x16, x17, qkv_bias, x20, gradient_bytes, x19, x22, x21, x24, x25, x26, x27, x28, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x4, x3, x5, x29, gpu_memory], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
-def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers):
+def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers) -> int:
     """Go through shards ``start`` to ``stop`` and add to the counts and answers.
 
     ``values`` has a row for each of ``OUTER_PARAMETERS``, ``steps`` what one step on an outer axis adds to the number
@@ -513,9 +480,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
     last_smallest = smallest_numbers.shape[1] - 1
     last_largest = largest_numbers.shape[1] - 1
-    # With a type of their own, where literals would make the compiler infer all types once more for every loop.
-    none, never = np.int64(0), np.bool_(False)
-    evaluated, full = none, never
+    evaluated, full = 0, False
     for shard in range(start, stop):
         left = shard
         i_micro_batch_size = left % sizes[2]
@@ -620,13 +585,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x134 = micro_batch_size*local_sequence*x120
         x135 = micro_batch_size*local_sequence*x105
         x136 = micro_batch_size*local_sequence*x86
-        lost_0 = none
-        lost_12 = none
-        lost_14 = none
-        lost_15 = none
-        lost_16 = none
-        lost_17 = none
-        for i in range(np.uint64(entries)):
+        lost_0 = 0
+        lost_12 = 0
+        lost_14 = 0
+        lost_15 = 0
+        lost_16 = 0
+        lost_17 = 0
+        for i in range(entries):
             pipeline_parallel = row[PIPELINE_PARALLEL + i]
             sequence_parallel = row[SEQUENCE_PARALLEL + i]
             stage_layers = row[STAGE_LAYERS + i]
@@ -848,13 +813,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             edge_smallest = smaller(bound_smallest, LARGEST)
             group_largest = 0
             bound_largest = largest_keys[group_largest, last_largest, 0]
-            upto_0 = none
-            upto_1 = none
-            near_best = never
-            near_best_by_recompute = never
-            near_smallest = never
-            near_largest = never
-            for i in range(np.uint64(entries)):
+            upto_0 = 0
+            upto_1 = 0
+            near_best = False
+            near_best_by_recompute = False
+            near_smallest = False
+            near_largest = False
+            for i in range(entries):
                 sequence_parallel = row[SEQUENCE_PARALLEL + i]
                 stage_layers = row[STAGE_LAYERS + i]
                 x50 = row[X50 + i]
