@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.contenders.lambdified import BLOCK
-from benchmarks.native import DIVISIONS_KEPT, FAST, IEEE
+from benchmarks.native import FAST, IEEE
 from benchmarks.roofline import CHAINS
 from shardmath.sweeps.engine import CHUNK
 
@@ -45,13 +45,12 @@ verdict, the bytes of both end ranks and of the peak) or the *peak* alone. Compa
 
 * **shardmath, generated and compiled**: the generated Numba function for columns of layouts, in chunks of up
   to {CHUNK:,} rows; all cores are threads, as the function releases the interpreter lock.
-* **C, gcc -O3**: the same terms and rules, printed as one C loop, with OpenMP; blocks of rows are narrowed
-  to one-byte results in a second loop, as gcc does not keep one loop with both in registers. Three builds:
-  IEEE arithmetic (`{" ".join(IEEE)}`);
-  *divisions kept*, all of -ffast-math but reciprocals (`{" ".join(DIVISIONS_KEPT[len(IEEE):])}` more); and
-  `{" ".join(FAST)}`, which multiplies with rounded reciprocals. The first two are exact for
-  every job. The last one is only because all divisors of this job are powers of two: under the ceilings of
-  other jobs it is wrong.
+* **shardmath, columns of 16 bits**: the same function for narrow columns of integers, which were there before the
+  clock starts: fewer bytes to read.
+* **C, gcc -O3**: the same plan, printed as one C loop, with OpenMP; blocks of rows are narrowed
+  to one-byte results in a second loop, as gcc does not keep one loop with both in registers. Two builds:
+  `{" ".join(IEEE)}`, and `{" ".join(FAST)}`, which may compute reciprocals, sums and
+  products otherwise. The first one is exact for every job.
 * **SymPy lambdify, cse=True**: the peak as one expression through `sympy.lambdify` to NumPy, with common
   subexpressions found by SymPy. *columns* is how one would write it, and much of its time goes into fresh
   memory; *blocks* takes {BLOCK:,} rows at a time, so that intermediate columns stay in the cache. Its whole

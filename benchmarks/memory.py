@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.contenders import Contender, family
+from benchmarks.contenders import Contender, converted, family
 from benchmarks.data import Batch, job
 from benchmarks.startup import run_fresh
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     *wanted, rows = key
     rival = next(rival for rival in family(chosen, measured) if [*map(str, rival.key)] == wanted)
-    rival.run({name: values[: int(rows)] for name, values in columns.items()})
+    rival.run(converted({name: values[: int(rows)] for name, values in columns.items()}, rival.kind))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
-from benchmarks.contenders import FAMILIES, PEAK, WHOLE, Contender, LeftOutError, family
+from benchmarks.contenders import FAMILIES, PEAK, WHOLE, Contender, LeftOutError, converted, family
 from benchmarks.data import Batch, Columns, Job, Outputs
 
 #: Outputs that are defined for every layout; the others are bytes, which an illegal layout has not.
@@ -106,7 +106,8 @@ def measure(rivals: list[Contender], batch: Batch, repeats: int) -> list[Rate]:
 
 
 def _part(rival: Contender, batch: Batch) -> Batch:
-    return batch if rival.sample is None else batch.head(rival.sample)
+    part = batch if rival.sample is None else batch.head(rival.sample)
+    return replace(part, columns=converted(part.columns, rival.kind))
 
 
 def _seconds(run: Callable[[Columns], Outputs], part: Batch) -> float:

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
-from benchmarks.contenders import CORES, Contender, LeftOutError, whole_outputs
+from benchmarks.contenders import CORES, Contender, LeftOutError, converted, whole_outputs
 from benchmarks.data import Batch, Job
 from benchmarks.machine import widths
 from benchmarks.native import IEEE, build, render
@@ -128,21 +128,22 @@ def streams(
     job: Job, rivals: Sequence[Contender], batch: Batch, rows: int, limits: Sequence[Limit], repeats: int
 ) -> list[Stream]:
     """Every contender that can write into given outputs, on ``rows`` layouts: those of ``batch``, again and again."""
-    columns = {name: np.resize(batch.columns[name], rows) for name in job.evaluator.kernel.COLUMNS}
+    plain = {name: np.resize(batch.columns[name], rows) for name in job.evaluator.kernel.COLUMNS}
     outputs = whole_outputs(rows)
     fillers = [rival for rival in rivals if rival.fill is not None]
+    columns = {kind: converted(plain, kind) for kind in {rival.kind for rival in fillers}}
     seconds: list[list[float]] = [[] for _ in fillers]
     for _ in range(repeats):
         for rival, taken in zip(fillers, seconds, strict=True):
             assert rival.fill is not None
             start = perf_counter()
-            rival.fill(columns, outputs)
+            rival.fill(columns[rival.kind], outputs)
             taken.append(perf_counter() - start)
-    size = sum(array.itemsize for array in (*columns.values(), *outputs.values()))
+    sizes = [sum(array.itemsize for array in (*columns[rival.kind].values(), *outputs.values())) for rival in fillers]
     rates = [rows / min(taken) for taken in seconds]
     return [
         Stream(rival.name, rival.threads, rate, size, rate * size / _copied(limits, rival.threads))
-        for rival, rate in zip(fillers, rates, strict=True)
+        for rival, rate, size in zip(fillers, rates, sizes, strict=True)
     ]
 
 

@@ -65,7 +65,7 @@ def _flat(roofline: Roofline) -> list[Target]:
     ours, *others = (stream for stream in roofline.streams if stream.threads == most)
     found = [
         Target(f"flat evaluator / {other.contender}", _OF_C, ours.rate / other.rate, "times", at_least=True)
-        for other in others
+        for other in others if other.contender.startswith("C")
     ]
     return [*found, Target("flat evaluator / copy bandwidth", _OF_COPY, ours.share, "times", at_least=True)]
 

@@ -12,8 +12,9 @@ from collections.abc import Collection, Mapping, Sequence
 from .accounts import build
 from .documents.appendix import appendix
 from .documents.definitions import definitions
-from .documents.evaluator import evaluator, kernel
+from .documents.evaluator import evaluator
 from .documents.formulas import formulas
+from .documents.kernel import kernel
 from .implementations import IMPLEMENTATIONS, Implementation
 from .nesting import nest_of
 from .nests.formulas import function_source
@@ -55,13 +56,14 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     terms = build(implementation)
     rules = rules_for(implementation)
     title = f"Memory of sharded training: {implementation.title}"
-    files = {f"{implementation.name}.py": rendered("evaluator.py", evaluator(title, terms, rules))}
+    source = rendered("evaluator.py", evaluator(title, terms, rules))
+    files = {f"{implementation.name}.py": source}
     if is_timed(implementation):
         timed = evaluator(f"Time of sharded training: {implementation.title}", build_times(implementation), ())
         files[f"{implementation.name}_time.py"] = rendered("evaluator.py", timed)
     if terms.given:  # an explicit list of layers is one configuration: there is nothing to sweep
         return files
-    return files | {f"{implementation.name}_kernel.py": rendered("kernel.py", kernel(title, terms, rules))}
+    return files | {f"{implementation.name}_kernel.py": rendered("kernel.py", kernel(title, source))}
 
 
 def derive_nest(name: str, ranking: tuple[str, ...], evaluators: str, files: Mapping[str, str]) -> str:
@@ -78,7 +80,8 @@ def derive_kernel(implementation: Implementation, outputs: Sequence[str], column
     title = f"Sharded training: {implementation.title}"
     memory = build(implementation)
     terms = memory if set(outputs) <= memory.terms.keys() else build_all(implementation)
-    return rendered("kernel.py", kernel(title, terms, rules_for(implementation), outputs, columns))
+    source = rendered("evaluator.py", evaluator(title, terms, rules_for(implementation)))
+    return rendered("kernel.py", kernel(title, source, outputs, columns))
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:

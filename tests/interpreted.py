@@ -1,6 +1,7 @@
 """Nests run by Python itself: the same source, without the compiler, so that thousands of them can be tried."""
 
 import math
+from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +13,9 @@ def interpreted(source: str) -> ModuleType:
     module.__dict__.update(
         larger=max, smaller=min, floor=_rounded(math.floor), ceil=_rounded(math.ceil), opposite=lambda met: not met,
         select=lambda condition, yes, no: yes if condition else no, divides=_divides, ceil_div=_ratio(math.ceil),
-        floor_div=_ratio(math.floor), lcm=lambda left, right: float(math.lcm(int(left), int(right))),
+        fused=lambda left, right, addend: float(Fraction(left) * Fraction(right) + Fraction(addend)),
+        reciprocal_of_power=lambda power: 1 / power, floor_div=_ratio(math.floor),
+        lcm=lambda left, right: float(math.lcm(int(left), int(right))),
     )
     return module
 

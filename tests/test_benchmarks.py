@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import machine, native, rates, roofline, run, startup
-from benchmarks.contenders import CORES, Contender, in_blocks, whole_outputs
+from benchmarks.contenders import CORES, Contender, converted, in_blocks, whole_outputs
 from benchmarks.data import Batch, Columns, Job, Outputs, draw, job
 from benchmarks.memory import peaks
 from benchmarks.rates import DisagreementError, check, contenders, measure
@@ -112,10 +112,11 @@ def test_what_is_not_installed_is_left_out_with_a_line(measured: Job, monkeypatc
     monkeypatch.setattr(rates, "FAMILIES", ("compiled", "in_c", "plain"))
     found, left_out = contenders(measured, 5)
     assert left_out == ["C: no-such-compiler is not installed"]
-    assert [rival.family for rival in found] == ["compiled"] * len({1, CORES}) + ["plain"] * 2
+    compiled = 2 * len({1, CORES})
+    assert [rival.family for rival in found] == ["compiled"] * compiled + ["plain"] * 2
     assert {rival.sample for rival in found} == {None, 5}
     reached = roofline.roofline(measured, found, draw(measured, 10)[0], 20, 1)
-    assert [stream.contender for stream in reached.streams] == [found[0].name] * len({1, CORES})
+    assert [stream.contender for stream in reached.streams] == [rival.name for rival in found[:compiled]]
     assert bool(machine.widths()) is bool(reached.left_out)
 
 
@@ -126,8 +127,9 @@ def test_streams_fill_what_runs_return(rivals: list[Contender], batches: tuple[B
             for values in outputs.values():
                 values.fill(77)
             assert rival.fill is not None
-            rival.fill(batch.columns, outputs)
-            for name, values in rival.run(batch.columns).items():
+            columns = converted(batch.columns, rival.kind)
+            rival.fill(columns, outputs)
+            for name, values in rival.run(columns).items():
                 assert np.array_equal(outputs[name], values)
 
 
@@ -137,8 +139,10 @@ def test_rates_between_columns_and_outputs(measured: Job, rivals: list[Contender
     monkeypatch.setattr(roofline, "perf_counter", lambda: float(next(ticks)))
     limits = [Limit("copy", threads, rate, "B") for threads in {1, CORES} for rate in (1e6, 5e5)]
     found = roofline.streams(measured, rivals, batches[0], 2000, limits, 2)
-    size = 8 * len(measured.evaluator.kernel.COLUMNS) + 3 * 8 + 2
-    assert {(stream.rate, stream.size, stream.share) for stream in found} == {(2000.0, size, 2000 * size / 1e6)}
+    sizes = [width * len(measured.evaluator.kernel.COLUMNS) + 3 * 8 + 2 for width in (8, 2)]
+    assert {(stream.rate, stream.size, stream.share) for stream in found} == {
+        (2000.0, size, 2000 * size / 1e6) for size in sizes
+    }
     assert {limit.rate for limit in roofline.copies(80, 1)} == {160.0}
 
 

@@ -24,7 +24,7 @@ FOLDERS = {
 #: The modules and packages of ``shardmath.symbolic``. Each imports from lower layers and from its own package only.
 LAYERS = (
     {"nests", "rendering", "workspaces"},
-    {"choices", "functions", "parameters", "sources"},
+    {"choices", "flat", "functions", "parameters", "sources"},
     {"dimension"},
     {"efficiencies", "work"},
     {"implementations", "ledger"},
@@ -170,7 +170,7 @@ def test_symbolic_needs_sympy_and_to_derive_jinja_but_nothing_else() -> None:
 
 def test_generated_files_stand_alone() -> None:
     roots = {found.target.partition(".")[0] for found in _of("shardmath.generated")}
-    assert roots <= {*sys.stdlib_module_names, "numba", "numpy"}
+    assert roots <= {*sys.stdlib_module_names, "llvmlite", "numba", "numpy"}
 
 
 @pytest.mark.parametrize("package", ["shardmath.catalogue", "shardmath.templates"])

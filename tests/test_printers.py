@@ -36,7 +36,7 @@ from shardmath.symbolic import derive
 from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple, Max, Min
 from shardmath.symbolic.parameters import symbols
 from shardmath.symbolic.printers.order import in_reading_order
-from shardmath.symbolic.printers.python import KernelPrinter, PythonPrinter, identifier
+from shardmath.symbolic.printers.python import PythonPrinter, identifier
 from shardmath.symbolic.printers.text import LinePrinter
 from shardmath.symbolic.terms import product, total
 
@@ -104,17 +104,6 @@ def test_python_conditions(condition: Boolean, values: dict[Symbol, int]) -> Non
     assert as_number == 3 * bool(expected)
 
 
-@pytest.mark.parametrize("condition", CONDITIONS, ids=str)
-@given(values=random_sizes())
-def test_conditions_of_the_kernel(condition: Boolean, values: dict[Symbol, int]) -> None:
-    names = {identifier(one): Fraction(value) for one, value in values.items()}
-    divides = {"divides": lambda divisor, dividend: dividend % divisor == 0}
-    source = KernelPrinter().doprint(condition)
-    assert " and " not in source
-    assert " or " not in source
-    assert bool(eval(source, divides, names)) is bool(substituted(condition, values))
-
-
 TREES: st.SearchStrategy[Expr] = st.recursive(
     st.sampled_from(SIZES) | st.integers(-4, 4).map(Integer),
     lambda inner: st.one_of(
@@ -148,31 +137,6 @@ def test_random_trees_in_python_and_on_a_line(tree: Expr, values: dict[Symbol, i
         assert Fraction(run(PythonPrinter().doprint(tree), values)) == exact
     assert compute(LinePrinter().doprint(tree), by_symbol(values)) == exact
     assert substituted(in_reading_order(tree), values) == expected
-
-
-@given(tree=TREES, values=random_sizes(), varying=st.sets(st.sampled_from(SIZES)))
-def test_random_trees_in_the_kernel(tree: Expr, values: dict[Symbol, int], varying: set[Symbol]) -> None:
-    expected = substituted(tree, values)
-    assume(expected.is_Rational and not holds_a_fraction_alone(tree))
-    known = {
-        **helpers(), "divides": lambda divisor, dividend: dividend % divisor == 0,
-        "where": lambda condition, chosen, otherwise: Fraction(chosen if condition else otherwise),
-    }
-    source = KernelPrinter(varying).doprint(tree)
-    assert " if " not in source
-    found = eval(source, known, {identifier(one): Fraction(value) for one, value in values.items()})
-    assert found == Fraction(int(expected.p), int(expected.q))
-
-
-def test_the_kernel_starts_with_what_is_the_same_for_all_rows() -> None:
-    printed = {
-        2 * s * b * h / (t * c): "2*hidden_size*(micro_batch_size*seq_length)/(context_parallel*tensor_parallel)",
-        s + h + b + 1: "hidden_size + 1 + micro_batch_size + seq_length",
-        h * s * Iverson(Eq(t, 1)) * (1 - Iverson(Divides(c, s))): "where((tensor_parallel == 1) & "
-        "(not divides(context_parallel, seq_length)), hidden_size*seq_length, 0.0)",
-    }
-    for expression, source in printed.items():
-        assert KernelPrinter({s, b, t, c}).doprint(expression) == source
 
 
 def test_python_source_reads_well() -> None:

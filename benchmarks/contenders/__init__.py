@@ -33,7 +33,7 @@ class Contender:
 
     ``run`` takes columns and returns what it computes by name. ``sample`` is the number of layouts that it is
     run on where all would take too long. ``fill``, where there is one, writes into outputs that exist already.
-    ``other`` says that it is another formula, whose answer has another name.
+    ``other`` says that it is another formula, whose answer has another name. ``kind`` is the type of its columns.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Contender:
     fill: Callable[[Columns, Outputs], None] | None = None
     other: bool = False
     family: str = ""
+    kind: str = "float64"
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -60,7 +61,7 @@ def family(name: str, job: Job) -> list[Contender]:
     return [replace(rival, family=name) for rival in made]
 
 
-def filling(name: str, threads: int, fill: Callable[[Columns, Outputs], None]) -> Contender:
+def filling(name: str, threads: int, fill: Callable[[Columns, Outputs], None], kind: str = "float64") -> Contender:
     """A contender for the whole answer that fills outputs: its ``run`` allocates them each time."""
 
     def run(columns: Columns) -> Outputs:
@@ -68,7 +69,12 @@ def filling(name: str, threads: int, fill: Callable[[Columns, Outputs], None]) -
         fill(columns, outputs)
         return outputs
 
-    return Contender(name, WHOLE, threads, run, fill=fill)
+    return Contender(name, WHOLE, threads, run, fill=fill, kind=kind)
+
+
+def converted(columns: Columns, kind: str) -> Columns:
+    """Columns of another type, as a table may have them."""
+    return {name: values.astype(kind, copy=False) for name, values in columns.items()}
 
 
 def whole_outputs(count: int) -> Outputs:

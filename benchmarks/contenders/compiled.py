@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from benchmarks.contenders import CORES, Contender, filling, in_blocks
+from benchmarks.contenders import CORES, Contender, converted, filling, in_blocks
 from benchmarks.data import Columns, Job, Outputs
 from shardmath.sweeps.engine import CHUNK
+
+#: Columns as a sweep makes them, and as narrow as a table may have them.
+KINDS = {"shardmath, generated and compiled": "float64", "shardmath, columns of 16 bits": "uint16"}
 
 
 def contenders(job: Job) -> list[Contender]:
@@ -23,8 +26,9 @@ def contenders(job: Job) -> list[Contender]:
         in_blocks(evaluate, count, min(CHUNK, -(-count // threads)), threads)
 
     found = [
-        filling("shardmath, generated and compiled", threads, partial(fill, threads=threads))
-        for threads in sorted({1, CORES})
+        filling(name, threads, partial(fill, threads=threads), kind)
+        for name, kind in KINDS.items() for threads in sorted({1, CORES})
     ]
-    found[0].run(job.space.columns(0, 2))
+    for rival in found:
+        rival.run(converted(job.space.columns(0, 2), rival.kind))
     return found

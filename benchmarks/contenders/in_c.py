@@ -1,4 +1,4 @@
-"""The same evaluator in C: printed from the same terms, compiled by gcc, on threads of OpenMP."""
+"""The same evaluator in C: printed from the same plan, compiled by gcc, on threads of OpenMP."""
 
 from __future__ import annotations
 
@@ -10,22 +10,16 @@ import numpy as np
 
 from benchmarks.contenders import CORES, Contender, filling
 from benchmarks.data import IMPLEMENTATION, Columns, Job, Outputs
-from benchmarks.native import DIVISIONS_KEPT, FAST, IEEE, build, render
-from benchmarks.native.printer import CPrinter
+from benchmarks.native import FAST, IEEE, build, render
 from shardmath.symbolic.accounts import build as terms_of
-from shardmath.symbolic.documents.evaluator import ESTIMATE, SWEEP_OUTPUTS
+from shardmath.symbolic.documents.evaluator import evaluator
+from shardmath.symbolic.documents.kernel import kernel
 from shardmath.symbolic.parallel.legality import rules_for
-from shardmath.symbolic.printers.python import identifier
-from shardmath.symbolic.simplify import computed
-from shardmath.symbolic.verdict import ESTIMATE as ESTIMATE_SYMBOL
-from shardmath.symbolic.verdict import VERDICTS
+from shardmath.symbolic.printers.nest import C
+from shardmath.symbolic.rendering import rendered
 
-#: The builds that are timed; the first two are exact for every job, the last one where divisors are powers of two.
-BUILDS = {
-    "C, gcc -O3": IEEE,
-    "C, gcc -O3 -ffast-math, divisions kept": DIVISIONS_KEPT,
-    "C, gcc -O3 -ffast-math": FAST,
-}
+#: The builds that are timed; the first one is exact for every job, the second one where reciprocals are.
+BUILDS = {"C, gcc -O3": IEEE, "C, gcc -O3 -ffast-math": FAST}
 
 
 def contenders(job: Job) -> list[Contender]:
@@ -39,23 +33,10 @@ def contenders(job: Job) -> list[Contender]:
 
 
 def source(job: Job) -> str:
-    """The evaluator in C: its arguments are those of the compiled one, in the same order."""
-    kernel, terms, printer = job.evaluator.kernel, terms_of(IMPLEMENTATION), CPrinter()
-    rules = [rule.condition for rule in rules_for(IMPLEMENTATION)]
-    used = {symbol for condition in rules for symbol in condition.free_symbols}
-    wanted = [*SWEEP_OUTPUTS, *(term.name for symbol, term in terms.by_symbol.items() if symbol in used)]
-    verdicts = [item.condition.xreplace({ESTIMATE_SYMBOL: terms[ESTIMATE].symbol}) for item in VERDICTS]
-    return render(
-        "flat.c",
-        title=IMPLEMENTATION.title,
-        scalars=kernel.SCALARS,
-        columns=kernel.COLUMNS,
-        terms=[(identifier(term.symbol), printer.doprint(computed(terms, term.name)))
-               for term in terms.closure(wanted)],
-        rules=[printer.doprint(condition) for condition in rules],
-        verdicts=[printer.doprint(condition) for condition in verdicts[:-1]],
-        outputs=[identifier(terms[name].symbol) for name in SWEEP_OUTPUTS],
-    )
+    """The evaluator in C, from the same plan: its arguments are those of the compiled one, in the same order."""
+    title, terms, rules = IMPLEMENTATION.title, terms_of(IMPLEMENTATION), rules_for(IMPLEMENTATION)
+    data = kernel(title, rendered("evaluator.py", evaluator(title, terms, rules)), dialect=C)
+    return render("flat.c", **data, identifiers=[name.replace(".", "_") for name in data["outputs"]])
 
 
 def _fill(library: ctypes.CDLL, job: Job, threads: int, columns: Columns, outputs: Outputs) -> None:

@@ -1,4 +1,4 @@
-"""C for comparison: source from the same terms and a template, compiled by gcc, called through ctypes."""
+"""C for comparison: source from the same plan and a template, compiled by gcc, called through ctypes."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ _BASE = ("-O3", "-march=native")
 #: Every operation rounds as IEEE 754 says. ``errno`` and floating point traps are side effects that no expression
 #: has, but with them the compiler cannot work on several rows at once.
 IEEE = (*_BASE, "-fno-math-errno", "-fno-trapping-math")
-#: What -ffast-math allows, but for reciprocals: under a ceiling a product with a rounded one would be wrong, and
-#: with -ffast-math -fno-reciprocal-math gcc 12 still divides once and multiplies in a loop over one divisor.
-DIVISIONS_KEPT = (*IEEE, "-fno-signed-zeros", "-ffinite-math-only", "-fassociative-math")
-#: Fast arithmetic with rounded reciprocals: exact only where divisors are powers of two.
+#: Fast arithmetic: reciprocals may be less exact, sums and products in another order.
 FAST = (*_BASE, "-ffast-math")
 _TEMPLATES = Path(__file__).parent
 

@@ -7,7 +7,7 @@ and maxima of single names, such as the ranks of short pipelines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .cases import cases, freed
@@ -34,13 +34,28 @@ def without_dominated(
     ``names`` are the least and largest values of names, all of which are integers.
     """
     pairs = pairs_of(estimate)
-    totals = [graph.add((*pair.always, pair.moment)) for pair in pairs]
-    kept = _undominated(pairs, list(cases(*freed(graph, totals, names, conditions))))
+    kept = _undominated(pairs, _Cases(list(cases(*freed(graph, _totals(graph, pairs), names, conditions)))))
     ranks = {pair.rank: pair.always for pair in kept}
     return graph.extreme(MAX, [
         graph.add((*always, graph.extreme(MAX, [pair.moment for pair in kept if pair.rank == rank])))
         for rank, always in ranks.items()
     ])
+
+
+def beside(
+    graph: Graph, estimate: Node, given: Collection[Node], names: Mapping[str, Limits], conditions: Sequence[Node] = (),
+) -> Node | None:
+    """What may exceed the ranks ``given`` of an estimate, which are computed in any case; None if nothing does."""
+    pairs = pairs_of(estimate)
+    totals = _totals(graph, pairs)
+    others = [number for number, pair in enumerate(pairs) if estimate.args[pair.rank] not in given]
+    kept = _Cases(list(cases(*freed(graph, totals, names, conditions)))).kept(len(pairs), others)
+    left = [totals[number] for number in others if number in kept]
+    return graph.extreme(MAX, left) if left else None
+
+
+def _totals(graph: Graph, pairs: Sequence[Pair]) -> list[Node]:
+    return [graph.add((*pair.always, pair.moment)) for pair in pairs]
 
 
 def thinned(
@@ -79,22 +94,33 @@ def pairs_of(estimate: Node) -> list[Pair]:
     return pairs
 
 
-def _undominated(pairs: Sequence[Pair], split: Sequence[tuple[Bounds, Sequence[Node]]]) -> list[Pair]:
-    """The pairs that stay. Of equal ones those of one rank do: each rank is tried as the one that goes last."""
-    provers = []
-    for bounds, case in split:
-        points = Points(bounds, case)
-        provers.append((Prover(bounds, points), case, points.refuted(case)))
-    best = list(range(len(pairs)))
-    for last in sorted({pair.rank for pair in pairs}, reverse=True):
-        kept = list(range(len(pairs)))
-        for number in sorted(kept, key=lambda item: (pairs[item].rank == last, item)):
+class _Cases:
+    """Proofs about pairs, case by case: in which one is never above another."""
+
+    def __init__(self, split: Sequence[tuple[Bounds, Sequence[Node]]]) -> None:
+        self._provers = []
+        for bounds, case in split:
+            points = Points(bounds, case)
+            self._provers.append((Prover(bounds, points), case, points.refuted(case)))
+
+    def kept(self, count: int, tried: Iterable[int]) -> list[int]:
+        """Of pairs 0 to ``count``, all but those of ``tried`` that others exceed wherever they are."""
+        kept = list(range(count))
+        for number in tried:
             others = [[other for other in kept if other != number and not table[number, other]]
-                      for *_, table in provers]
+                      for *_, table in self._provers]
             if all(others) and all(
                 any(prover.never_exceeds(case[number], case[other]) for other in candidates)
-                for (prover, case, _), candidates in zip(provers, others, strict=True)
+                for (prover, case, _), candidates in zip(self._provers, others, strict=True)
             ):
                 kept.remove(number)
+        return kept
+
+
+def _undominated(pairs: Sequence[Pair], proofs: _Cases) -> list[Pair]:
+    """The pairs that stay. Of equal ones those of one rank do: each rank is tried as the one that goes last."""
+    best = list(range(len(pairs)))
+    for last in sorted({pair.rank for pair in pairs}, reverse=True):
+        kept = proofs.kept(len(pairs), sorted(range(len(pairs)), key=lambda item: (pairs[item].rank == last, item)))
         best = min(best, kept, key=lambda numbers: (len(numbers), len({pairs[item].rank for item in numbers})))
     return [pairs[number] for number in best]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from fractions import Fraction
-from math import lcm, prod
+from math import ceil, floor, gcd, lcm, prod
 
 NUMBER, NAME, TRUTH = "number", "name", "truth"
 ADD, MUL, DIV, CEIL_DIV, FLOOR_DIV, LCM, MAX, MIN, SELECT = (
     "add", "mul", "div", "ceil_div", "floor_div", "lcm", "max", "min", "select",
 )
 EQ, LE, LT, DIVIDES, AND, OR, NOT = "eq", "le", "lt", "divides", "and", "or", "not"
-CONDITIONS = frozenset((TRUTH, EQ, LE, LT, DIVIDES, AND, OR, NOT))
+#: What divisions are made of where reciprocals are shared: a corrected product, what is done to it, common factors.
+QUOTIENT, CEIL, FLOOR, NEAREST, WHOLE, COMMON = "quotient", "ceil", "floor", "nearest", "whole", "common"
+CONDITIONS = frozenset((TRUTH, EQ, LE, LT, DIVIDES, WHOLE, AND, OR, NOT))
 
 
 class Node:
@@ -41,6 +43,13 @@ _NUMBERS: dict[str, Callable[..., Fraction]] = {
     CEIL_DIV: lambda over, under: Fraction(-(-over // under)),
     FLOOR_DIV: lambda over, under: Fraction(over // under),
     LCM: lambda left, right: Fraction(lcm(int(left), int(right))),
+    COMMON: lambda left, right: Fraction(gcd(int(left), int(right))),
+}
+_OF_QUOTIENTS: dict[str, Callable[[Fraction], Fraction | bool]] = {
+    CEIL: lambda value: Fraction(ceil(value)),
+    FLOOR: lambda value: Fraction(floor(value)),
+    NEAREST: lambda value: Fraction(round(value)),
+    WHOLE: lambda value: value.denominator == 1,
 }
 _TRUTHS: dict[str, Callable[..., bool]] = {
     EQ: lambda left, right: left == right,
@@ -154,6 +163,19 @@ class Graph:
             return self.truth(True)
         return self._node(op, (left, right))
 
+    def rounded(self, op: str, value: Node) -> Node:
+        """A number rounded up or down, or the condition that it is whole."""
+        if value.op != NUMBER:
+            return self._node(op, (value,))
+        found = _OF_QUOTIENTS[op](_value(value))
+        return self.truth(found) if isinstance(found, bool) else self.number(found)
+
+    def quotient(self, over: Node, under: Node, reciprocal: Node) -> Node:
+        """A quotient by way of the reciprocal of its divisor."""
+        if over.op == under.op == NUMBER and _value(under):
+            return self.number(_value(over) / _value(under))
+        return self._node(QUOTIENT, (over, under, reciprocal))
+
     def extreme(self, op: str, parts: Iterable[Node]) -> Node:
         """The largest or smallest of some numbers."""
         flat = {inner: None for part in parts for inner in (part.args if part.op == op else (part,))}
@@ -200,6 +222,10 @@ class Graph:
             return self.negation(args[0])
         if node.op == SELECT:
             return self.select(*args)
+        if node.op == QUOTIENT:
+            return self.quotient(*args)
+        if node.op in _OF_QUOTIENTS:
+            return self.rounded(node.op, args[0])
         return self.binary(node.op, *args) if args else node
 
     def replaced(self, roots: Iterable[Node], values: Mapping[Node, Node]) -> list[Node]:

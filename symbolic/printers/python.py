@@ -1,4 +1,4 @@
-"""Python source for evaluators: exact on integers and fractions, and accepted by Numba.
+"""Python source for evaluators: exact on integers and fractions.
 
 A product is printed with one division at its end, so that integer arithmetic stays exact for as long
 as possible and no ``1/2`` becomes a float on the way.
@@ -6,10 +6,9 @@ as possible and no ``1/2`` becomes a float on the way.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable
 
-from sympy import Add, Expr, Float, Integer, Mul, Not, Pow, Rational, Symbol
-from sympy.logic.boolalg import Boolean
+from sympy import Expr, Float, Integer, Mul, Pow, Rational, Symbol
 from sympy.printing.precedence import PRECEDENCE, precedence
 from sympy.printing.pycode import PythonCodePrinter
 
@@ -106,71 +105,6 @@ class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
 
     def _print_Min(self, expr: Expr) -> str:
         return f"min({', '.join(self._print(part) for part in _ordered(expr.args))})"
-
-
-class KernelPrinter(PythonPrinter):
-    """Prints for a loop over rows without branches, over the helper functions that ``kernel.py.jinja`` defines.
-
-    In a product, and in a sum, what is the same for all rows stands first, so that the compiler can compute it once
-    before the loop; the rest of a product stands in brackets of its own, so that equal ones are computed once per
-    row. Integers are exact in whatever order they are multiplied. A condition that multiplies becomes a choice, which
-    costs less.
-    """
-
-    def __init__(self, varying: Collection[Symbol] = ()) -> None:
-        """``varying`` are the symbols that differ from row to row."""
-        super().__init__()
-        self._varying = frozenset(varying)
-
-    def _print_Mul(self, expr: Mul) -> str:
-        conditions = [condition for condition in map(_condition, expr.args) if condition is not None]
-        if not conditions:
-            return super()._print_Mul(expr)
-        rest = Mul(*(factor for factor in expr.args if _condition(factor) is None))
-        chosen = "1.0" if rest == 1 else self._print(rest)
-        return f"where({' & '.join(map(self._print, _ordered(conditions)))}, {chosen}, 0.0)"
-
-    def _print_Iverson(self, expr: Expr) -> str:
-        return f"where({self._print(expr.args[0])}, 1.0, 0.0)"
-
-    def _factors(self, factors: list[Expr]) -> str:
-        same, varying = self._split(factors)
-        product = "*".join(map(self._factor, varying))
-        if same and len(varying) > 1:
-            product = f"({product})"
-        return "*".join(filter(None, [*map(self._factor, same), product]))
-
-    def _as_ordered_terms(self, expr: Expr, order: str | None = None) -> list[Expr]:
-        same, varying = self._split(super()._as_ordered_terms(expr, order=order))
-        return same + varying
-
-    def _split(self, parts: Sequence[Expr]) -> tuple[list[Expr], list[Expr]]:
-        """The parts that are the same for all rows, and the others."""
-        same = [part for part in parts if not part.free_symbols & self._varying]
-        return same, [part for part in parts if part.free_symbols & self._varying]
-
-    def _print_And(self, expr: Expr) -> str:
-        return self._joined("&", expr)
-
-    def _print_Or(self, expr: Expr) -> str:
-        return self._joined("|", expr)
-
-    def _print_Divides(self, expr: Expr) -> str:
-        return f"divides({self._print(expr.args[0])}, {self._print(expr.args[1])})"
-
-    def _print_Not(self, expr: Expr) -> str:
-        return f"(not {self._print(expr.args[0])})"
-
-    def _joined(self, operator: str, expr: Expr) -> str:
-        return f"({f' {operator} '.join(self._print(part) for part in _ordered(expr.args))})"
-
-
-def _condition(factor: Expr) -> Boolean | None:
-    """The condition that a factor is 1 for and else 0, or None for any other factor."""
-    if isinstance(factor, Iverson):
-        return factor.args[0]
-    opposite = 1 - factor if isinstance(factor, Add) else None
-    return Not(opposite.args[0]) if isinstance(opposite, Iverson) else None
 
 
 def _numerator_and_denominator(expr: Mul) -> tuple[list[Expr], list[Expr]]:

@@ -1,0 +1,85 @@
+"""Data for the compiled evaluators of columns: the plan of a loop over rows as the lines of its statements."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ..flat.plan import Flat, Plan, planned, thinned
+from ..nests.formulas import formulas
+from ..nests.graph import LCM, NAME, NUMBER, Graph, Node, ordered
+from ..nests.source import parse
+from ..parameters import PARAMETERS, Kind
+from ..printers.flat import FlatPrinter
+from ..printers.nest import PYTHON, Dialect
+from ..printers.python import PythonPrinter
+from ..verdict import ESTIMATE as ESTIMATE_SYMBOL
+from ..verdict import VERDICTS
+
+#: The terms that a sweep needs for every layout, and the one that the verdict is about.
+SWEEP_OUTPUTS = ("first.total", "last.total", "peak")
+ESTIMATE = "peak"
+
+
+def kernel(
+    title: str, evaluator: str, outputs: Sequence[str] = SWEEP_OUTPUTS, columns: Collection[str] | None = None,
+    dialect: Dialect = PYTHON,
+) -> dict[str, Any]:
+    """Data of ``kernel.py.jinja``: the rules, the verdict and the terms ``outputs`` for columns of layouts.
+
+    ``evaluator`` is the source of the plain evaluator. ``columns`` names the parameters that differ from row to row, by
+    default all that describe a layout; the others are the same for all rows. Raises ValueError if a least common
+    multiple is not with a power of two: the compiled one needs it.
+    """
+    graph = Graph()
+    known = formulas(evaluator, graph)
+    estimate = known.named(ESTIMATE)
+    flat = Flat(graph, tuple(rule for _, rule in known.rules), _verdicts(graph, estimate),
+                tuple(known.named(name) for name in outputs))
+    _check_multiples(flat.roots)
+    needed = {node.value for node in ordered(flat.roots) if node.op == NAME}
+    inputs = [parameter for parameter in PARAMETERS if parameter.name in needed]
+    if columns is None:
+        columns = {parameter.name for parameter in inputs if parameter.kind is Kind.LAYOUT}
+    limits = {parameter.name: (parameter.minimum, parameter.maximum) for parameter in PARAMETERS}
+    switches = {parameter.name for parameter in PARAMETERS if parameter.is_switch}
+    terms = {node: name.replace(".", "_") for name, node in reversed(list(known.terms.items()))}
+    plan = planned(thinned(flat, estimate, limits), columns, switches, terms)
+    return {
+        "title": title,
+        "scalars": [parameter.name for parameter in inputs if parameter.name not in columns],
+        "columns": [parameter.name for parameter in inputs if parameter.name in columns],
+        "outputs": list(outputs),
+        **lines(plan, dialect),
+    }
+
+
+def lines(plan: Plan, dialect: Dialect) -> dict[str, Any]:
+    """The statements of a plan in a language, for a template."""
+    printer = FlatPrinter(dialect, plan.names)
+
+    def steps(nodes: Sequence[Node]) -> list[dict[str, Any]]:
+        return [{"name": plan.names[node], "source": printer.doprint(node), "is_condition": node.is_condition}
+                for node in nodes]
+
+    def shown(nodes: Sequence[Node]) -> list[str]:
+        return [plan.names.get(node) or printer.doprint(node) for node in nodes]
+
+    return {
+        "before": steps(plan.before), "steps": steps(plan.steps), "rules": shown(plan.flat.rules),
+        "verdicts": shown(plan.flat.verdicts), "sizes": shown(plan.flat.outputs),
+    }
+
+
+def _verdicts(graph: Graph, estimate: Node) -> tuple[Node, ...]:
+    """The conditions of all verdicts but the last, which is for all that is left."""
+    known: Mapping[str, Node] = {ESTIMATE_SYMBOL.name: estimate, "gpu_memory": graph.name("gpu_memory")}
+    return tuple(parse(PythonPrinter().doprint(item.condition), graph, known.__getitem__) for item in VERDICTS[:-1])
+
+
+def _check_multiples(roots: Sequence[Node]) -> None:
+    for node in ordered(roots):
+        if node.op == LCM:
+            other = node.args[1]
+            if not (other.op == NUMBER and str(other.value).isdecimal() and int(str(other.value)).bit_count() == 1):
+                raise ValueError(f"{node}: the second argument must be a power of two")
