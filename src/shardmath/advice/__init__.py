@@ -2,6 +2,6 @@
 
 from shardmath.advice.changes import Change
 from shardmath.advice.neighbours import Neighbour
-from shardmath.advice.recommend import Advice, Choice, recommend
+from shardmath.advice.run import Advice, Choice, recommend
 
 __all__ = ["Advice", "Change", "Choice", "Neighbour", "recommend"]
