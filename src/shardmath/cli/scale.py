@@ -40,9 +40,9 @@ def scale(
 ) -> None:
     """Show MODEL over numbers of GPUs, each with its fastest layout that fits.
 
-    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out. What
-    is lost as GPUs are added is waiting for each other: throughput for each GPU falls while each draws nearly the same
-    power.
+    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out.
+    What is lost as GPUs are added is waiting for each other: throughput for each GPU falls while each draws nearly the
+    same power.
     """
     from shardmath.cli.runs import swept
     from shardmath.reports.scaling import show
