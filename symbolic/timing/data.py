@@ -132,7 +132,8 @@ def _beside(overlapped: Expr, seconds: Expr, computing: Expr) -> Expr:
 def _hidden(seconds: Expr, computing: Expr) -> Expr:
     """What ``seconds`` of collectives cost that run beside ``computing``.
 
-    They take a share of the GPU while they run, so that computing takes longer; what is left after it is waited for.
+    They take a share of the GPU while they run, so that computing takes longer, by 18.9 % in the measurements of
+    arXiv:2507.03114; what is left after it is waited for.
     """
     return Max(product(seconds, slowed) / 1000, seconds - computing)
 
