@@ -17,7 +17,7 @@ from .groups import GROUP_BY_NAME
 s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
 t, e, et, sp, load, cf, D = symbols("t e et sp load cf D")
 Fm, pw, price, busy = symbols("Fm pw price busy")
-an, ax = symbols("an ax")
+an, ax, slowed = symbols("an ax slowed")
 L, Lr, Ldr, Lf, Ll, Lx = symbols("L Lr Ldr Lf Ll Lx")
 #: One sequence, every token of it worked on once.
 _ALONE = {**dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0)}
@@ -88,7 +88,9 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
     crossing = Iverson(Gt(term_symbol("pipeline.borders"), 0))
     each = total(total(product(crossing, ax), product(1 - crossing, an)) / 10**9,
                  sent / term_symbol("pipeline.bandwidth"))
-    sends = p - 1 if schedule.overlapped else total(m, p, Integer(-2))
+    # What travels beside the work of other chunks slows that down.
+    beside = product(m, chunks(implementation.choices), slowed) / 1000
+    sends = total(p, Integer(-1), beside) if schedule.overlapped else total(m, p, Integer(-2))
     waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sends, each), "s",
                         "stages that wait for what is sent between them")
     terms.add("step.time", total(product(m, slowest), bubble, waiting, data, optimizer), "s", "one optimizer step")

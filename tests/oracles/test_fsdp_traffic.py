@@ -28,14 +28,14 @@ def test_gathers_and_reductions_of_every_micro_batch(draws: list[Random], tmp_pa
         implementation = TORCHTITAN.with_choices(reshard=reshard)
         terms = timed(implementation, **shape | fixed_values(implementation) | {"D": 2, "w": 4})
         calls, gathered, reduced = (
-            int(terms[f"stage.{name}"]) * micro_batches for name in ("data_calls", "gathered_bytes", "reduced_bytes")
+            int(terms[f"stage.{name}"]) * micro_batches for name in ("gathering_calls", "gathered_bytes", "reduced_bytes")
         )
         kept = {"always": 0, "default": head_and_norm(terms, micro_batches), "never": gathered}[reshard]
         assert sent["forward"] == {"gather": [calls, gathered]}
         again = [calls - (reshard == "default") * micro_batches, gathered - kept]
         assert sent["backward"] == {"scatter": [calls, reduced], **({"gather": again} if reshard != "never" else {})}
         # The same share is in the waiting, where nothing takes time but what ranks exchange.
-        instant = {"Fm": 10**40, "Fa": 10**40, "Wm": 10**40, "Wn": 1000, "tau": 0, "D": 2, "w": 4}
+        instant = {"Fm": 10**40, "Fa": 10**40, "Wm": 10**40, "Wn": 1000, "tau": 0, "gap": 0, "D": 2, "w": 4}
         time = timed(implementation, **shape | fixed_values(implementation) | instant)
         exchanged = time["stage.gathering"] * (2 - Fraction(kept, gathered)) + time["stage.reducing"]
         assert float(time["stage.sharding_waiting"]) == pytest.approx(float(exchanged), rel=1e-12)

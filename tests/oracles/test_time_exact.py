@@ -30,12 +30,12 @@ MACHINE = {
     "pw": 700, "price": 2000,
 }
 #: What makes a machine faster, and what makes it slower.
-FASTER = ("Wm", "Wn", "Wx", "ew", "en", "ex", "og", "ow", "ot", "Fm", "Fa", "em", "ea")
-SLOWER = ("an", "ax", "tau", "pad")
+FASTER = ("Wm", "Wn", "Wx", "ew", "en", "ex", "ot", "Fm", "Fa", "em", "ea")
+SLOWER = ("an", "ax", "tau", "gap", "slowed")
 #: Transfers hide behind the time of products alone. So where the host is slower than these, faster ones shorten no
 #: layer but hide less; and where keys and values and shared-out weights hide behind one product, it counts for both.
 #: What products take is therefore compared with a host that takes no time, and with one thing at most beside them.
-OF_PRODUCTS = ("Fm", "Fa", "em", "ea", "pad")
+OF_PRODUCTS = ("Fm", "Fa", "em", "ea", "gap")
 ALONE = {"launch_ns": 0, "overlap_grad_reduce": 0, "overlap_param_gather": 0}
 
 
@@ -141,9 +141,9 @@ def test_a_faster_machine_is_never_slower(name: str, data: st.DataObject) -> Non
 
 @pytest.mark.parametrize("name", NAMES)
 def test_work_does_not_depend_on_the_machine(name: str) -> None:
-    """FLOPs, bytes, passes, calls and messages have no machine in them."""
+    """FLOPs, bytes, passes and messages have no machine in them, and calls none but what runs beside a pass."""
     terms = build_times(IMPLEMENTATIONS[name])
-    machine = {item.symbol for item in PARAMETERS if item.kind is Kind.MACHINE}
+    machine = {item.symbol for item in PARAMETERS if item.kind is Kind.MACHINE and item.letter not in ("og", "ow")}
     counted = [term for term in terms.terms.values() if term.unit in ("FLOP", "bytes", "passes", "calls", "messages")]
     assert len(counted) > 30
     for term in terms.closure(term.name for term in counted):

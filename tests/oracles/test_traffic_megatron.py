@@ -77,7 +77,7 @@ def test_messages_and_gradients_of_a_step(draw: Random) -> None:
     padding = sum(buffer_padding(chunk) for chunk in chunks)
     assert sum(call.bytes for call in reduced) == shape["w"] * (found["stage.parameters"] + padding)
     if len(chunks) == 1 and not tied:  # tied matrices have a bucket of their own, other chunks have their own too
-        assert [call.bytes for call in reduced] == [found["stage.reduced_bytes"]] * int(found["stage.data_calls"])
+        assert [call.bytes for call in reduced] == [found["stage.reduced_bytes"]] * int(found["stage.reducing_calls"])
         assert gathered == [found["stage.gathered_bytes"]] * distributed
 
 
