@@ -27,7 +27,7 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix sweep test oracle lint validate bench clean latex
+.PHONY: help derive check appendix page sweep test oracle lint validate bench clean latex chromium
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -41,11 +41,15 @@ check: $(RUNTIME) ## fail, with a diff, if generated/ is stale or was edited by 
 appendix: build/appendix.pdf ## typeset generated/appendix.tex as build/appendix.pdf
 	@echo "$<"
 
+page: $(DEVELOPMENT) | chromium ## write build/page.html, and try the page in Chromium
+	@mkdir -p build && $(VENV)/bin/shardmath page -o build/page.html
+	@$(RUN) -m pytest -n 2 -m browser tests/browser
+
 sweep: $(RUNTIME) ## the main job: every layout of Llama 3.1 70B on 512 H100, ranked
 	@$(VENV)/bin/shardmath sweep $(SWEEP)
 
-test: $(ORACLE) ## all tests but those that need pdflatex, with a few random cases of each oracle
-	@$(RUN) -m pytest -n 2 -m "not latex"
+test: $(ORACLE) ## all tests but those that need pdflatex or chromium, with a few random cases of each oracle
+	@$(RUN) -m pytest -n 2 -m "not latex and not browser"
 
 oracle: $(ORACLE) ## thousands of random cases: bytes against PyTorch, Transformers and Megatron-Core, nests against exact counting
 	@ORACLES=full $(RUN) -m pytest -n 2 tests/oracles tests/test_nests_random.py
@@ -112,3 +116,12 @@ latex:
 	export DEBIAN_FRONTEND=noninteractive; \
 	apt-get update -qq && apt-get install -qq --no-install-recommends $(LATEX_PACKAGES) >/dev/null; \
 	else echo "The appendix needs pdflatex; install $(LATEX_PACKAGES), or TeX Live." >&2; exit 1; fi
+
+chromium:
+	@for browser in chromium chromium-browser google-chrome; do \
+	if command -v $$browser >/dev/null; then exit 0; fi; done; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	echo "installing chromium"; \
+	export DEBIAN_FRONTEND=noninteractive; \
+	apt-get update -qq && apt-get install -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; \
+	else echo "The tests of the page need Chromium; install chromium." >&2; exit 1; fi

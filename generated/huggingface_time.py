@@ -54,6 +54,7 @@ INPUTS = (
     "hbm_per_mille",
     "node_per_mille",
     "network_per_mille",
+    "overlap_slowdown_per_mille",
     "overlap_grad_reduce",
     "overlap_param_gather",
     "tp_comm_overlap",
@@ -152,13 +153,17 @@ TERMS = {
     "attention.tensor_backward_passes": ("passes", "Attention with grouped queries: of the backward pass among tensor-parallel ranks, passes over their ring"),
     "attention.tensor_backward_bytes": ("bytes", "Attention with grouped queries: of the backward pass among tensor-parallel ranks, bytes made whole, of which each of n ranks sends (n - 1)/n"),
     "attention.tensor_backward_time": ("s", "Attention with grouped queries: of the backward pass among tensor-parallel ranks, time that nothing hides"),
-    "attention.tensor_hidden_bytes": ("bytes", "Attention with grouped queries: bytes made whole once more beside products of the backward pass"),
+    "attention.tensor_hidden_passes": ("passes", "Attention with grouped queries: made whole once more beside products of the backward pass"),
+    "attention.tensor_hidden_bytes": ("bytes", "Attention with grouped queries: made whole once more beside products of the backward pass"),
     "attention.context_forward_passes": ("passes", "Attention with grouped queries: of the forward pass among context-parallel ranks, passes over their ring"),
     "attention.context_forward_bytes": ("bytes", "Attention with grouped queries: of the forward pass among context-parallel ranks, bytes made whole, of which each of n ranks sends (n - 1)/n"),
     "attention.context_forward_time": ("s", "Attention with grouped queries: of the forward pass among context-parallel ranks, time that nothing hides"),
     "attention.context_backward_passes": ("passes", "Attention with grouped queries: of the backward pass among context-parallel ranks, passes over their ring"),
     "attention.context_backward_bytes": ("bytes", "Attention with grouped queries: of the backward pass among context-parallel ranks, bytes made whole, of which each of n ranks sends (n - 1)/n"),
     "attention.context_backward_time": ("s", "Attention with grouped queries: of the backward pass among context-parallel ranks, time that nothing hides"),
+    "attention.context_repeated_passes": ("passes", "Attention with grouped queries: of recompute of its modules among context-parallel ranks, passes over their ring"),
+    "attention.context_repeated_bytes": ("bytes", "Attention with grouped queries: of recompute of its modules among context-parallel ranks, bytes made whole"),
+    "attention.context_repeated_time": ("s", "Attention with grouped queries: of recompute of its modules among context-parallel ranks, time that nothing hides"),
     "ffn_norm.forward_bytes": ("bytes", "Norm before the MLP: what memory moves outside of products in the forward pass"),
     "ffn_norm.backward_bytes": ("bytes", "Norm before the MLP: what memory moves outside of products in the backward pass"),
     "ffn_norm.kernels": ("kernels", "Norm before the MLP: kernels of a pass"),
@@ -179,7 +184,11 @@ TERMS = {
     "swiglu.tensor_backward_passes": ("passes", "SwiGLU: of the backward pass among tensor-parallel ranks, passes over their ring"),
     "swiglu.tensor_backward_bytes": ("bytes", "SwiGLU: of the backward pass among tensor-parallel ranks, bytes made whole, of which each of n ranks sends (n - 1)/n"),
     "swiglu.tensor_backward_time": ("s", "SwiGLU: of the backward pass among tensor-parallel ranks, time that nothing hides"),
-    "swiglu.tensor_hidden_bytes": ("bytes", "SwiGLU: bytes made whole once more beside products of the backward pass"),
+    "swiglu.tensor_repeated_passes": ("passes", "SwiGLU: of recompute of its modules among tensor-parallel ranks, passes over their ring"),
+    "swiglu.tensor_repeated_bytes": ("bytes", "SwiGLU: of recompute of its modules among tensor-parallel ranks, bytes made whole"),
+    "swiglu.tensor_repeated_time": ("s", "SwiGLU: of recompute of its modules among tensor-parallel ranks, time that nothing hides"),
+    "swiglu.tensor_hidden_passes": ("passes", "SwiGLU: made whole once more beside products of the backward pass"),
+    "swiglu.tensor_hidden_bytes": ("bytes", "SwiGLU: made whole once more beside products of the backward pass"),
     "final_norm.forward_bytes": ("bytes", "Final norm: what memory moves outside of products in the forward pass"),
     "final_norm.backward_bytes": ("bytes", "Final norm: what memory moves outside of products in the backward pass"),
     "final_norm.kernels": ("kernels", "Final norm: kernels of a pass"),
@@ -196,7 +205,8 @@ TERMS = {
     "head.tensor_backward_passes": ("passes", "LM head: of the backward pass among tensor-parallel ranks, passes over their ring"),
     "head.tensor_backward_bytes": ("bytes", "LM head: of the backward pass among tensor-parallel ranks, bytes made whole, of which each of n ranks sends (n - 1)/n"),
     "head.tensor_backward_time": ("s", "LM head: of the backward pass among tensor-parallel ranks, time that nothing hides"),
-    "head.tensor_hidden_bytes": ("bytes", "LM head: bytes made whole once more beside products of the backward pass"),
+    "head.tensor_hidden_passes": ("passes", "LM head: made whole once more beside products of the backward pass"),
+    "head.tensor_hidden_bytes": ("bytes", "LM head: made whole once more beside products of the backward pass"),
     "loss.forward_bytes": ("bytes", "Cross entropy loss: what memory moves outside of products in the forward pass"),
     "loss.backward_bytes": ("bytes", "Cross entropy loss: what memory moves outside of products in the backward pass"),
     "loss.kernels": ("kernels", "Cross entropy loss: kernels of a pass"),
@@ -205,8 +215,22 @@ TERMS = {
     "layer.forward_flops": ("FLOP", "one layer: FLOPs of the forward pass"),
     "layer.weight_gradients": ("s", "one layer: products for gradients of weights, a part of the backward pass"),
     "layer.kernels": ("kernels", "one layer: kernels of a pass"),
-    "layer.repeated_computing": ("s", "one layer: what recompute of its modules repeats"),
+    "layer.repeated_time": ("s", "one layer: what recompute of its modules repeats, waiting for others included"),
     "layer.repeated_flops": ("FLOP", "one layer: FLOPs of that"),
+    "layer.tensor_forward_passes": ("passes", "one layer: passes over the ring, forward, among tensor-parallel ranks"),
+    "layer.tensor_forward_bytes": ("bytes", "one layer: bytes made whole, forward, among tensor-parallel ranks"),
+    "layer.tensor_backward_passes": ("passes", "one layer: passes over the ring, backward, among tensor-parallel ranks"),
+    "layer.tensor_backward_bytes": ("bytes", "one layer: bytes made whole, backward, among tensor-parallel ranks"),
+    "layer.tensor_repeated_passes": ("passes", "one layer: passes over the ring, repeated, among tensor-parallel ranks"),
+    "layer.tensor_repeated_bytes": ("bytes", "one layer: bytes made whole, repeated, among tensor-parallel ranks"),
+    "layer.tensor_hidden_passes": ("passes", "one layer: passes over the ring, hidden, among tensor-parallel ranks"),
+    "layer.tensor_hidden_bytes": ("bytes", "one layer: bytes made whole, hidden, among tensor-parallel ranks"),
+    "layer.context_forward_passes": ("passes", "one layer: passes over the ring, forward, among context-parallel ranks"),
+    "layer.context_forward_bytes": ("bytes", "one layer: bytes made whole, forward, among context-parallel ranks"),
+    "layer.context_backward_passes": ("passes", "one layer: passes over the ring, backward, among context-parallel ranks"),
+    "layer.context_backward_bytes": ("bytes", "one layer: bytes made whole, backward, among context-parallel ranks"),
+    "layer.context_repeated_passes": ("passes", "one layer: passes over the ring, repeated, among context-parallel ranks"),
+    "layer.context_repeated_bytes": ("bytes", "one layer: bytes made whole, repeated, among context-parallel ranks"),
     "layer.forward_computing": ("s", "one layer: computing of the forward pass, with gaps between kernels"),
     "layer.tensor_forward_waiting": ("s", "one layer: waiting for tensor-parallel ranks, forward pass"),
     "layer.context_forward_waiting": ("s", "one layer: waiting for context-parallel ranks, forward pass"),
@@ -220,6 +244,10 @@ TERMS = {
     "input.forward_flops": ("FLOP", "the embedding: FLOPs of the forward pass"),
     "input.weight_gradients": ("s", "the embedding: products for gradients of weights, a part of the backward pass"),
     "input.kernels": ("kernels", "the embedding: kernels of a pass"),
+    "input.tensor_forward_passes": ("passes", "the embedding: passes over the ring, forward, among tensor-parallel ranks"),
+    "input.tensor_forward_bytes": ("bytes", "the embedding: bytes made whole, forward, among tensor-parallel ranks"),
+    "input.tensor_backward_passes": ("passes", "the embedding: passes over the ring, backward, among tensor-parallel ranks"),
+    "input.tensor_backward_bytes": ("bytes", "the embedding: bytes made whole, backward, among tensor-parallel ranks"),
     "input.forward_computing": ("s", "the embedding: computing of the forward pass, with gaps between kernels"),
     "input.tensor_forward_waiting": ("s", "the embedding: waiting for tensor-parallel ranks, forward pass"),
     "input.forward_launching": ("s", "the embedding: waiting for the host to launch kernels, forward pass"),
@@ -231,6 +259,12 @@ TERMS = {
     "output.forward_flops": ("FLOP", "final norm, head and loss: FLOPs of the forward pass"),
     "output.weight_gradients": ("s", "final norm, head and loss: products for gradients of weights, a part of the backward pass"),
     "output.kernels": ("kernels", "final norm, head and loss: kernels of a pass"),
+    "output.tensor_forward_passes": ("passes", "final norm, head and loss: passes over the ring, forward, among tensor-parallel ranks"),
+    "output.tensor_forward_bytes": ("bytes", "final norm, head and loss: bytes made whole, forward, among tensor-parallel ranks"),
+    "output.tensor_backward_passes": ("passes", "final norm, head and loss: passes over the ring, backward, among tensor-parallel ranks"),
+    "output.tensor_backward_bytes": ("bytes", "final norm, head and loss: bytes made whole, backward, among tensor-parallel ranks"),
+    "output.tensor_hidden_passes": ("passes", "final norm, head and loss: passes over the ring, hidden, among tensor-parallel ranks"),
+    "output.tensor_hidden_bytes": ("bytes", "final norm, head and loss: bytes made whole, hidden, among tensor-parallel ranks"),
     "output.forward_computing": ("s", "final norm, head and loss: computing of the forward pass, with gaps between kernels"),
     "output.tensor_forward_waiting": ("s", "final norm, head and loss: waiting for tensor-parallel ranks, forward pass"),
     "output.forward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, forward pass"),
@@ -245,11 +279,31 @@ TERMS = {
     "stage.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch"),
     "stage.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch"),
     "stage.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch"),
+    "stage.tensor_forward_passes": ("passes", "rank r: passes over the ring, forward of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_forward_bytes": ("bytes", "rank r: bytes made whole, forward of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_backward_passes": ("passes", "rank r: passes over the ring, backward of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_backward_bytes": ("bytes", "rank r: bytes made whole, backward of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_repeated_passes": ("passes", "rank r: passes over the ring, repeated of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_repeated_bytes": ("bytes", "rank r: bytes made whole, repeated of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_hidden_passes": ("passes", "rank r: passes over the ring, hidden of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_hidden_bytes": ("bytes", "rank r: bytes made whole, hidden of one micro-batch, among tensor-parallel ranks"),
     "stage.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch"),
+    "stage.context_forward_passes": ("passes", "rank r: passes over the ring, forward of one micro-batch, among context-parallel ranks"),
+    "stage.context_forward_bytes": ("bytes", "rank r: bytes made whole, forward of one micro-batch, among context-parallel ranks"),
+    "stage.context_backward_passes": ("passes", "rank r: passes over the ring, backward of one micro-batch, among context-parallel ranks"),
+    "stage.context_backward_bytes": ("bytes", "rank r: bytes made whole, backward of one micro-batch, among context-parallel ranks"),
+    "stage.context_repeated_passes": ("passes", "rank r: passes over the ring, repeated of one micro-batch, among context-parallel ranks"),
+    "stage.context_repeated_bytes": ("bytes", "rank r: bytes made whole, repeated of one micro-batch, among context-parallel ranks"),
     "stage.context_waiting": ("s", "rank r: waiting for context-parallel ranks, of one micro-batch"),
     "stage.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums"),
+    "stage.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered"),
+    "stage.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced"),
+    "stage.gathered_bytes": ("bytes", "rank r: weights and padding, of which each of n ranks sends 1/n to every other when they are gathered"),
+    "stage.reduced_bytes": ("bytes", "rank r: gradients and padding, made whole once by a reduce-scatter and twice by an all-reduce"),
     "stage.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out"),
     "stage.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters"),
+    "stage.tied_bytes": ("bytes", "rank r: gradients of tied embeddings, summed over the first and the last stage"),
+    "stage.tying": ("s", "rank r: gradients of tied embeddings summed, once for every step"),
     "stage.data_waiting": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step"),
     "stage.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero"),
     "stage.microbatch_time": ("s", "rank r: one micro-batch, forward and backward"),
@@ -264,8 +318,12 @@ TERMS = {
     "first.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, first stage"),
     "first.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, first stage"),
     "first.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, first stage"),
+    "first.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, first stage"),
+    "first.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, first stage"),
     "first.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, first stage"),
     "first.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, first stage"),
+    "first.tied_bytes": ("bytes", "rank r: gradients of tied embeddings, summed over the first and the last stage, first stage"),
+    "first.tying": ("s", "rank r: gradients of tied embeddings summed, once for every step, first stage"),
     "first.data_waiting": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step, first stage"),
     "first.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero, first stage"),
     "first.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, first stage"),
@@ -280,8 +338,12 @@ TERMS = {
     "last.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, last stage"),
     "last.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, last stage"),
     "last.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, last stage"),
+    "last.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, last stage"),
+    "last.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, last stage"),
     "last.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, last stage"),
     "last.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, last stage"),
+    "last.tied_bytes": ("bytes", "rank r: gradients of tied embeddings, summed over the first and the last stage, last stage"),
+    "last.tying": ("s", "rank r: gradients of tied embeddings summed, once for every step, last stage"),
     "last.data_waiting": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step, last stage"),
     "last.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero, last stage"),
     "last.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, last stage"),
@@ -291,6 +353,8 @@ TERMS = {
     "whole.stage_layers": ("layers", "layers of one pipeline stage, whole stage"),
     "whole.dense_layers": ("layers", "layers of the stage with a dense MLP, whole stage"),
     "whole.parameters": ("elements", "parameters of rank r, whole stage"),
+    "whole.aligned": ("elements", "parameters of rank r, padded one by one, whole stage"),
+    "whole.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, whole stage"),
     "whole.recomputing": ("s", "rank r: layers and modules that run once more, of one micro-batch, whole stage"),
     "whole.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch, whole stage"),
     "whole.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, whole stage"),
@@ -302,6 +366,7 @@ TERMS = {
     "step.bubble": ("s", "waiting while the pipeline fills and drains"),
     "step.sent_bytes": ("bytes", "output of a stage that a rank sends to the next one, and a gradient of that size back"),
     "num_microbatches": ("micro-batches", "micro-batches of one step and rank"),
+    "stage.messages": ("messages", "rank r: outputs and gradients that it sends to other stages in a step"),
     "step.pipeline_waiting": ("s", "stages that wait for what is sent between them"),
     "step.time": ("s", "one optimizer step"),
     "spent.computing": ("s", "rank r, all micro-batches: forward and backward passes"),
@@ -364,7 +429,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -430,8 +495,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1
     local_sequence_sp = seq_length/(context_parallel*sequence_shards)
     attention_norm_forward_bytes = 36*micro_batch_size*hidden_size*local_sequence_sp
-    attention_norm_backward_bytes = 60*micro_batch_size*hidden_size*local_sequence_sp
-    attention_norm_kernels = 6
+    attention_norm_backward_bytes = 92*micro_batch_size*hidden_size*local_sequence_sp
+    attention_norm_kernels = 8
     attention_norm_forward_time = 1000*attention_norm_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     attention_norm_backward_time = 1000*attention_norm_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     local_heads = num_attention_heads/tensor_parallel
@@ -439,8 +504,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_core_flops = 2*micro_batch_size*head_dim*local_heads*local_sequence*seq_length
     local_kv_heads = max(1, num_kv_heads/tensor_parallel)
     attention_forward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 2*head_dim*local_heads*local_sequence*(9*qk_norm + 2) + 2*head_dim*local_kv_heads*local_sequence*(9*qk_norm + 5) + 3*hidden_size*local_sequence_sp)
-    attention_backward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 12*context_parallel*head_dim*local_kv_heads*local_sequence + 2*head_dim*local_heads*local_sequence*(15*qk_norm + 2) + 2*head_dim*local_kv_heads*local_sequence*(15*qk_norm - 1) + 3*hidden_size*local_sequence_sp)
-    attention_kernels = 20*context_parallel + 6*(1 if (tensor_parallel > 1) else 0) + 9
+    attention_backward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 12*context_parallel*head_dim*local_kv_heads*local_sequence + 2*head_dim*local_heads*local_sequence*(23*qk_norm + 4) + 2*head_dim*local_kv_heads*local_sequence*(23*qk_norm + 1) + 3*hidden_size*local_sequence_sp)
+    attention_kernels = 20*context_parallel + 6*(1 if (tensor_parallel > 1) else 0) + 13
     attention_product_time = 2000*(micro_batch_size*local_sequence + 64)*((hidden_size + 128)*(local_query_features + 256) + 2*(hidden_size + 256)*(local_kv_features + 128) + (hidden_size + 256)*(local_query_features + 128))/(matmul_flops*matmul_per_mille)
     attention_core_time = 2000*micro_batch_size*head_dim*local_heads*local_sequence*seq_length/(attention_flops*attention_per_mille)
     attention_core_backward_time = 5000*micro_batch_size*head_dim*local_heads*local_sequence*seq_length/(attention_flops*attention_per_mille)
@@ -451,40 +516,48 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_tensor_forward_passes = 2
     attention_tensor_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence
     attention_tensor_forward_time = tp_comm_overlap*max((attention_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_forward_passes*tensor_latency)/tensor_parallel, -attention_product_time + attention_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_forward_passes*tensor_latency) + (1 - tp_comm_overlap)*(attention_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_forward_passes*tensor_latency)
-    attention_tensor_backward_passes = sequence_parallel + 2
+    attention_tensor_backward_passes = 2
     attention_tensor_backward_bytes = 4*micro_batch_size*hidden_size*local_sequence
-    attention_tensor_backward_time = tp_comm_overlap*max((attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency)/tensor_parallel, -attention_product_time + attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency) + (1 - tp_comm_overlap)*(attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency)
+    attention_tensor_backward_time = tp_comm_overlap*max((attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + tensor_latency*(attention_tensor_backward_passes + sequence_parallel))/tensor_parallel, -attention_product_time + attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + tensor_latency*(attention_tensor_backward_passes + sequence_parallel)) + (1 - tp_comm_overlap)*(attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + tensor_latency*(attention_tensor_backward_passes + sequence_parallel))
+    attention_tensor_hidden_passes = sequence_parallel
     attention_tensor_hidden_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
-    attention_context_forward_passes = 1
+    attention_context_forward_passes = (1 if (context_parallel > 1) else 0)
     attention_context_forward_bytes = 4*micro_batch_size*head_dim*local_kv_heads*seq_length*(1 if (context_parallel > 1) else 0)
     attention_context_forward_time = max(0, attention_context_forward_bytes/context_bandwidth - attention_context_forward_bytes/(context_parallel*context_bandwidth) + attention_context_forward_passes*context_latency - attention_core_time + attention_core_time/context_parallel)
-    attention_context_backward_passes = (2*context_parallel - 1)/max(1, context_parallel - 1)
-    attention_context_backward_bytes = 4*micro_batch_size*head_dim*local_kv_heads*seq_length*(2*context_parallel - 1)*(1 if (context_parallel > 1) else 0)/max(1, context_parallel - 1)
+    attention_context_backward_passes = 2*(1 if (context_parallel > 1) else 0)
+    attention_context_backward_bytes = 8*micro_batch_size*head_dim*local_kv_heads*seq_length*(1 if (context_parallel > 1) else 0)
     attention_context_backward_time = max(0, attention_context_backward_bytes/context_bandwidth - attention_context_backward_bytes/(context_parallel*context_bandwidth) + attention_context_backward_passes*context_latency - attention_core_backward_time + attention_core_backward_time/context_parallel)
+    attention_context_repeated_passes = recompute_core_attention*(1 if (context_parallel > 1) else 0)
+    attention_context_repeated_bytes = 4*micro_batch_size*head_dim*local_kv_heads*recompute_core_attention*seq_length*(1 if (context_parallel > 1) else 0)
+    attention_context_repeated_time = max(0, attention_context_repeated_bytes/context_bandwidth - attention_context_repeated_bytes/(context_parallel*context_bandwidth) + attention_context_repeated_passes*context_latency - attention_core_time + attention_core_time/context_parallel)
     ffn_norm_forward_bytes = 36*micro_batch_size*hidden_size*local_sequence_sp
-    ffn_norm_backward_bytes = 60*micro_batch_size*hidden_size*local_sequence_sp
-    ffn_norm_kernels = 6
+    ffn_norm_backward_bytes = 92*micro_batch_size*hidden_size*local_sequence_sp
+    ffn_norm_kernels = 8
     ffn_norm_forward_time = 1000*ffn_norm_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     ffn_norm_backward_time = 1000*ffn_norm_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     swiglu_forward_flops = 6*micro_batch_size*hidden_size*local_ffn*local_sequence
     swiglu_forward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp + 10*micro_batch_size*local_ffn*local_sequence
-    swiglu_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp + 16*micro_batch_size*local_ffn*local_sequence
+    swiglu_backward_bytes = 6*micro_batch_size*(hidden_size*local_sequence_sp + 3*local_ffn*local_sequence)
     swiglu_kernels = 6*(1 if (tensor_parallel > 1) else 0) + 6
     swiglu_product_time = 2000*(micro_batch_size*local_sequence + 64)*((hidden_size + 128)*(local_ffn + 256) + 2*(hidden_size + 256)*(local_ffn + 128))/(matmul_flops*matmul_per_mille)
     swiglu_forward_time = swiglu_product_time + 1000*swiglu_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     swiglu_backward_time = 2*swiglu_product_time + 1000*swiglu_backward_bytes/(hbm_bandwidth*hbm_per_mille)
-    swiglu_repeated_time = 2000*recompute_mlp*(3*micro_batch_size*hidden_size*local_sequence_sp/(hbm_bandwidth*hbm_per_mille) + 5*micro_batch_size*local_ffn*local_sequence/(hbm_bandwidth*hbm_per_mille) + (hidden_size + 128)*(local_ffn + 256)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille) + 2*(hidden_size + 256)*(local_ffn + 128)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille))
+    swiglu_repeated_time = 2000*recompute_mlp*(5*micro_batch_size*local_ffn*local_sequence/(hbm_bandwidth*hbm_per_mille) + (hidden_size + 128)*(local_ffn + 256)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille) + 2*(hidden_size + 256)*(local_ffn + 128)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille))
     swiglu_repeated_flops = 6*micro_batch_size*hidden_size*local_ffn*local_sequence*recompute_mlp
     swiglu_tensor_forward_passes = 2
     swiglu_tensor_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence
     swiglu_tensor_forward_time = tp_comm_overlap*max((swiglu_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_forward_passes*tensor_latency)/tensor_parallel, -swiglu_product_time + swiglu_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_forward_passes*tensor_latency) + (1 - tp_comm_overlap)*(swiglu_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_forward_passes*tensor_latency)
-    swiglu_tensor_backward_passes = sequence_parallel + 2
+    swiglu_tensor_backward_passes = 2
     swiglu_tensor_backward_bytes = 4*micro_batch_size*hidden_size*local_sequence
-    swiglu_tensor_backward_time = tp_comm_overlap*max((swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency)/tensor_parallel, -swiglu_product_time + swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency) + (1 - tp_comm_overlap)*(swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency)
+    swiglu_tensor_backward_time = tp_comm_overlap*max((swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + tensor_latency*(sequence_parallel + swiglu_tensor_backward_passes))/tensor_parallel, -swiglu_product_time + swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + tensor_latency*(sequence_parallel + swiglu_tensor_backward_passes)) + (1 - tp_comm_overlap)*(swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + tensor_latency*(sequence_parallel + swiglu_tensor_backward_passes))
+    swiglu_tensor_repeated_passes = 2*recompute_mlp
+    swiglu_tensor_repeated_bytes = 4*micro_batch_size*hidden_size*local_sequence*recompute_mlp
+    swiglu_tensor_repeated_time = tp_comm_overlap*max((swiglu_tensor_repeated_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_repeated_passes*tensor_latency)/tensor_parallel, -swiglu_product_time + swiglu_tensor_repeated_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_repeated_passes*tensor_latency) + (1 - tp_comm_overlap)*(swiglu_tensor_repeated_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_repeated_passes*tensor_latency)
+    swiglu_tensor_hidden_passes = sequence_parallel
     swiglu_tensor_hidden_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
     final_norm_forward_bytes = 36*micro_batch_size*hidden_size*local_sequence_sp
-    final_norm_backward_bytes = 60*micro_batch_size*hidden_size*local_sequence_sp
-    final_norm_kernels = 6
+    final_norm_backward_bytes = 92*micro_batch_size*hidden_size*local_sequence_sp
+    final_norm_kernels = 8
     final_norm_forward_time = 1000*final_norm_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     final_norm_backward_time = 1000*final_norm_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     head_forward_flops = 2*micro_batch_size*hidden_size*local_sequence*local_vocab
@@ -495,20 +568,35 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     head_tensor_forward_passes = sequence_parallel
     head_tensor_forward_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
     head_tensor_forward_time = tp_comm_overlap*max((head_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_forward_passes*tensor_latency)/tensor_parallel, -head_product_time + head_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_forward_passes*tensor_latency) + (1 - tp_comm_overlap)*(head_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_forward_passes*tensor_latency)
-    head_tensor_backward_passes = 2
+    head_tensor_backward_passes = 2 - sequence_parallel
     head_tensor_backward_bytes = 2*micro_batch_size*hidden_size*local_sequence*(2 - sequence_parallel)
-    head_tensor_backward_time = tp_comm_overlap*max((head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency)/tensor_parallel, -head_product_time + head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency) + (1 - tp_comm_overlap)*(head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency)
+    head_tensor_backward_time = tp_comm_overlap*max((head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + tensor_latency*(head_tensor_backward_passes + sequence_parallel))/tensor_parallel, -head_product_time + head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + tensor_latency*(head_tensor_backward_passes + sequence_parallel)) + (1 - tp_comm_overlap)*(head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + tensor_latency*(head_tensor_backward_passes + sequence_parallel))
+    head_tensor_hidden_passes = sequence_parallel
     head_tensor_hidden_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
-    loss_forward_bytes = 18*micro_batch_size*local_sequence*local_vocab
-    loss_backward_bytes = 26*micro_batch_size*local_sequence*local_vocab
+    loss_forward_bytes = 14*micro_batch_size*local_sequence*local_vocab
+    loss_backward_bytes = 22*micro_batch_size*local_sequence*local_vocab
     loss_kernels = 3
     loss_forward_time = 1000*loss_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     loss_backward_time = 1000*loss_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     layer_forward_flops = attention_forward_flops + swiglu_forward_flops
     layer_weight_gradients = attention_product_time + swiglu_product_time
     layer_kernels = attention_kernels + attention_norm_kernels + ffn_norm_kernels + swiglu_kernels + 36
-    layer_repeated_computing = attention_repeated_time + swiglu_repeated_time
+    layer_repeated_time = attention_context_repeated_time + attention_repeated_time + swiglu_repeated_time + swiglu_tensor_repeated_time
     layer_repeated_flops = attention_repeated_flops + swiglu_repeated_flops
+    layer_tensor_forward_passes = attention_tensor_forward_passes + swiglu_tensor_forward_passes
+    layer_tensor_forward_bytes = attention_tensor_forward_bytes + swiglu_tensor_forward_bytes
+    layer_tensor_backward_passes = attention_tensor_backward_passes + swiglu_tensor_backward_passes
+    layer_tensor_backward_bytes = attention_tensor_backward_bytes + swiglu_tensor_backward_bytes
+    layer_tensor_repeated_passes = swiglu_tensor_repeated_passes
+    layer_tensor_repeated_bytes = swiglu_tensor_repeated_bytes
+    layer_tensor_hidden_passes = attention_tensor_hidden_passes + swiglu_tensor_hidden_passes
+    layer_tensor_hidden_bytes = attention_tensor_hidden_bytes + swiglu_tensor_hidden_bytes
+    layer_context_forward_passes = attention_context_forward_passes
+    layer_context_forward_bytes = attention_context_forward_bytes
+    layer_context_backward_passes = attention_context_backward_passes
+    layer_context_backward_bytes = attention_context_backward_bytes
+    layer_context_repeated_passes = attention_context_repeated_passes
+    layer_context_repeated_bytes = attention_context_repeated_bytes
     layer_forward_computing = attention_forward_time + attention_norm_forward_time + ffn_norm_forward_time + kernel_ns*layer_kernels/1000000000 + swiglu_forward_time
     layer_tensor_forward_waiting = attention_tensor_forward_time + swiglu_tensor_forward_time
     layer_context_forward_waiting = attention_context_forward_time
@@ -517,11 +605,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     layer_backward_computing = attention_backward_time + attention_norm_backward_time + ffn_norm_backward_time + kernel_ns*layer_kernels/1000000000 + swiglu_backward_time
     layer_tensor_backward_waiting = attention_tensor_backward_time + swiglu_tensor_backward_time
     layer_context_backward_waiting = attention_context_backward_time
-    layer_backward_launching = max(0, -layer_backward_computing - layer_context_backward_waiting + layer_kernels*launch_ns/1000000000 - layer_tensor_backward_waiting + stage_stall_ns*(attention_tensor_backward_passes + swiglu_tensor_backward_passes)*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000)
+    layer_backward_launching = max(0, -layer_backward_computing - layer_context_backward_waiting + layer_kernels*launch_ns/1000000000 - layer_tensor_backward_waiting + stage_stall_ns*(tensor_parallel - 1)*(attention_tensor_backward_passes + attention_tensor_hidden_passes + swiglu_tensor_backward_passes + swiglu_tensor_hidden_passes)*(1 if (pipeline_borders > 0) else 0)/1000000000)
     layer_backward_time = layer_backward_computing + layer_backward_launching + layer_context_backward_waiting + layer_tensor_backward_waiting
     input_forward_flops = 0
     input_weight_gradients = 0
     input_kernels = embedding_kernels
+    input_tensor_forward_passes = embedding_tensor_forward_passes
+    input_tensor_forward_bytes = embedding_tensor_forward_bytes
+    input_tensor_backward_passes = embedding_tensor_backward_passes
+    input_tensor_backward_bytes = embedding_tensor_backward_bytes
     input_forward_computing = embedding_forward_time + kernel_ns*input_kernels/1000000000
     input_tensor_forward_waiting = embedding_tensor_forward_time
     input_forward_launching = max(0, embedding_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - input_forward_computing + input_kernels*launch_ns/1000000000 - input_tensor_forward_waiting)
@@ -533,26 +625,52 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     output_forward_flops = head_forward_flops
     output_weight_gradients = head_product_time
     output_kernels = final_norm_kernels + head_kernels + loss_kernels
+    output_tensor_forward_passes = head_tensor_forward_passes
+    output_tensor_forward_bytes = head_tensor_forward_bytes
+    output_tensor_backward_passes = head_tensor_backward_passes
+    output_tensor_backward_bytes = head_tensor_backward_bytes
+    output_tensor_hidden_passes = head_tensor_hidden_passes
+    output_tensor_hidden_bytes = head_tensor_hidden_bytes
     output_forward_computing = final_norm_forward_time + kernel_ns*output_kernels/1000000000 + head_forward_time + loss_forward_time
     output_tensor_forward_waiting = head_tensor_forward_time
     output_forward_launching = max(0, head_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - output_forward_computing + output_kernels*launch_ns/1000000000 - output_tensor_forward_waiting)
     output_forward_time = output_forward_computing + output_forward_launching + output_tensor_forward_waiting
     output_backward_computing = final_norm_backward_time + kernel_ns*output_kernels/1000000000 + head_backward_time + loss_backward_time
     output_tensor_backward_waiting = head_tensor_backward_time
-    output_backward_launching = max(0, head_tensor_backward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - output_backward_computing + output_kernels*launch_ns/1000000000 - output_tensor_backward_waiting)
+    output_backward_launching = max(0, -output_backward_computing + output_kernels*launch_ns/1000000000 - output_tensor_backward_waiting + stage_stall_ns*(head_tensor_backward_passes + head_tensor_hidden_passes)*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000)
     output_backward_time = output_backward_computing + output_backward_launching + output_tensor_backward_waiting
     stage_forward_flops = dense_layers*layer_forward_flops + input_forward_flops*(1 if (pipeline_rank == 0) else 0) + output_forward_flops*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_repeated_flops = dense_layers*(layer_forward_flops*recompute_full + layer_repeated_flops*(1 - recompute_full))
-    stage_recomputing = dense_layers*(layer_forward_time*recompute_full + layer_repeated_computing*(1 - recompute_full))
+    stage_recomputing = dense_layers*(layer_forward_time*recompute_full + layer_repeated_time*(1 - recompute_full))
     stage_forward_computing = dense_layers*layer_forward_computing + input_forward_computing*(1 if (pipeline_rank == 0) else 0) + output_forward_computing*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_rank == 0) else 0) + output_backward_computing*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_rank == 0) else 0) + input_forward_launching*(1 if (pipeline_rank == 0) else 0) + output_backward_launching*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + output_forward_launching*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_forward_passes = dense_layers*layer_tensor_forward_passes + input_tensor_forward_passes*(1 if (pipeline_rank == 0) else 0) + output_tensor_forward_passes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_forward_bytes = dense_layers*layer_tensor_forward_bytes + input_tensor_forward_bytes*(1 if (pipeline_rank == 0) else 0) + output_tensor_forward_bytes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_backward_passes = dense_layers*layer_tensor_backward_passes + input_tensor_backward_passes*(1 if (pipeline_rank == 0) else 0) + output_tensor_backward_passes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_backward_bytes = dense_layers*layer_tensor_backward_bytes + input_tensor_backward_bytes*(1 if (pipeline_rank == 0) else 0) + output_tensor_backward_bytes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_repeated_passes = dense_layers*(layer_tensor_forward_passes*recompute_full + layer_tensor_repeated_passes*(1 - recompute_full))
+    stage_tensor_repeated_bytes = dense_layers*(layer_tensor_forward_bytes*recompute_full + layer_tensor_repeated_bytes*(1 - recompute_full))
+    stage_tensor_hidden_passes = dense_layers*layer_tensor_hidden_passes + output_tensor_hidden_passes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_hidden_bytes = dense_layers*layer_tensor_hidden_bytes + output_tensor_hidden_bytes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_rank == 0) else 0) + input_tensor_forward_waiting*(1 if (pipeline_rank == 0) else 0) + output_tensor_backward_waiting*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_context_forward_passes = dense_layers*layer_context_forward_passes
+    stage_context_forward_bytes = dense_layers*layer_context_forward_bytes
+    stage_context_backward_passes = dense_layers*layer_context_backward_passes
+    stage_context_backward_bytes = dense_layers*layer_context_backward_bytes
+    stage_context_repeated_passes = dense_layers*(layer_context_forward_passes*recompute_full + layer_context_repeated_passes*(1 - recompute_full))
+    stage_context_repeated_bytes = dense_layers*(layer_context_forward_bytes*recompute_full + layer_context_repeated_bytes*(1 - recompute_full))
     stage_context_waiting = dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
-    stage_accumulating = 2000*stage_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    stage_gathering = data_latency*ceil_div(stage_parameters, 40000000) + 2*stage_parameters/data_bandwidth - 2*data_parallel_replicas*stage_parameters/(data_parallel*context_parallel*data_bandwidth)
-    stage_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(stage_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*stage_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*stage_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    stage_data_waiting = overlap_grad_reduce*max(0, -stage_backward_computing + stage_reducing) + overlap_param_gather*max(0, -stage_forward_computing + stage_gathering*distributed_optimizer) + stage_gathering*distributed_optimizer*(1 - overlap_param_gather) + stage_reducing*(1 - overlap_grad_reduce)
+    stage_accumulating = 2000*stage_buffer_elements*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
+    stage_gathering_calls = overlap_param_gather*max(1, ceil_div(stage_buffer_elements, max(40000000, 1000000*data_parallel*context_parallel/data_parallel_replicas))) - overlap_param_gather + 1
+    stage_reducing_calls = overlap_grad_reduce*max(1, ceil_div(stage_buffer_elements, max(40000000, 1000000*data_parallel*context_parallel/data_parallel_replicas))) - overlap_grad_reduce + 1
+    stage_gathered_bytes = 2*stage_buffer_elements
+    stage_reduced_bytes = stage_buffer_elements*gradient_bytes
+    stage_gathering = data_latency*stage_gathering_calls + 2*stage_buffer_elements/data_bandwidth - 2*data_parallel_replicas*stage_buffer_elements/(data_parallel*context_parallel*data_bandwidth)
+    stage_reducing = data_latency*stage_reducing_calls*(2 - distributed_optimizer) + 2*replica_latency*stage_reducing_calls + data_parallel_replicas*stage_buffer_elements*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*stage_buffer_elements*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    stage_tied_bytes = hidden_size*local_vocab*tied_embeddings*gradient_bytes*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)
+    stage_tying = 2*pipeline_latency*tied_embeddings*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0) + stage_tied_bytes/pipeline_bandwidth
+    stage_data_waiting = overlap_grad_reduce*max(overlap_slowdown_per_mille*stage_reducing/1000, -stage_backward_computing + stage_reducing) + overlap_param_gather*max(overlap_slowdown_per_mille*stage_gathering*distributed_optimizer/1000, -stage_forward_computing + stage_gathering*distributed_optimizer) + stage_gathering*distributed_optimizer*(1 - overlap_param_gather) + stage_reducing*(1 - overlap_grad_reduce) + stage_tying
     stage_optimizer_time = 1000*(2*stage_gradient + 2*stage_optimizer + (stage_gradient + stage_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_tensor_waiting
     first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
@@ -565,10 +683,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_backward_computing = dense_layers*layer_backward_computing + input_backward_computing + output_backward_computing*(1 if (pipeline_parallel == 1) else 0)
     first_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching + input_forward_launching + output_backward_launching*(1 if (pipeline_parallel == 1) else 0) + output_forward_launching*(1 if (pipeline_parallel == 1) else 0)
     first_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting + input_tensor_forward_waiting + output_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0)
-    first_accumulating = 2000*first_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    first_gathering = data_latency*ceil_div(first_parameters, 40000000) + 2*first_parameters/data_bandwidth - 2*data_parallel_replicas*first_parameters/(data_parallel*context_parallel*data_bandwidth)
-    first_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(first_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*first_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*first_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    first_data_waiting = first_gathering*distributed_optimizer*(1 - overlap_param_gather) + first_reducing*(1 - overlap_grad_reduce) + overlap_grad_reduce*max(0, -first_backward_computing + first_reducing) + overlap_param_gather*max(0, -first_forward_computing + first_gathering*distributed_optimizer)
+    first_accumulating = 2000*first_buffer_elements*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
+    first_gathering_calls = overlap_param_gather*max(1, ceil_div(first_buffer_elements, max(40000000, 1000000*data_parallel*context_parallel/data_parallel_replicas))) - overlap_param_gather + 1
+    first_reducing_calls = overlap_grad_reduce*max(1, ceil_div(first_buffer_elements, max(40000000, 1000000*data_parallel*context_parallel/data_parallel_replicas))) - overlap_grad_reduce + 1
+    first_gathering = data_latency*first_gathering_calls + 2*first_buffer_elements/data_bandwidth - 2*data_parallel_replicas*first_buffer_elements/(data_parallel*context_parallel*data_bandwidth)
+    first_reducing = data_latency*first_reducing_calls*(2 - distributed_optimizer) + 2*first_reducing_calls*replica_latency + data_parallel_replicas*first_buffer_elements*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*first_buffer_elements*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    first_tied_bytes = hidden_size*local_vocab*tied_embeddings*gradient_bytes*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)
+    first_tying = first_tied_bytes/pipeline_bandwidth + 2*pipeline_latency*tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)
+    first_data_waiting = first_gathering*distributed_optimizer*(1 - overlap_param_gather) + first_reducing*(1 - overlap_grad_reduce) + first_tying + overlap_grad_reduce*max(first_reducing*overlap_slowdown_per_mille/1000, -first_backward_computing + first_reducing) + overlap_param_gather*max(first_gathering*overlap_slowdown_per_mille*distributed_optimizer/1000, -first_forward_computing + first_gathering*distributed_optimizer)
     first_optimizer_time = 1000*(2*first_gradient + 2*first_optimizer + (first_gradient + first_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_tensor_waiting + stage_context_waiting + stage_recomputing
     last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
@@ -581,10 +703,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_parallel == 1) else 0) + output_backward_computing
     last_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_parallel == 1) else 0) + input_forward_launching*(1 if (pipeline_parallel == 1) else 0) + output_backward_launching + output_forward_launching
     last_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + input_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_backward_waiting + output_tensor_forward_waiting
-    last_accumulating = 2000*last_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    last_gathering = data_latency*ceil_div(last_parameters, 40000000) + 2*last_parameters/data_bandwidth - 2*data_parallel_replicas*last_parameters/(data_parallel*context_parallel*data_bandwidth)
-    last_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(last_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*last_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*last_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    last_data_waiting = last_gathering*distributed_optimizer*(1 - overlap_param_gather) + last_reducing*(1 - overlap_grad_reduce) + overlap_grad_reduce*max(0, -last_backward_computing + last_reducing) + overlap_param_gather*max(0, -last_forward_computing + last_gathering*distributed_optimizer)
+    last_accumulating = 2000*last_buffer_elements*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
+    last_gathering_calls = overlap_param_gather*max(1, ceil_div(last_buffer_elements, max(40000000, 1000000*data_parallel*context_parallel/data_parallel_replicas))) - overlap_param_gather + 1
+    last_reducing_calls = overlap_grad_reduce*max(1, ceil_div(last_buffer_elements, max(40000000, 1000000*data_parallel*context_parallel/data_parallel_replicas))) - overlap_grad_reduce + 1
+    last_gathering = data_latency*last_gathering_calls + 2*last_buffer_elements/data_bandwidth - 2*data_parallel_replicas*last_buffer_elements/(data_parallel*context_parallel*data_bandwidth)
+    last_reducing = data_latency*last_reducing_calls*(2 - distributed_optimizer) + 2*last_reducing_calls*replica_latency + data_parallel_replicas*last_buffer_elements*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*last_buffer_elements*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    last_tied_bytes = hidden_size*local_vocab*tied_embeddings*gradient_bytes*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)
+    last_tying = last_tied_bytes/pipeline_bandwidth + 2*pipeline_latency*tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)
+    last_data_waiting = last_gathering*distributed_optimizer*(1 - overlap_param_gather) + last_reducing*(1 - overlap_grad_reduce) + last_tying + overlap_grad_reduce*max(last_reducing*overlap_slowdown_per_mille/1000, -last_backward_computing + last_reducing) + overlap_param_gather*max(last_gathering*overlap_slowdown_per_mille*distributed_optimizer/1000, -last_forward_computing + last_gathering*distributed_optimizer)
     last_optimizer_time = 1000*(2*last_gradient + 2*last_optimizer + (last_gradient + last_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     last_microbatch_time = last_accumulating + last_backward_computing + last_forward_computing + last_launching + last_tensor_waiting + stage_context_waiting + stage_recomputing
     step_slowest_stage = max(first_microbatch_time, last_microbatch_time)
@@ -593,17 +719,20 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     whole_stage_layers = num_layers
     whole_dense_layers = whole_stage_layers
     whole_parameters = embedding_parameters + final_norm_parameters + head_parameters + layer_parameters*whole_dense_layers
-    whole_recomputing = whole_dense_layers*(layer_forward_time*recompute_full + layer_repeated_computing*(1 - recompute_full))
+    whole_aligned = embedding_aligned + final_norm_aligned + head_aligned + layer_aligned*whole_dense_layers
+    whole_buffer_elements = whole_parameters + distributed_optimizer*(-whole_parameters + ceil_div(whole_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    whole_recomputing = whole_dense_layers*(layer_forward_time*recompute_full + layer_repeated_time*(1 - recompute_full))
     whole_forward_computing = input_forward_computing + layer_forward_computing*whole_dense_layers + output_forward_computing
     whole_backward_computing = input_backward_computing + layer_backward_computing*whole_dense_layers + output_backward_computing
     whole_launching = input_backward_launching + input_forward_launching + layer_backward_launching*whole_dense_layers + layer_forward_launching*whole_dense_layers + output_backward_launching + output_forward_launching
     whole_tensor_waiting = input_tensor_backward_waiting + input_tensor_forward_waiting + layer_tensor_backward_waiting*whole_dense_layers + layer_tensor_forward_waiting*whole_dense_layers + output_tensor_backward_waiting + output_tensor_forward_waiting
     whole_context_waiting = whole_dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
-    whole_accumulating = 2000*gradient_bytes*whole_parameters/(hbm_bandwidth*hbm_per_mille)
+    whole_accumulating = 2000*gradient_bytes*whole_buffer_elements/(hbm_bandwidth*hbm_per_mille)
     whole_microbatch_time = whole_accumulating + whole_backward_computing + whole_context_waiting + whole_forward_computing + whole_launching + whole_recomputing + whole_tensor_waiting
     step_bubble = -step_slowest_stage + whole_microbatch_time
     step_sent_bytes = 2*micro_batch_size*hidden_size*seq_length/(context_parallel*sequence_shards)
     num_microbatches = global_batch_size/(data_parallel*micro_batch_size)
+    stage_messages = num_microbatches*(2 - ((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)))*(1 if (pipeline_parallel > 1) else 0)
     step_pipeline_waiting = 2*((node_latency_ns*(1 - (1 if (pipeline_borders > 0) else 0))/1000000000 + network_latency_ns*(1 if (pipeline_borders > 0) else 0)/1000000000) + step_sent_bytes/pipeline_bandwidth)*(num_microbatches + pipeline_parallel - 2)*(1 if (pipeline_parallel > 1) else 0)
     step_time = num_microbatches*step_slowest_stage + step_bubble + step_data_waiting + step_optimizer + step_pipeline_waiting
     spent_computing = num_microbatches*(stage_accumulating + stage_backward_computing + stage_forward_computing)
@@ -733,6 +862,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "attention.tensor_backward_passes": attention_tensor_backward_passes,
         "attention.tensor_backward_bytes": attention_tensor_backward_bytes,
         "attention.tensor_backward_time": attention_tensor_backward_time,
+        "attention.tensor_hidden_passes": attention_tensor_hidden_passes,
         "attention.tensor_hidden_bytes": attention_tensor_hidden_bytes,
         "attention.context_forward_passes": attention_context_forward_passes,
         "attention.context_forward_bytes": attention_context_forward_bytes,
@@ -740,6 +870,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "attention.context_backward_passes": attention_context_backward_passes,
         "attention.context_backward_bytes": attention_context_backward_bytes,
         "attention.context_backward_time": attention_context_backward_time,
+        "attention.context_repeated_passes": attention_context_repeated_passes,
+        "attention.context_repeated_bytes": attention_context_repeated_bytes,
+        "attention.context_repeated_time": attention_context_repeated_time,
         "ffn_norm.forward_bytes": ffn_norm_forward_bytes,
         "ffn_norm.backward_bytes": ffn_norm_backward_bytes,
         "ffn_norm.kernels": ffn_norm_kernels,
@@ -760,6 +893,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "swiglu.tensor_backward_passes": swiglu_tensor_backward_passes,
         "swiglu.tensor_backward_bytes": swiglu_tensor_backward_bytes,
         "swiglu.tensor_backward_time": swiglu_tensor_backward_time,
+        "swiglu.tensor_repeated_passes": swiglu_tensor_repeated_passes,
+        "swiglu.tensor_repeated_bytes": swiglu_tensor_repeated_bytes,
+        "swiglu.tensor_repeated_time": swiglu_tensor_repeated_time,
+        "swiglu.tensor_hidden_passes": swiglu_tensor_hidden_passes,
         "swiglu.tensor_hidden_bytes": swiglu_tensor_hidden_bytes,
         "final_norm.forward_bytes": final_norm_forward_bytes,
         "final_norm.backward_bytes": final_norm_backward_bytes,
@@ -777,6 +914,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "head.tensor_backward_passes": head_tensor_backward_passes,
         "head.tensor_backward_bytes": head_tensor_backward_bytes,
         "head.tensor_backward_time": head_tensor_backward_time,
+        "head.tensor_hidden_passes": head_tensor_hidden_passes,
         "head.tensor_hidden_bytes": head_tensor_hidden_bytes,
         "loss.forward_bytes": loss_forward_bytes,
         "loss.backward_bytes": loss_backward_bytes,
@@ -786,8 +924,22 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "layer.forward_flops": layer_forward_flops,
         "layer.weight_gradients": layer_weight_gradients,
         "layer.kernels": layer_kernels,
-        "layer.repeated_computing": layer_repeated_computing,
+        "layer.repeated_time": layer_repeated_time,
         "layer.repeated_flops": layer_repeated_flops,
+        "layer.tensor_forward_passes": layer_tensor_forward_passes,
+        "layer.tensor_forward_bytes": layer_tensor_forward_bytes,
+        "layer.tensor_backward_passes": layer_tensor_backward_passes,
+        "layer.tensor_backward_bytes": layer_tensor_backward_bytes,
+        "layer.tensor_repeated_passes": layer_tensor_repeated_passes,
+        "layer.tensor_repeated_bytes": layer_tensor_repeated_bytes,
+        "layer.tensor_hidden_passes": layer_tensor_hidden_passes,
+        "layer.tensor_hidden_bytes": layer_tensor_hidden_bytes,
+        "layer.context_forward_passes": layer_context_forward_passes,
+        "layer.context_forward_bytes": layer_context_forward_bytes,
+        "layer.context_backward_passes": layer_context_backward_passes,
+        "layer.context_backward_bytes": layer_context_backward_bytes,
+        "layer.context_repeated_passes": layer_context_repeated_passes,
+        "layer.context_repeated_bytes": layer_context_repeated_bytes,
         "layer.forward_computing": layer_forward_computing,
         "layer.tensor_forward_waiting": layer_tensor_forward_waiting,
         "layer.context_forward_waiting": layer_context_forward_waiting,
@@ -801,6 +953,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "input.forward_flops": input_forward_flops,
         "input.weight_gradients": input_weight_gradients,
         "input.kernels": input_kernels,
+        "input.tensor_forward_passes": input_tensor_forward_passes,
+        "input.tensor_forward_bytes": input_tensor_forward_bytes,
+        "input.tensor_backward_passes": input_tensor_backward_passes,
+        "input.tensor_backward_bytes": input_tensor_backward_bytes,
         "input.forward_computing": input_forward_computing,
         "input.tensor_forward_waiting": input_tensor_forward_waiting,
         "input.forward_launching": input_forward_launching,
@@ -812,6 +968,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "output.forward_flops": output_forward_flops,
         "output.weight_gradients": output_weight_gradients,
         "output.kernels": output_kernels,
+        "output.tensor_forward_passes": output_tensor_forward_passes,
+        "output.tensor_forward_bytes": output_tensor_forward_bytes,
+        "output.tensor_backward_passes": output_tensor_backward_passes,
+        "output.tensor_backward_bytes": output_tensor_backward_bytes,
+        "output.tensor_hidden_passes": output_tensor_hidden_passes,
+        "output.tensor_hidden_bytes": output_tensor_hidden_bytes,
         "output.forward_computing": output_forward_computing,
         "output.tensor_forward_waiting": output_tensor_forward_waiting,
         "output.forward_launching": output_forward_launching,
@@ -826,11 +988,31 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.forward_computing": stage_forward_computing,
         "stage.backward_computing": stage_backward_computing,
         "stage.launching": stage_launching,
+        "stage.tensor_forward_passes": stage_tensor_forward_passes,
+        "stage.tensor_forward_bytes": stage_tensor_forward_bytes,
+        "stage.tensor_backward_passes": stage_tensor_backward_passes,
+        "stage.tensor_backward_bytes": stage_tensor_backward_bytes,
+        "stage.tensor_repeated_passes": stage_tensor_repeated_passes,
+        "stage.tensor_repeated_bytes": stage_tensor_repeated_bytes,
+        "stage.tensor_hidden_passes": stage_tensor_hidden_passes,
+        "stage.tensor_hidden_bytes": stage_tensor_hidden_bytes,
         "stage.tensor_waiting": stage_tensor_waiting,
+        "stage.context_forward_passes": stage_context_forward_passes,
+        "stage.context_forward_bytes": stage_context_forward_bytes,
+        "stage.context_backward_passes": stage_context_backward_passes,
+        "stage.context_backward_bytes": stage_context_backward_bytes,
+        "stage.context_repeated_passes": stage_context_repeated_passes,
+        "stage.context_repeated_bytes": stage_context_repeated_bytes,
         "stage.context_waiting": stage_context_waiting,
         "stage.accumulating": stage_accumulating,
+        "stage.gathering_calls": stage_gathering_calls,
+        "stage.reducing_calls": stage_reducing_calls,
+        "stage.gathered_bytes": stage_gathered_bytes,
+        "stage.reduced_bytes": stage_reduced_bytes,
         "stage.gathering": stage_gathering,
         "stage.reducing": stage_reducing,
+        "stage.tied_bytes": stage_tied_bytes,
+        "stage.tying": stage_tying,
         "stage.data_waiting": stage_data_waiting,
         "stage.optimizer_time": stage_optimizer_time,
         "stage.microbatch_time": stage_microbatch_time,
@@ -845,8 +1027,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.launching": first_launching,
         "first.tensor_waiting": first_tensor_waiting,
         "first.accumulating": first_accumulating,
+        "first.gathering_calls": first_gathering_calls,
+        "first.reducing_calls": first_reducing_calls,
         "first.gathering": first_gathering,
         "first.reducing": first_reducing,
+        "first.tied_bytes": first_tied_bytes,
+        "first.tying": first_tying,
         "first.data_waiting": first_data_waiting,
         "first.optimizer_time": first_optimizer_time,
         "first.microbatch_time": first_microbatch_time,
@@ -861,8 +1047,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.launching": last_launching,
         "last.tensor_waiting": last_tensor_waiting,
         "last.accumulating": last_accumulating,
+        "last.gathering_calls": last_gathering_calls,
+        "last.reducing_calls": last_reducing_calls,
         "last.gathering": last_gathering,
         "last.reducing": last_reducing,
+        "last.tied_bytes": last_tied_bytes,
+        "last.tying": last_tying,
         "last.data_waiting": last_data_waiting,
         "last.optimizer_time": last_optimizer_time,
         "last.microbatch_time": last_microbatch_time,
@@ -872,6 +1062,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "whole.stage_layers": whole_stage_layers,
         "whole.dense_layers": whole_dense_layers,
         "whole.parameters": whole_parameters,
+        "whole.aligned": whole_aligned,
+        "whole.buffer_elements": whole_buffer_elements,
         "whole.recomputing": whole_recomputing,
         "whole.forward_computing": whole_forward_computing,
         "whole.backward_computing": whole_backward_computing,
@@ -883,6 +1075,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "step.bubble": step_bubble,
         "step.sent_bytes": step_sent_bytes,
         "num_microbatches": num_microbatches,
+        "stage.messages": stage_messages,
         "step.pipeline_waiting": step_pipeline_waiting,
         "step.time": step_time,
         "spent.computing": spent_computing,
@@ -926,7 +1119,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """For every rule, whether the configuration keeps it."""
     return (
     )

@@ -54,6 +54,7 @@ INPUTS = (
     "hbm_per_mille",
     "node_per_mille",
     "network_per_mille",
+    "overlap_slowdown_per_mille",
     "tp_comm_overlap",
     "power_milliwatts",
     "waiting_power_per_mille",
@@ -73,23 +74,14 @@ TERMS = {
     "local.kv_features": ("elements", "rows of the key or value projection, of one rank"),
     "local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank"),
     "local.ffn": ("elements", "inner width of the MLP, of one rank"),
-    "embedding.parameters": ("elements", "Word embedding: parameters of one rank"),
     "embedding.aligned": ("elements", "Word embedding: parameters of one rank, each padded as its data parallelism does"),
-    "attention_norm.parameters": ("elements", "Norm before attention: parameters of one rank"),
     "attention_norm.aligned": ("elements", "Norm before attention: parameters of one rank, each padded as its data parallelism does"),
-    "attention.parameters": ("elements", "Attention with grouped queries: parameters of one rank"),
     "attention.aligned": ("elements", "Attention with grouped queries: parameters of one rank, each padded as its data parallelism does"),
-    "ffn_norm.parameters": ("elements", "Norm before the MLP: parameters of one rank"),
     "ffn_norm.aligned": ("elements", "Norm before the MLP: parameters of one rank, each padded as its data parallelism does"),
-    "swiglu.parameters": ("elements", "SwiGLU: parameters of one rank"),
     "swiglu.aligned": ("elements", "SwiGLU: parameters of one rank, each padded as its data parallelism does"),
-    "final_norm.parameters": ("elements", "Final norm: parameters of one rank"),
     "final_norm.aligned": ("elements", "Final norm: parameters of one rank, each padded as its data parallelism does"),
-    "head.parameters": ("elements", "LM head: parameters of one rank"),
     "head.aligned": ("elements", "LM head: parameters of one rank, each padded as its data parallelism does"),
-    "layer.parameters": ("elements", "parameters of one layer on one rank"),
     "layer.aligned": ("elements", "parameters of one layer on one rank, padded as data parallelism does"),
-    "stage.parameters": ("elements", "parameters of rank r"),
     "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
     "stage.weight": ("bytes", "rank r: fp32 weight"),
@@ -156,6 +148,9 @@ TERMS = {
     "attention.context_backward_passes": ("passes", "Attention with grouped queries: of the backward pass among context-parallel ranks, passes over their ring"),
     "attention.context_backward_bytes": ("bytes", "Attention with grouped queries: of the backward pass among context-parallel ranks, bytes made whole, of which each of n ranks sends (n - 1)/n"),
     "attention.context_backward_time": ("s", "Attention with grouped queries: of the backward pass among context-parallel ranks, time that nothing hides"),
+    "attention.context_repeated_passes": ("passes", "Attention with grouped queries: of recompute of its modules among context-parallel ranks, passes over their ring"),
+    "attention.context_repeated_bytes": ("bytes", "Attention with grouped queries: of recompute of its modules among context-parallel ranks, bytes made whole"),
+    "attention.context_repeated_time": ("s", "Attention with grouped queries: of recompute of its modules among context-parallel ranks, time that nothing hides"),
     "ffn_norm.forward_bytes": ("bytes", "Norm before the MLP: what memory moves outside of products in the forward pass"),
     "ffn_norm.backward_bytes": ("bytes", "Norm before the MLP: what memory moves outside of products in the backward pass"),
     "ffn_norm.kernels": ("kernels", "Norm before the MLP: kernels of a pass"),
@@ -176,6 +171,9 @@ TERMS = {
     "swiglu.tensor_backward_passes": ("passes", "SwiGLU: of the backward pass among tensor-parallel ranks, passes over their ring"),
     "swiglu.tensor_backward_bytes": ("bytes", "SwiGLU: of the backward pass among tensor-parallel ranks, bytes made whole, of which each of n ranks sends (n - 1)/n"),
     "swiglu.tensor_backward_time": ("s", "SwiGLU: of the backward pass among tensor-parallel ranks, time that nothing hides"),
+    "swiglu.tensor_repeated_passes": ("passes", "SwiGLU: of recompute of its modules among tensor-parallel ranks, passes over their ring"),
+    "swiglu.tensor_repeated_bytes": ("bytes", "SwiGLU: of recompute of its modules among tensor-parallel ranks, bytes made whole"),
+    "swiglu.tensor_repeated_time": ("s", "SwiGLU: of recompute of its modules among tensor-parallel ranks, time that nothing hides"),
     "final_norm.forward_bytes": ("bytes", "Final norm: what memory moves outside of products in the forward pass"),
     "final_norm.backward_bytes": ("bytes", "Final norm: what memory moves outside of products in the backward pass"),
     "final_norm.kernels": ("kernels", "Final norm: kernels of a pass"),
@@ -197,11 +195,29 @@ TERMS = {
     "loss.kernels": ("kernels", "Cross entropy loss: kernels of a pass"),
     "loss.forward_time": ("s", "Cross entropy loss: computing of the forward pass"),
     "loss.backward_time": ("s", "Cross entropy loss: computing of the backward pass"),
+    "loss.tensor_forward_passes": ("passes", "Cross entropy loss: of the forward pass among tensor-parallel ranks, passes over their ring"),
+    "loss.tensor_forward_bytes": ("bytes", "Cross entropy loss: of the forward pass among tensor-parallel ranks, bytes made whole, of which each of n ranks sends (n - 1)/n"),
+    "loss.tensor_forward_time": ("s", "Cross entropy loss: of the forward pass among tensor-parallel ranks, time that nothing hides"),
+    "loss.tensor_backward_passes": ("passes", "Cross entropy loss: of the backward pass among tensor-parallel ranks, passes over their ring"),
+    "loss.tensor_backward_bytes": ("bytes", "Cross entropy loss: of the backward pass among tensor-parallel ranks, bytes made whole, of which each of n ranks sends (n - 1)/n"),
+    "loss.tensor_backward_time": ("s", "Cross entropy loss: of the backward pass among tensor-parallel ranks, time that nothing hides"),
     "layer.forward_flops": ("FLOP", "one layer: FLOPs of the forward pass"),
     "layer.weight_gradients": ("s", "one layer: products for gradients of weights, a part of the backward pass"),
     "layer.kernels": ("kernels", "one layer: kernels of a pass"),
-    "layer.repeated_computing": ("s", "one layer: what recompute of its modules repeats"),
+    "layer.repeated_time": ("s", "one layer: what recompute of its modules repeats, waiting for others included"),
     "layer.repeated_flops": ("FLOP", "one layer: FLOPs of that"),
+    "layer.tensor_forward_passes": ("passes", "one layer: passes over the ring, forward, among tensor-parallel ranks"),
+    "layer.tensor_forward_bytes": ("bytes", "one layer: bytes made whole, forward, among tensor-parallel ranks"),
+    "layer.tensor_backward_passes": ("passes", "one layer: passes over the ring, backward, among tensor-parallel ranks"),
+    "layer.tensor_backward_bytes": ("bytes", "one layer: bytes made whole, backward, among tensor-parallel ranks"),
+    "layer.tensor_repeated_passes": ("passes", "one layer: passes over the ring, repeated, among tensor-parallel ranks"),
+    "layer.tensor_repeated_bytes": ("bytes", "one layer: bytes made whole, repeated, among tensor-parallel ranks"),
+    "layer.context_forward_passes": ("passes", "one layer: passes over the ring, forward, among context-parallel ranks"),
+    "layer.context_forward_bytes": ("bytes", "one layer: bytes made whole, forward, among context-parallel ranks"),
+    "layer.context_backward_passes": ("passes", "one layer: passes over the ring, backward, among context-parallel ranks"),
+    "layer.context_backward_bytes": ("bytes", "one layer: bytes made whole, backward, among context-parallel ranks"),
+    "layer.context_repeated_passes": ("passes", "one layer: passes over the ring, repeated, among context-parallel ranks"),
+    "layer.context_repeated_bytes": ("bytes", "one layer: bytes made whole, repeated, among context-parallel ranks"),
     "layer.forward_computing": ("s", "one layer: computing of the forward pass, with gaps between kernels"),
     "layer.tensor_forward_waiting": ("s", "one layer: waiting for tensor-parallel ranks, forward pass"),
     "layer.context_forward_waiting": ("s", "one layer: waiting for context-parallel ranks, forward pass"),
@@ -215,6 +231,10 @@ TERMS = {
     "input.forward_flops": ("FLOP", "the embedding: FLOPs of the forward pass"),
     "input.weight_gradients": ("s", "the embedding: products for gradients of weights, a part of the backward pass"),
     "input.kernels": ("kernels", "the embedding: kernels of a pass"),
+    "input.tensor_forward_passes": ("passes", "the embedding: passes over the ring, forward, among tensor-parallel ranks"),
+    "input.tensor_forward_bytes": ("bytes", "the embedding: bytes made whole, forward, among tensor-parallel ranks"),
+    "input.tensor_backward_passes": ("passes", "the embedding: passes over the ring, backward, among tensor-parallel ranks"),
+    "input.tensor_backward_bytes": ("bytes", "the embedding: bytes made whole, backward, among tensor-parallel ranks"),
     "input.forward_computing": ("s", "the embedding: computing of the forward pass, with gaps between kernels"),
     "input.tensor_forward_waiting": ("s", "the embedding: waiting for tensor-parallel ranks, forward pass"),
     "input.forward_launching": ("s", "the embedding: waiting for the host to launch kernels, forward pass"),
@@ -226,6 +246,10 @@ TERMS = {
     "output.forward_flops": ("FLOP", "final norm, head and loss: FLOPs of the forward pass"),
     "output.weight_gradients": ("s", "final norm, head and loss: products for gradients of weights, a part of the backward pass"),
     "output.kernels": ("kernels", "final norm, head and loss: kernels of a pass"),
+    "output.tensor_forward_passes": ("passes", "final norm, head and loss: passes over the ring, forward, among tensor-parallel ranks"),
+    "output.tensor_forward_bytes": ("bytes", "final norm, head and loss: bytes made whole, forward, among tensor-parallel ranks"),
+    "output.tensor_backward_passes": ("passes", "final norm, head and loss: passes over the ring, backward, among tensor-parallel ranks"),
+    "output.tensor_backward_bytes": ("bytes", "final norm, head and loss: bytes made whole, backward, among tensor-parallel ranks"),
     "output.forward_computing": ("s", "final norm, head and loss: computing of the forward pass, with gaps between kernels"),
     "output.tensor_forward_waiting": ("s", "final norm, head and loss: waiting for tensor-parallel ranks, forward pass"),
     "output.forward_launching": ("s", "final norm, head and loss: waiting for the host to launch kernels, forward pass"),
@@ -240,16 +264,31 @@ TERMS = {
     "stage.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch"),
     "stage.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch"),
     "stage.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch"),
+    "stage.tensor_forward_passes": ("passes", "rank r: passes over the ring, forward of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_forward_bytes": ("bytes", "rank r: bytes made whole, forward of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_backward_passes": ("passes", "rank r: passes over the ring, backward of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_backward_bytes": ("bytes", "rank r: bytes made whole, backward of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_repeated_passes": ("passes", "rank r: passes over the ring, repeated of one micro-batch, among tensor-parallel ranks"),
+    "stage.tensor_repeated_bytes": ("bytes", "rank r: bytes made whole, repeated of one micro-batch, among tensor-parallel ranks"),
     "stage.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch"),
+    "stage.context_forward_passes": ("passes", "rank r: passes over the ring, forward of one micro-batch, among context-parallel ranks"),
+    "stage.context_forward_bytes": ("bytes", "rank r: bytes made whole, forward of one micro-batch, among context-parallel ranks"),
+    "stage.context_backward_passes": ("passes", "rank r: passes over the ring, backward of one micro-batch, among context-parallel ranks"),
+    "stage.context_backward_bytes": ("bytes", "rank r: bytes made whole, backward of one micro-batch, among context-parallel ranks"),
+    "stage.context_repeated_passes": ("passes", "rank r: passes over the ring, repeated of one micro-batch, among context-parallel ranks"),
+    "stage.context_repeated_bytes": ("bytes", "rank r: bytes made whole, repeated of one micro-batch, among context-parallel ranks"),
     "stage.context_waiting": ("s", "rank r: waiting for context-parallel ranks, of one micro-batch"),
     "stage.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums"),
+    "stage.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered"),
+    "stage.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced"),
+    "stage.gathered_bytes": ("bytes", "rank r: weights and padding, of which each of n ranks sends 1/n to every other when they are gathered"),
+    "stage.reduced_bytes": ("bytes", "rank r: gradients and padding, made whole once by a reduce-scatter and twice by an all-reduce"),
     "stage.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out"),
     "stage.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters"),
     "stage.sharding_waiting": ("s", "rank r: waiting for shared-out weights and gradients, of one micro-batch"),
     "stage.data_waiting": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step"),
     "stage.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero"),
     "stage.microbatch_time": ("s", "rank r: one micro-batch, forward and backward"),
-    "first.parameters": ("elements", "parameters of rank r, first stage"),
     "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
     "first.weight": ("bytes", "rank r: fp32 weight, first stage"),
@@ -260,12 +299,13 @@ TERMS = {
     "first.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, first stage"),
     "first.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, first stage"),
     "first.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, first stage"),
+    "first.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, first stage"),
+    "first.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, first stage"),
     "first.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, first stage"),
     "first.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, first stage"),
     "first.sharding_waiting": ("s", "rank r: waiting for shared-out weights and gradients, of one micro-batch, first stage"),
     "first.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero, first stage"),
     "first.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, first stage"),
-    "last.parameters": ("elements", "parameters of rank r, last stage"),
     "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
     "last.weight": ("bytes", "rank r: fp32 weight, last stage"),
@@ -276,6 +316,8 @@ TERMS = {
     "last.launching": ("s", "rank r: waiting for the host to launch kernels, of one micro-batch, last stage"),
     "last.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, last stage"),
     "last.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, last stage"),
+    "last.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, last stage"),
+    "last.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, last stage"),
     "last.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, last stage"),
     "last.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, last stage"),
     "last.sharding_waiting": ("s", "rank r: waiting for shared-out weights and gradients, of one micro-batch, last stage"),
@@ -286,7 +328,8 @@ TERMS = {
     "step.optimizer": ("s", "the optimizer step of the rank that takes longest"),
     "whole.stage_layers": ("layers", "layers of one pipeline stage, whole stage"),
     "whole.dense_layers": ("layers", "layers of the stage with a dense MLP, whole stage"),
-    "whole.parameters": ("elements", "parameters of rank r, whole stage"),
+    "whole.aligned": ("elements", "parameters of rank r, padded one by one, whole stage"),
+    "whole.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, whole stage"),
     "whole.recomputing": ("s", "rank r: layers and modules that run once more, of one micro-batch, whole stage"),
     "whole.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch, whole stage"),
     "whole.backward_computing": ("s", "rank r: computing of the backward pass of one micro-batch, whole stage"),
@@ -294,6 +337,8 @@ TERMS = {
     "whole.tensor_waiting": ("s", "rank r: waiting for tensor-parallel ranks, of one micro-batch, whole stage"),
     "whole.context_waiting": ("s", "rank r: waiting for context-parallel ranks, of one micro-batch, whole stage"),
     "whole.accumulating": ("s", "rank r: gradients of one micro-batch added to the sums, whole stage"),
+    "whole.gathering_calls": ("calls", "rank r: collectives in which all weights are gathered, whole stage"),
+    "whole.reducing_calls": ("calls", "rank r: collectives in which all gradients are reduced, whole stage"),
     "whole.gathering": ("s", "rank r: its weights gathered once by the ranks that share them out, whole stage"),
     "whole.reducing": ("s", "rank r: its gradients summed once over the ranks that hold its parameters, whole stage"),
     "whole.sharding_waiting": ("s", "rank r: waiting for shared-out weights and gradients, of one micro-batch, whole stage"),
@@ -301,6 +346,7 @@ TERMS = {
     "step.bubble": ("s", "waiting while the pipeline fills and drains"),
     "step.sent_bytes": ("bytes", "output of a stage that a rank sends to the next one, and a gradient of that size back"),
     "num_microbatches": ("micro-batches", "micro-batches of one step and rank"),
+    "stage.messages": ("messages", "rank r: outputs and gradients that it sends to other stages in a step"),
     "step.pipeline_waiting": ("s", "stages that wait for what is sent between them"),
     "step.time": ("s", "one optimizer step"),
     "spent.computing": ("s", "rank r, all micro-batches: forward and backward passes"),
@@ -364,7 +410,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -377,23 +423,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     local_kv_features = kv_size/tensor_parallel
     local_qkv_features = (query_size + 2*kv_size)/tensor_parallel
     local_ffn = ffn_hidden_size/tensor_parallel
-    embedding_parameters = hidden_size*local_vocab
     embedding_aligned = hidden_size*optimizer_shards*ceil_div(local_vocab, optimizer_shards)
-    attention_norm_parameters = hidden_size
     attention_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
-    attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features
     attention_aligned = optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + 2*hidden_size*ceil_div(local_kv_features, optimizer_shards) + hidden_size*ceil_div(local_query_features, optimizer_shards) + local_query_features*ceil_div(hidden_size, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards))
-    ffn_norm_parameters = hidden_size
     ffn_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
-    swiglu_parameters = 3*hidden_size*local_ffn
     swiglu_aligned = optimizer_shards*(2*hidden_size*ceil_div(local_ffn, optimizer_shards) + local_ffn*ceil_div(hidden_size, optimizer_shards))
-    final_norm_parameters = hidden_size
     final_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
-    head_parameters = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
     head_aligned = hidden_size*optimizer_shards*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(local_vocab, optimizer_shards)
-    layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
-    stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_buffer_elements = stage_aligned
     stage_weight = 4*data_parallel_replicas*stage_buffer_elements/(data_parallel*context_parallel)
@@ -438,8 +475,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_forward_flops = 2*micro_batch_size*local_sequence*(head_dim*local_heads*seq_length + 2*hidden_size*local_kv_features + 2*hidden_size*local_query_features)
     attention_core_flops = 2*micro_batch_size*head_dim*local_heads*local_sequence*seq_length
     local_kv_heads = max(1, num_kv_heads/tensor_parallel)
-    attention_forward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 2*head_dim*local_heads*local_sequence*(qk_norm + 3) + 2*head_dim*local_kv_heads*local_sequence*(qk_norm + 6) + 3*hidden_size*local_sequence_sp)
-    attention_backward_bytes = 6*micro_batch_size*(2*context_parallel*head_dim*local_heads*local_sequence + 4*context_parallel*head_dim*local_kv_heads*local_sequence + head_dim*local_heads*local_sequence*(qk_norm + 2) + head_dim*local_kv_heads*local_sequence*qk_norm + hidden_size*local_sequence_sp)
+    attention_forward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 2*head_dim*local_heads*local_sequence*(qk_norm + 2) + 2*head_dim*local_kv_heads*local_sequence*(qk_norm + 5) + 3*hidden_size*local_sequence_sp)
+    attention_backward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 12*context_parallel*head_dim*local_kv_heads*local_sequence + head_dim*local_heads*local_sequence*(3*qk_norm + 4) + head_dim*local_kv_heads*local_sequence*(3*qk_norm - 2) + 3*hidden_size*local_sequence_sp)
     attention_kernels = 20*context_parallel + 6*(1 if (tensor_parallel > 1) else 0) - 5
     attention_product_time = 2000*(micro_batch_size*local_sequence + 64)*((hidden_size + 128)*(local_query_features + 256) + 2*(hidden_size + 256)*(local_kv_features + 128) + (hidden_size + 256)*(local_query_features + 128))/(matmul_flops*matmul_per_mille)
     attention_core_time = 2000*micro_batch_size*head_dim*local_heads*local_sequence*seq_length/(attention_flops*attention_per_mille)
@@ -454,12 +491,15 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_tensor_backward_passes = 2
     attention_tensor_backward_bytes = 4*micro_batch_size*hidden_size*local_sequence
     attention_tensor_backward_time = tp_comm_overlap*max((attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency)/tensor_parallel, -attention_product_time + attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency) + (1 - tp_comm_overlap)*(attention_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + attention_tensor_backward_passes*tensor_latency)
-    attention_context_forward_passes = 1
+    attention_context_forward_passes = (1 if (context_parallel > 1) else 0)
     attention_context_forward_bytes = 4*micro_batch_size*head_dim*local_kv_heads*seq_length*(1 if (context_parallel > 1) else 0)
     attention_context_forward_time = max(0, attention_context_forward_bytes/context_bandwidth - attention_context_forward_bytes/(context_parallel*context_bandwidth) + attention_context_forward_passes*context_latency - attention_core_time + attention_core_time/context_parallel)
-    attention_context_backward_passes = (2*context_parallel - 1)/max(1, context_parallel - 1)
-    attention_context_backward_bytes = 4*micro_batch_size*head_dim*local_kv_heads*seq_length*(2*context_parallel - 1)*(1 if (context_parallel > 1) else 0)/max(1, context_parallel - 1)
+    attention_context_backward_passes = 2*(1 if (context_parallel > 1) else 0)
+    attention_context_backward_bytes = 8*micro_batch_size*head_dim*local_kv_heads*seq_length*(1 if (context_parallel > 1) else 0)
     attention_context_backward_time = max(0, attention_context_backward_bytes/context_bandwidth - attention_context_backward_bytes/(context_parallel*context_bandwidth) + attention_context_backward_passes*context_latency - attention_core_backward_time + attention_core_backward_time/context_parallel)
+    attention_context_repeated_passes = recompute_core_attention*(1 if (context_parallel > 1) else 0)
+    attention_context_repeated_bytes = 4*micro_batch_size*head_dim*local_kv_heads*recompute_core_attention*seq_length*(1 if (context_parallel > 1) else 0)
+    attention_context_repeated_time = max(0, attention_context_repeated_bytes/context_bandwidth - attention_context_repeated_bytes/(context_parallel*context_bandwidth) + attention_context_repeated_passes*context_latency - attention_core_time + attention_core_time/context_parallel)
     ffn_norm_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence_sp
     ffn_norm_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp
     ffn_norm_kernels = 1
@@ -467,12 +507,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     ffn_norm_backward_time = 1000*ffn_norm_backward_bytes/(hbm_bandwidth*hbm_per_mille)
     swiglu_forward_flops = 6*micro_batch_size*hidden_size*local_ffn*local_sequence
     swiglu_forward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp + 10*micro_batch_size*local_ffn*local_sequence
-    swiglu_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp + 16*micro_batch_size*local_ffn*local_sequence
+    swiglu_backward_bytes = 6*micro_batch_size*(hidden_size*local_sequence_sp + 3*local_ffn*local_sequence)
     swiglu_kernels = 6*(1 if (tensor_parallel > 1) else 0) + 6
     swiglu_product_time = 2000*(micro_batch_size*local_sequence + 64)*((hidden_size + 128)*(local_ffn + 256) + 2*(hidden_size + 256)*(local_ffn + 128))/(matmul_flops*matmul_per_mille)
     swiglu_forward_time = swiglu_product_time + 1000*swiglu_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     swiglu_backward_time = 2*swiglu_product_time + 1000*swiglu_backward_bytes/(hbm_bandwidth*hbm_per_mille)
-    swiglu_repeated_time = 2000*recompute_mlp*(3*micro_batch_size*hidden_size*local_sequence_sp/(hbm_bandwidth*hbm_per_mille) + 5*micro_batch_size*local_ffn*local_sequence/(hbm_bandwidth*hbm_per_mille) + (hidden_size + 128)*(local_ffn + 256)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille) + 2*(hidden_size + 256)*(local_ffn + 128)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille))
+    swiglu_repeated_time = 2000*recompute_mlp*(5*micro_batch_size*local_ffn*local_sequence/(hbm_bandwidth*hbm_per_mille) + (hidden_size + 128)*(local_ffn + 256)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille) + 2*(hidden_size + 256)*(local_ffn + 128)*(micro_batch_size*local_sequence + 64)/(matmul_flops*matmul_per_mille))
     swiglu_repeated_flops = 6*micro_batch_size*hidden_size*local_ffn*local_sequence*recompute_mlp
     swiglu_tensor_forward_passes = 2
     swiglu_tensor_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence
@@ -480,6 +520,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     swiglu_tensor_backward_passes = 2
     swiglu_tensor_backward_bytes = 4*micro_batch_size*hidden_size*local_sequence
     swiglu_tensor_backward_time = tp_comm_overlap*max((swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency)/tensor_parallel, -swiglu_product_time + swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency) + (1 - tp_comm_overlap)*(swiglu_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_backward_passes*tensor_latency)
+    swiglu_tensor_repeated_passes = 2*recompute_mlp
+    swiglu_tensor_repeated_bytes = 4*micro_batch_size*hidden_size*local_sequence*recompute_mlp
+    swiglu_tensor_repeated_time = tp_comm_overlap*max((swiglu_tensor_repeated_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_repeated_passes*tensor_latency)/tensor_parallel, -swiglu_product_time + swiglu_tensor_repeated_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_repeated_passes*tensor_latency) + (1 - tp_comm_overlap)*(swiglu_tensor_repeated_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + swiglu_tensor_repeated_passes*tensor_latency)
     final_norm_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence_sp
     final_norm_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp
     final_norm_kernels = 1
@@ -498,14 +541,32 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     head_tensor_backward_time = tp_comm_overlap*max((head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency)/tensor_parallel, -head_product_time + head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency) + (1 - tp_comm_overlap)*(head_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + head_tensor_backward_passes*tensor_latency)
     loss_forward_bytes = 26*micro_batch_size*local_sequence*local_vocab
     loss_backward_bytes = 34*micro_batch_size*local_sequence*local_vocab
-    loss_kernels = 6
+    loss_kernels = 7
     loss_forward_time = 1000*loss_forward_bytes/(hbm_bandwidth*hbm_per_mille)
     loss_backward_time = 1000*loss_backward_bytes/(hbm_bandwidth*hbm_per_mille)
+    loss_tensor_forward_passes = 6
+    loss_tensor_forward_bytes = 24*micro_batch_size*local_sequence
+    loss_tensor_forward_time = loss_tensor_forward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + loss_tensor_forward_passes*tensor_latency
+    loss_tensor_backward_passes = 0
+    loss_tensor_backward_bytes = 0
+    loss_tensor_backward_time = loss_tensor_backward_bytes*(tensor_parallel - 1)/(tensor_parallel*tensor_bandwidth) + loss_tensor_backward_passes*tensor_latency
     layer_forward_flops = attention_forward_flops + swiglu_forward_flops
     layer_weight_gradients = attention_product_time + swiglu_product_time
     layer_kernels = attention_kernels + attention_norm_kernels + ffn_norm_kernels + swiglu_kernels + 36
-    layer_repeated_computing = attention_repeated_time + swiglu_repeated_time
+    layer_repeated_time = attention_context_repeated_time + attention_repeated_time + swiglu_repeated_time + swiglu_tensor_repeated_time
     layer_repeated_flops = attention_repeated_flops + swiglu_repeated_flops
+    layer_tensor_forward_passes = attention_tensor_forward_passes + swiglu_tensor_forward_passes
+    layer_tensor_forward_bytes = attention_tensor_forward_bytes + swiglu_tensor_forward_bytes
+    layer_tensor_backward_passes = attention_tensor_backward_passes + swiglu_tensor_backward_passes
+    layer_tensor_backward_bytes = attention_tensor_backward_bytes + swiglu_tensor_backward_bytes
+    layer_tensor_repeated_passes = swiglu_tensor_repeated_passes
+    layer_tensor_repeated_bytes = swiglu_tensor_repeated_bytes
+    layer_context_forward_passes = attention_context_forward_passes
+    layer_context_forward_bytes = attention_context_forward_bytes
+    layer_context_backward_passes = attention_context_backward_passes
+    layer_context_backward_bytes = attention_context_backward_bytes
+    layer_context_repeated_passes = attention_context_repeated_passes
+    layer_context_repeated_bytes = attention_context_repeated_bytes
     layer_forward_computing = attention_forward_time + attention_norm_forward_time + ffn_norm_forward_time + kernel_ns*layer_kernels/1000000000 + swiglu_forward_time
     layer_tensor_forward_waiting = attention_tensor_forward_time + swiglu_tensor_forward_time
     layer_context_forward_waiting = attention_context_forward_time
@@ -519,6 +580,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     input_forward_flops = 0
     input_weight_gradients = 0
     input_kernels = embedding_kernels
+    input_tensor_forward_passes = embedding_tensor_forward_passes
+    input_tensor_forward_bytes = embedding_tensor_forward_bytes
+    input_tensor_backward_passes = embedding_tensor_backward_passes
+    input_tensor_backward_bytes = embedding_tensor_backward_bytes
     input_forward_computing = embedding_forward_time + kernel_ns*input_kernels/1000000000
     input_tensor_forward_waiting = embedding_tensor_forward_time
     input_forward_launching = max(0, embedding_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - input_forward_computing + input_kernels*launch_ns/1000000000 - input_tensor_forward_waiting)
@@ -530,30 +595,49 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     output_forward_flops = head_forward_flops
     output_weight_gradients = head_product_time
     output_kernels = final_norm_kernels + head_kernels + loss_kernels
+    output_tensor_forward_passes = head_tensor_forward_passes + loss_tensor_forward_passes
+    output_tensor_forward_bytes = head_tensor_forward_bytes + loss_tensor_forward_bytes
+    output_tensor_backward_passes = head_tensor_backward_passes + loss_tensor_backward_passes
+    output_tensor_backward_bytes = head_tensor_backward_bytes + loss_tensor_backward_bytes
     output_forward_computing = final_norm_forward_time + kernel_ns*output_kernels/1000000000 + head_forward_time + loss_forward_time
-    output_tensor_forward_waiting = head_tensor_forward_time
-    output_forward_launching = max(0, head_tensor_forward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - output_forward_computing + output_kernels*launch_ns/1000000000 - output_tensor_forward_waiting)
+    output_tensor_forward_waiting = head_tensor_forward_time + loss_tensor_forward_time
+    output_forward_launching = max(0, -output_forward_computing + output_kernels*launch_ns/1000000000 - output_tensor_forward_waiting + stage_stall_ns*(head_tensor_forward_passes + loss_tensor_forward_passes)*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000)
     output_forward_time = output_forward_computing + output_forward_launching + output_tensor_forward_waiting
     output_backward_computing = final_norm_backward_time + kernel_ns*output_kernels/1000000000 + head_backward_time + loss_backward_time
-    output_tensor_backward_waiting = head_tensor_backward_time
-    output_backward_launching = max(0, head_tensor_backward_passes*stage_stall_ns*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000 - output_backward_computing + output_kernels*launch_ns/1000000000 - output_tensor_backward_waiting)
+    output_tensor_backward_waiting = head_tensor_backward_time + loss_tensor_backward_time
+    output_backward_launching = max(0, -output_backward_computing + output_kernels*launch_ns/1000000000 - output_tensor_backward_waiting + stage_stall_ns*(head_tensor_backward_passes + loss_tensor_backward_passes)*(tensor_parallel - 1)*(1 if (pipeline_borders > 0) else 0)/1000000000)
     output_backward_time = output_backward_computing + output_backward_launching + output_tensor_backward_waiting
     stage_forward_flops = dense_layers*layer_forward_flops + input_forward_flops*(1 if (pipeline_rank == 0) else 0) + output_forward_flops*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_repeated_flops = dense_layers*(layer_forward_flops*recompute_full + layer_repeated_flops*(1 - recompute_full))
-    stage_recomputing = dense_layers*(layer_forward_time*recompute_full + layer_repeated_computing*(1 - recompute_full))
+    stage_recomputing = dense_layers*(layer_forward_time*recompute_full + layer_repeated_time*(1 - recompute_full))
     stage_forward_computing = dense_layers*layer_forward_computing + input_forward_computing*(1 if (pipeline_rank == 0) else 0) + output_forward_computing*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_rank == 0) else 0) + output_backward_computing*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_rank == 0) else 0) + input_forward_launching*(1 if (pipeline_rank == 0) else 0) + output_backward_launching*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + output_forward_launching*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_forward_passes = dense_layers*layer_tensor_forward_passes + input_tensor_forward_passes*(1 if (pipeline_rank == 0) else 0) + output_tensor_forward_passes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_forward_bytes = dense_layers*layer_tensor_forward_bytes + input_tensor_forward_bytes*(1 if (pipeline_rank == 0) else 0) + output_tensor_forward_bytes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_backward_passes = dense_layers*layer_tensor_backward_passes + input_tensor_backward_passes*(1 if (pipeline_rank == 0) else 0) + output_tensor_backward_passes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_backward_bytes = dense_layers*layer_tensor_backward_bytes + input_tensor_backward_bytes*(1 if (pipeline_rank == 0) else 0) + output_tensor_backward_bytes*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_tensor_repeated_passes = dense_layers*(layer_tensor_forward_passes*recompute_full + layer_tensor_repeated_passes*(1 - recompute_full))
+    stage_tensor_repeated_bytes = dense_layers*(layer_tensor_forward_bytes*recompute_full + layer_tensor_repeated_bytes*(1 - recompute_full))
     stage_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_rank == 0) else 0) + input_tensor_forward_waiting*(1 if (pipeline_rank == 0) else 0) + output_tensor_backward_waiting*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_context_forward_passes = dense_layers*layer_context_forward_passes
+    stage_context_forward_bytes = dense_layers*layer_context_forward_bytes
+    stage_context_backward_passes = dense_layers*layer_context_backward_passes
+    stage_context_backward_bytes = dense_layers*layer_context_backward_bytes
+    stage_context_repeated_passes = dense_layers*(layer_context_forward_passes*recompute_full + layer_context_repeated_passes*(1 - recompute_full))
+    stage_context_repeated_bytes = dense_layers*(layer_context_forward_bytes*recompute_full + layer_context_repeated_bytes*(1 - recompute_full))
     stage_context_waiting = dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
-    stage_accumulating = 2000*stage_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    stage_gathering = data_latency*ceil_div(stage_parameters, 40000000) + 2*stage_parameters/data_bandwidth - 2*data_parallel_replicas*stage_parameters/(data_parallel*context_parallel*data_bandwidth)
-    stage_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(stage_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*stage_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*stage_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    stage_sharding_waiting = max(0, -stage_forward_computing + stage_gathering) + max(0, -stage_backward_computing + stage_gathering + stage_reducing)
+    stage_accumulating = 2000*stage_buffer_elements*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
+    stage_gathering_calls = stage_layers + (1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_reducing_calls = stage_layers + (1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_gathered_bytes = 2*stage_buffer_elements
+    stage_reduced_bytes = stage_buffer_elements*gradient_bytes
+    stage_gathering = data_latency*stage_gathering_calls + 2*stage_buffer_elements/data_bandwidth - 2*data_parallel_replicas*stage_buffer_elements/(data_parallel*context_parallel*data_bandwidth)
+    stage_reducing = data_latency*stage_reducing_calls*(2 - distributed_optimizer) + 2*replica_latency*stage_reducing_calls + data_parallel_replicas*stage_buffer_elements*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*stage_buffer_elements*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    stage_sharding_waiting = max(overlap_slowdown_per_mille*stage_gathering/1000, -stage_forward_computing + stage_gathering) + max(overlap_slowdown_per_mille*(stage_gathering*(1 - (final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/stage_buffer_elements) + stage_reducing)/1000, -stage_backward_computing + stage_gathering*(1 - (final_norm_aligned + head_aligned)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/stage_buffer_elements) + stage_reducing)
     stage_data_waiting = 0
     stage_optimizer_time = 1000*(2*stage_gradient + 2*stage_optimizer + (stage_gradient + stage_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_sharding_waiting + stage_tensor_waiting
-    first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
     first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
     first_buffer_elements = first_aligned
     first_weight = 4*data_parallel_replicas*first_buffer_elements/(data_parallel*context_parallel)
@@ -563,13 +647,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_backward_computing = dense_layers*layer_backward_computing + input_backward_computing + output_backward_computing*(1 if (pipeline_parallel == 1) else 0)
     first_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching + input_forward_launching + output_backward_launching*(1 if (pipeline_parallel == 1) else 0) + output_forward_launching*(1 if (pipeline_parallel == 1) else 0)
     first_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting + input_tensor_forward_waiting + output_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0)
-    first_accumulating = 2000*first_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    first_gathering = data_latency*ceil_div(first_parameters, 40000000) + 2*first_parameters/data_bandwidth - 2*data_parallel_replicas*first_parameters/(data_parallel*context_parallel*data_bandwidth)
-    first_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(first_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*first_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*first_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    first_sharding_waiting = max(0, -first_forward_computing + first_gathering) + max(0, -first_backward_computing + first_gathering + first_reducing)
+    first_accumulating = 2000*first_buffer_elements*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
+    first_gathering_calls = stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1
+    first_reducing_calls = stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1
+    first_gathering = data_latency*first_gathering_calls + 2*first_buffer_elements/data_bandwidth - 2*data_parallel_replicas*first_buffer_elements/(data_parallel*context_parallel*data_bandwidth)
+    first_reducing = data_latency*first_reducing_calls*(2 - distributed_optimizer) + 2*first_reducing_calls*replica_latency + data_parallel_replicas*first_buffer_elements*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*first_buffer_elements*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    first_sharding_waiting = max(first_gathering*overlap_slowdown_per_mille/1000, -first_forward_computing + first_gathering) + max(overlap_slowdown_per_mille*(first_gathering*(1 - (final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/first_buffer_elements) + first_reducing)/1000, -first_backward_computing + first_gathering*(1 - (final_norm_aligned + head_aligned)*(1 if (pipeline_parallel == 1) else 0)/first_buffer_elements) + first_reducing)
     first_optimizer_time = 1000*(2*first_gradient + 2*first_optimizer + (first_gradient + first_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_sharding_waiting + first_tensor_waiting + stage_context_waiting + stage_recomputing
-    last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
     last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
     last_buffer_elements = last_aligned
     last_weight = 4*data_parallel_replicas*last_buffer_elements/(data_parallel*context_parallel)
@@ -579,10 +664,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_parallel == 1) else 0) + output_backward_computing
     last_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_parallel == 1) else 0) + input_forward_launching*(1 if (pipeline_parallel == 1) else 0) + output_backward_launching + output_forward_launching
     last_tensor_waiting = dense_layers*layer_tensor_backward_waiting + dense_layers*layer_tensor_forward_waiting + input_tensor_backward_waiting*(1 if (pipeline_parallel == 1) else 0) + input_tensor_forward_waiting*(1 if (pipeline_parallel == 1) else 0) + output_tensor_backward_waiting + output_tensor_forward_waiting
-    last_accumulating = 2000*last_parameters*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
-    last_gathering = data_latency*ceil_div(last_parameters, 40000000) + 2*last_parameters/data_bandwidth - 2*data_parallel_replicas*last_parameters/(data_parallel*context_parallel*data_bandwidth)
-    last_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(last_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*last_parameters*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*last_parameters*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    last_sharding_waiting = max(0, -last_forward_computing + last_gathering) + max(0, -last_backward_computing + last_gathering + last_reducing)
+    last_accumulating = 2000*last_buffer_elements*gradient_bytes/(hbm_bandwidth*hbm_per_mille)
+    last_gathering_calls = stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1
+    last_reducing_calls = stage_layers + (1 if (pipeline_parallel == 1) else 0) + 1
+    last_gathering = data_latency*last_gathering_calls + 2*last_buffer_elements/data_bandwidth - 2*data_parallel_replicas*last_buffer_elements/(data_parallel*context_parallel*data_bandwidth)
+    last_reducing = data_latency*last_reducing_calls*(2 - distributed_optimizer) + 2*last_reducing_calls*replica_latency + data_parallel_replicas*last_buffer_elements*gradient_bytes*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*last_buffer_elements*gradient_bytes*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    last_sharding_waiting = max(last_gathering*overlap_slowdown_per_mille/1000, -last_forward_computing + last_gathering) + max(overlap_slowdown_per_mille*(last_gathering*(1 - (final_norm_aligned + head_aligned)/last_buffer_elements) + last_reducing)/1000, -last_backward_computing + last_gathering*(1 - (final_norm_aligned + head_aligned)/last_buffer_elements) + last_reducing)
     last_optimizer_time = 1000*(2*last_gradient + 2*last_optimizer + (last_gradient + last_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     last_microbatch_time = last_accumulating + last_backward_computing + last_forward_computing + last_launching + last_sharding_waiting + last_tensor_waiting + stage_context_waiting + stage_recomputing
     step_slowest_stage = max(first_microbatch_time, last_microbatch_time)
@@ -590,21 +677,25 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     step_optimizer = max(first_optimizer_time, last_optimizer_time)
     whole_stage_layers = num_layers
     whole_dense_layers = whole_stage_layers
-    whole_parameters = embedding_parameters + final_norm_parameters + head_parameters + layer_parameters*whole_dense_layers
-    whole_recomputing = whole_dense_layers*(layer_forward_time*recompute_full + layer_repeated_computing*(1 - recompute_full))
+    whole_aligned = embedding_aligned + final_norm_aligned + head_aligned + layer_aligned*whole_dense_layers
+    whole_buffer_elements = whole_aligned
+    whole_recomputing = whole_dense_layers*(layer_forward_time*recompute_full + layer_repeated_time*(1 - recompute_full))
     whole_forward_computing = input_forward_computing + layer_forward_computing*whole_dense_layers + output_forward_computing
     whole_backward_computing = input_backward_computing + layer_backward_computing*whole_dense_layers + output_backward_computing
     whole_launching = input_backward_launching + input_forward_launching + layer_backward_launching*whole_dense_layers + layer_forward_launching*whole_dense_layers + output_backward_launching + output_forward_launching
     whole_tensor_waiting = input_tensor_backward_waiting + input_tensor_forward_waiting + layer_tensor_backward_waiting*whole_dense_layers + layer_tensor_forward_waiting*whole_dense_layers + output_tensor_backward_waiting + output_tensor_forward_waiting
     whole_context_waiting = whole_dense_layers*(layer_context_backward_waiting + layer_context_forward_waiting)
-    whole_accumulating = 2000*gradient_bytes*whole_parameters/(hbm_bandwidth*hbm_per_mille)
-    whole_gathering = data_latency*ceil_div(whole_parameters, 40000000) + 2*whole_parameters/data_bandwidth - 2*data_parallel_replicas*whole_parameters/(data_parallel*context_parallel*data_bandwidth)
-    whole_reducing = data_latency*(2 - distributed_optimizer)*ceil_div(whole_parameters, 40000000) + 2*replica_latency + data_parallel_replicas*gradient_bytes*whole_parameters*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*gradient_bytes*whole_parameters*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
-    whole_sharding_waiting = max(0, -whole_forward_computing + whole_gathering) + max(0, -whole_backward_computing + whole_gathering + whole_reducing)
+    whole_accumulating = 2000*gradient_bytes*whole_buffer_elements/(hbm_bandwidth*hbm_per_mille)
+    whole_gathering_calls = whole_stage_layers + 2
+    whole_reducing_calls = whole_stage_layers + 2
+    whole_gathering = data_latency*whole_gathering_calls + 2*whole_buffer_elements/data_bandwidth - 2*data_parallel_replicas*whole_buffer_elements/(data_parallel*context_parallel*data_bandwidth)
+    whole_reducing = data_latency*whole_reducing_calls*(2 - distributed_optimizer) + 2*replica_latency*whole_reducing_calls + data_parallel_replicas*gradient_bytes*whole_buffer_elements*(2 - distributed_optimizer)*(data_parallel*context_parallel/data_parallel_replicas - 1)/(data_parallel*context_parallel*data_bandwidth) + 2*gradient_bytes*whole_buffer_elements*(data_parallel_replicas - 1)/(data_parallel*context_parallel*replica_bandwidth)
+    whole_sharding_waiting = max(overlap_slowdown_per_mille*whole_gathering/1000, -whole_forward_computing + whole_gathering) + max(overlap_slowdown_per_mille*(whole_gathering*(1 - (final_norm_aligned + head_aligned)/whole_buffer_elements) + whole_reducing)/1000, -whole_backward_computing + whole_gathering*(1 - (final_norm_aligned + head_aligned)/whole_buffer_elements) + whole_reducing)
     whole_microbatch_time = whole_accumulating + whole_backward_computing + whole_context_waiting + whole_forward_computing + whole_launching + whole_recomputing + whole_sharding_waiting + whole_tensor_waiting
     step_bubble = -step_slowest_stage + whole_microbatch_time
     step_sent_bytes = 2*micro_batch_size*hidden_size*seq_length/(context_parallel*sequence_shards)
     num_microbatches = global_batch_size/(data_parallel*micro_batch_size)
+    stage_messages = num_microbatches*(2 - ((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)))*(1 if (pipeline_parallel > 1) else 0)
     step_pipeline_waiting = 2*((node_latency_ns*(1 - (1 if (pipeline_borders > 0) else 0))/1000000000 + network_latency_ns*(1 if (pipeline_borders > 0) else 0)/1000000000) + step_sent_bytes/pipeline_bandwidth)*(num_microbatches + pipeline_parallel - 2)*(1 if (pipeline_parallel > 1) else 0)
     step_time = num_microbatches*step_slowest_stage + step_bubble + step_data_waiting + step_optimizer + step_pipeline_waiting
     spent_computing = num_microbatches*(stage_accumulating + stage_backward_computing + stage_forward_computing)
@@ -658,23 +749,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "local.kv_features": local_kv_features,
         "local.qkv_features": local_qkv_features,
         "local.ffn": local_ffn,
-        "embedding.parameters": embedding_parameters,
         "embedding.aligned": embedding_aligned,
-        "attention_norm.parameters": attention_norm_parameters,
         "attention_norm.aligned": attention_norm_aligned,
-        "attention.parameters": attention_parameters,
         "attention.aligned": attention_aligned,
-        "ffn_norm.parameters": ffn_norm_parameters,
         "ffn_norm.aligned": ffn_norm_aligned,
-        "swiglu.parameters": swiglu_parameters,
         "swiglu.aligned": swiglu_aligned,
-        "final_norm.parameters": final_norm_parameters,
         "final_norm.aligned": final_norm_aligned,
-        "head.parameters": head_parameters,
         "head.aligned": head_aligned,
-        "layer.parameters": layer_parameters,
         "layer.aligned": layer_aligned,
-        "stage.parameters": stage_parameters,
         "stage.aligned": stage_aligned,
         "stage.buffer_elements": stage_buffer_elements,
         "stage.weight": stage_weight,
@@ -741,6 +823,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "attention.context_backward_passes": attention_context_backward_passes,
         "attention.context_backward_bytes": attention_context_backward_bytes,
         "attention.context_backward_time": attention_context_backward_time,
+        "attention.context_repeated_passes": attention_context_repeated_passes,
+        "attention.context_repeated_bytes": attention_context_repeated_bytes,
+        "attention.context_repeated_time": attention_context_repeated_time,
         "ffn_norm.forward_bytes": ffn_norm_forward_bytes,
         "ffn_norm.backward_bytes": ffn_norm_backward_bytes,
         "ffn_norm.kernels": ffn_norm_kernels,
@@ -761,6 +846,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "swiglu.tensor_backward_passes": swiglu_tensor_backward_passes,
         "swiglu.tensor_backward_bytes": swiglu_tensor_backward_bytes,
         "swiglu.tensor_backward_time": swiglu_tensor_backward_time,
+        "swiglu.tensor_repeated_passes": swiglu_tensor_repeated_passes,
+        "swiglu.tensor_repeated_bytes": swiglu_tensor_repeated_bytes,
+        "swiglu.tensor_repeated_time": swiglu_tensor_repeated_time,
         "final_norm.forward_bytes": final_norm_forward_bytes,
         "final_norm.backward_bytes": final_norm_backward_bytes,
         "final_norm.kernels": final_norm_kernels,
@@ -782,11 +870,29 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "loss.kernels": loss_kernels,
         "loss.forward_time": loss_forward_time,
         "loss.backward_time": loss_backward_time,
+        "loss.tensor_forward_passes": loss_tensor_forward_passes,
+        "loss.tensor_forward_bytes": loss_tensor_forward_bytes,
+        "loss.tensor_forward_time": loss_tensor_forward_time,
+        "loss.tensor_backward_passes": loss_tensor_backward_passes,
+        "loss.tensor_backward_bytes": loss_tensor_backward_bytes,
+        "loss.tensor_backward_time": loss_tensor_backward_time,
         "layer.forward_flops": layer_forward_flops,
         "layer.weight_gradients": layer_weight_gradients,
         "layer.kernels": layer_kernels,
-        "layer.repeated_computing": layer_repeated_computing,
+        "layer.repeated_time": layer_repeated_time,
         "layer.repeated_flops": layer_repeated_flops,
+        "layer.tensor_forward_passes": layer_tensor_forward_passes,
+        "layer.tensor_forward_bytes": layer_tensor_forward_bytes,
+        "layer.tensor_backward_passes": layer_tensor_backward_passes,
+        "layer.tensor_backward_bytes": layer_tensor_backward_bytes,
+        "layer.tensor_repeated_passes": layer_tensor_repeated_passes,
+        "layer.tensor_repeated_bytes": layer_tensor_repeated_bytes,
+        "layer.context_forward_passes": layer_context_forward_passes,
+        "layer.context_forward_bytes": layer_context_forward_bytes,
+        "layer.context_backward_passes": layer_context_backward_passes,
+        "layer.context_backward_bytes": layer_context_backward_bytes,
+        "layer.context_repeated_passes": layer_context_repeated_passes,
+        "layer.context_repeated_bytes": layer_context_repeated_bytes,
         "layer.forward_computing": layer_forward_computing,
         "layer.tensor_forward_waiting": layer_tensor_forward_waiting,
         "layer.context_forward_waiting": layer_context_forward_waiting,
@@ -800,6 +906,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "input.forward_flops": input_forward_flops,
         "input.weight_gradients": input_weight_gradients,
         "input.kernels": input_kernels,
+        "input.tensor_forward_passes": input_tensor_forward_passes,
+        "input.tensor_forward_bytes": input_tensor_forward_bytes,
+        "input.tensor_backward_passes": input_tensor_backward_passes,
+        "input.tensor_backward_bytes": input_tensor_backward_bytes,
         "input.forward_computing": input_forward_computing,
         "input.tensor_forward_waiting": input_tensor_forward_waiting,
         "input.forward_launching": input_forward_launching,
@@ -811,6 +921,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "output.forward_flops": output_forward_flops,
         "output.weight_gradients": output_weight_gradients,
         "output.kernels": output_kernels,
+        "output.tensor_forward_passes": output_tensor_forward_passes,
+        "output.tensor_forward_bytes": output_tensor_forward_bytes,
+        "output.tensor_backward_passes": output_tensor_backward_passes,
+        "output.tensor_backward_bytes": output_tensor_backward_bytes,
         "output.forward_computing": output_forward_computing,
         "output.tensor_forward_waiting": output_tensor_forward_waiting,
         "output.forward_launching": output_forward_launching,
@@ -825,16 +939,31 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.forward_computing": stage_forward_computing,
         "stage.backward_computing": stage_backward_computing,
         "stage.launching": stage_launching,
+        "stage.tensor_forward_passes": stage_tensor_forward_passes,
+        "stage.tensor_forward_bytes": stage_tensor_forward_bytes,
+        "stage.tensor_backward_passes": stage_tensor_backward_passes,
+        "stage.tensor_backward_bytes": stage_tensor_backward_bytes,
+        "stage.tensor_repeated_passes": stage_tensor_repeated_passes,
+        "stage.tensor_repeated_bytes": stage_tensor_repeated_bytes,
         "stage.tensor_waiting": stage_tensor_waiting,
+        "stage.context_forward_passes": stage_context_forward_passes,
+        "stage.context_forward_bytes": stage_context_forward_bytes,
+        "stage.context_backward_passes": stage_context_backward_passes,
+        "stage.context_backward_bytes": stage_context_backward_bytes,
+        "stage.context_repeated_passes": stage_context_repeated_passes,
+        "stage.context_repeated_bytes": stage_context_repeated_bytes,
         "stage.context_waiting": stage_context_waiting,
         "stage.accumulating": stage_accumulating,
+        "stage.gathering_calls": stage_gathering_calls,
+        "stage.reducing_calls": stage_reducing_calls,
+        "stage.gathered_bytes": stage_gathered_bytes,
+        "stage.reduced_bytes": stage_reduced_bytes,
         "stage.gathering": stage_gathering,
         "stage.reducing": stage_reducing,
         "stage.sharding_waiting": stage_sharding_waiting,
         "stage.data_waiting": stage_data_waiting,
         "stage.optimizer_time": stage_optimizer_time,
         "stage.microbatch_time": stage_microbatch_time,
-        "first.parameters": first_parameters,
         "first.aligned": first_aligned,
         "first.buffer_elements": first_buffer_elements,
         "first.weight": first_weight,
@@ -845,12 +974,13 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.launching": first_launching,
         "first.tensor_waiting": first_tensor_waiting,
         "first.accumulating": first_accumulating,
+        "first.gathering_calls": first_gathering_calls,
+        "first.reducing_calls": first_reducing_calls,
         "first.gathering": first_gathering,
         "first.reducing": first_reducing,
         "first.sharding_waiting": first_sharding_waiting,
         "first.optimizer_time": first_optimizer_time,
         "first.microbatch_time": first_microbatch_time,
-        "last.parameters": last_parameters,
         "last.aligned": last_aligned,
         "last.buffer_elements": last_buffer_elements,
         "last.weight": last_weight,
@@ -861,6 +991,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.launching": last_launching,
         "last.tensor_waiting": last_tensor_waiting,
         "last.accumulating": last_accumulating,
+        "last.gathering_calls": last_gathering_calls,
+        "last.reducing_calls": last_reducing_calls,
         "last.gathering": last_gathering,
         "last.reducing": last_reducing,
         "last.sharding_waiting": last_sharding_waiting,
@@ -871,7 +1003,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "step.optimizer": step_optimizer,
         "whole.stage_layers": whole_stage_layers,
         "whole.dense_layers": whole_dense_layers,
-        "whole.parameters": whole_parameters,
+        "whole.aligned": whole_aligned,
+        "whole.buffer_elements": whole_buffer_elements,
         "whole.recomputing": whole_recomputing,
         "whole.forward_computing": whole_forward_computing,
         "whole.backward_computing": whole_backward_computing,
@@ -879,6 +1012,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "whole.tensor_waiting": whole_tensor_waiting,
         "whole.context_waiting": whole_context_waiting,
         "whole.accumulating": whole_accumulating,
+        "whole.gathering_calls": whole_gathering_calls,
+        "whole.reducing_calls": whole_reducing_calls,
         "whole.gathering": whole_gathering,
         "whole.reducing": whole_reducing,
         "whole.sharding_waiting": whole_sharding_waiting,
@@ -886,6 +1021,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "step.bubble": step_bubble,
         "step.sent_bytes": step_sent_bytes,
         "num_microbatches": num_microbatches,
+        "stage.messages": stage_messages,
         "step.pipeline_waiting": step_pipeline_waiting,
         "step.time": step_time,
         "spent.computing": spent_computing,
@@ -930,7 +1066,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """For every rule, whether the configuration keeps it."""
     return (
     )

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from .accounts import build
 from .documents.appendix import appendix
 from .documents.definitions import definitions
-from .documents.evaluator import evaluator
+from .documents.evaluator import evaluator, script
 from .documents.formulas import formulas
 from .documents.kernel import kernel
 from .implementations import IMPLEMENTATIONS, Implementation
@@ -38,6 +38,7 @@ def derive() -> dict[str, str]:
         memory, time = files[f"{name}.py"], files[f"{name}_time.py"]
         files[f"{name}_nest.py"] = derive_nest(name, BY_MEMORY, memory, files)
         files[f"{name}_time_nest.py"] = derive_nest(name, BY_TIME, f"{memory}\n{time}", files)
+        files[f"{name}.js"] = derive_script(implementation)
     for published in all_published():
         files |= derive_published(published)
     return files | derive_documents()
@@ -82,6 +83,13 @@ def derive_kernel(implementation: Implementation, outputs: Sequence[str], column
     terms = memory if set(outputs) <= memory.terms.keys() else build_all(implementation)
     source = rendered("evaluator.py", evaluator(title, terms, rules_for(implementation)))
     return rendered("kernel.py", kernel(title, source, outputs, columns))
+
+
+def derive_script(implementation: Implementation) -> str:
+    """The evaluator of one implementation in JavaScript."""
+    title = f"Memory of sharded training: {implementation.title}"
+    data = script(implementation.name, title, build(implementation), rules_for(implementation))
+    return rendered("evaluator.js", data)
 
 
 def derive_published(published: PublishedSet) -> dict[str, str]:

@@ -150,6 +150,18 @@ SOURCES: tuple[Source, ...] = (
         2024, "arXiv:2407.08608", "https://arxiv.org/abs/2407.08608",
     ),
     Source(
+        "lee2025", "S. Lee, J. Oh, J. Kim, S. Go, J. Park, D. Mahajan",
+        "Characterizing Compute-Communication Overlap in GPU-Accelerated Distributed Deep Learning: Performance and"
+        " Power Implications",
+        2025, "arXiv:2507.03114", "https://arxiv.org/abs/2507.03114",
+    ),
+    Source(
+        "fernandez2024",
+        "J. Fernandez, L. Wehrstedt, L. Shamis, M. Elhoushi, K. Saladi, Y. Bisk, E. Strubell, J. Kahn",
+        "Hardware Scaling Trends and Diminishing Returns in Large-Scale Distributed Training",
+        2024, "arXiv:2411.13055", "https://arxiv.org/abs/2411.13055",
+    ),
+    Source(
         "qwen2", "A. Yang, B. Yang, B. Hui, et al.", "Qwen2 Technical Report",
         2024, "arXiv:2407.10671", "https://arxiv.org/abs/2407.10671",
     ),

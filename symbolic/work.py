@@ -28,6 +28,7 @@ class Ranks(Enum):
     CONTEXT = "context"
     EXPERT = "expert"
     EXPERT_TENSOR = "expert_tensor"
+    EXPERT_ALL = "expert_all"
 
 
 class Kernel(Enum):

@@ -8,7 +8,7 @@ from sympy import Expr, Integer, Rational
 
 from .dimension import ONE, Dimension
 from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
-from .functions import Iverson, Max
+from .functions import Iverson
 from .parameters import symbols
 from .work import Kernel, Product, Ranks, Stream, Transfer, Work
 
@@ -30,20 +30,24 @@ def norm_work(name: str, module: str, shape: tuple[Dimension, ...] = _RESIDUAL, 
     """One norm: bf16 in and out where it is one kernel, fp32 between the steps where PyTorch runs them one by one."""
     rms, layer = ("rms",), ("layer",)
     return (
+        # Backward one kernel reads input and gradient once; PyTorch's LayerNorm reads both again for scale and shift.
         Stream(f"{name}.fused", module, shape, 4, 6, "transformer_engine", "input and output of the norm",
                when=when, options={"norm": ("fused", "keeps_output")}),
-        Stream(f"{name}.layer_norm", module, shape, 4, 6, "pytorch", "input and output of PyTorch's LayerNorm",
+        Stream(f"{name}.layer_norm", module, shape, 4, 10, "pytorch", "input and output of PyTorch's LayerNorm",
                when=when, options={"norm": ("eager", "torch"), "normalisation": layer}),
-        Stream(f"{name}.eager", module, shape, 36, 60, "transformers", "steps of an eager RMSNorm in fp32", 6,
+        Stream(f"{name}.eager", module, shape, 36, 92, "transformers", "steps of an eager RMSNorm in fp32", 8,
                when=when, options={"norm": ("eager",), "normalisation": rms}),
-        Stream(f"{name}.torch", module, shape, 30, 48, "pytorch", "steps of torch.nn.RMSNorm in fp32", 6,
+        Stream(f"{name}.torch", module, shape, 40, 104, "pytorch", "steps of torch.nn.RMSNorm in fp32", 8,
                when=when, options={"norm": ("torch",), "normalisation": rms}),
     )
 
 
-def residual_work(name: str, module: str) -> tuple[Work, ...]:
+def residual_work(name: str, module: str = "residual", when: Expr = ONE) -> tuple[Work, ...]:
     """The sum of the residual stream and what a block returns; its gradient is the sum of both ways."""
-    return (Stream(name, module, _RESIDUAL, 6, 6, "korthikanti2022", "residual stream plus the output of the block"),)
+    return (
+        Stream(name, module, _RESIDUAL, 6, 6, "korthikanti2022", "residual stream plus the output of the block",
+               when=when),
+    )
 
 
 def gated_work(module: str, inner: tuple[Dimension, ...]) -> tuple[Work, ...]:
@@ -51,10 +55,10 @@ def gated_work(module: str, inner: tuple[Dimension, ...]) -> tuple[Work, ...]:
     return (
         Stream("activation.fused", module, inner, 6, 10, "megatron_core", "gate, up and their gated product",
                options={"swiglu": ("fused",)}),
-        Stream("activation.eager", module, inner, 10, 16, "transformers", "SiLU and product, one after the other", 2,
+        Stream("activation.eager", module, inner, 10, 18, "transformers", "SiLU and product, one after the other", 2,
                options={"swiglu": ("eager",)}),
-        Stream("activation.unfused", module, inner, 18, 30, "megatron_core",
-               "chunks, SiLU, offset and product, one after the other", 4, options={"swiglu": ("unfused",)}),
+        Stream("activation.unfused", module, inner, 14, 26, "megatron_core",
+               "SiLU, offset and product, one after the other", 3, options={"swiglu": ("unfused",)}),
     )
 
 
@@ -77,57 +81,59 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
                 **scored),
         Stream("softmax.fused", at, _SCORES, 8, 10, "megatron_core", "16-bit scores, their scaled and masked softmax",
                options={"attention": ("fused_softmax", "te_unfused")}),
-        Stream("softmax.steps", at, _SCORES, 30, 36, "transformers", "scale, mask, fp32 softmax and cast of the scores",
-               6, options={"attention": ("eager", "unfused")}),
+        Stream("softmax.steps", at, _SCORES, 28, 28, "transformers", "scale, mask, fp32 softmax and cast of the scores",
+               5, options={"attention": ("eager",)}),
+        Stream("softmax.unfused", at, _SCORES, 28, 32, "megatron_core", "cast, mask, softmax and cast of the scores",
+               4, options={"attention": ("unfused",)}),
     )
 
 
-def column_parallel(name: str, module: str) -> tuple[Work, ...]:
-    """What tensor-parallel ranks exchange for a projection whose outputs are shared out.
+def column_parallel(name: str, module: str, when: Expr = ONE, width: Dimension = HIDDEN) -> tuple[Work, ...]:
+    """What tensor-parallel ranks exchange for a projection of tokens of ``width`` whose outputs are shared out.
 
     With sequence parallelism its input is gathered, and once more for the weights' gradient unless it was kept;
     the gradient of the input is summed over all ranks.
     """
+    tokens = (SEQUENCE, BATCH, width)
     return (
-        Transfer(name, module, Ranks.TENSOR, _ALL_TOKENS, 2, sp, sp + 2 * (1 - sp), "korthikanti2022",
+        Transfer(name, module, Ranks.TENSOR, tokens, 2, sp, sp + 2 * (1 - sp), "korthikanti2022",
                  "input of the projection gathered, its gradient summed", hidden=sp, beside=Kernel.MATMUL,
-                 kernels=_COPIES,
-                 options={"gathered_input": ("dropped",)}),
-        Transfer(f"{name}.kept", module, Ranks.TENSOR, _ALL_TOKENS, 2, sp, sp + 2 * (1 - sp), "torchtitan",
+                 kernels=_COPIES, when=when, options={"gathered_input": ("dropped",)}),
+        Transfer(f"{name}.kept", module, Ranks.TENSOR, tokens, 2, sp, sp + 2 * (1 - sp), "torchtitan",
                  "input of the projection gathered and kept, its gradient summed", beside=Kernel.MATMUL,
-                 kernels=_COPIES,
-                 options={"gathered_input": ("kept",)}),
+                 kernels=_COPIES, when=when, options={"gathered_input": ("kept",)}),
     )
 
 
-def row_parallel(name: str, module: str) -> tuple[Work, ...]:
+def row_parallel(name: str, module: str, when: Expr = ONE) -> tuple[Work, ...]:
     """What they exchange for a projection whose inputs are shared out: its output is summed, its gradient gathered."""
     return (
         Transfer(name, module, Ranks.TENSOR, _ALL_TOKENS, 2, sp + 2 * (1 - sp), sp, "korthikanti2022",
-                 "output of the projection summed, its gradient gathered", beside=Kernel.MATMUL,
-                 kernels=_COPIES),
+                 "output of the projection summed, its gradient gathered", beside=Kernel.MATMUL, kernels=_COPIES,
+                 when=when),
     )
 
 
-def context_exchange(width: Dimension) -> tuple[Work, ...]:
+def context_exchange(width: Dimension, size: int) -> tuple[Work, ...]:
     """Keys and values that go round the context-parallel ranks, or heads that are exchanged for tokens.
 
-    Each part that comes round adds to the outputs; gradients of keys and values go all the way round.
+    ``size`` are the bytes of one key and its value for each element of ``width``, and those of a query and its output.
+    The ring's c messages backward carry keys and values, then those with their gradients, then gradients alone: twice
+    what the c - 1 messages forward carry. Each part that comes round is added to the outputs, or to gradients.
     """
     at, others = "core_attention", c - 1
     ring: Any = {"options": {"context": ("ring",)}}
     heads: Any = {"when": Iverson(c > 1), "options": {"context": ("all_to_all",)}}
-    round_trip = (2 * c - 1) / Max(others, Integer(1))
     return (
-        Transfer("ring", at, Ranks.CONTEXT, (ALL_KEYS, BATCH, KV_HEADS, width), 4, ONE, round_trip, "liu2023",
+        Transfer("ring", at, Ranks.CONTEXT, (ALL_KEYS, BATCH, KV_HEADS, width), size, ONE, Integer(2), "liu2023",
                  "keys and values passed round, with their gradients in the backward pass", when=Iverson(c > 1),
                  beside=Kernel.ATTENTION, kernels=_PARTS * others, **ring),
         Stream("ring.outputs", at, (SEQUENCE, BATCH, HEADS, width), 12, 12, "transformer_engine",
                "outputs, or gradients of queries, with those of a further part of the keys", 0, when=others, **ring),
         Stream("ring.gradients", at, (SEQUENCE, BATCH, KV_HEADS, width), 0, 24, "transformer_engine",
                "gradients of keys and values with those of a further part of the queries", 0, when=others, **ring),
-        Transfer("heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, HEADS, width), 4, ONE, ONE, "jacobs2023",
+        Transfer("heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, HEADS, width), size, ONE, ONE, "jacobs2023",
                  "queries and outputs, heads exchanged for tokens", **heads),
-        Transfer("kv_heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, KV_HEADS, width), 4, ONE, ONE, "jacobs2023",
+        Transfer("kv_heads", at, Ranks.CONTEXT, (SEQUENCE, BATCH, KV_HEADS, width), size, ONE, ONE, "jacobs2023",
                  "keys and values, heads exchanged for tokens", **heads),
     )

@@ -20,6 +20,7 @@ from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.legality import rules_for
 from shardmath.symbolic.parameters import BY_LETTER, symbol
+from shardmath.symbolic.printers.python import identifier
 from shardmath.symbolic.published import all_published
 from shardmath.symbolic.terms import TermSet
 
@@ -134,3 +135,12 @@ def test_kernel_takes_the_inputs_of_the_rules_and_of_the_peak(name: str) -> None
     assert taken == {BY_LETTER[letter].name for letter in letters - {"r"}} | {"gpu_memory"}
     assert taken <= {*module.INPUTS, "gpu_memory"}
     assert len(taken) == len(kernel.SCALARS) + len(kernel.COLUMNS)
+
+
+@pytest.mark.parametrize("implementation", [*IMPLEMENTATIONS.values(), MEGATRON.with_choices(layers="experts")],
+                         ids=lambda implementation: implementation.name)
+def test_no_variable_of_a_term_is_called_like_an_input(implementation: Implementation) -> None:
+    module = derived(implementation)
+    variables = [identifier(term.symbol) for term in build(implementation).terms.values()]
+    assert set(variables) & set(module.INPUTS) == set()
+    assert len(set(variables)) == len(variables)

@@ -47,7 +47,10 @@ LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 
 #: The modules that show, derive or read formulas; no other part of the running code may import ``shardmath.symbolic``,
 #: but for what loop nests are planned with: that is plain Python, which reads formulas as text.
-SHOW_FORMULAS = {"shardmath.evaluators", "shardmath.formulas", "shardmath.stages", "shardmath.sweeps.nests"}
+SHOW_FORMULAS = {
+    "shardmath.evaluators", "shardmath.formulas", "shardmath.page.typesetting", "shardmath.page.writing",
+    "shardmath.stages", "shardmath.sweeps.nests",
+}
 HEAVY = {"jinja2", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 
 

@@ -1,8 +1,9 @@
-"""The memory of sharded LLM training: exact formulas, what fits into a GPU, and why.
+"""The memory and the time of sharded LLM training: exact formulas, what fits into a GPU, what is fastest, and why.
 
-``explain`` accounts for one configuration, byte by byte; ``sweep`` tries every legal layout of a model
-on a cluster; ``explore`` every configuration of a declared space; ``evaluate`` computes terms for every row of
-a table. Everything is imported on first use, so that importing the package costs nothing.
+``explain`` accounts for one configuration, byte by byte; ``sweep`` tries every legal layout of a model on a cluster,
+``recommend`` says which few to run and why, ``scale`` looks at many numbers of GPUs; ``explore`` tries every
+configuration of a declared space; ``evaluate`` computes terms for every row of a table. Everything is imported on first
+use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation, explain
+    from shardmath.advice import Advice, recommend
     from shardmath.errors import InputError
     from shardmath.explored import Explored
     from shardmath.exploring import explore
@@ -19,12 +21,14 @@ if TYPE_CHECKING:
     from shardmath.gpus import Gpu
     from shardmath.machines import Cluster, read_cluster
     from shardmath.models import Model, load_model
+    from shardmath.scaling import Scaling, scale
     from shardmath.sweeps import SweepResult, sweep
     from shardmath.tables import evaluate
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "Advice": "advice",
     "InputError": "errors",
     "Explanation": "accounting",
     "explain": "accounting",
@@ -37,12 +41,16 @@ _HOMES = {
     "read_cluster": "machines",
     "Model": "models",
     "load_model": "models",
+    "recommend": "advice",
     "SweepResult": "sweeps",
+    "Scaling": "scaling",
+    "scale": "scaling",
     "sweep": "sweeps",
     "evaluate": "tables",
 }
 
 __all__ = [
+    "Advice",
     "Cluster",
     "Explanation",
     "Explored",
@@ -50,6 +58,7 @@ __all__ = [
     "Gpu",
     "InputError",
     "Model",
+    "Scaling",
     "SweepResult",
     "__version__",
     "evaluate",
@@ -58,6 +67,8 @@ __all__ = [
     "formula",
     "load_model",
     "read_cluster",
+    "recommend",
+    "scale",
     "sweep",
 ]
 

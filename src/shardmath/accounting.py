@@ -265,14 +265,9 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
     held = SITES[site][1]
     lines = []
     for name, size in numbers.items():
-        group, _, rest = name.partition(".")
-        component, _, kind = rest.rpartition(".")
-        role = "transient" if kind == site else kind.removeprefix(next(filter(kind.startswith, GROUPS)))
-        if group != "stage" or not component or role not in ROLES or not size:
-            continue
-        if role == "activation" and component in _FREED.get(held, ()):
-            continue
-        if role == "activation" and held == "NOTHING":
+        component, kind = line_of(name)
+        role = "transient" if kind == site else kind
+        if role not in ROLES or not size or (role == "activation" and is_freed(component, held)):
             continue
         lines.append(Line(name, component, role, _whole(size)))
     by_role = {role: sum((Fraction(line.bytes) for line in lines if line.role == role), Fraction(0)) for role in ROLES}
@@ -284,6 +279,20 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
         {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
         {name: int(numbers[f"stage.{name}.all"]) for name in SITES if f"stage.{name}.all" in numbers},
     )
+
+
+def line_of(term: str) -> tuple[str, str]:
+    """Component and kind of a term: a role, or the moment at which it lives; the kind of what is no line is empty."""
+    group, _, rest = term.partition(".")
+    component, _, kind = rest.rpartition(".")
+    if group != "stage" or not component:
+        return component, ""
+    return component, kind if kind in SITES else kind.removeprefix(next(filter(kind.startswith, GROUPS)))
+
+
+def is_freed(component: str, held: str) -> bool:
+    """Whether a component's saved tensors are gone at a moment that holds what ``held`` names."""
+    return held == "NOTHING" or component in _FREED.get(held, ())
 
 
 #: Components whose saved tensors are freed by the moments at which only some others exist.

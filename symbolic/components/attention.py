@@ -24,7 +24,7 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
-from ..work import Stream, Work
+from ..work import Ranks, Stream, Transfer, Work
 from ..work_rows import attention_work, column_parallel, context_exchange, norm_work, residual_work, row_parallel
 from .norms import norm_rows
 
@@ -244,17 +244,25 @@ def _work() -> tuple[Work, ...]:
     rotary: Any = {"positions": _ROTARY}
     return (
         *column_parallel("qkv", "qkv"),
+        Transfer("qkv.gathered", "qkv", Ranks.TENSOR, (SEQUENCE, BATCH, ALL_QKV_FEATURES), 2, _GATHERED, _GATHERED,
+                 "megatron_core", "fused projection gathered from all ranks, its gradient summed",
+                 options={"projections": ("fused",), "value": ("copy", "view")}),
         *norm_work("q_norm", "q_norm", QUERY, qkn), *norm_work("k_norm", "k_norm", KEY, qkn),
-        *(Stream(f"rope.{of}_{name}", "rope", shape, moved, moved, source, f"{of} rotated: {meaning}", kernels,
-                 options={"rope": kinds, **rotary})
+        Stream("rope.tables", "rope", (SEQUENCE, HEAD_DIM), 88, 0, "megatron_core",
+               "cosines and sines of the angles, scaled and cast, for queries and for keys", 12,
+               options={"rope": ("unfused",), **rotary}),
+        *(Stream(f"rope.{of}_{name}", "rope", shape, forward, backward, source, f"{of} rotated: {meaning}", kernels,
+                 options={"rope": (name,), **rotary})
           for of, shape in (("q", QUERY), ("k", KEY))
-          for name, kinds, moved, kernels, source, meaning in (
-              ("fused", ("fused", "cached"), 4, 1, "transformer_engine", "one kernel"),
-              ("steps", ("unfused", "shared"), 20, 5, "transformers", "halves swapped, products and their sum"),
-              ("complex", ("complex",), 24, 3, "torchtitan", "fp32 copy, complex product and cast"),
+          for name, forward, backward, kernels, source, meaning in (
+              ("fused", 4, 4, 1, "transformer_engine", "one kernel"),
+              ("cached", 4, 4, 1, "nanotron", "one kernel"),
+              ("shared", 20, 28, 5, "transformers", "halves swapped, products and their sum"),
+              ("unfused", 24, 28, 6, "megatron_core", "halves swapped, products and their sum, and a copy of it"),
+              ("complex", 20, 20, 3, "torchtitan", "fp32 copy, complex product and cast"),
           )),
-        *attention_work(HEAD_DIM, HEAD_DIM), *context_exchange(HEAD_DIM),
-        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual", "o_proj"),
+        *attention_work(HEAD_DIM, HEAD_DIM), *context_exchange(HEAD_DIM, 4),
+        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual"),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Eq
+from sympy import Eq, Integer
 
 from ..choices import MEGATRON_PEAKS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
@@ -58,7 +58,12 @@ COMPONENTS = (
             Stream("lookup", "embedding", (SEQUENCE, BATCH, HIDDEN), 4, 8, "megatron_core",
                    "rows looked up; their gradients added up"),
             Transfer("sum", "embedding", Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, sp + 2 * (1 - sp), sp,
-                     "korthikanti2022", "rows of all vocabulary shards summed, their gradient gathered"),
+                     "korthikanti2022", "rows of all vocabulary shards summed, their gradient gathered",
+                     options={"positions": ("rotary",)}),
+            # Learned positions are added to whole sequences, which are cut into parts only then.
+            Transfer("sum.whole", "embedding", Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, Integer(2), sp,
+                     "megatron_core", "rows of all vocabulary shards summed, their gradient gathered",
+                     options={"positions": ("learned",)}),
         ),
         note="Masked ids and mask cover the whole sequence even with sequence parallelism.",
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Gt, Integer
 
-from ..dimension import Dimension
+from ..dimension import ONE, Dimension
 from ..dimensions import (
     BATCH,
     EXPERT_FFN,
@@ -25,7 +25,7 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
-from ..work import Ranks, Stream, Transfer, Work
+from ..work import NONE, Ranks, Stream, Transfer, Work
 from ..work_rows import gated_work, residual_work
 
 E, e, cf = symbols("E e cf")
@@ -125,22 +125,47 @@ def _projections() -> tuple[Tensor, ...]:
     )
 
 
+def _with_weights(
+    name: str, ranks: Ranks, tokens: tuple[Dimension, ...], summed: tuple[Dimension, ...], dispatch: str
+) -> tuple[Work, ...]:
+    """The weights of tokens that move to their experts, in the router's precision.
+
+    Where ``tokens`` are gathered, they go along in 16 bits, and their results are summed in the router's precision.
+    """
+    core, at = "megatron_core", "dispatch"
+    weights = (*tokens, ROUTED) if dispatch == "allgather" else tokens
+    found: list[Work] = [] if not summed else [
+        Transfer(f"{name}.tokens", at, ranks, (*tokens, *summed), 2, ONE, ONE, core,
+                 "tokens gathered, their gradients summed", options={"dispatch": (dispatch,)}),
+    ]
+    for precision, size in (("fp32", 4), ("bf16", 2)):
+        chosen = {"dispatch": (dispatch,), "router_precision": (precision,)}
+        found.append(Transfer(f"{name}.weights_{precision}", at, ranks, weights, size, ONE, ONE, core,
+                              f"{precision} weights of tokens", options=chosen))
+        if summed:
+            found.append(Transfer(f"{name}.results_{precision}", at, ranks, (*tokens, *summed), size, ONE, ONE, core,
+                                  f"results summed in {precision}, their gradients gathered", options=chosen))
+    return tuple(found)
+
+
 def _work() -> tuple[Work, ...]:
     at, core = "dispatch", "megatron_core"
     sent: Any = {"options": {"dispatch": ("alltoall",)}}
-    gathered: Any = {"options": {"dispatch": ("allgather",)}}
     return (
         Stream("permute", at, (SENT, HIDDEN), 8, 8, core, "tokens sorted by expert, and results sorted back", 2),
         Stream("sort", at, (RECEIVED_SHARE, HIDDEN), 8, 8, core, "received tokens sorted, and results sorted back", 2,
                when=_SEVERAL, **sent),
         Transfer("exchange", at, Ranks.EXPERT, (SENT, HIDDEN), 2, Integer(2), Integer(2), core,
                  "tokens sent to experts, and results sent back", **sent),
-        Transfer("share", at, Ranks.EXPERT_TENSOR, (RECEIVED, HIDDEN), 2, Integer(2), Integer(2), core,
-                 "tokens gathered by ranks that share an expert's width, and results summed", **sent),
-        Transfer("gather", at, Ranks.EXPERT, (*_GATHERED, HIDDEN), 2, Integer(2), Integer(2), core,
-                 "tokens of all ranks gathered, and results summed", **gathered),
+        Transfer("counts", at, Ranks.EXPERT_ALL, (EXPERT_RANKS, ROUTED), 8, ONE, NONE, core,
+                 "int64 tokens of every rank for every expert", **sent),
+        *_with_weights("exchange", Ranks.EXPERT, (SENT,), (), "alltoall"),
+        *_with_weights("share", Ranks.EXPERT_TENSOR, (RECEIVED,), (HIDDEN,), "alltoall"),
+        *_with_weights("gather", Ranks.EXPERT_ALL, _GATHERED, (HIDDEN,), "allgather"),
+        Transfer("map", at, Ranks.EXPERT_ALL, (*_GATHERED, ROUTED), 1, ONE, NONE, core, "bool map of experts to tokens",
+                 options={"dispatch": ("allgather",)}),
         *gated_work("experts_activation", (RECEIVED, EXPERT_FFN)),
-        *residual_work("residual", at),
+        *residual_work("residual"),
     )
 
 

@@ -41,7 +41,7 @@ COMPONENTS = (
         work=(
             *column_parallel("up", "up"),
             Stream("activation", "activation", _INNER, 4, 8, "megatron_core", "bias and GELU in one kernel"),
-            *row_parallel("down", "down"), *residual_work("mlp_residual", "down"),
+            *row_parallel("down", "down"), *residual_work("mlp_residual"),
         ),
     ),
 )

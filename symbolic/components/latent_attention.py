@@ -6,11 +6,13 @@ from typing import Any
 
 from sympy import Eq
 
+from ..dimension import ONE
 from ..dimensions import (
     BATCH,
     HEAD_DIM,
     HEADS,
     HIDDEN,
+    KEY_AND_VALUE_DIM,
     KEY_SEQUENCE,
     KEY_VALUE_DIM,
     KEY_VALUE_FEATURES,
@@ -28,7 +30,7 @@ from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import Ranks, Stream, Transfer, Work
-from ..work_rows import attention_work, context_exchange, norm_work, residual_work, row_parallel
+from ..work_rows import attention_work, column_parallel, context_exchange, norm_work, residual_work, row_parallel
 from .norms import norm_rows
 
 lq, ts, rnorm, sp = symbols("lq ts rnorm sp")
@@ -47,7 +49,7 @@ _LATENT: Any = {"heads": ("latent",)}
 def _down() -> tuple[Tensor, ...]:
     at, paper = "latent_down", "deepseek2024v2"
     return (
-        weight("q.weight", at, (QUERY_FEATURES, HIDDEN), paper, "projection of queries that are not compressed",
+        weight("q.weight", "latent_q", (QUERY_FEATURES, HIDDEN), paper, "projection of queries that are not compressed",
                Iverson(Eq(lq, 0)), tokens=_WHOLE),
         weight("q_down.weight", at, (LATENT_Q, HIDDEN), paper, "projection to compressed queries, on every rank",
                tokens=_TOKENS),
@@ -122,13 +124,17 @@ def _work() -> tuple[Work, ...]:
     return (
         *norm_work("q_norm", "latent_up", (*_TOKENS, LATENT_Q)),
         *norm_work("kv_norm", "latent_up", (*_TOKENS, LATENT_KV)),
+        *column_parallel("q", "latent_q", Iverson(Eq(lq, 0))),
         *(Transfer(f"{of}_up", "latent_up", Ranks.TENSOR, (*_WHOLE, width), 2, sp, sp + 2 * (1 - sp), core,
-                   "compressed tokens gathered, their gradient summed", hidden=sp)
-          for of, width in (("q", LATENT_Q), ("kv", LATENT_KV_ROTARY))),
+                   "compressed tokens gathered, their gradient summed", hidden=sp, when=when)
+          for of, width, when in (("q", LATENT_Q, _COMPRESSED), ("kv", LATENT_KV, ONE))),
+        # Without sequence parallelism every rank makes this part of the keys, and nothing sums its gradient.
+        Transfer("rotary_keys", "latent_down", Ranks.TENSOR, (*_WHOLE, ROTARY_DIM), 2, sp, sp, core,
+                 "rotary part of keys gathered, its gradient summed"),
         Stream("rope", "latent_up", (*_WHOLE, HEADS, ROTARY_DIM), 8, 8, core, "rotary parts of queries and keys", 2),
         Stream("keys", "latent_up", _QUERY, 4, 4, core, "keys put together from both parts"),
-        *attention_work(HEAD_DIM, VALUE_DIM), *context_exchange(HEAD_DIM),
-        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual", "o_proj"),
+        *attention_work(HEAD_DIM, VALUE_DIM), *context_exchange(KEY_AND_VALUE_DIM, 2),
+        *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual"),
     )
 
 

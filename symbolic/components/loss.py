@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from sympy import Integer
+
 from ..choices import MEGATRON_PEAKS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SHIFTED_SEQUENCE, TENSOR_RANKS, VOCAB, WHOLE_VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient
 from ..parameters import symbols
-from ..work import Stream, Work
+from ..work import NONE, Ranks, Stream, Transfer, Work
 
 b, t = symbols("b t")
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
@@ -199,21 +201,38 @@ def _nanotron() -> tuple[Tensor, ...]:
     )
 
 
+def _exchanges() -> tuple[Work, ...]:
+    """Maxima, sums of exponentials and logits of the labels, summed over ranks in fp32; or all logits gathered."""
+    return tuple(
+        Transfer(f"{kernels[0]}.statistics", "loss", Ranks.TENSOR, shape, size, Integer(passes), NONE, source, meaning,
+                 options={"loss": kernels})
+        for kernels, shape, size, passes, source, meaning in (
+            (("vocab_parallel",), _TOKENS, 4, 6, "megatron_core", "three numbers of every token, summed one by one"),
+            (("nanotron",), _TOKENS, 4, 6, "nanotron", "three numbers of every token, summed one by one"),
+            (("dtensor",), _TOKENS, 4, 6, "torchtitan", "three numbers of every token, summed one by one"),
+            (("native_fused",), _TOKENS, 6, 4, "megatron_training", "maxima, then two numbers of every token at once"),
+            (("te_fused", "te_fused_fp32"), (*_TOKENS, TENSOR_RANKS), 12, 1, "transformer_engine",
+             "three numbers of every token, gathered"),
+            (("gathered",), _WHOLE_LOGITS, 2, 1, "scaling", "bf16 logits of all ranks"),
+        )
+    )
+
+
 def loss_work() -> tuple[Work, ...]:
     """What memory moves for the logits: casts, maxima, exponentials, sums and gradients, one kernel each or fused."""
-    return tuple(
+    return _exchanges() + tuple(
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})
         for kernels, shape, forward, backward, count, source, meaning in (
-            (("vocab_parallel",), _LOGITS, 38, 18, 8, "megatron_core", "fp32 copy, maximum, exponentials, quotients"),
+            (("vocab_parallel",), _LOGITS, 38, 14, 8, "megatron_core", "fp32 copy, maximum, exponentials, quotients"),
             (("native_fused",), _LOGITS, 20, 14, 4, "megatron_training", "the same in compiled kernels"),
             (("te_fused", "te_fused_fp32"), _LOGITS, 6, 4, 2, "transformer_engine", "statistics, then the gradient"),
-            (("float", "huggingface", "huggingface_freed"), _LOGITS, 18, 26, 3, "pytorch",
+            (("float", "huggingface", "huggingface_freed"), _LOGITS, 14, 22, 3, "pytorch",
              "fp32 copy and log-softmax; gradients of both, and a cast"),
-            (("bf16",), _LOGITS, 6, 12, 2, "pytorch", "bf16 log-softmax and its gradient"),
+            (("bf16",), _LOGITS, 4, 8, 2, "pytorch", "bf16 log-softmax and its gradient"),
             (("dtensor",), _LOGITS, 26, 34, 6, "torchtitan", "fp32 copy and sharded log-softmax; its gradient, a cast"),
             (("nanotron",), _LOGITS, 38, 14, 8, "nanotron", "fp32 copy, maximum, exponentials and quotients"),
-            (("gathered",), _WHOLE_LOGITS, 18, 26, 3, "scaling", "fp32 copy of all logits and log-softmax; gradients"),
+            (("gathered",), _WHOLE_LOGITS, 14, 22, 3, "scaling", "fp32 copy of all logits and log-softmax; gradients"),
         )
     )
 

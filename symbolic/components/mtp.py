@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..dimension import ONE
 from ..dimensions import (
     BATCH,
     HIDDEN,
@@ -17,16 +18,17 @@ from ..dimensions import (
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Tensor, saved, weight
 from ..parameters import symbols
-from ..work import Product
+from ..work import Product, Ranks, Stream, Transfer
 from ..work_rows import column_parallel, norm_work
 from .loss import loss_work
 from .norms import norm_rows
 
-t, p, mtp, rfull = symbols("t p mtp rfull")
+t, p, mtp, rfull, sp = symbols("t p mtp rfull sp")
 
 _TOKENS = (SEQUENCE_SP, BATCH)
 _RESIDUAL = (*_TOKENS, HIDDEN)
 _ALL_TOKENS = (SEQUENCE, BATCH)
+_WHOLE = (*_ALL_TOKENS, HIDDEN)
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
 #: The layer is recomputed with all that leads to it and its final norm; head and loss are not.
 _KEPT = 1 - rfull
@@ -75,7 +77,13 @@ COMPONENTS = (
         work=(
             *norm_work("embedding_norm", "norms"), *norm_work("hidden_norm", "norms"),
             *norm_work("final_norm", "norms"),
-            *column_parallel("projection", "projection"), *column_parallel("head", "head"),
+            Stream("lookup", "embedding", _WHOLE, 4, 8, "megatron_core", "rows looked up; their gradients added up"),
+            Transfer("embedding", "embedding", Ranks.TENSOR, _WHOLE, 2, sp + 2 * (1 - sp), sp, "megatron_core",
+                     "rows of all vocabulary shards summed, their gradient gathered"),
+            *column_parallel("projection", "projection", width=HIDDEN_TWICE),
+            Transfer("projected", "projection", Ranks.TENSOR, _WHOLE, 2, ONE, sp, "megatron_core",
+                     "columns gathered; with sequence parallelism so is the gradient of the rank's tokens"),
+            *column_parallel("head", "head"),
             Product("logits", "head", _ALL_TOKENS, (HIDDEN,), (VOCAB,), "megatron_core",
                     "hidden states times the output matrix"),
             *loss_work(),

@@ -6,6 +6,7 @@ from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, SHARED_FFN, SHARE
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
+from ..work import Product, Stream
 from ..work_rows import column_parallel, gated_work, residual_work, row_parallel
 
 fs, sgate = symbols("fs sgate")
@@ -42,8 +43,12 @@ COMPONENTS = (
         note="Sharded by tensor parallelism like a dense MLP, never by expert parallelism.",
         options={"layers": ("experts",)},
         work=(
-            *column_parallel("gate_up", "shared_gate_up"), *gated_work("shared_activation", _INNER),
-            *row_parallel("down", "shared_down"), *residual_work("sum", "shared_down"),
+            Product("gate", "shared_gate", (SEQUENCE_SP, BATCH), (HIDDEN,), (), "qwen2", "one score for every token",
+                    when=sgate * _SOME),
+            Stream("gate", "shared_gate", _RESIDUAL, 4, 12, "qwen2", "result times the sigmoid of its gate",
+                   when=sgate * _SOME),
+            *column_parallel("gate_up", "shared_gate_up", _SOME), *gated_work("shared_activation", _INNER),
+            *row_parallel("down", "shared_down", _SOME), *residual_work("sum", "dispatch", _SOME),
         ),
     ),
 )

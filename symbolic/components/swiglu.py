@@ -99,7 +99,7 @@ COMPONENTS = (
         options={"mlp": ("swiglu",)},
         work=(
             *column_parallel("gate_up", "gate_up"), *gated_work("activation", _INNER),
-            *row_parallel("down", "down"), *residual_work("mlp_residual", "down"),
+            *row_parallel("down", "down"), *residual_work("mlp_residual"),
         ),
     ),
 )

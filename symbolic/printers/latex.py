@@ -85,8 +85,8 @@ class LatexPrinter(SympyLatexPrinter):  # type: ignore[misc]
             text = r" \cdot ".join(self._print(number) for number in numbers) + _SPACE + self._print(rest)
             return f"-{text}" if negative else text
         over, under = over_and_under(size)
-        plain = [factor for factor in over if _is_plain(factor)]
-        beside = [factor for factor in over if not _is_plain(factor)]
+        plain = [factor for factor in over if is_plain(factor)]
+        beside = [factor for factor in over if not is_plain(factor)]
         if not under:
             text = self._product(over)
         elif plain or any(r"\frac" in self._print(factor) for factor in beside):
@@ -160,21 +160,25 @@ class LatexPrinter(SympyLatexPrinter):  # type: ignore[misc]
 
 def term_latex(name: str, unit: str, published: str = "") -> str:
     """Print a term's symbol: what it counts, the kind above, what it belongs to and the pipeline rank below."""
+    letter, above, ranks, words = term_parts(name, unit)
+    if published and name.startswith(f"{published}."):
+        return rf"\hat{{{letter}}}_{{\text{{{name.replace('_', ' ').rpartition('.')[2]}}}}}"
+    below = ", ".join([*ranks, *(rf"\text{{{word}}}" for word in words)])
+    return letter + (rf"^{{\text{{{above}}}}}" if above else "") + rf"_{{{below}}}"
+
+
+def term_parts(name: str, unit: str) -> tuple[str, str, list[str], list[str]]:
+    """The letter of a term, the kind that stands above it, and the pipeline ranks and words that stand below."""
     *owner, kind = name.replace("_", " ").split(".")
     letter = _LETTER_OF_UNIT.get(unit, "M")
-    if published and name.startswith(f"{published}."):
-        return rf"\hat{{{letter}}}_{{\text{{{kind}}}}}"
-    if owner == ["local"]:
-        return rf"\ell_{{\text{{{kind}}}}}"
-    if not owner:
-        return rf"{letter}_{{\text{{{kind}}}}}"
-    above = "" if kind in _SAID_BY_LETTER else rf"^{{\text{{{kind}}}}}"
-    rank = [_RANKS[part] for part in owner if part in _RANKS]
-    below = [*rank, *(rf"\text{{{part}}}" for part in owner if part not in _RANKS)]
-    return rf"{letter}{above}_{{{', '.join(below)}}}"
+    if not owner or owner == ["local"]:
+        return r"\ell" if owner else letter, "", [], [kind]
+    ranks = [_RANKS[part] for part in owner if part in _RANKS]
+    words = [part for part in owner if part not in _RANKS]
+    return letter, "" if kind in _SAID_BY_LETTER else kind, ranks, words
 
 
-def _is_plain(factor: Expr) -> bool:
+def is_plain(factor: Expr) -> bool:
     """Tell whether a factor is a number, a size or a power of them: what may stand over a bar."""
     base = factor.base if factor.is_Pow else factor
     return bool(base.is_Number) or (isinstance(base, Symbol) and not is_switch(base))

@@ -13,15 +13,19 @@ from sympy.printing.precedence import PRECEDENCE, precedence
 from sympy.printing.pycode import PythonCodePrinter
 
 from ..functions import Iverson
-from ..parameters import BY_LETTER
+from ..parameters import BY_LETTER, BY_NAME
 
 
 def identifier(symbol: Symbol) -> str:
-    """The Python name of a symbol: a parameter's long name, or a term's with dots as underscores."""
+    """The name of a symbol in code: a parameter's long name, or a term's with dots as underscores.
+
+    A term that would then be called like a parameter, as ``first.dense_layers``, has one more underscore at its end.
+    """
     name = str(symbol.name)
     if name in BY_LETTER:
         return BY_LETTER[name].name
-    return name.replace(".", "_")
+    plain = name.replace(".", "_")
+    return f"{plain}_" if plain in BY_NAME else plain
 
 
 class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
@@ -101,10 +105,10 @@ class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
         return f"({lhs} {expr.rel_op} {rhs})"
 
     def _print_Max(self, expr: Expr) -> str:
-        return f"max({', '.join(self._print(part) for part in _ordered(expr.args))})"
+        return f"max({', '.join(self._print(part) for part in ordered(expr.args))})"
 
     def _print_Min(self, expr: Expr) -> str:
-        return f"min({', '.join(self._print(part) for part in _ordered(expr.args))})"
+        return f"min({', '.join(self._print(part) for part in ordered(expr.args))})"
 
 
 def _numerator_and_denominator(expr: Mul) -> tuple[list[Expr], list[Expr]]:
@@ -130,5 +134,6 @@ def _needs_brackets(factor: Expr) -> bool:
     return bool(precedence(factor) <= PRECEDENCE["Mul"]) or factor.is_Pow
 
 
-def _ordered(parts: Iterable[Expr]) -> list[Expr]:
+def ordered(parts: Iterable[Expr]) -> list[Expr]:
+    """The arguments of a function that does not care for their order, in SymPy's."""
     return sorted(parts, key=lambda part: part.sort_key())

@@ -14,7 +14,7 @@ from .data import add_data
 from .groups import add_groups
 from .layers import add_blocks
 from .rows import worked_dimensions
-from .stage import PARAMETERS, add_microbatch, add_stage
+from .stage import add_microbatch, add_stage
 from .step import add_rates, add_spent, add_step
 
 #: What the time of a step needs of its memory.
@@ -50,7 +50,7 @@ def build_times(implementation: Implementation) -> TermSet:
 
 
 def _add_times(terms: TermSet, implementation: Implementation) -> None:
-    terms.include(name for name in (*_OF_MEMORY, *PARAMETERS) if name in build(implementation))
+    terms.include(_OF_MEMORY)
     for dimension in worked_dimensions(implementation):
         size = local_size(dimension, SHAPE_RULES)
         if size != dimension.size and local_name(dimension) not in build(implementation):

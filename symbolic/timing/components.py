@@ -124,25 +124,40 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
     for ranks in Ranks:
         own = [item for item in found if item.row.ranks is ranks]
         for way in PASSES if own else ():
-            passes = [getattr(item.row, way) for item in own]
-            late = [item.row.hidden for item in own if way == "backward"]
+            passes = [getattr(item, way) for item in own]
+            late = [item.hidden for item in own] if way == "backward" else []
             part = f"{name}.{ranks.value}_{way}"
             words = f"{title}: of the {way} pass among {GROUP_BY_NAME[ranks.value].meaning}"
-            number = terms.add(f"{part}_passes", total(*passes, *late), "passes", f"{words}, passes over their ring")
+            number = terms.add(f"{part}_passes", total(*passes), "passes", f"{words}, passes over their ring")
             size = terms.add(f"{part}_bytes",
                              total(*(product(count, item.size) for count, item in zip(passes, own, strict=True))),
                              "bytes", f"{words}, bytes made whole, of which each of n ranks sends (n - 1)/n")
-            seconds = _unhidden(terms, name, way, own[0].row, ring_time(ranks.value, number, size))
+            # Products hide the bytes of what is gathered once more, and not the latency.
+            waited = ring_time(ranks.value, total(number, *late), size)
+            terms.add(f"{part}_time", _unhidden(terms, name, way, own[0].row, waited), "s",
+                      f"{words}, time that nothing hides")
+        again = [(repeated(item.row.module), item) for item in own]
+        if any(switch != 0 for switch, _ in again):
+            part = f"{name}.{ranks.value}_repeated"
+            words = f"{title}: of recompute of its modules among {GROUP_BY_NAME[ranks.value].meaning}"
+            number = terms.add(f"{part}_passes", total(*(product(switch, item.forward) for switch, item in again)),
+                               "passes", f"{words}, passes over their ring")
+            size = terms.add(f"{part}_bytes",
+                             total(*(product(switch, item.forward, item.size) for switch, item in again)), "bytes",
+                             f"{words}, bytes made whole")
+            seconds = _unhidden(terms, name, "forward", own[0].row, ring_time(ranks.value, number, size))
             terms.add(f"{part}_time", seconds, "s", f"{words}, time that nothing hides")
-        if total(*(item.row.hidden for item in own)) != 0:
+        if total(*(item.hidden for item in own)) != 0:
+            words = f"{title}: made whole once more beside products of the backward pass"
+            terms.add(f"{name}.{ranks.value}_hidden_passes", total(*(item.hidden for item in own)), "passes", words)
             terms.add(f"{name}.{ranks.value}_hidden_bytes",
-                      total(*(product(item.row.hidden, item.size) for item in own)), "bytes",
-                      f"{title}: bytes made whole once more beside products of the backward pass")
+                      total(*(product(item.hidden, item.size) for item in own)), "bytes", words)
 
 
 def _unhidden(terms: TermSet, name: str, way: str, row: Transfer, seconds: Expr) -> Expr:
-    """What is left of ``seconds``: keys and values travel beside core attention, all but the last ones.
+    """What is left of ``seconds`` that a component waits for others.
 
+    Keys and values travel beside core attention where that is one kernel, all but the last ones.
     Tensor-parallel collectives wait for nothing but themselves, unless they are cut into pieces that run beside
     products, of which the first waits.
     """

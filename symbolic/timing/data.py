@@ -2,44 +2,68 @@
 
 from __future__ import annotations
 
-from sympy import Expr, Integer
+from collections.abc import Mapping
 
-from ..functions import CeilDiv, Max
+from sympy import Eq, Expr, Integer
+
+from ..functions import CeilDiv, Iverson, Max
 from ..implementations import Implementation
+from ..ledger import Place
+from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
+from ..parallel.pipeline import chunks, instances
 from ..parameters import symbol, symbols
-from ..terms import TermSet, product, total
+from ..terms import TermSet, product, term_symbol, total
 from .components import stream_time
 from .groups import GROUP_BY_NAME, ring_time
-from .stage import PARAMETERS
 
-w, zero1, og, ow, shards = symbols("w zero1 og ow shards")
-#: Parameters whose gradients are reduced at a time (Megatron-Core).
-BUCKET = Integer(40_000_000)
-#: Bytes of a weight that is gathered: 16 bits.
-_WEIGHT = Integer(2)
+w, zero1, og, ow, shards, slowed = symbols("w zero1 og ow shards slowed")
+tied, p, r, Lr, h = symbols("tied p r Lr h")
+#: Parameters whose gradients are reduced at a time beside a pass (Megatron-Core): so many, and so many for each rank.
+BUCKET, BUCKET_OF_RANK = Integer(40_000_000), Integer(1_000_000)
+#: One of the two ranks that have the matrix of tied embeddings, where these are two.
+_TIES = product(tied, Iverson(p > 1), Iverson(Eq(r, 0)) + Iverson(Eq(r, p - 1)))
 
 
 def add_data(terms: TermSet, implementation: Implementation) -> None:
     """What data-parallel ranks exchange, how long a rank waits for it, and its optimizer step.
 
     Weights that are shared out (ZeRO-3, FSDP) are gathered for every pass of a micro-batch, and gradients that are
-    (ZeRO-2) reduced after each; both go on beside the pass. Otherwise it is once for every step, at its end or, where
-    that is chosen, beside a pass of one micro-batch.
+    (ZeRO-2) reduced after each; both go on beside the pass. Otherwise, and in PyTorch's pipeline, which keeps both
+    whole until its last micro-batch, it is once for every step, at its end or, where that is chosen, beside a pass.
     """
-    fixed = fixed_values(implementation)
-    whole = implementation.choices["data_parallel"] == "torch_ddp"  # nanotron sums all of them with ZeRO-1 too
-    zero2, zero3 = (Integer(fixed[name]) if name in fixed else symbol(name) for name in ("zero2", "zero3"))
-    gathered = terms.add("stage.gathering", total(*(_gathered(terms, name) for name in PARAMETERS if name in terms)),
-                         "s", "rank r: its weights gathered once by the ranks that share them out")
-    reduced = terms.add("stage.reducing",
-                        total(*(_reduced(terms, name, whole) for name in PARAMETERS if name in terms)), "s",
+    choices, fixed = implementation.choices, fixed_values(implementation)
+    every = Integer(choices["pipeline"] == "own")
+    zero2, zero3 = (
+        product(every, Integer(fixed[name]) if name in fixed else symbol(name)) for name in ("zero2", "zero3")
+    )
+    trained = [group for group in GROUPS if _elements(group) in terms and not group.frozen]
+    shared = [group for group in GROUPS if _elements(group) in terms and not (group.frozen and zero3 == 0)]
+    calls = {
+        what: terms.add(f"stage.{what}_calls", _calls(terms, choices, overlapped), "calls",
+                        f"rank r: collectives in which all {words}")
+        for what, overlapped, words in (("gathering", ow, "weights are gathered"),
+                                        ("reducing", og, "gradients are reduced"))
+    }
+    terms.add("stage.gathered_bytes", total(*(_weights(terms, group, choices) for group in shared)), "bytes",
+              "rank r: weights and padding, of which each of n ranks sends 1/n to every other when they are gathered")
+    terms.add("stage.reduced_bytes", total(*(_gradients(terms, group) for group in trained)), "bytes",
+              "rank r: gradients and padding, made whole once by a reduce-scatter and twice by an all-reduce")
+    gathered = terms.add("stage.gathering", total(*(
+        ring_time(_ranks(group, "data"), calls["gathering"], _weights(terms, group, choices)) for group in shared
+    )), "s", "rank r: its weights gathered once by the ranks that share them out")
+    # nanotron sums all gradients on all ranks with ZeRO-1 too.
+    passes = Integer(2) if choices["data_parallel"] == "torch_ddp" else 2 - zero1
+    reduced = terms.add("stage.reducing", total(*(
+        _reducing(terms, group, passes, calls["reducing"]) for group in trained
+    )), "s",
                         "rank r: its gradients summed once over the ranks that hold its parameters")
     forward, backward = (terms[f"stage.{way}_computing"].symbol for way in ("forward", "backward"))
     if zero2 != 0:
+        again = product(zero3, gathered, _gathered_again(terms, implementation))
         sharding = total(
-            Max(Integer(0), product(zero3, gathered) - forward),
-            Max(Integer(0), product(zero3, gathered) + product(zero2, reduced) - backward),
+            _hidden(product(zero3, gathered), forward),
+            _hidden(total(again, product(zero2, reduced)), backward),
         )
         terms.add("stage.sharding_waiting", sharding, "s",
                   "rank r: waiting for shared-out weights and gradients, of one micro-batch")
@@ -47,6 +71,8 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
         _beside(og, product(1 - zero2, reduced), backward),
         _beside(ow, product(zero1, 1 - zero3, gathered), forward),
     ]
+    if choices["data_parallel"] != "fsdp":
+        ends.append(_tying(terms))
     terms.add("stage.data_waiting", total(*ends), "s",
               "rank r: waiting for gradients and weights of data-parallel ranks, once for every step")
     gradients, weights = terms["stage.gradient"].symbol, terms["stage.weight"].symbol
@@ -57,31 +83,84 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
               " read for their norm and set to zero")
 
 
-def _beside(overlapped: Expr, seconds: Expr, hidden: Expr) -> Expr:
-    return total(product(1 - overlapped, seconds), product(overlapped, Max(Integer(0), seconds - hidden)))
+def trained_elements(terms: TermSet) -> Expr:
+    """Parameters of rank r that have gradients, and their padding."""
+    names = [_elements(group) for group in GROUPS if not group.frozen]
+    return total(*(terms[name].symbol for name in names if name in terms))
 
 
-def _gathered(terms: TermSet, name: str) -> Expr:
-    """Weights, gathered over one ring bucket by bucket."""
-    elements = terms[name].symbol
-    return ring_time(_group(name, "data"), _buckets(elements), product(_WEIGHT, elements))
+def _calls(terms: TermSet, choices: Mapping[str, str], overlapped: Expr) -> Expr:
+    """How many pieces weights are gathered, or gradients reduced, in: each waits for the latency of a ring.
+
+    FSDP has its units: every layer, and what lies outside of the layers. Megatron-Core has a buffer for each chunk of
+    layers, cut into buckets that grow with the number of ranks where something runs beside them.
+    """
+    if choices["data_parallel"] == "fsdp":
+        if choices["units"] == "root":
+            return total(Lr, Integer(1))
+        return total(Lr, *(instances(place, choices) for place in (Place.FIRST, Place.LAST)))
+    elements = terms[_elements(GROUPS[0])].symbol
+    if choices["data_parallel"] != "ddp":
+        return CeilDiv(elements, BUCKET)
+    bucket = Max(BUCKET, product(BUCKET_OF_RANK, GROUP_BY_NAME["data"].size))
+    pieces = Max(chunks(choices), CeilDiv(elements, bucket))
+    return total(product(1 - overlapped, chunks(choices)), product(overlapped, pieces))
 
 
-def _reduced(terms: TermSet, name: str, whole: bool) -> Expr:
+def _gathered_again(terms: TermSet, implementation: Implementation) -> Expr:
+    """The share of its weights that a rank gathers once more for the backward pass: what it has freed."""
+    reshard = implementation.choices["reshard"]
+    if reshard != "default":
+        return Integer(reshard == "always")
+    stays = total(*(term_symbol(f"{name}.aligned") for name in ("final_norm", "head")))
+    return 1 - product(instances(Place.LAST, implementation.choices), stays) / terms[_elements(GROUPS[0])].symbol
+
+
+def _tying(terms: TermSet) -> Expr:
+    """An all-reduce of two ranks: gradients of one matrix that is embedding and head, on the first and last stage."""
+    size = terms.add("stage.tied_bytes", product(_TIES, w, h, term_symbol("local.vocab")), "bytes",
+                     "rank r: gradients of tied embeddings, summed over the first and the last stage")
+    steps = product(Integer(2), _TIES, term_symbol("pipeline.latency"))
+    return terms.add("stage.tying", total(steps, size / term_symbol("pipeline.bandwidth")), "s",
+                     "rank r: gradients of tied embeddings summed, once for every step")
+
+
+def _beside(overlapped: Expr, seconds: Expr, computing: Expr) -> Expr:
+    return total(product(1 - overlapped, seconds), product(overlapped, _hidden(seconds, computing)))
+
+
+def _hidden(seconds: Expr, computing: Expr) -> Expr:
+    """What ``seconds`` of collectives cost that run beside ``computing``.
+
+    They take a share of the GPU while they run, so that computing takes longer; what is left after it is waited for.
+    """
+    return Max(product(seconds, slowed) / 1000, seconds - computing)
+
+
+def _elements(group: Group) -> str:
+    return f"stage.{group.prefix}buffer_elements"
+
+
+def _weights(terms: TermSet, group: Group, choices: Mapping[str, str]) -> Expr:
+    """Bytes of weights: 16 bits, 8 where FP8 weights are the only ones, 32 where autocast makes copies of them."""
+    size = 1 if group.fp8 else 4 if choices["precision"] == "autocast" else 2
+    return product(Integer(size), terms[_elements(group)].symbol)
+
+
+def _gradients(terms: TermSet, group: Group) -> Expr:
+    return product(w, terms[_elements(group)].symbol)
+
+
+def _reducing(terms: TermSet, group: Group, passes: Expr, calls: Expr) -> Expr:
     """Gradients: a reduce-scatter where states are shared out, else an all-reduce; then their shares over replicas."""
-    elements = terms[name].symbol
-    size, data, replica = product(w, elements), _group(name, "data"), _group(name, "replica")
-    passes = Integer(2) if whole else 2 - zero1
+    size = _gradients(terms, group)
+    data, replica = _ranks(group, "data"), _ranks(group, "replica")
     share = size / GROUP_BY_NAME[data].size
     return total(
-        ring_time(data, product(passes, _buckets(elements)), product(passes, size)),
-        ring_time(replica, Integer(2), product(Integer(2), share)),
+        ring_time(data, product(passes, calls), product(passes, size)),
+        ring_time(replica, product(Integer(2), calls), product(Integer(2), share)),
     )
 
 
-def _buckets(elements: Expr) -> Expr:
-    return CeilDiv(elements, BUCKET)
-
-
-def _group(name: str, kind: str) -> str:
-    return f"expert_{kind}" if "expert" in name else kind
+def _ranks(group: Group, kind: str) -> str:
+    return f"expert_{kind}" if group.expert else kind

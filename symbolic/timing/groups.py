@@ -43,6 +43,7 @@ GROUPS_OF_RANKS: tuple[GroupOfRanks, ...] = (
     GroupOfRanks("replica", R, t * D * c * _BEFORE_DATA / R, "ranks that hold the same share of parameters"),
     GroupOfRanks("expert_tensor", et, Integer(1), "ranks that share the width of experts", experts=True),
     GroupOfRanks("expert", e, et, "ranks that share out experts", experts=True),
+    GroupOfRanks("expert_all", e * et, Integer(1), "ranks that share out experts and their width", experts=True),
     GroupOfRanks("expert_data", De / R, e * et, "ranks that hold the same experts, or share them out", experts=True),
     GroupOfRanks("expert_replica", R, e * et * De / R, "ranks that hold the same share of experts", experts=True),
     GroupOfRanks("pipeline", p, t * (1 + Iverson(Le(order, 1)) * (c - 1)) * (1 + Iverson(Eq(order, 0)) * (D - 1)),

@@ -32,6 +32,13 @@ BLOCKS: dict[str, tuple[str, tuple[Place, ...]]] = {
 
 #: Kernels of a layer that no row names: copies, views that are made contiguous, counters, casts.
 UNNAMED = Integer(36)
+#: What ranks exchange, by kind, with its unit.
+TRAFFIC = tuple(
+    item for way in (*PASSES, "repeated", "hidden") for item in (
+        (f"{way}_passes", "passes", f"passes over the ring, {way}"),
+        (f"{way}_bytes", "bytes", f"bytes made whole, {way}"),
+    )
+)
 
 
 def add_blocks(terms: TermSet, implementation: Implementation) -> None:
@@ -54,10 +61,17 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
                       "FLOP", f"{words}: FLOPs of those")
         unnamed = UNNAMED if block in ("layer", "expert_layer") else Integer(0)
         terms.add(f"{block}.kernels", total(sums("kernels"), unnamed), "kernels", f"{words}: kernels of a pass")
-        again = sums("repeated_time")
+        again = total(sums("repeated_time"), *(sums(f"{ranks.value}_repeated_time") for ranks in Ranks))
         if again != 0:
-            terms.add(f"{block}.repeated_computing", again, "s", f"{words}: what recompute of its modules repeats")
+            terms.add(f"{block}.repeated_time", again, "s",
+                      f"{words}: what recompute of its modules repeats, waiting for others included")
             terms.add(f"{block}.repeated_flops", sums("repeated_flops"), "FLOP", f"{words}: FLOPs of that")
+        for ranks in Ranks:
+            for kind, unit, meaning in TRAFFIC:
+                exchanged = sums(f"{ranks.value}_{kind}")
+                if exchanged != 0:
+                    terms.add(f"{block}.{ranks.value}_{kind}", exchanged, unit,
+                              f"{words}: {meaning}, among {GROUP_BY_NAME[ranks.value].meaning}")
         for way in PASSES:
             _add_pass(terms, block, words, sums, way)
 
@@ -72,7 +86,8 @@ def _add_pass(terms: TermSet, block: str, words: str, sums: Callable[[str], Expr
         if waited != 0:
             parts.append(terms.add(f"{block}.{ranks.value}_{way}_waiting", waited, "s",
                                    f"{words}: waiting for {GROUP_BY_NAME[ranks.value].meaning}, {way} pass"))
-    stalled = product(Iverson(Gt(term_symbol("pipeline.borders"), 0)), sums(f"tensor_{way}_passes"), t - 1, stall)
+    passes = [sums(f"tensor_{kind}_passes") for kind in ((way, "hidden") if way == "backward" else (way,))]
+    stalled = product(Iverson(Gt(term_symbol("pipeline.borders"), 0)), total(*passes), t - 1, stall)
     launched = total(product(kernels, tau), stalled) / _NANO
     parts.append(terms.add(f"{block}.{way}_launching", Max(Integer(0), launched - total(*parts)), "s",
                            f"{words}: waiting for the host to launch kernels, {way} pass"))

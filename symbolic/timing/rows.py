@@ -102,6 +102,9 @@ class Sent:
 
     row: Transfer
     size: Expr
+    forward: Expr
+    backward: Expr
+    hidden: Expr
 
 
 @cache
@@ -109,7 +112,8 @@ def transfers(component: Component, implementation: Implementation) -> tuple[Sen
     """The transfers of a component."""
     absent = _absent(implementation)
     return tuple(
-        Sent(item, product(Integer(item.bytes), *local_shape(item.shape), item.when.xreplace(absent)))
+        Sent(item, product(Integer(item.bytes), *local_shape(item.shape)),
+             *(product(passes, item.when.xreplace(absent)) for passes in (item.forward, item.backward, item.hidden)))
         for item in _chosen(component, implementation) if isinstance(item, Transfer)
     )
 

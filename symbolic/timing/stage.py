@@ -15,7 +15,9 @@ from ..parameters import symbols
 from ..terms import TermSet, product, total
 from ..work import Ranks
 from .components import PASSES, stream_time
+from .data import trained_elements
 from .groups import GROUP_BY_NAME
+from .layers import TRAFFIC
 
 rfull, rn, Lr, w = symbols("rfull rn Lr w")
 
@@ -24,8 +26,6 @@ PLACES: dict[str, Place] = {
     "layer": Place.DENSE, "expert_layer": Place.EXPERTS, "input": Place.FIRST, "output": Place.LAST,
     "prediction": Place.MTP,
 }
-#: Parameters of rank r: those that all data-parallel ranks hold, and those of routed experts.
-PARAMETERS = ("stage.parameters", "stage.expert_parameters")
 #: What the time of a micro-batch goes to.
 MICROBATCH = ("forward_computing", "backward_computing", "launching", "recomputing", "accumulating",
               *(f"{ranks.value}_waiting" for ranks in Ranks), "sharding_waiting")
@@ -43,14 +43,18 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
         ))
 
     layers = [block for block in ("layer", "expert_layer") if block in counts]
+
+    def repeated(kind: str, of_modules: str, kept: str = "") -> Expr:
+        whole = total(summed(kind, layers), product(Integer(-1), summed(kept, layers)))
+        return total(product(rfull, _recomputed_share(choices), whole), product(1 - rfull, summed(of_modules)))
+
     terms.add("stage.forward_flops", summed("forward_flops"), "FLOP", "rank r: FLOPs of the forward pass")
     for name, kind, unit, words in (
         ("repeated_flops", "forward_flops", "FLOP", "FLOPs of layers and modules that run once more"),
         ("recomputing", "forward_time", "s", "layers and modules that run once more"),
     ):
-        part, kept = (f"{start}_flops" if unit == "FLOP" else f"{start}_computing" for start in ("repeated", "kept"))
-        whole = total(summed(kind, layers), product(Integer(-1), summed(kept, layers)))
-        again = total(product(rfull, _recomputed_share(choices), whole), product(1 - rfull, summed(part)))
+        part, kept = ("flops", "kept_flops") if unit == "FLOP" else ("time", "kept_computing")
+        again = repeated(kind, f"repeated_{part}", kept)
         terms.add(f"stage.{name}", again, unit, f"rank r: {words}, of one micro-batch")
     for way in PASSES:
         terms.add(f"stage.{way}_computing", summed(f"{way}_computing"), "s",
@@ -58,13 +62,20 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
     terms.add("stage.launching", total(*(summed(f"{way}_launching") for way in PASSES)), "s",
               "rank r: waiting for the host to launch kernels, of one micro-batch")
     for ranks in Ranks:
+        for kind, unit, meaning in TRAFFIC:
+            name = f"{ranks.value}_{kind}"
+            forward = name.replace("repeated", "forward")
+            exchanged = summed(name) if name == forward else repeated(forward, name)
+            if exchanged != 0:
+                terms.add(f"stage.{ranks.value}_{kind}", exchanged, unit,
+                          f"rank r: {meaning} of one micro-batch, among {GROUP_BY_NAME[ranks.value].meaning}")
         waited = total(*(summed(f"{ranks.value}_{way}_waiting") for way in PASSES))
         if waited != 0:
             terms.add(f"stage.{ranks.value}_waiting", waited, "s",
                       f"rank r: waiting for {GROUP_BY_NAME[ranks.value].meaning}, of one micro-batch")
-    elements = total(*(terms[name].symbol for name in PARAMETERS if name in terms))
     own = Integer(2) if choices["weight_gradient"] == "separate" else Integer(0)
-    terms.add("stage.accumulating", stream_time(product(total(product(Integer(2), w), own), elements)), "s",
+    moved = product(total(product(Integer(2), w), own), trained_elements(terms))
+    terms.add("stage.accumulating", stream_time(moved), "s",
               "rank r: gradients of one micro-batch added to the sums")
     if SCHEDULES[choices["schedule"]].weight_passes:
         terms.add("stage.weight_gradients", summed("weight_gradients"), "s",

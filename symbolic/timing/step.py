@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from sympy import Expr, Gt, Integer
+from sympy import Eq, Expr, Gt, Integer
 
 from ..accounts.moments import CANDIDATES
 from ..functions import Iverson, Max
 from ..implementations import Implementation
-from ..parallel.pipeline import chunks
+from ..parallel.pipeline import chunks, ends
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..terms import TermSet, product, term_symbol, total
@@ -83,6 +83,8 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
     bubble = terms.add("step.bubble", idle, "s", "waiting while the pipeline fills and drains")
     sent = terms.add("step.sent_bytes", product(Integer(2), s, b, h) / (c * ts), "bytes",
                      "output of a stage that a rank sends to the next one, and a gradient of that size back")
+    terms.add("stage.messages", _messages(implementation), "messages",
+              "rank r: outputs and gradients that it sends to other stages in a step")
     crossing = Iverson(Gt(term_symbol("pipeline.borders"), 0))
     each = total(total(product(crossing, ax), product(1 - crossing, an)) / 10**9,
                  sent / term_symbol("pipeline.bandwidth"))
@@ -90,6 +92,19 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
     waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sends, each), "s",
                         "stages that wait for what is sent between them")
     terms.add("step.time", total(product(m, slowest), bubble, waiting, data, optimizer), "s", "one optimizer step")
+
+
+def _messages(implementation: Implementation) -> Expr:
+    """An output and a gradient of every chunk and micro-batch, where the neighbouring chunk is on another rank.
+
+    In rounds only the first chunk of all has none before it and the last none after it; where chunks lie in a V, the
+    ranks at both ends hold two neighbours.
+    """
+    first, last = ends(implementation.choices)
+    at_ends = total(Iverson(Eq(r, 0)), Iverson(Eq(r, p - 1)))
+    in_rounds = total(product(Integer(2), chunks(implementation.choices)), product(Integer(-1), at_ends))
+    each = in_rounds if first != last else product(Integer(2), total(Integer(2), product(Integer(-1), at_ends)))
+    return product(Iverson(Gt(p, 1)), m, each)
 
 
 def add_spent(terms: TermSet) -> None:

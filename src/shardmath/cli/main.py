@@ -15,6 +15,9 @@ from shardmath.cli.evaluate import evaluate
 from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
 from shardmath.cli.formula import formula
+from shardmath.cli.page import page
+from shardmath.cli.recommend import recommend
+from shardmath.cli.scale import scale
 from shardmath.cli.sweep import sweep
 from shardmath.errors import InputError
 
@@ -27,7 +30,8 @@ def cli() -> None:
     """What fits into GPU memory when a Llama model is trained in parallel, and the formula behind every byte."""
 
 
-for _command in (sweep, explore, explain, evaluate, calibrate, formula, models, gpus, networks):
+_COMMANDS = (sweep, recommend, scale, explore, explain, evaluate, calibrate, formula, page, models, gpus, networks)
+for _command in _COMMANDS:
     cli.add_command(_command)
 
 

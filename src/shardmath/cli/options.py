@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, PARAMETERS
+from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, PARAMETERS, RECOMPUTE_MODES
 from shardmath.parameters import MACHINE, OTHERS, checked
 
 Command = Callable[..., Any]
@@ -162,3 +162,28 @@ run_options = _apply([
 ])
 
 
+def _axis(*names: str, what: str) -> Callable[[Command], Command]:
+    return click.option(*names, type=Counts(), metavar="N,N,...", help=f"{what}  [default: all that may be legal]")
+
+
+#: Options that say which layouts to try.
+axis_options = _apply([
+    _axis("--tp", "--tensor-parallel", "tensor_parallel", what="Tensor-parallel sizes to try."),
+    _axis("--cp", "--context-parallel", "context_parallel", what="Context-parallel sizes to try."),
+    _axis("--pp", "--pipeline-parallel", "pipeline_parallel", what="Pipeline-parallel sizes to try."),
+    _axis("--micro-batch-size", what="Micro-batch sizes to try."),
+    _axis("--sequence-parallel", what="0 and 1: without and with sequence parallelism."),
+    _axis("--ep", "--expert-parallel", "expert_parallel", what="Expert-parallel sizes to try."),
+    click.option("--etp", "--expert-tensor-parallel", "expert_tensor_parallel", type=Count(), metavar="RANKS",
+                 help=f"Tensor-parallel size of routed experts.  [default: {EXPERT_TENSOR_PARALLEL}]"),
+    click.option("--vpp", "--virtual-pipeline", "virtual_pipeline", type=Counts(), metavar="N,N,...",
+                 help="Chunks of layers per pipeline rank to try.  [default: 1; recommend and scale try several]"),
+    click.option("--recompute", type=Names(), metavar="MODE,...",
+                 help=f"Recompute modes to try  [default: {', '.join(RECOMPUTE_MODES)}]"),
+])
+
+
+def without_absent(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options without those of parameters that were not given and are not known to every command by name."""
+    named = {"expert_tensor_parallel", *MACHINE}
+    return {name: value for name, value in options.items() if name not in named or value is not None}

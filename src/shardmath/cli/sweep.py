@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import json as json_format
-from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
 import click
 
 from shardmath.cli.options import (
-    EXPERT_TENSOR_PARALLEL,
-    Command,
     Count,
-    Counts,
-    Names,
+    axis_options,
     device,
     implementation_options,
     kernel_choices,
     machine_options,
     pairs,
     run_options,
+    without_absent,
 )
-from shardmath.generated.definitions import RECOMPUTE_MODES
-from shardmath.parameters import MACHINE
-
-
-def _axis(*names: str, what: str) -> Callable[[Command], Command]:
-    return click.option(*names, type=Counts(), metavar="N,N,...", help=f"{what}  [default: all that may be legal]")
 
 
 @click.command(short_help="Try every layout and show the best that fit.")
@@ -35,18 +26,7 @@ def _axis(*names: str, what: str) -> Callable[[Command], Command]:
 @click.option("--num-gpus", type=Count(), required=True, help="GPUs of the job.")
 @click.option("--global-batch-size", type=Count(), required=True, help="Sequences of one optimizer step.")
 @run_options
-@_axis("--tp", "--tensor-parallel", "tensor_parallel", what="Tensor-parallel sizes to try.")
-@_axis("--cp", "--context-parallel", "context_parallel", what="Context-parallel sizes to try.")
-@_axis("--pp", "--pipeline-parallel", "pipeline_parallel", what="Pipeline-parallel sizes to try.")
-@_axis("--micro-batch-size", what="Micro-batch sizes to try.")
-@_axis("--sequence-parallel", what="0 and 1: without and with sequence parallelism.")
-@_axis("--ep", "--expert-parallel", "expert_parallel", what="Expert-parallel sizes to try.")
-@click.option("--etp", "--expert-tensor-parallel", "expert_tensor_parallel", type=Count(), metavar="RANKS",
-              help=f"Tensor-parallel size of routed experts.  [default: {EXPERT_TENSOR_PARALLEL}]")
-@click.option("--vpp", "--virtual-pipeline", "virtual_pipeline", type=Counts(), metavar="N,N,...",
-              help="Chunks of layers per pipeline rank to try.  [default: 1]")
-@click.option("--recompute", type=Names(), metavar="MODE,...",
-              help=f"Recompute modes to try  [default: {', '.join(RECOMPUTE_MODES)}]")
+@axis_options
 @implementation_options
 @machine_options
 @click.option("--rank-by", metavar="WHAT", help="time or memory  [default: time, where all speeds are known]")
@@ -70,10 +50,7 @@ def sweep(
     from shardmath.reports.sweep import show
     from shardmath.sweeps import sweep as run
 
-    if options["expert_tensor_parallel"] is None:
-        del options["expert_tensor_parallel"]
-    options = {name: value for name, value in options.items() if name not in MACHINE or value is not None}
-    options["kernels"] = kernel_choices(kernels)
+    options = {**without_absent(options), "kernels": kernel_choices(kernels)}
     chosen, options = swept(model, pairs("set", settings, "key=value"), options)
     with ExitStack() as stack:
         on_layouts = stack.enter_context(writers(csv, parquet))

@@ -74,7 +74,7 @@ def sweep(
     """
     if rank_by not in (None, *RULES):
         raise InputError("rank_by", rank_by, "must be time or memory")
-    with _as_arguments(num_gpus):
+    with as_arguments(num_gpus):
         space = layouts(
             model, gpu, num_gpus, network=network, global_batch_size=global_batch_size, seq_length=seq_length, top=top,
             tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
@@ -109,7 +109,7 @@ def _timed(part: Part, space: Space) -> bool:
 
 
 @contextmanager
-def _as_arguments(num_gpus: int) -> Iterator[None]:
+def as_arguments(num_gpus: int) -> Iterator[None]:
     """Errors in what a space declares, under the name of the argument that it was declared by."""
     try:
         yield

@@ -1,0 +1,192 @@
+"""Recommend the few layouts worth trying for a model, a cluster and a batch, and say why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+
+from shardmath.accounting import Explanation, explain
+from shardmath.advice.changes import Change, changes, layout_at
+from shardmath.advice.choosing import choose
+from shardmath.advice.neighbours import Neighbour, neighbours
+from shardmath.advice.timed import Timed, spaces, timed
+from shardmath.errors import InputError
+from shardmath.formats import written
+from shardmath.gpus import Gpu
+from shardmath.machines import Cluster
+from shardmath.models import Model
+from shardmath.settings import as_model
+from shardmath.sweeps.run import as_arguments
+from shardmath.timing import StepTime, as_cluster
+
+#: Arguments that say which layouts to try; all others are those of ``explain`` too.
+_AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel",
+         "virtual_pipeline", "expert_parallel", "recompute")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One layout that is worth trying.
+
+    ``role`` says why it is here, ``layout`` has its sizes by name, ``explanation`` its whole account. ``binds`` are
+    the parts of a step other than computing, with their share of it. ``neighbours`` is what is one step away.
+    """
+
+    role: str
+    layout: Mapping[str, int | str]
+    explanation: Explanation
+    neighbours: tuple[Neighbour, ...]
+
+    @property
+    def time(self) -> StepTime:
+        """The time of its step."""
+        assert self.explanation.time is not None
+        return self.explanation.time
+
+    @property
+    def binds(self) -> Mapping[str, float]:
+        """Parts of a step other than computing, the longest first, as shares of it."""
+        shares = {part: seconds / self.time.seconds for part, seconds in self.time.spent.items() if part != "computing"}
+        return dict(sorted(((part, share) for part, share in shares.items() if share > 0), key=lambda item: -item[1]))
+
+    @property
+    def margin_bytes(self) -> int:
+        """Memory that is left at the peak."""
+        return self.explanation.gpu.memory_bytes - self.explanation.peak.total
+
+    @property
+    def num_microbatches(self) -> int:
+        """Micro-batches of a step."""
+        value = self.explanation.inputs
+        return value["global_batch_size"] // (value["data_parallel"] * value["micro_batch_size"])
+
+    def script(self, format: str | None = None) -> str:
+        """A file to launch it with, by default of the implementation's own format.
+
+        Raises InputError where no format has what the run does.
+        """
+        return written(format or self.explanation.implementation.partition("_")[0], self.explanation)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; ``script`` is None where no format has what the run does."""
+        try:
+            script = self.script()
+        except InputError:
+            script = None
+        peak = self.explanation.peak
+        return {
+            "role": self.role, "layout": dict(self.layout), "data_parallel": self.explanation.inputs["data_parallel"],
+            "num_microbatches": self.num_microbatches, "time": self.time.to_dict(),
+            "peak_bytes": peak.total, "margin_bytes": self.margin_bytes, "share": peak.share, "verdict": peak.verdict,
+            "binds": dict(self.binds), "neighbours": [asdict(item) for item in self.neighbours],
+            "script": script,
+        }
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """The next better layout that memory excludes: of all that are faster than the first choice that of least memory.
+
+    Where there is no first choice it is the legal layout of least memory.
+    """
+
+    layout: Mapping[str, int | str]
+    seconds: float
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Advice:
+    """The answer: ``choices``, the first one first; none if nothing fits.
+
+    ``legal`` layouts were looked at. ``excluded`` is the next better one. ``changes`` are about the first choice.
+    """
+
+    model: Model
+    cluster: Cluster
+    implementation: str
+    num_gpus: int
+    global_batch_size: int
+    seq_length: int
+    legal: int
+    choices: tuple[Choice, ...]
+    excluded: Excluded | None
+    changes: tuple[Change, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "model": self.model.model_dump(), "cluster": self.cluster.model_dump(),
+            "implementation": self.implementation, "num_gpus": self.num_gpus,
+            "global_batch_size": self.global_batch_size, "seq_length": self.seq_length, "legal": self.legal,
+            "choices": [item.to_dict() for item in self.choices],
+            "excluded": None if self.excluded is None else asdict(self.excluded),
+            "changes": [asdict(item) for item in self.changes],
+        }
+
+
+def recommend(
+    model: Model | str | PathLike[str],
+    gpu: Gpu | Cluster | str | PathLike[str],
+    num_gpus: int,
+    *,
+    global_batch_size: int,
+    seq_length: int = 8192,
+    network: str | None = None,
+    implementation: str = "megatron",
+    **arguments: Any,
+) -> Advice:
+    """The few layouts worth trying, why, and what would change the answer.
+
+    ``arguments`` are those of ``sweep``: sizes to try for an axis, and what training and kernels are like. Pipelines
+    are tried with several chunks of layers on a rank too, where the implementation has them.
+
+    Raises InputError for every value that is not legal, where no layout is, and where a figure of the machine is not
+    known that the time of a step needs.
+    """
+    chosen, cluster = as_model(model), as_cluster(gpu, network)
+    training = {"seq_length": seq_length, "implementation": implementation, **arguments}
+
+    def again(batch: int) -> Timed:
+        return timed(spaces(chosen, num_gpus, gpu=cluster, global_batch_size=batch, **training))
+
+    with as_arguments(num_gpus):
+        found = again(global_batch_size)
+    if not len(found):
+        raise InputError("num_gpus", num_gpus, "must leave at least one legal layout")
+    choices = tuple(
+        Choice(item.role, layout_at(found, item.row), _explained(found, item.row, chosen, cluster, training),
+               tuple(neighbours(found.configuration(item.row))))
+        for item in choose(found)
+    )
+    first = found.best(found.are("fits"))
+    return Advice(
+        chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, len(found), choices,
+        _excluded(found, first),
+        () if first is None else tuple(changes(found, first, lambda times: again(times * global_batch_size))),
+    )
+
+
+def _explained(
+    found: Timed, row: int, model: Model, cluster: Cluster, training: Mapping[str, Any],
+) -> Explanation:
+    """The account of one row."""
+    layout = layout_at(found, row)
+    values = found.configuration(row).values
+    others = {name: value for name, value in training.items() if name not in _AXES}
+    sizes: dict[str, Any] = {**layout, "sequence_parallel": bool(layout["sequence_parallel"])}
+    return explain(model, cluster, num_gpus=values["num_gpus"], global_batch_size=values["global_batch_size"],
+                   **{**others, **sizes})
+
+
+def _excluded(found: Timed, first: int | None) -> Excluded | None:
+    seconds, peaks = found.columns["seconds"], found.columns["peak"]
+    rows = np.flatnonzero(~found.are("fits") & (True if first is None else seconds < seconds[first]))
+    if not len(rows):
+        return None
+    row = int(rows[np.argmin(peaks[rows])])
+    return Excluded(layout_at(found, row), float(seconds[row]), int(peaks[row]))

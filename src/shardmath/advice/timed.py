@@ -1,0 +1,133 @@
+"""Every legal layout of a job with its memory and the time of its step, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.advice.legal import Legal, legal_rows
+from shardmath.divisors import divisors
+from shardmath.errors import InputError
+from shardmath.generated.definitions import IMPLEMENTATIONS, VERDICTS, verdict
+from shardmath.models import Model
+from shardmath.spaces import Space
+from shardmath.spaces.standard import layouts, ranked
+from shardmath.sweeps.configurations import Configuration
+from shardmath.symbolic.nests.standard import BY_TIME
+
+#: What tells layouts apart, in the order in which people say it; ``recompute`` is the name of a mode.
+AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
+        "micro_batch_size", "sequence_parallel", "recompute")
+#: Numbers of chunks that a pipeline is tried with: so many of the smallest that divide the layers.
+_CHUNKS = 8
+#: More candidates than this are not looked at one by one.
+_MANY = 2 * 10**7
+
+
+@dataclass(frozen=True)
+class Timed:
+    """All legal layouts of some parts, one row for each; none if no layout is legal.
+
+    ``columns`` has the sizes of ``AXES`` by name, ``seconds`` of a step, ``peak`` bytes and ``verdict`` (its place
+    among the verdicts); ``part`` and ``number`` say where a row comes from.
+    """
+
+    legal: tuple[Legal, ...]
+    part: NDArray[np.int64]
+    number: NDArray[np.int64]
+    columns: Mapping[str, NDArray[Any]]
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def configuration(self, row: int) -> Configuration:
+        """The layout of a row with all of its values and terms."""
+        keys = {"step.time": float(self.columns["seconds"][row]), "peak": int(self.columns["peak"][row])}
+        return Configuration(self.legal[self.part[row]].part, int(self.number[row]), keys)
+
+    def value(self, name: str) -> int:
+        """The value of a symbol that all layouts share."""
+        return self.legal[0].part.fixed[name]
+
+    def with_values(self, **values: int) -> Timed:
+        """The same layouts on another machine: other values of symbols that change neither memory nor legality."""
+        return _evaluated(tuple(rows.with_values(values) for rows in self.legal), self)
+
+    def are(self, *verdicts: str) -> NDArray[np.bool_]:
+        """Which rows have one of these verdicts."""
+        places = [place for place, (name, _) in enumerate(VERDICTS) if name in verdicts]
+        return np.isin(self.columns["verdict"], places)
+
+    def best(self, among: NDArray[np.bool_]) -> int | None:
+        """The fastest of some rows, of equally fast ones the one of least memory; None if there is none."""
+        rows = self.ascending(among)
+        return int(rows[0]) if len(rows) else None
+
+    def ascending(self, among: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Some rows from the fastest to the slowest, of equally fast ones that of least memory first."""
+        rows = np.flatnonzero(among)
+        found: NDArray[np.int64] = rows[np.lexsort((self.columns["peak"][rows], self.columns["seconds"][rows]))]
+        return found
+
+
+def spaces(model: Model, num_gpus: int, implementation: str, **arguments: Any) -> tuple[Space, ...]:
+    """The spaces of a job: without and, where the implementation has them, with interleaved pipelines.
+
+    What is named by an argument (those of ``sweep``) is not tried otherwise. Raises InputError as ``layouts`` does.
+    """
+    chunks = arguments.pop("virtual_pipeline", None)
+    interleaved = "interleaved" in IMPLEMENTATIONS.get(implementation, {}).get("allowed", {}).get("schedule", ())
+    sizes = chunks or (1, *(divisors(model.num_layers)[1:_CHUNKS + 1] if interleaved else ()))
+    several = tuple(size for size in sizes if size != 1)
+    if arguments.get("schedule") is not None or not interleaved:
+        groups = [tuple(sizes) if chunks else None]
+    else:
+        groups = [group for group in ((1,) if 1 in sizes else (), several) if group]
+    arguments["pipeline_parallel"] = arguments.get("pipeline_parallel") or _stages(model, num_gpus, implementation)
+    found = []
+    for group in groups:
+        space = layouts(model, num_gpus=num_gpus, implementation=implementation, virtual_pipeline=group, **arguments)
+        found.append(ranked(space, BY_TIME))
+    return tuple(found)
+
+
+def _stages(model: Model, num_gpus: int, implementation: str) -> tuple[int, ...] | None:
+    """Numbers of pipeline stages that share the layers evenly; torchtitan has pipelines where they are asked for."""
+    if implementation != "megatron" or num_gpus < 1:
+        return None
+    return tuple(size for size in divisors(num_gpus) if model.num_layers % size == 0)
+
+
+def timed(asked: Iterable[Space]) -> Timed:
+    """Evaluate every layout of some spaces. Raises InputError for what is wrong with them."""
+    parts = tuple(part for space in asked for part in space.parts())
+    if sum(part.size for part in parts) > _MANY:
+        rule = f"must leave at most {_MANY:,} layouts to look at: name the sizes to try for some axes"
+        raise InputError("num_gpus", parts[0].fixed["num_gpus"], rule)
+    return _evaluated(tuple(map(legal_rows, parts)))
+
+
+def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None) -> Timed:
+    """All rows with their memory, or the one they had before, and the time of their step."""
+    own = [_shown(rows) for rows in legal]
+    columns = {name: np.concatenate([item[name] for item in own]) for name in AXES}
+    memory = np.concatenate([rows.column("gpu_memory") for rows in legal])
+    columns["peak"] = before.columns["peak"] if before else np.concatenate([
+        rows.term("peak").astype(np.int64) for rows in legal])
+    columns["seconds"] = np.concatenate([rows.term("step.time") for rows in legal])
+    verdicts = map(verdict, columns["peak"].tolist(), memory.tolist())
+    columns["verdict"] = np.fromiter(verdicts, np.int64, len(memory))
+    places = np.repeat(np.arange(len(legal)), [len(rows) for rows in legal])
+    return Timed(legal, places, np.concatenate([rows.numbers for rows in legal]), columns)
+
+
+def _shown(rows: Legal) -> dict[str, NDArray[Any]]:
+    """The candidates of ``AXES``, as people see them."""
+    part = rows.part
+    places = np.unravel_index(rows.numbers, [axis.size for axis in part.axes])
+    shown = {axis.name: np.asarray(axis.labels)[place] for axis, place in zip(part.axes, places, strict=True)}
+    return {name: shown[name] if name in shown else np.full(len(rows), part.fixed[name]) for name in AXES}

@@ -1,0 +1,62 @@
+"""The command ``shardmath scale``: one model over many GPUs."""
+
+from __future__ import annotations
+
+import json as json_format
+from typing import Any
+
+import click
+
+from shardmath.cli.options import (
+    Count,
+    Counts,
+    axis_options,
+    device,
+    implementation_options,
+    kernel_choices,
+    machine_options,
+    pairs,
+    run_options,
+    without_absent,
+)
+
+
+@click.command(short_help="Show one model over many numbers of GPUs.")
+@click.argument("model")
+@click.option("--num-gpus", type=Counts(), required=True, metavar="N,N,...", help="Numbers of GPUs.")
+@click.option("--global-batch-size", type=Count(), help="Sequences of one step, the same everywhere.")
+@click.option("--tokens-per-gpu", type=Count(), help="Tokens of one step on each GPU: the batch grows with them.")
+@run_options
+@axis_options
+@implementation_options
+@machine_options
+@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+              help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
+@click.option("--plot", metavar="FILE", help="Draw throughput, MFU and energy: .svg or .png.")
+@click.option("--json", is_flag=True, help="Print everything as JSON.")
+def scale(
+    model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
+    settings: tuple[str, ...], plot: str | None, json: bool, **options: Any,
+) -> None:
+    """Show MODEL over numbers of GPUs, each with its fastest layout that fits.
+
+    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out.
+    What is lost as GPUs are added is waiting for each other: throughput for each GPU falls while each draws nearly the
+    same power.
+    """
+    from shardmath.cli.runs import swept
+    from shardmath.reports.scaling import show
+    from shardmath.reports.scaling_plot import refuse_unplottable, write_plot
+    from shardmath.scaling import scale as run
+
+    if plot is not None:
+        refuse_unplottable(plot)
+    options = {**without_absent(options), "kernels": kernel_choices(kernels)}
+    chosen, options = swept(model, pairs("set", settings, "key=value"), options)
+    found = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
+    if json:
+        click.echo(json_format.dumps(found.to_dict(), indent=2))
+    else:
+        show(found)
+    if plot is not None:
+        write_plot(found, plot)

@@ -1,0 +1,55 @@
+"""JavaScript source for evaluators: doubles, whose every step is checked to be exact.
+
+A number of JavaScript is a double, exact for integers up to 2^53. As in Python a product has one division at its
+end; here it goes through ``ratio``, which notes a numerator beyond that, so that no rounded number passes for exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sympy import Expr
+
+from .python import PythonPrinter, ordered
+
+_OPERATORS = {"==": "===", "!=": "!=="}
+
+
+class JavascriptPrinter(PythonPrinter):
+    """Prints terms over the helper functions that ``evaluator.js.jinja`` defines; names are those of Python."""
+
+    def _quotient(self, over: list[Expr], under: list[Expr]) -> str:
+        numerator = self._factors(over) or "1"
+        return f"ratio({numerator}, {self._factors(under)})" if under else numerator
+
+    def _print_Iverson(self, expr: Expr) -> str:
+        return f"({self._print(expr.args[0])} ? 1 : 0)"
+
+    def _print_Relational(self, expr: Expr) -> str:
+        lhs, rhs = (self._print(side) for side in expr.args)
+        return f"({lhs} {_OPERATORS.get(expr.rel_op, expr.rel_op)} {rhs})"
+
+    def _print_Divides(self, expr: Expr) -> str:
+        divisor, dividend = (self._print(part) for part in expr.args)
+        return f"divides({divisor}, {dividend})"
+
+    def _print_Max(self, expr: Expr) -> str:
+        return f"Math.max({self._listed(expr.args)})"
+
+    def _print_Min(self, expr: Expr) -> str:
+        return f"Math.min({self._listed(expr.args)})"
+
+    def _print_And(self, expr: Expr) -> str:
+        return f"({' && '.join(map(self._print, ordered(expr.args)))})"
+
+    def _print_Or(self, expr: Expr) -> str:
+        return f"({' || '.join(map(self._print, ordered(expr.args)))})"
+
+    def _print_Not(self, expr: Expr) -> str:
+        return f"!({self._print(expr.args[0])})"
+
+    def _print_BooleanTrue(self, expr: Expr) -> str:
+        return "true"
+
+    def _listed(self, parts: Iterable[Expr]) -> str:
+        return ", ".join(map(self._print, ordered(parts)))

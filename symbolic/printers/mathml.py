@@ -1,0 +1,173 @@
+"""MathML for pages: letters and brackets as in the appendix, long sums cut where a line may break."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from sympy import Add, Expr, Integer, Mul, Pow, Rational, Symbol
+from sympy.logic.boolalg import Boolean
+from sympy.printing.printer import Printer
+
+from ..parameters import BY_LETTER
+from ..terms import Term
+from .latex import is_plain, term_parts
+from .order import in_reading_order, numbers_last, over_and_under, quotient, signed
+
+_SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠", "<": "&lt;", ">": "&gt;"}
+_THIN = '<mspace width="0.17em"/>'
+_MINUS = "<mo>−</mo>"
+#: Between summands, with space on both sides also where a line begins.
+_PLUS, _LESS = '<mo form="infix">+</mo>', '<mo form="infix">−</mo>'
+#: A letter of a parameter as it is written in LaTeX: perhaps Greek, perhaps with an index.
+_LETTER = re.compile(r"(?P<greek>\\)?(?P<name>\w+?)(_\{(?P<index>.+)\})?")
+#: Where LaTeX and HTML mean another form of a letter by the same name.
+_ENTITIES = {"varphi": "phi"}
+
+
+class MathmlPrinter(Printer):  # type: ignore[misc]
+    """Prints expressions over the parameters and the given terms, each as the inside of a ``math`` element."""
+
+    def __init__(self, terms: Iterable[Term] = ()) -> None:
+        super().__init__()
+        self._units = {term.symbol: term.unit for term in terms}
+
+    def doprint(self, expr: Expr) -> str:
+        """Print one expression."""
+        return str(self._print(in_reading_order(expr)))
+
+    def pieces(self, expr: Expr) -> list[str]:
+        """Print an expression cut before its summands."""
+        return self._summands(in_reading_order(expr))
+
+    def emptyPrinter(self, expr: Expr) -> str:
+        """Refuse what has no form here."""
+        raise ValueError(f"no MathML for {expr.func.__name__}")
+
+    def _summands(self, expr: Expr) -> list[str]:
+        pieces: list[str] = []
+        for summand in Add.make_args(expr):
+            negative, size = signed(summand)
+            between, first = (_LESS, _MINUS) if negative else (_PLUS, "")
+            sign = between if pieces else first
+            pieces.append(sign + self._print(size))
+        return pieces
+
+    def _print_Add(self, expr: Add) -> str:
+        return f"<mrow>{''.join(self._summands(expr))}</mrow>"
+
+    def _print_Mul(self, expr: Mul) -> str:
+        """Print one fraction of plain factors; switches, sums, brackets and functions beside it, not inside it."""
+        negative, size = signed(expr)
+        over, under = over_and_under(size)
+        if under:
+            plain = [factor for factor in over if is_plain(factor)]
+            beside = [factor for factor in over if not is_plain(factor)] if plain else []
+            text = _fraction(self._product(plain or over), self._product(under))
+            text = _THIN.join([text, *map(self._factor, beside)])
+        else:
+            text = self._product(over)
+        return f"<mrow>{_MINUS}{text}</mrow>" if negative else f"<mrow>{text}</mrow>"
+
+    def _product(self, factors: list[Expr]) -> str:
+        if len(factors) == 1:
+            return str(self._print(factors[0]))
+        return f"<mrow>{_THIN.join(map(self._factor, factors))}</mrow>" if factors else "<mn>1</mn>"
+
+    def _factor(self, factor: Expr) -> str:
+        text = str(self._print(factor))
+        return _enclosed("(", text, ")") if isinstance(factor, Add) else text
+
+    def _print_Pow(self, expr: Pow) -> str:
+        return f"<msup>{self._factor(expr.base)}{self._print(expr.exp)}</msup>"
+
+    def _print_Integer(self, expr: Integer) -> str:
+        return f"<mn>{int(expr)}</mn>"
+
+    def _print_Rational(self, expr: Rational) -> str:
+        return _fraction(f"<mn>{expr.p}</mn>", f"<mn>{expr.q}</mn>")
+
+    def _print_Symbol(self, expr: Symbol) -> str:
+        name = str(expr.name)
+        if name in BY_LETTER:
+            return _letter(BY_LETTER[name].latex or name)
+        letter, above, ranks, words = term_parts(name, self._units.get(expr, "bytes"))
+        below = "<mo>,</mo>".join([*map(_index, ranks), *(f"<mtext>{word}</mtext>" for word in words)])
+        base, low = _letter(letter), f"<mrow>{below}</mrow>"
+        return f"<msubsup>{base}{low}<mtext>{above}</mtext></msubsup>" if above else f"<msub>{base}{low}</msub>"
+
+    def _print_Iverson(self, expr: Expr) -> str:
+        return _enclosed("[", self._print(expr.args[0]), "]")
+
+    def _print_CeilDiv(self, expr: Expr) -> str:
+        return _enclosed("⌈", self._divided(expr), "⌉")
+
+    def _print_FloorDiv(self, expr: Expr) -> str:
+        return _enclosed("⌊", self._divided(expr), "⌋")
+
+    def _divided(self, division: Expr) -> str:
+        over, under = quotient(*division.args)
+        return _fraction(self._product(list(Mul.make_args(over))), self._print(under))
+
+    def _print_LeastCommonMultiple(self, expr: Expr) -> str:
+        return self._function("lcm", expr.args)
+
+    def _print_Max(self, expr: Expr) -> str:
+        return self._function("max", numbers_last(expr.args))
+
+    def _print_Min(self, expr: Expr) -> str:
+        return self._function("min", numbers_last(expr.args))
+
+    def _function(self, name: str, arguments: Iterable[Expr]) -> str:
+        inside = _enclosed("(", "<mo>,</mo>".join(map(self._print, arguments)), ")")
+        return f"<mrow><mi>{name}</mi>{inside}</mrow>"
+
+    def _print_Relational(self, expr: Boolean) -> str:
+        return f"{self._print(expr.lhs)}<mo>{_SIGNS[expr.rel_op]}</mo>{self._print(expr.rhs)}"
+
+    def _print_Divides(self, expr: Boolean) -> str:
+        return f"{self._factor(expr.args[0])}<mo>∣</mo>{self._factor(expr.args[1])}"
+
+    def _print_And(self, expr: Boolean) -> str:
+        return self._connected(expr, "and")
+
+    def _print_Or(self, expr: Boolean) -> str:
+        return self._connected(expr, "or")
+
+    def _print_Not(self, expr: Boolean) -> str:
+        return "<mtext>not </mtext>" + _enclosed("(", self._print(expr.args[0]), ")")
+
+    def _connected(self, expr: Boolean, word: str) -> str:
+        """Join conditions in SymPy's order of printing; connected ones are put in brackets."""
+        texts = [
+            _enclosed("(", self._print(part), ")") if part.func.__name__ in ("And", "Or") else self._print(part)
+            for part in sorted(expr.args, key=lambda part: part.sort_key())
+        ]
+        return f"<mtext> {word} </mtext>".join(texts)
+
+
+def _letter(latex: str) -> str:
+    """A letter of a parameter, from its LaTeX."""
+    found = _LETTER.fullmatch(latex)
+    if found is None:
+        raise ValueError(f"no MathML for {latex}")
+    name = found["name"]
+    base = f"<mi>&{_ENTITIES.get(name, name)};</mi>" if found["greek"] else f"<mi>{name}</mi>"
+    return f"<msub>{base}{_index(found['index'])}</msub>" if found["index"] else base
+
+
+def _index(text: str) -> str:
+    """An index such as ``e``, ``0`` or ``p-1``."""
+    written = [
+        f"<mn>{part}</mn>" if part.isdigit() else _MINUS if part == "-" else f"<mi>{part}</mi>"
+        for part in re.findall(r"\d+|\w|-", text)
+    ]
+    return written[0] if len(written) == 1 else f"<mrow>{''.join(written)}</mrow>"
+
+
+def _fraction(over: str, under: str) -> str:
+    return f"<mfrac>{over}{under}</mfrac>"
+
+
+def _enclosed(left: str, text: str, right: str) -> str:
+    return f"<mrow><mo>{left}</mo>{text}<mo>{right}</mo></mrow>"

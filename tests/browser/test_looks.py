@@ -1,0 +1,142 @@
+"""How the page looks: contrast of texts, colours that colour-blind people can tell apart, nothing out of bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import combinations, pairwise
+from typing import Any
+
+import pytest
+from browser_cases import PHONE, SCREEN
+
+from shardmath.generated.definitions import ROLES
+
+#: Links to all that a page can show: every verdict, a layout that is none, many ranks, a notice, a long formula.
+LINKS = {
+    "fits": "", "uncertain": "#model=llama-3.1-70b&tensor_parallel=4",
+    "out of memory": "#model=llama-3.1-405b&rank=2", "no layout": "#pipeline_parallel=3",
+    "many ranks": "#num_gpus=1024&pipeline_parallel=80&tensor_parallel=1&num_gpus=1040&rank=40",
+    "notice": "#colour=red", "loss": "#pipeline_parallel=1&recompute=full&tensor_parallel=8",
+    "torchtitan": "#implementation=torchtitan&term=stage.passed_layers.layer_backward&pipeline_parallel=1",
+    "sequences": "#across=seq_length&down=global_batch_size",
+}
+#: Contrast of every text with what is behind it, as WCAG 2 defines it, beside the least that it asks for.
+CONTRASTS = """() => {
+  const channel = (value) => (value /= 255) <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const behind = (node) => {
+    for (; node; node = node.parentElement) {
+      const colour = numbers(getComputedStyle(node).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+      if (colour[3] !== 0) throw new Error("half transparent");
+    }
+    return [255, 255, 255];
+  };
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const found = [];
+  while (texts.nextNode()) {
+    const node = texts.currentNode.parentElement;
+    if (!texts.currentNode.textContent.trim() || !node.checkVisibility() || node.closest("script, option")) continue;
+    const style = getComputedStyle(node);
+    const [light, dark] = [luminance(numbers(style.color)), luminance(behind(node))].sort((a, b) => b - a);
+    const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
+    found.push([(light + 0.05) / (dark + 0.05), large ? 3 : 4.5, texts.currentNode.textContent.trim().slice(0, 40)]);
+  }
+  return found;
+}"""
+VARIABLE = """(name) => {
+  const probe = document.body.appendChild(document.createElement("i"));
+  probe.style.color = `var(--${name})`;
+  const found = getComputedStyle(probe).color.match(/\\d+/g).map(Number);
+  probe.remove();
+  return found;
+}"""
+#: What is left of linear red, green and blue for people without red or green receptors (Vienot et al. 1999).
+BLINDNESS = {
+    "none": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
+    "protanopia": ((0.11238, 0.88762, 0), (0.11238, 0.88762, 0), (0.00401, -0.00401, 1)),
+    "deuteranopia": ((0.29275, 0.70725, 0), (0.29275, 0.70725, 0), (-0.02234, 0.02234, 1)),
+}
+EVERY_SCHEME = pytest.mark.parametrize("scheme", ["light", "dark"])
+Opener = Callable[..., Any]
+
+
+@EVERY_SCHEME
+@pytest.mark.parametrize("state", LINKS)
+def test_every_text_has_the_contrast_that_people_need(state: str, scheme: str, opened: Opener) -> None:
+    tab = opened(LINKS[state], PHONE, scheme)
+    tab.evaluate("document.getElementById('shape').open = true")
+    tab.wait_for_selector("#best[aria-busy=false]", state="attached")
+    found = tab.evaluate(CONTRASTS)
+    assert len(found) > 100
+    assert [line for line in found if line[0] < line[1]] == []
+
+
+@EVERY_SCHEME
+def test_every_colour_of_the_chart_stands_out(scheme: str, opened: Opener) -> None:
+    tab = opened(scheme=scheme)
+    roles = {role: linear(tab.evaluate(VARIABLE, role)) for role in ROLES}
+    for ground in ("ground", "panel"):
+        behind = linear(tab.evaluate(VARIABLE, ground))
+        assert {role for role, colour in roles.items() if contrast(colour, behind) < 3} == set()
+    for kind, matrix in BLINDNESS.items():
+        seen = {role: lab([sum(part * c for part, c in zip(row, colour, strict=True)) for row in matrix])
+                for role, colour in roles.items()}
+        for one, other in combinations(ROLES, 2):
+            assert distance(seen[one], seen[other]) > 15, (kind, one, other)
+        for one, other in pairwise(ROLES):  # neighbours in a bar
+            assert distance(seen[one], seen[other]) > 30, (kind, one, other)
+
+
+@pytest.mark.parametrize("width", [320, PHONE[0], 768, SCREEN[0]])
+@pytest.mark.parametrize("state", LINKS)
+def test_nothing_is_wider_than_the_page(state: str, width: int, opened: Opener) -> None:
+    tab = opened(LINKS[state], (width, 844))
+    tab.evaluate("document.getElementById('shape').open = true")
+    tab.wait_for_selector("#best[aria-busy=false]", state="attached")
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    outside = tab.evaluate("""() => [...document.querySelectorAll("body *")].filter((node) =>
+      node.checkVisibility() && !node.closest(".scroll, .equation, math")
+      && node.getBoundingClientRect().right > innerWidth + 0.5
+    ).map((node) => node.outerHTML.slice(0, 80))""")
+    assert outside == []
+
+
+def test_every_control_has_a_name_and_room_for_a_finger(opened: Opener) -> None:
+    tab = opened(size=PHONE)
+    unnamed = tab.evaluate("""() => [...document.querySelectorAll("input, select, button")].filter((node) =>
+      !(node.labels?.length || node.getAttribute("aria-label") || node.textContent.trim())
+    ).map((node) => node.outerHTML)""")
+    assert unnamed == []
+    small = tab.evaluate("""() => [...document.querySelectorAll("input, select, button, [data-x]")].filter((node) => {
+      const { width, height } = node.getBoundingClientRect();
+      return node.checkVisibility() && !node.closest("label") && !node.matches(".link") && (width < 24 || height < 24);
+    }).map((node) => node.outerHTML)""")
+    assert small == []
+
+
+def linear(colour: Sequence[float]) -> list[float]:
+    return [value / 255 / 12.92 if value <= 10 else ((value / 255 + 0.055) / 1.055) ** 2.4 for value in colour]
+
+
+def luminance(colour: Sequence[float]) -> float:
+    return 0.2126 * colour[0] + 0.7152 * colour[1] + 0.0722 * colour[2]
+
+
+def contrast(one: Sequence[float], other: Sequence[float]) -> float:
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def lab(colour: Sequence[float]) -> list[float]:
+    """CIELAB of linear sRGB, with the white of D65."""
+    r, g, b = (max(0.0, value) for value in colour)
+    xyz = ((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.9505, 0.2126 * r + 0.7152 * g + 0.0722 * b,
+           (0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.0890)
+    x, y, z = (value ** (1 / 3) if value > 0.008856 else 7.787 * value + 16 / 116 for value in xyz)
+    return [116 * y - 16, 500 * (x - y), 200 * (y - z)]
+
+
+def distance(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True)) ** 0.5

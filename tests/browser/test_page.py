@@ -1,0 +1,198 @@
+"""The page in Chromium: its numbers are those of the commands, and its link, keys and buttons do what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from browser_cases import states
+from oracles.extent import FULL, SEED
+
+import shardmath
+from shardmath.errors import InputError
+from shardmath.generated.definitions import ROLES
+from shardmath.page import page
+
+STATES = 2000 if FULL else 100
+ACCOUNTS = """(links) => links.map((link) => {
+  if (fromLink(link).length) throw new Error(link);
+  const values = valuesOf(state);
+  const { broken } = peakOf(shardmath[evaluatorName(state)], values);
+  return [broken ?? null, broken ? [] : accountsOf(state, values).map(({ numbers, ...account }) => account)];
+})"""
+SWEEP = """(link) => {
+  fromLink(link);
+  let found;
+  for (found of sweepOf(state, 10));
+  return found;
+}"""
+
+
+def explained(state: dict[str, Any]) -> Any:
+    """What ``shardmath explain`` says; None if it refuses."""
+    try:
+        return shardmath.explain(**state)
+    except InputError:
+        return None
+
+
+def link_of(state: dict[str, Any]) -> str:
+    return "#" + urlencode({name: int(value) if isinstance(value, bool) else value for name, value in state.items()})
+
+
+def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_property: Any) -> None:
+    drawn = states(Random(SEED), STATES)
+    found = opened().evaluate(ACCOUNTS, [link_of(state) for state in drawn])
+    legal = 0
+    for state, (broken, accounts) in zip(drawn, found, strict=True):
+        expected = explained(state)
+        assert (broken is None) == (expected is not None), (state, broken)
+        if expected is None:
+            continue
+        legal += 1
+        for account, rank in zip(accounts, expected.ranks, strict=True):
+            for name in ("rank", "total", "site", "verdict"):
+                assert account[name] == getattr(rank, name), (name, state)
+            assert account["byRole"] == dict(rank.by_role), state
+            lines = sorted(rank.lines, key=lambda line: ROLES.index(line.role))
+            assert [(line["term"], line["component"], line["role"]) for line in account["lines"]] == [
+                (line.term, line.component, line.role) for line in lines
+            ]
+            assert [line["bytes"] for line in account["lines"]] == [float(line.bytes) for line in lines]
+    assert legal > STATES // 8
+    record_property("cases", legal)
+
+
+@pytest.mark.parametrize("job", [
+    {"model": "llama-3.1-70b", "gpu": "h100-80gb", "num_gpus": 512, "global_batch_size": 1024, "seq_length": 8192},
+    {"model": "qwen2.5-7b", "gpu": "a100-40gb", "num_gpus": 24, "global_batch_size": 96, "seq_length": 4096,
+     "implementation": "nanotron"},
+    {"model": "llama-3.2-1b", "gpu": "a100-40gb", "num_gpus": 8, "global_batch_size": 64, "seq_length": 2048,
+     "implementation": "huggingface"},
+], ids=lambda job: job["model"])
+def test_best_layouts_are_those_of_sweep(job: dict[str, Any], opened: Callable[..., Any]) -> None:
+    found = opened().evaluate(SWEEP, link_of(job))
+    expected = shardmath.sweep(**job)
+    assert found["legal"] == sum(expected.verdicts.values())
+    assert found["fits"] == expected.verdicts["fits"]
+    best = [{**one["values"], "recompute": one["recompute"], "peak_bytes": one["peak"]} for one in found["best"]]
+    assert len(best) == len(expected.best)
+    for entry, layout in zip(best, expected.best, strict=True):
+        assert {name: entry[name] for name in LAYOUT} == {name: getattr(layout, name) for name in LAYOUT}
+
+
+LAYOUT = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
+          "sequence_parallel", "recompute", "peak_bytes")
+
+
+def test_what_is_chosen_stays_in_the_link(opened: Callable[..., Any]) -> None:
+    tab = opened("#model=llama-3.1-8b")
+    tab.select_option("select[data-name=gpu]", "a100-40gb")
+    tab.fill("#number-num_gpus", "16")
+    tab.fill("#number-tensor_parallel", "4")
+    tab.fill("#number-pipeline_parallel", "2")
+    tab.click("[data-term='stage.swiglu.activation']")
+    tab.click("[data-rank='1']")
+    expected = shardmath.explain("llama-3.1-8b", "a100-40gb", tensor_parallel=4, pipeline_parallel=2, num_gpus=16,
+                                 global_batch_size=1024)
+    headline = tab.inner_text("#headline")
+    assert f"{expected.peak.total / 2**30:.2f} GiB" in headline
+    assert expected.peak.verdict in headline
+    again = opened(f"#{tab.url.partition('#')[2]}")
+    for part in ("#headline", "#lines", "#formula", "#map"):
+        assert again.inner_text(part) == tab.inner_text(part), part
+    assert "rank 1" in again.inner_text("#lines caption")
+    assert again.input_value("#term") == "stage.swiglu.activation"
+
+
+def test_a_link_that_says_nonsense_says_so(opened: Callable[..., Any]) -> None:
+    tab = opened("#model=gpt-9&num_gpus=1e3&tensor_parallel=-8&recompute=<img src=x onerror=alert(1)>&colour=red")
+    assert tab.inner_text("#notice").startswith("Ignored in the link: ")
+    for part in ("model=gpt-9", "num_gpus=1e3", "tensor_parallel=-8", "<img src=x", "colour=red"):
+        assert part in tab.inner_text("#notice")
+    assert tab.locator("img").count() == 0
+    assert tab.input_value("select[data-name=model]") == "llama-3.1-70b"
+
+
+def test_a_layout_that_breaks_a_rule_is_no_layout(opened: Callable[..., Any]) -> None:
+    tab = opened("#model=llama-3.1-70b&pipeline_parallel=3&num_gpus=24")
+    assert "not a layout" in tab.inner_text("#headline")
+    assert "must divide num_layers" in tab.inner_text("#headline")
+    assert not tab.is_visible("#stages")
+
+
+def test_sizes_beyond_exact_numbers_are_refused(opened: Callable[..., Any]) -> None:
+    tab = opened("#model=llama-3.1-70b&hidden_size=2147483648&ffn_hidden_size=2147483648&num_layers=131072")
+    assert "beyond 2^53" in tab.inner_text("#headline")
+
+
+def test_a_number_out_of_range_is_not_taken_over(opened: Callable[..., Any]) -> None:
+    tab = opened()
+    before = tab.inner_text("#headline")
+    tab.fill("#number-num_gpus", "0")
+    assert "num_gpus must be an integer from 1" in tab.inner_text("#notice")
+    assert tab.inner_text("#headline") == before
+
+
+def test_everything_works_by_keyboard(opened: Callable[..., Any]) -> None:
+    tab = opened()
+    tab.focus("[data-slider=tensor_parallel]")
+    tab.keyboard.press("ArrowLeft")
+    assert tab.input_value("#number-tensor_parallel") == "4"
+    tab.focus("[data-rank='2']")
+    tab.keyboard.press("Enter")
+    assert tab.get_attribute("[data-rank='2']", "aria-pressed") == "true"
+    assert tab.evaluate("document.activeElement.dataset.rank") == "2"
+    tab.focus("#map [aria-selected=true]")
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowUp")
+    tab.keyboard.press("Enter")
+    assert tab.input_value("#number-tensor_parallel") == "8"
+    assert tab.input_value("#number-pipeline_parallel") == "2"
+    assert tab.locator("#map [tabindex='0']").count() == 1
+    tab.wait_for_selector("[data-best='0']")
+    tab.focus("[data-best='0']")
+    chosen = tab.inner_text("[data-best='0']")
+    tab.keyboard.press("Enter")
+    assert tab.inner_text("#headline").startswith(f"{chosen} GiB")
+    tab.focus("[data-term='stage.attention.weight']")
+    tab.keyboard.press("Enter")
+    assert tab.evaluate("document.activeElement.id") == "formula-title"
+    assert tab.input_value("#term") == "stage.attention.weight"
+
+
+def test_every_formula_is_typeset(opened: Callable[..., Any]) -> None:
+    tab = opened()
+    for name in ("megatron", "torchtitan"):
+        tab.select_option("select[data-name=implementation]", name)
+        broken = tab.evaluate("""() => optionsOf("term").filter((term) => {
+          choose("term", term);
+          showFormula();
+          const found = document.querySelectorAll("#formula math");
+          const names = new Set([...document.querySelectorAll("#formula math *")].map((node) => node.localName));
+          const wrong = [...document.querySelectorAll("#formula mfrac, #formula msub, #formula msup")]
+            .some((node) => node.children.length !== 2);
+          return wrong || !found.length || found[0].getBoundingClientRect().width < 5 || names.has("merror");
+        })""")
+        assert broken == []
+
+
+def test_a_named_model_is_added_first_and_its_name_is_only_text(opened: Callable[..., Any], tmp_path: Path) -> None:
+    folder = tmp_path / "</script><img src=x onerror=alert(1)>"
+    folder.mkdir(parents=True)
+    config = {
+        "model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000, "max_position_embeddings": 64,
+        "hidden_act": "silu",
+    }
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    path = tmp_path / "page.html"
+    path.write_text(page([folder / "config.json"]), encoding="utf-8")
+    tab = opened(path=path)
+    assert "img src=x onerror" in tab.input_value("select[data-name=model]")
+    assert tab.locator("img").count() == 0

@@ -1,0 +1,48 @@
+"""What the page is tried with: sizes of screens, and random models, jobs and layouts as arguments of ``explain``."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from shardmath.catalogue import read
+from shardmath.generated.definitions import IMPLEMENTATIONS, RECOMPUTE_MODES
+from shardmath.models import Model
+from shardmath.page.catalogue import models
+
+#: Width and height of a phone, in CSS pixels, and of a screen.
+PHONE, SCREEN = (390, 844), (1280, 900)
+_MODELS = models(())
+_GPUS = tuple(read("gpus"))
+
+
+def states(random: Random, count: int) -> list[dict[str, Any]]:
+    """Draw states; what an implementation fixes is left at that value."""
+    return [_state(random) for _ in range(count)]
+
+
+def _state(random: Random) -> dict[str, Any]:
+    model = random.choice(_MODELS)
+    implementation = random.choice(tuple(IMPLEMENTATIONS))
+    fixed = IMPLEMENTATIONS[implementation]["fixed"]
+    degrees = {
+        "tensor_parallel": random.choice((1, 2, 4, 8)), "context_parallel": random.choice((1, 1, 1, 2, 3)),
+        "pipeline_parallel": random.choice((1, 1, *_few_divisors(model))),
+    }
+    degrees = {name: fixed.get(name, size) for name, size in degrees.items()}
+    ranks = degrees["tensor_parallel"] * degrees["context_parallel"] * degrees["pipeline_parallel"]
+    data = random.choice((1, 2, 3, 8, 64))
+    modes = ["none", "full"] if "recompute_mlp" in fixed else [*RECOMPUTE_MODES]
+    sequence = random.random() < 0.8 and degrees["tensor_parallel"] > 1
+    micro = random.choice((1, 1, 2, 4))
+    return {
+        "model": model.name, "gpu": random.choice(_GPUS), "implementation": implementation, **degrees,
+        "num_gpus": ranks * data + (random.random() < 0.05), "micro_batch_size": micro,
+        "global_batch_size": data * micro * random.choice((1, 5, 64, 256)),
+        "seq_length": random.choice((1024, 4096, 8192, 12288, 131072)),
+        "sequence_parallel": bool(fixed.get("sequence_parallel", sequence)), "recompute": random.choice(modes),
+    }
+
+
+def _few_divisors(model: Model) -> list[int]:
+    return [size for size in (2, 4, 7, 8, 10, 16) if model.num_layers % size == 0] or [1]

@@ -1,0 +1,199 @@
+"""What is recommended: the best of all legal layouts, few, different, and changed by what is asked again."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardmath import InputError, formats, recommend, sweep
+from shardmath.advice.choosing import SLOWER
+from shardmath.advice.timed import AXES, spaces, timed
+from shardmath.cli.main import exit_code
+from shardmath.machines import Cluster, write_cluster
+from shardmath.models import load_model
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recommend.md"
+JOB: dict[str, Any] = {"gpu": "h100-80gb", "num_gpus": 64, "global_batch_size": 128, "seq_length": 4096}
+
+
+@pytest.fixture(scope="module")
+def advice() -> Any:
+    return recommend("llama-2-13b", **JOB)
+
+
+def test_the_first_choice_is_that_of_a_sweep() -> None:
+    """Without several chunks of layers the same layouts are tried: those that a compiled nest finds."""
+    found = sweep("llama-2-13b", **JOB)
+    first = recommend("llama-2-13b", **JOB, virtual_pipeline=(1,)).choices[0]
+    best = found.best[0]
+    assert {name: getattr(best, name) for name in AXES} == dict(first.layout)
+    assert first.time.seconds == pytest.approx(best.step_seconds, rel=1e-12)
+    assert first.explanation.peak.total == best.peak_bytes
+
+
+def test_all_legal_layouts_are_looked_at() -> None:
+    counts = sweep("llama-2-13b", **JOB)
+    found = timed(spaces(load_model("llama-2-13b"), implementation="megatron", virtual_pipeline=(1,), **JOB))
+    assert len(found) == counts.legal
+    for verdict, count in counts.verdicts.items():
+        assert int(found.are(verdict).sum()) == count
+
+
+@pytest.mark.parametrize("model", ["llama-2-13b", "qwen3-30b-a3b"])
+def test_columns_agree_with_the_plain_evaluator(model: str) -> None:
+    found = timed(spaces(load_model(model), implementation="megatron", **JOB))
+    for row in np.random.default_rng(1).integers(len(found), size=50).tolist():
+        terms = found.configuration(row).terms
+        assert found.columns["seconds"][row] == pytest.approx(terms["step.time"], rel=1e-12)
+        assert found.columns["peak"][row] == terms["peak"]
+
+
+def test_choices_are_few_and_differ(advice: Any) -> None:
+    assert 3 <= len(advice.choices) <= 5
+    assert len({tuple(choice.layout.values()) for choice in advice.choices}) == len(advice.choices)
+    first = advice.choices[0]
+    assert first.explanation.peak.verdict == "fits"
+    for choice in advice.choices[1:]:
+        assert choice.time.seconds <= (1 + SLOWER) * first.time.seconds
+        if choice.explanation.peak.verdict == "uncertain":
+            assert choice.time.seconds < first.time.seconds
+        else:
+            assert choice.time.seconds >= first.time.seconds
+        alike = [abs(own / other - 1) < 0.02 for own, other in (
+            (choice.time.seconds, first.time.seconds),
+            (choice.explanation.peak.total, first.explanation.peak.total),
+        )]
+        assert not all(alike)
+
+
+def test_no_other_layout_that_fits_is_faster(advice: Any) -> None:
+    found = timed(spaces(load_model("llama-2-13b"), implementation="megatron", **JOB))
+    assert advice.choices[0].time.seconds == pytest.approx(found.columns["seconds"][found.are("fits")].min())
+    assert advice.legal == len(found)
+
+
+def test_the_next_better_one_is_faster_and_does_not_fit(advice: Any) -> None:
+    excluded, first = advice.excluded, advice.choices[0]
+    assert excluded.seconds < first.time.seconds
+    assert excluded.peak_bytes > 0.8 * advice.cluster.gpu.memory_bytes
+
+
+def test_what_is_one_step_away(advice: Any) -> None:
+    steps = {(item.name, item.after): item for item in advice.choices[0].neighbours}
+    assert not any(name == "expert_parallel" for name, _ in steps)
+    for item in steps.values():
+        assert item.after in (2 * item.before, item.before // 2)
+        assert (item.seconds is None) == (item.peak_bytes is None)
+        assert item.excluded or item.seconds is not None
+    large = recommend("llama-2-13b", **JOB, tensor_parallel=(8,)).choices[0].neighbours
+    beyond = next(item for item in large if (item.name, item.after) == ("tensor_parallel", 16))
+    assert "node_size" in beyond.excluded
+
+
+def test_what_would_change_the_answer_is_asked_again(advice: Any) -> None:
+    found = {change.what: change for change in advice.changes}
+    first = advice.choices[0]
+    slower = found["half the network bandwidth"]
+    assert slower.speed < 1 < found["twice the network bandwidth"].speed
+    batch = found["twice the batch"]
+    other = recommend("llama-2-13b", **{**JOB, "global_batch_size": 256}).choices[0]
+    assert batch.seconds == pytest.approx(other.time.seconds)
+    assert batch.speed == pytest.approx(2 * first.time.seconds / other.time.seconds)
+    assert found["10 % more memory"].speed >= 1 >= found["10 % less memory"].speed
+
+
+def test_half_the_network_is_that_of_a_cluster_with_half_the_network(advice: Any) -> None:
+    cluster = Cluster.named("h100-80gb")
+    assert cluster.network is not None
+    half = cluster.model_copy(update={
+        "network": cluster.network.model_copy(update={"gbit_per_s": cluster.network.gbit_per_s // 2}),
+    })
+    other = recommend("llama-2-13b", half, 64, global_batch_size=128, seq_length=4096)
+    found = next(change for change in advice.changes if change.what == "half the network bandwidth")
+    assert dict(other.choices[0].layout) == found.layout
+    assert other.choices[0].time.seconds == pytest.approx(found.seconds)
+
+
+def test_parts_of_a_step_are_shares_of_it(advice: Any) -> None:
+    for choice in advice.choices:
+        computing = choice.time.spent["computing"] / choice.time.seconds
+        assert computing + sum(choice.binds.values()) == pytest.approx(1)
+
+
+def test_experts_and_interleaving_are_tried() -> None:
+    found = timed(spaces(load_model("qwen3-30b-a3b"), implementation="megatron", **JOB))
+    assert set(found.columns["expert_parallel"].tolist()) > {1, 8}
+    assert set(found.columns["virtual_pipeline"].tolist()) > {1, 2}
+    assert "full" in found.columns["recompute"]
+
+
+def test_where_nothing_fits() -> None:
+    found = recommend("llama-3.1-70b", "a100-40gb", 8, global_batch_size=8)
+    assert found.choices == ()
+    assert found.excluded is not None
+    assert found.excluded.peak_bytes > found.cluster.gpu.memory_bytes
+
+
+def test_json(capsys: pytest.CaptureFixture[str], advice: Any) -> None:
+    arguments = [item for name, value in JOB.items() for item in (f"--{name.replace('_', '-')}", str(value))]
+    assert exit_code(["recommend", "llama-2-13b", "--json", *arguments]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(advice.to_dict()))
+
+
+def test_text(capsys: pytest.CaptureFixture[str], advice: Any) -> None:
+    arguments = [item for name, value in JOB.items() for item in (f"--{name.replace('_', '-')}", str(value))]
+    assert exit_code(["recommend", "llama-2-13b", *arguments]) == 0
+    text = capsys.readouterr().out
+    assert f"{advice.choices[0].time.seconds:.2f}" in text
+    assert "the fastest that fits" in text
+    assert "half the network bandwidth" in text
+
+
+def test_a_choice_is_ready_to_run(capsys: pytest.CaptureFixture[str], tmp_path: Path, advice: Any) -> None:
+    """Its launch script describes the very layout, and is a model to ask about anew."""
+    job = ["--gpu", "h100-80gb", "--num-gpus", "64", "--global-batch-size", "128"]
+    second = ["--choice", "2", "--write", "megatron"]
+    assert exit_code(["recommend", "llama-2-13b", "--seq-length", "4096", *job, *second]) == 0
+    script = capsys.readouterr().out
+    assert script == advice.choices[1].script()
+    file = tmp_path / "run.sh"
+    file.write_text(script, encoding="utf-8")
+    account = formats.read(str(file)).explain("h100-80gb")
+    assert account.peak.total == advice.choices[1].explanation.peak.total
+    assert exit_code(["recommend", str(file), *job, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["choices"][0]["layout"] == advice.choices[0].layout
+    assert exit_code(["recommend", "llama-2-13b", *job, "--choice", "9", "--write", "megatron"]) == 2
+    assert "choice = 9" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("changes", "field"), [
+    ({"gpu": "x100"}, "gpu"), ({"gpu": "v100-32gb"}, "network"), ({"num_gpus": 0}, "num_gpus"),
+    ({"tensor_parallel": (3,)}, "num_gpus"), ({"global_batch_size": 0}, "global_batch_size"),
+    ({"implementation": "megatorn"}, "implementation"),
+])
+def test_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as refused:
+        recommend("llama-2-13b", **{**JOB, **changes})
+    assert refused.value.field == field
+
+
+def test_a_gpu_without_speeds_says_what_to_give(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["--num-gpus", "8", "--global-batch-size", "8"]
+    assert exit_code(["recommend", "llama-2-7b", "--gpu-memory", "80", *job]) == 2
+    assert "must be given in a cluster file" in capsys.readouterr().err
+    path = tmp_path / "cluster.toml"
+    write_cluster(Cluster.named("h100-80gb"), str(path))
+    assert exit_code(["recommend", "llama-2-7b", "--gpu", str(path), *job]) == 0
+
+
+def test_the_documented_python_runs() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(compile(block, str(DOCUMENT), "exec"), {})

@@ -1,0 +1,160 @@
+"""One model over many GPUs: documented figures, weak and strong scaling, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmath import InputError, recommend, scale
+from shardmath.cli.main import exit_code
+from shardmath.machines import Cluster
+from shardmath.scaling import Scaling
+
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
+#: FSDP alone, 2 sequences of 4096 tokens on each GPU.
+PAPER: dict[str, Any] = {
+    "seq_length": 4096, "tokens_per_gpu": 8192, "implementation": "torchtitan", "zero_stage": 3,
+    "context_parallel": (1,), "pipeline_parallel": (1,), "recompute": ("none",),
+}
+
+
+def _rows() -> dict[int, list[str]]:
+    """The cells of the document's table by number of GPUs."""
+    lines = re.findall(r"^\| (\d+) \|(.+)\|$", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE)
+    return {int(size): [cell.strip() for cell in cells.split("|")] for size, cells in lines}
+
+
+@cache
+def _found(
+    tensor_parallel: int, gpu: str = "h100-80gb", sizes: tuple[int, ...] = tuple(_rows()), **machine: int,
+) -> Scaling:
+    return scale("llama-2-7b", gpu, sizes, tensor_parallel=(tensor_parallel,), **PAPER, **machine)
+
+
+def _loss(found: Scaling, start: int = 128) -> float:
+    rates = {point.num_gpus: point.tokens_per_second_per_gpu for point in found.points}
+    return rates[2048] / rates[start] - 1
+
+
+def test_the_documented_table() -> None:
+    alone = _found(1)
+    base = next(point for point in alone.points if point.num_gpus == 128)
+    for point, cells in zip(alone.points, _rows().values(), strict=True):
+        rates = {1: point.tokens_per_second_per_gpu}
+        rates |= {size: next(other for other in _found(size).points if other.num_gpus == point.num_gpus)
+                  .tokens_per_second_per_gpu for size in (2, 4) if cells[size // 2]}
+        assert [f"{rate:,.0f}" for rate in rates.values()] == [cell for cell in cells[:3] if cell]
+        assert point.time is not None
+        loss = point.tokens_per_second_per_gpu / base.tokens_per_second_per_gpu - 1
+        assert cells[3] == ("" if point.num_gpus < 128 else f"{100 * loss:.1f} %")
+        assert cells[4:] == [f"{100 * point.time.mfu:.1f} %", f"{100 * point.waiting:.1f} %",
+                             f"{point.watts_per_gpu:.0f}"]
+
+
+def test_the_documented_comparison() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    watts = {point.num_gpus: point.watts_per_gpu for point in _found(1).points}
+    assert f"| -37 % | {100 * _loss(_found(1)):.1f} % |" in text
+    assert f"| -6 % | {100 * (watts[2048] / watts[128] - 1):.1f} % |" in text
+    shares = {}
+    for gpu in ("a100-80gb", "h100-80gb"):
+        for point in _found(1, gpu, (32, 256)).points:
+            assert point.time is not None
+            shares[gpu, point.num_gpus] = f"{100 * point.time.mfu:.1f} %"
+    assert f"| 60 % | {shares['a100-80gb', 256]} |" in text
+    assert f"| 41 % | {shares['h100-80gb', 256]} |" in text
+    assert f"at 32 GPUs they are {shares['a100-80gb', 32]} and {shares['h100-80gb', 32]} here" in text
+
+
+@pytest.mark.parametrize(("name", "value", "loss"), [
+    ("node_latency_ns", 1700, 15), ("node_latency_ns", 6800, 57),
+    ("network_latency_ns", 7000, 24), ("network_latency_ns", 28000, 50),
+])
+def test_the_documented_sensitivity(name: str, value: int, loss: int) -> None:
+    found = _found(1, sizes=(128, 2048), **{name: value})
+    assert -100 * _loss(found) == pytest.approx(loss, abs=0.6)
+    assert f"{loss} %" in DOCUMENT.read_text(encoding="utf-8")
+
+
+def test_the_returns_diminish_as_they_were_measured() -> None:
+    """Within what the measurements say in round figures, and tensor parallelism wins at scale alone."""
+    assert _loss(_found(1)) == pytest.approx(-0.37, abs=0.05)
+    rates = {size: {point.num_gpus: point.tokens_per_second_per_gpu for point in _found(size).points}
+             for size in (1, 2, 4)}
+    assert rates[1][128] > rates[2][128] > rates[4][128]
+    assert rates[2][2048] > rates[4][2048] > rates[1][2048]
+    falling = [rates[1][size] for size in sorted(rates[1])]
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_a_point_is_what_is_recommended() -> None:
+    point = scale("llama-2-13b", "h100-80gb", (64,), global_batch_size=128, seq_length=4096).points[0]
+    choice = recommend("llama-2-13b", "h100-80gb", 64, global_batch_size=128, seq_length=4096).choices[0]
+    assert point.layout == choice.layout
+    assert point.time == choice.time
+    assert point.peak_bytes == choice.explanation.peak.total
+
+
+def test_strong_scaling_keeps_the_batch_and_weak_scaling_the_tokens_of_a_gpu() -> None:
+    sizes = (16, 64)
+    strong = scale("llama-2-7b", "h100-80gb", sizes, global_batch_size=128, virtual_pipeline=(1,))
+    assert [point.global_batch_size for point in strong.points] == [128, 128]
+    weak = scale("llama-2-7b", "h100-80gb", sizes, tokens_per_gpu=16384, virtual_pipeline=(1,))
+    assert [point.global_batch_size for point in weak.points] == [32, 128]
+    assert strong.points[1] == weak.points[1]
+    assert weak.relative(weak.points[0]) == 1
+
+
+def test_sizes_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["--gpu", "a100-40gb", "--global-batch-size", "64", "--vpp", "1"]
+    assert exit_code(["scale", "llama-2-13b", "--num-gpus", "1,3,16", *job]) == 0
+    text = capsys.readouterr().out
+    assert "On 1 GPUs nothing fits." in text
+    assert "On 3 GPUs no layout is legal." in text
+
+
+def test_cost_and_energy() -> None:
+    cluster = Cluster.named("h100-80gb").model_copy(update={"cents_per_gpu_hour": 250})
+    point = scale("llama-2-7b", cluster, (8,), tokens_per_gpu=8192, virtual_pipeline=(1,)).points[0]
+    assert point.time is not None
+    assert point.time.cost_per_token * point.time.tokens_per_second == pytest.approx(8 * 2.5 / 3600)
+    assert point.tokens_per_joule * point.watts_per_gpu == pytest.approx(point.time.tokens_per_second_per_gpu)
+    assert 0 < point.watts_per_gpu <= 700
+
+
+def test_json_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["scale", "llama-2-7b", "--gpu", "h100-80gb", "--num-gpus", "8,16", "--tokens-per-gpu", "8192", "--vpp", "1"]
+    assert exit_code([*job, "--json"]) == 0
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert [point["num_gpus"] for point in points] == [8, 16]
+    assert points[0]["relative"] == 1
+    pytest.importorskip("matplotlib")
+    files = [tmp_path / name for name in ("one.svg", "two.svg", "one.png")]
+    for file in files:
+        assert exit_code([*job, "--plot", str(file)]) == 0
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert b"tokens/s of a GPU" in files[0].read_bytes()
+    assert files[2].read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("changes", "field"), [
+    ({"tokens_per_gpu": 1000}, "tokens_per_gpu"), ({"tokens_per_gpu": 8192, "global_batch_size": 8}, "tokens_per_gpu"),
+    ({}, "global_batch_size"), ({"global_batch_size": 8, "num_gpus": ()}, "num_gpus"),
+    ({"global_batch_size": 8, "num_gpus": (0,)}, "num_gpus"), ({"global_batch_size": 8, "gpu": "x100"}, "gpu"),
+])
+def test_refused(changes: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as refused:
+        scale("llama-2-7b", **{"gpu": "h100-80gb", "num_gpus": (8,), **changes})
+    assert refused.value.field == field
+
+
+def test_a_plot_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    job = ["scale", "llama-2-7b", "--gpu", "h100-80gb", "--num-gpus", "8", "--tokens-per-gpu", "8192", "--vpp", "1"]
+    assert exit_code([*job, "--plot", str(tmp_path / "plot.pdf")]) == 2
+    assert "must end with .svg or .png" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
