@@ -27,8 +27,8 @@ def test_page_has_every_table() -> None:
         assert f"`tests/data/{dataset.table}`" in text
 
 
-def test_every_plot_that_is_shown_is_there_and_no_other() -> None:
-    shown = set(re.findall(r"\]\((validation/\w+\.svg)\)", PAGE.read_text(encoding="utf-8")))
+def test_every_file_that_is_shown_is_there_and_no_other() -> None:
+    shown = set(re.findall(r"\]\((validation/\w+\.(?:svg|csv))\)", PAGE.read_text(encoding="utf-8")))
     stored = {f"validation/{path.name}" for path in (report.DOCS / "validation").glob("*")}
     assert shown == stored
 
@@ -52,7 +52,8 @@ def test_a_missing_page_is_stale_and_written(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(report, "DOCS", tmp_path)
     monkeypatch.setattr(report, "PAGE", tmp_path / "validation.md")
     monkeypatch.setattr(report, "DATASETS", ())
-    monkeypatch.setattr(report, "plots", lambda: {"one.svg": "<svg/>"})
+    monkeypatch.setattr(report.timed, "section", lambda: "## Step time")
+    monkeypatch.setattr(report, "beside", lambda: {"one.svg": "<svg/>"})
     assert report.main(["--check"]) == 1
     (tmp_path / "validation").mkdir()
     (tmp_path / "validation" / "old.svg").write_text("<svg/>")

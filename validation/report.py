@@ -51,8 +51,8 @@ def page() -> str:
     )
 
 
-def plots() -> Mapping[str, str]:
-    """The plots by file name, for the tables that have predictions of measured bytes."""
+def beside() -> Mapping[str, str]:
+    """What the page leads to, by file name: plots, and the constants that step times were predicted with."""
     found = {}
     for dataset in DATASETS:
         cases = cases_of(dataset)
@@ -61,7 +61,8 @@ def plots() -> Mapping[str, str]:
             found[f"{dataset.name}.svg"] = predicted_over_measured(shown)
     results = [result(table) for table in tables()]
     found |= {f"time_{item.table.name}.svg": timed_plots.predicted_over_measured(item) for item in results}
-    return {**found, "time_regret.svg": timed_plots.regrets(results)}
+    found["time_regret.svg"] = timed_plots.regrets(results)
+    return {**found, "time_constants.csv": timed.constants_file()}
 
 
 def targets() -> tuple[Target, ...]:
@@ -91,12 +92,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(stored != fresh)
     folder = DOCS / "validation"
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = plots()
-    for name, text in drawn.items():
+    files = beside()
+    for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
-    for stale in set(folder.glob("*.svg")) - {folder / name for name in drawn}:
+    for stale in set(folder.iterdir()) - {folder / name for name in files}:
         stale.unlink()
-    (folder / "time_constants.csv").write_text(timed.constants_file(), encoding="utf-8")
     PAGE.write_text(fresh, encoding="utf-8")
     return 0
 

@@ -102,8 +102,8 @@ def _nanotron(found: Result) -> list[str]:
     if bad:
         named = " and ".join(f"{group} ({regrets[group]:.0%})" for group in bad)
         others = max(regret for group, regret in regrets.items() if group not in bad)
-        text.append(f"""{len(bad)} of {len(regrets)} groups make the mean regret what it is: {named}. In the others it
-            is at most {others:.1%}.""")
+        text.append(f"""Regret above {BAD:.0%}, which makes the mean what it is: {named}. In the other groups it is at
+            most {others:.1%}.""")
         text += [f"""First choice of {group}: {seconds:.2f} s, and the same layout with ZeRO-1 the other way
             {twin:.2f} s.""" for group in bad for seconds, twin in _twins_of_first(found, group)]
     without = result(replace(found.table, stalls=False)).rankings[CALIBRATED]
