@@ -12,6 +12,7 @@ from shardmath.symbolic.components import all_components
 from shardmath.symbolic.derive import derive_documents
 from shardmath.symbolic.documents.forms import shown
 from shardmath.symbolic.documents.formulas import cell, code
+from shardmath.symbolic.documents.times import groups
 from shardmath.symbolic.documents.worked import EXAMPLE
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
@@ -81,6 +82,9 @@ def test_every_term_of_every_implementation(text: str) -> None:
     for item in IMPLEMENTATIONS.values():
         for name in shown(build(item)):
             assert code(name) in named
+            named.remove(code(name))
+    for group in groups():
+        for name in group.terms:
             named.remove(code(name))
     published = [
         code(name) for item in all_published() for name in item.terms.terms if name.startswith(f"{item.name}.")

@@ -17,7 +17,7 @@ from ..terms import TermSet, product, term_symbol, total
 from .components import stream_time
 from .groups import GROUP_BY_NAME, ring_time
 
-w, zero1, og, ow, shards, slowed = symbols("w zero1 og ow shards slowed")
+w, zero1, og, ow, shards, slowed = symbols("w zero1 og ow shards sl")
 tied, p, r, Lr, h = symbols("tied p r Lr h")
 #: Parameters whose gradients are reduced at a time beside a pass (Megatron-Core): so many, and so many for each rank.
 BUCKET, BUCKET_OF_RANK = Integer(40_000_000), Integer(1_000_000)

@@ -16,7 +16,7 @@ from ..functions import CeilDiv, Iverson, Min
 from ..parameters import symbols
 from ..terms import TermSet, product, term_symbol, total
 
-t, c, p, D, R, e, et, De, order = symbols("t c p D R e et De order")
+t, c, p, D, R, e, et, De, order = symbols("t c p D R e et De ord")
 Wn, Wx, dom, an, ax, en, ex = symbols("Wn Wx dom an ax en ex")
 _NANO = Integer(10) ** 9
 

@@ -17,7 +17,7 @@ from ..work import Ranks
 from .components import PASSES
 from .groups import GROUP_BY_NAME
 
-t, gap, tau, stall = symbols("t gap tau stall")
+t, gap, tau, stall = symbols("t gap tau st")
 _NANO = Integer(10) ** 9
 
 #: What a rank works through once for every micro-batch, with the places of its components.

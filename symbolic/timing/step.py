@@ -16,8 +16,8 @@ from .groups import GROUP_BY_NAME
 
 s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
 t, e, et, sp, load, cf, D = symbols("t e et sp load cf D")
-Fm, pw, price, busy = symbols("Fm pw price busy")
-an, ax, slowed = symbols("an ax slowed")
+Fm, pw, price, busy = symbols("Fm pw chi busy")
+an, ax, slowed = symbols("an ax sl")
 L, Lr, Ldr, Lf, Ll, Lx = symbols("L Lr Ldr Lf Ll Lx")
 #: One sequence, every token of it worked on once.
 _ALONE = {**dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0)}

@@ -28,7 +28,8 @@ def test_gathers_and_reductions_of_every_micro_batch(draws: list[Random], tmp_pa
         implementation = TORCHTITAN.with_choices(reshard=reshard)
         terms = timed(implementation, **shape | fixed_values(implementation) | {"D": 2, "w": 4})
         calls, gathered, reduced = (
-            int(terms[f"stage.{name}"]) * micro_batches for name in ("gathering_calls", "gathered_bytes", "reduced_bytes")
+            int(terms[f"stage.{name}"]) * micro_batches
+            for name in ("gathering_calls", "gathered_bytes", "reduced_bytes")
         )
         kept = {"always": 0, "default": head_and_norm(terms, micro_batches), "never": gathered}[reshard]
         assert sent["forward"] == {"gather": [calls, gathered]}

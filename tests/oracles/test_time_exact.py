@@ -27,11 +27,11 @@ NAMES = list(IMPLEMENTATIONS)
 #: A machine like those that there are, by letter; bandwidths and peaks are drawn around it.
 MACHINE = {
     "Fm": 989 * 10**12, "Fa": 989 * 10**12, "Wm": 3350 * 10**9, "Wn": 450 * 10**9, "Wx": 50 * 10**9, "dom": 8,
-    "pw": 700, "price": 2000,
+    "pw": 700, "chi": 2000,
 }
 #: What makes a machine faster, and what makes it slower.
 FASTER = ("Wm", "Wn", "Wx", "ew", "en", "ex", "ot", "Fm", "Fa", "em", "ea")
-SLOWER = ("an", "ax", "tau", "gap", "slowed")
+SLOWER = ("an", "ax", "tau", "gap", "sl")
 #: Transfers hide behind the time of products alone. So where the host is slower than these, faster ones shorten no
 #: layer but hide less; and where keys and values and shared-out weights hide behind one product, it counts for both.
 #: What products take is therefore compared with a host that takes no time, and with one thing at most beside them.
