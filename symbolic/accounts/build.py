@@ -46,5 +46,5 @@ def build(implementation: Implementation) -> TermSet:
     add_transients(terms, implementation)
     add_moments(terms, implementation)
     add_process(terms)
-    add_peak(terms)
+    add_peak(terms, implementation)
     return terms

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from sympy import Expr, Integer
 
 from ..functions import Max, Min
 from ..implementations import Implementation
 from ..ledger import SITES, Held, Role
 from ..parallel.data import gradients_are_made
+from ..parallel.pipeline import dense_stages
 from ..parameters import symbols
 from ..terms import TermSet, total
 from .aggregates import aggregates_of
@@ -20,6 +23,14 @@ p, r = symbols("p r")
 CANDIDATES: dict[str, Expr] = {
     "first": Integer(0), "second": Min(1, p - 1), "penultimate": Max(p - 2, 0), "last": p - 1,
 }
+#: With dense layers before the first experts also the last stage that has some of them, and the one behind it.
+OF_EXPERTS: dict[str, Expr] = {"dense_end": Min(dense_stages() - 1, p - 1), "experts_start": Min(dense_stages(), p - 1)}
+
+
+def candidates(choices: Mapping[str, str]) -> dict[str, Expr]:
+    """The ranks that can be the peak's, by name."""
+    mixed = choices["layers"] == "experts" and choices["stages"] != "listed"
+    return {**CANDIDATES, **(OF_EXPERTS if mixed else {})}
 
 
 def add_moments(terms: TermSet, implementation: Implementation) -> None:
@@ -63,9 +74,10 @@ def _kept_by_head(terms: TermSet, implementation: Implementation) -> list[Expr]:
     return [terms[f"stage.{name}.activation"].symbol for name in names if f"stage.{name}.activation" in terms]
 
 
-def add_peak(terms: TermSet) -> None:
+def add_peak(terms: TermSet, implementation: Implementation) -> None:
     """The peak of the job: the largest total of the ranks that can be it."""
-    for name, rank in CANDIDATES.items():
+    ranks = candidates(implementation.choices)
+    for name, rank in ranks.items():
         terms.at(name, ["stage.total"], {r: rank})
-    ends = [terms[f"{name}.total"].symbol for name in CANDIDATES]
+    ends = [terms[f"{name}.total"].symbol for name in ranks]
     terms.add("peak", Max(*ends), "bytes", "largest total of all pipeline ranks")

@@ -8,7 +8,7 @@ from functools import cache
 from sympy import Expr, Integer, Symbol
 
 from ..accounts import build, kept_rows
-from ..accounts.moments import CANDIDATES
+from ..accounts.moments import CANDIDATES, OF_EXPERTS
 from ..implementations import Implementation
 from ..ledger import Component
 from ..parallel.legality import fixed_values
@@ -109,7 +109,7 @@ def _is_of_a_component(name: str) -> bool:
 
 def _is_of_a_candidate(name: str) -> bool:
     """Tell whether a term is one of rank r with the rank put in."""
-    return name.partition(".")[0] in CANDIDATES
+    return name.partition(".")[0] in {*CANDIDATES, *OF_EXPERTS}
 
 
 def shown(terms: TermSet) -> tuple[str, ...]:

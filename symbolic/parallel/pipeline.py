@@ -124,6 +124,14 @@ def _experts_before(layer: Expr) -> Expr:
     return FloorDiv(layer, step) - FloorDiv(Min(layer, ld), step)
 
 
+def dense_stages() -> Expr:
+    """How many stages at the beginning have dense layers before the first with experts, at least one."""
+    shared = L + eemb + eloss - Lf - Ll
+    others = Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1))
+    on_first = Iverson(Lf > 0) * Lf * others + Iverson(Eq(Lf, 0)) * (shared - eemb * others)
+    return 1 + CeilDiv(Max(ld * others - on_first, Integer(0)), Max(shared, Integer(1)))
+
+
 def experts_among(start: int, stop: int, first_dense_layers: int, moe_layer_step: int) -> int:
     """How many of the layers ``start`` to ``stop - 1`` of a model have experts."""
     known = {ld: Integer(first_dense_layers), step: Integer(moe_layer_step)}

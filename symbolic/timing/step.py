@@ -5,6 +5,7 @@ from __future__ import annotations
 from sympy import Eq, Expr, Gt, Integer
 
 from ..accounts.moments import CANDIDATES
+from ..accounts.moments import candidates as ranks_of_peaks
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..parallel.pipeline import chunks, ends
@@ -45,7 +46,8 @@ def candidates(implementation: Implementation) -> dict[str, dict[Expr, Expr]]:
             for name, rank, layers in (("foremost", "first", Lf), ("longest", "second", Lx), ("hindmost", "last", Ll))
         }
     even = choices["stages"] == "even" and choices["layers"] == "dense"
-    return {name: {r: CANDIDATES[name]} for name in (("first", "last") if even else CANDIDATES)}
+    known = ranks_of_peaks(choices)
+    return {name: {r: known[name]} for name in (("first", "last") if even else known)}
 
 
 def whole(implementation: Implementation) -> dict[Expr, Expr]:
