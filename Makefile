@@ -8,6 +8,7 @@ RUNTIME := $(VENV)/.runtime
 DEVELOPMENT := $(VENV)/.development
 ORACLE := $(VENV)/.oracle
 PLOTS := $(VENV)/.plots
+EVIDENCE := .[plots,calibrate]
 EXTRAS := .[dev,parquet,bench,dask]
 # The build without GPU libraries, where the package index has it; the bytes are the same.
 TORCH := torch==2.13.0+cpu
@@ -88,7 +89,7 @@ $(RUNTIME): pyproject.toml
 	@touch $@
 
 $(PLOTS): pyproject.toml | $(RUNTIME)
-	$(call install,.[plots,calibrate])
+	$(call install,$(EVIDENCE))
 	@touch $@
 
 $(DEVELOPMENT): pyproject.toml

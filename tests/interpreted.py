@@ -9,7 +9,11 @@ from typing import Any
 def interpreted(source: str) -> ModuleType:
     """The module of a nest: its functions are plain Python, with roundings and choices of Python's own."""
     module = ModuleType("interpreted_nest")
+    source = source.replace("@njit(cache=True, ", "@njit(")
     exec(compile(source, "<nest>", "exec"), module.__dict__)
+    for name, value in list(module.__dict__.items()):  # evaluators of columns are made for Numba
+        if hasattr(value, "py_func"):
+            module.__dict__[name] = value.py_func
     module.__dict__.update(
         larger=max, smaller=min, floor=_rounded(math.floor), ceil=_rounded(math.ceil), opposite=lambda met: not met,
         select=lambda condition, yes, no: yes if condition else no, divides=_divides, ceil_div=_ratio(math.ceil),
