@@ -21,7 +21,8 @@ Said = Callable[[Mapping[str, Estimate | str]], None]
 
 
 def case(name: str, status: str = FIT, measured: tuple[Measured, ...] = (), **more: Any) -> Case:
-    return Case(name, more.pop("group", "group"), "https://example.org", MODEL, GPU, {}, measured, status=status, **more)
+    group = more.pop("group", "group")
+    return Case(name, group, "https://example.org", MODEL, GPU, {}, measured, status=status, **more)
 
 
 def said_of(peak: int, verdict: str = FITS, published: int | None = None) -> Estimate:
