@@ -170,3 +170,23 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
     with pytest.raises(InputError) as caught:
         evaluate(table, **QUESTION)
     assert caught.value.field == "table"
+
+
+def test_terms_of_time_stand_beside_those_of_memory() -> None:
+    found = evaluate(TABLE, **QUESTION, terms=("step.time", "peak", "spent.tensor")).read_all()
+    assert [found.schema.field(name).type for name in ("step.time", "peak")] == [pa.float64(), pa.int64()]
+    assert found.schema.field("step.time").metadata[b"unit"] == b"s"
+    for row in found.to_pylist():
+        layout = {name: row[name] for name in COLUMNS if name != "run"}
+        if row["rule"] is None:
+            account = explain(**QUESTION, **layout)
+            assert account.time is not None
+            assert row["peak"] == account.peak.total
+            assert row["step.time"] == pytest.approx(account.time.seconds, rel=1e-12)
+        else:
+            assert row["step.time"] is row["peak"] is None
+
+
+def test_time_needs_speeds() -> None:
+    with pytest.raises(InputError, match="must be given: as a column, as a value, or with a model or a GPU"):
+        evaluate(TABLE, "llama-3.1-8b", terms=["step.time"], num_gpus=64, global_batch_size=256, gpu_memory=80 << 30)

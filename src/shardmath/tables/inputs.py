@@ -16,10 +16,12 @@ from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import IMPLEMENTATIONS
 from shardmath.gpus import Gpu
 from shardmath.jobs import filling_batch, refuse_what_changes_nothing, without_effect
+from shardmath.machines import Cluster
 from shardmath.models import Model
 from shardmath.parameters import OTHERS, checked, limits
-from shardmath.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
+from shardmath.settings import as_model, recompute_mode, recompute_switches, settings
 from shardmath.tables.columns import RECOMPUTE, SWITCHES, known_value
+from shardmath.timing import as_cluster, machine_values
 
 #: What ``explain`` takes for a parameter that nobody gives.
 _USUAL = {
@@ -80,7 +82,7 @@ class Inputs:
 def inputs(
     columns: Sequence[str],
     model: Model | str | PathLike[str] | None,
-    gpu: Gpu | str | None,
+    gpu: Gpu | Cluster | str | PathLike[str] | None,
     implementation: str,
     kernels: Mapping[str, str] | None,
     values: Mapping[str, Any],
@@ -91,7 +93,7 @@ def inputs(
     Raises InputError for a value that is not legal and for one of a parameter that is a column too.
     """
     chosen = None if model is None else as_model(model)
-    device = None if gpu is None else as_gpu(gpu)
+    cluster = None if gpu is None else as_cluster(gpu)
     mode = values.get(RECOMPUTE, "none")
     asked = _checked({name: value for name, value in values.items() if name != RECOMPUTE}, columns)
     if RECOMPUTE in values and {RECOMPUTE, *SWITCHES} & set(columns):
@@ -106,14 +108,24 @@ def inputs(
         staged=schedule or asked.get("pipeline_parallel", 1) > 1,
     )
     found = settings(
-        evaluator, chosen, device, seq_length=asked.get("seq_length", _USUAL["seq_length"]),
+        evaluator, chosen, None if cluster is None else cluster.gpu,
+        seq_length=asked.get("seq_length", _USUAL["seq_length"]),
         **{name: asked.get(name) for name in _SETTINGS},  # type: ignore[arg-type]
         others={name: value for name, value in asked.items() if name not in _SETTINGS},
     )
-    found = {**_USUAL, **found, **recompute_switches(mode), **asked}
+    speeds = {} if cluster is None else _speeds(evaluator, cluster, asked.get("num_gpus"))
+    found = {**speeds, **_USUAL, **found, **recompute_switches(mode), **asked}
     if chosen is not None:
         refuse_what_changes_nothing(evaluator, chosen, found)
     return Inputs(evaluator, found, frozenset({*asked, *columns}), without_effect(evaluator))
+
+
+def _speeds(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
+    """The machine's parameters; none where a figure is not known, which matters only if time is asked for."""
+    try:
+        return machine_values(evaluator, cluster, num_gpus)
+    except InputError:
+        return {}
 
 
 def _checked(values: Mapping[str, Any], columns: Sequence[str]) -> dict[str, int]:

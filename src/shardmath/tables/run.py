@@ -17,6 +17,7 @@ from shardmath.errors import InputError
 from shardmath.exactness import EXACT, products
 from shardmath.generated.definitions import VERDICTS
 from shardmath.gpus import Gpu
+from shardmath.machines import Cluster
 from shardmath.models import Model
 from shardmath.tables.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
 from shardmath.tables.inputs import Inputs, inputs
@@ -37,7 +38,7 @@ Progress = Callable[[int, int | None], None]
 def evaluate(
     table: Any,
     model: Model | str | PathLike[str] | None = None,
-    gpu: Gpu | str | None = None,
+    gpu: Gpu | Cluster | str | PathLike[str] | None = None,
     *,
     terms: Sequence[str] | str = SWEEP_TERMS,
     implementation: str = "megatron",
@@ -53,8 +54,9 @@ def evaluate(
     column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in ``explain``. ``terms``
     are names of terms, or ``"all"``; those of a stage are about ``pipeline_rank``, which is 0 unless it is given.
 
-    The answer has the columns of the table, ``rule`` (the first broken rule, or null), ``verdict``, and the terms as
-    int64 in their units, fractions of a byte cut off; the latter are null where a rule is broken. Its schema says the
+    The answer has the columns of the table, ``rule`` (the first broken rule, or null), ``verdict``, and the terms in
+    their units: those of memory as int64, fractions of a byte cut off, those of time (``step.time``) as float64. They
+    are null where a rule is broken. Its schema says the
     unit and the meaning of every term, and which columns were passed through. Rows are read as the answer is, and are
     evaluated on all cores. ``progress`` is called with the rows done and in all, None if these are not known.
 
@@ -65,8 +67,7 @@ def evaluate(
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
     parameters, passed = parameters_among(stream.schema.names, ())
     found = inputs(parameters, model, gpu, implementation, kernels, values)
-    known = found.evaluator.terms.TERMS
-    names = tuple(known) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
+    names = tuple(found.evaluator.terms.TERMS) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
     parameters_among(stream.schema.names, ("rule", "verdict", *names))
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
     work = _Work(found, found.kernel(names, numeric), parameters, passed, stream.schema, names)
@@ -102,11 +103,11 @@ class _Work:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the table and the computed ones, each with its unit and meaning."""
-        known = self.found.evaluator.terms.TERMS
+        known = {name: self.found.evaluator.unit_and_meaning(name) for name in self.terms}
         computed = [pa.field(name, _NAMES) for name in ("rule", "verdict")]
         computed += [
-            pa.field(name, pa.int64(), metadata={"unit": known[name][0], "meaning": known[name][1]})
-            for name in self.terms
+            pa.field(name, kind, metadata={"unit": known[name][0], "meaning": known[name][1]})
+            for name, kind in zip(self.terms, self._kinds, strict=True)
         ]
         known_to_all = {**(self.table.metadata or {}), PASSED_THROUGH: "\n".join(self.passed)}
         return pa.schema([*self.table, *computed], metadata=known_to_all)
@@ -118,20 +119,29 @@ class _Work:
         _refuse_missing_ranks(values, first_row)
         count = batch.num_rows
         rule, verdict = np.empty(count, np.int8), np.empty(count, np.int8)
-        out = np.empty((len(self.terms), count), np.int64)
+        timed = pa.float64() in self._kinds
+        out = np.empty((len(self.terms), count), np.float64 if timed else np.int64)
         scalars = [float(values[name]) for name in self.kernel.SCALARS]
         columns = [_column(values[name], count) for name in self.kernel.COLUMNS]
         self.kernel.evaluate(0, count, *scalars, *columns, rule, verdict, out)
         legal = rule == 0
-        _refuse_large(self.terms, out, first_row)
+        found = zip(self.terms, out, self._kinds, strict=True)
+        _refuse_large({name: sizes for name, sizes, kind in found if kind == pa.int64()}, first_row)
         rules = [name for name, _, _ in self.found.evaluator.terms.RULES]
         verdicts = [name for name, _ in VERDICTS]
         valid, broken = (pa.py_buffer(np.packbits(mask, bitorder="little")) for mask in (legal, ~legal))
         computed = [
             _named(rule - 1, broken, rules), _named(verdict, valid, verdicts),
-            *(_array(pa.int64(), sizes, valid) for sizes in out),
+            *(_array(kind, sizes.astype(kind.to_pandas_dtype(), copy=False), valid)
+              for kind, sizes in zip(self._kinds, out, strict=True)),
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
+
+    @cached_property
+    def _kinds(self) -> list[pa.DataType]:
+        """The type of every term's column."""
+        whole = self.found.evaluator.terms.TERMS
+        return [pa.int64() if name in whole else pa.float64() for name in self.terms]
 
     def _columns(self, batch: pa.RecordBatch, first_row: int) -> dict[str, Any]:
         columns: dict[str, Any] = {}
@@ -175,8 +185,8 @@ def _refuse_missing_ranks(values: Mapping[str, Any], first_row: int) -> None:
         raise InputError("pipeline_rank", rank, f"must be below pipeline_parallel (row {first_row + row})")
 
 
-def _refuse_large(terms: Sequence[str], out: NDArray[np.int64], first_row: int) -> None:
-    for name, sizes in zip(terms, out, strict=True):
+def _refuse_large(found: Mapping[str, NDArray[Any]], first_row: int) -> None:
+    for name, sizes in found.items():
         if sizes.size and not -EXACT < sizes.min() <= sizes.max() < EXACT:
             row = int((~((sizes > -EXACT) & (sizes < EXACT))).argmax())
             rule = f"must be below 2^49 for exact arithmetic (row {first_row + row})"
