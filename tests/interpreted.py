@@ -5,6 +5,8 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
+from numba.core.registry import CPUDispatcher
+
 
 def interpreted(source: str) -> ModuleType:
     """The module of a nest: its functions are plain Python, with roundings and choices of Python's own."""
@@ -12,7 +14,7 @@ def interpreted(source: str) -> ModuleType:
     source = source.replace("@njit(cache=True, ", "@njit(")
     exec(compile(source, "<nest>", "exec"), module.__dict__)
     for name, value in list(module.__dict__.items()):  # evaluators of columns are made for Numba
-        if hasattr(value, "py_func"):
+        if isinstance(value, CPUDispatcher):
             module.__dict__[name] = value.py_func
     module.__dict__.update(
         larger=max, smaller=min, floor=_rounded(math.floor), ceil=_rounded(math.ceil), opposite=lambda met: not met,

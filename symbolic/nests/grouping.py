@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import and_
 
-from .graph import ADD, DIV, LE, MUL, Graph, Node, ordered
+from .graph import ADD, DIV, LE, MAX, MUL, Graph, Node, ordered
 from .maxima import Maxima
 from .order import Order, dependencies
 from .problem import ESTIMATE, Problem
@@ -51,7 +54,15 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
             masks[node] = mask
         return place_of(masks[node])
 
+    def nested(op: str, parts: Sequence[Node]) -> Node:
+        return _nested(op, parts, place, graph.chained)
+
+    beside = set(nodes).difference(ordered([problem.estimate]))  # maxima of the estimate are taken apart below
     for node in nodes:
+        if node.op == MAX and node in beside:
+            sums = [parts_of[arg] if arg.op == ADD else [new[arg]] for arg in node.args]
+            new[node] = _of_largest(graph, sums, nested)
+            continue
         if node.op not in (ADD, MUL):
             new[node] = graph.rebuilt(node, tuple(new[arg] for arg in node.args))
             continue
@@ -59,8 +70,8 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
         for arg in node.args:
             parts += parts_of[arg] if arg.op == node.op and uses[arg] == 1 else [new[arg]]
         parts_of[node] = parts
-        new[node] = _nested(node.op, parts, place, graph.chained)
-    maxima = Maxima(graph, place, lambda op, parts: _nested(op, parts, place, graph.chained))
+        new[node] = nested(node.op, parts)
+    maxima = Maxima(graph, place, nested)
     last = max((place(new[node]) for _, node in problem.conditions if place(new[node])[1]), default=None)
     alive = None
     if last is not None and last[0] < len(order.levels):
@@ -70,6 +81,18 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
     new |= {node: _threshold(graph, new[node]) for node in problem.verdicts}
     renamed = {new[node]: name for node, name in reversed(list(names.items())) if node in new}
     return problem.with_roots([new[root] for root in roots]), renamed
+
+
+def _of_largest(graph: Graph, sums: Sequence[Sequence[Node]], nested: Callable[[str, Sequence[Node]], Node]) -> Node:
+    """The largest of some sums: what all have in common is added to the largest of what is left.
+
+    Rounding never swaps two numbers, so that the result is the same.
+    """
+    counted = [Counter(parts) for parts in sums]
+    common = reduce(and_, counted)
+    left = [list((parts - common).elements()) for parts in counted]
+    largest = graph.extreme(MAX, [nested(ADD, parts) if parts else graph.number(0) for parts in left])
+    return nested(ADD, [*common.elements(), largest]) if common else largest
 
 
 def _nested(
