@@ -51,8 +51,9 @@ def regrets(found: Sequence[Result]) -> str:
             means = [100 * spread(list(item.rankings[way].regret.values()))[0] for item in found]
             at = np.arange(len(found)) + (place - (len(ways) - 1) / 2) * width
             bars = axes.bar(at, [max(mean, LEAST) for mean in means], width, label=way, linewidth=0)
-            axes.bar_label(bars, [f"{mean:.3g}" for mean in means], fontsize=5.5, padding=1)
+            shown = [f"{mean:.2g}" if mean < 100 else f"{mean:,.0f}" for mean in means]
+            axes.bar_label(bars, shown, fontsize=5.5, padding=1)
         axes.set(yscale="log", ylim=(LEAST, 1e4), ylabel="mean regret, %")
-        axes.set_xticks(range(len(found)), [item.table.title for item in found], fontsize=6.5)
+        axes.set_xticks(range(len(found)), [item.table.title.partition(" on ")[0] for item in found], fontsize=6.5)
         axes.legend(frameon=False, fontsize=6, ncols=3, loc="upper left")
         return svg(figure)
