@@ -53,7 +53,7 @@ def gpu_data() -> list[dict[str, Any]]:
     known = map(Gpu.named, read("gpus"))
     return [
         {"name": gpu.name, "source": gpu.source,
-         "values": {"gpu_memory": gpu.memory_bytes, "node_size": gpu.node_size, **workspaces(gpu)}}
+         "values": {"gpu_memory": gpu.memory_bytes, "node_size": gpu.domain_size, **workspaces(gpu)}}
         for gpu in known
     ]
 
