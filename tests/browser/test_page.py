@@ -155,7 +155,7 @@ def test_everything_works_by_keyboard(opened: Callable[..., Any]) -> None:
     assert tab.input_value("#number-tensor_parallel") == "8"
     assert tab.input_value("#number-pipeline_parallel") == "2"
     assert tab.locator("#map [tabindex='0']").count() == 1
-    tab.wait_for_selector("[data-best='0']")
+    tab.wait_for_selector("#best[aria-busy='false'] [data-best='0']")
     tab.focus("[data-best='0']")
     chosen = tab.inner_text("[data-best='0']")
     tab.keyboard.press("Enter")
