@@ -79,7 +79,7 @@ def fifty_digits() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=200 if FULL else 2)
+@settings(deadline=None, max_examples=50 if FULL else 2)
 @given(st.data())
 def test_fractions_equal_the_mathematics(name: str, data: st.DataObject) -> None:
     row = data.draw(rows(name))
@@ -99,7 +99,7 @@ def _compiled_terms(name: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=200 if FULL else 2)
+@settings(deadline=None, max_examples=50 if FULL else 2)
 @given(st.data())
 def test_parts_sum_to_the_step_and_rates_are_sane(name: str, data: st.DataObject) -> None:
     row = data.draw(rows(name))
@@ -118,7 +118,7 @@ def test_parts_sum_to_the_step_and_rates_are_sane(name: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=200 if FULL else 2)
+@settings(deadline=None, max_examples=50 if FULL else 2)
 @given(st.data())
 def test_a_faster_machine_is_never_slower(name: str, data: st.DataObject) -> None:
     row = data.draw(rows(name))
