@@ -59,7 +59,7 @@ def counted(model: Any, shape: dict[str, int]) -> tuple[int, int]:
     return forward.get_total_flops(), backward.get_total_flops()
 
 
-@pytest.mark.cases(8, 300)
+@pytest.mark.cases(8, 100)
 def test_dense_models(draw: Random) -> None:
     family = draw.choice(list(FAMILIES))
     shape = random_shape(draw) | FAMILIES[family][2]
@@ -67,7 +67,7 @@ def test_dense_models(draw: Random) -> None:
     assert counted(causal_lm(family, shape, "eager"), shape) == (forward, 2 * forward)
 
 
-@pytest.mark.cases(4, 150)
+@pytest.mark.cases(4, 50)
 @pytest.mark.parametrize("family", list(OTHERS))
 def test_other_models(draw: Random, family: str) -> None:
     make, implementation = OTHERS[family]
@@ -76,7 +76,7 @@ def test_other_models(draw: Random, family: str) -> None:
     assert counted(model.to(torch.bfloat16).train(), shape) == (forward, 2 * forward)
 
 
-@pytest.mark.cases(4, 100)
+@pytest.mark.cases(4, 40)
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_flash_attention_and_recompute(draw: Random, checkpointing: bool) -> None:
     family = draw.choice(list(FAMILIES))
@@ -100,7 +100,7 @@ def test_flash_attention_and_recompute(draw: Random, checkpointing: bool) -> Non
     assert hardware - model_flops == again
 
 
-@pytest.mark.cases(4, 100)
+@pytest.mark.cases(4, 40)
 def test_time_of_core_attention_has_all_its_products(draw: Random) -> None:
     """The half of PyTorch's count, forward and backward, at the peak rate and efficiency 1."""
     shape = random_shape(draw) | FAMILIES["llama"][2] | {"ea": 1000, "Fa": 1, "Wm": 1, "ew": 1000}

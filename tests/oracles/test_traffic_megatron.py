@@ -37,7 +37,7 @@ def of(sent: Sent, group: Any, *operations: str) -> list[Call]:
     return [call for call in sent.calls if call.ranks == ranks and call.operation in operations]
 
 
-@pytest.mark.cases(12, 300)
+@pytest.mark.cases(12, 100)
 def test_messages_and_gradients_of_a_step(draw: Random) -> None:
     shape = random_job(draw) | {
         "D": draw.choice((1, 2, 4)), "c": draw.choice((1, 2)), "tied": draw.randint(0, 1), "w": draw.choice((2, 4)),
@@ -101,7 +101,7 @@ def step(settings: Any, models: list[Any], shape: dict[str, int], data: Any) -> 
     return [call.bytes for call in of(sent, data, "gather")]
 
 
-@pytest.mark.cases(8, 200)
+@pytest.mark.cases(8, 70)
 def test_what_has_no_row(draw: Random) -> None:
     """Gradients of norms, of which every tensor-parallel rank has a part with sequence parallelism."""
     t, layers = draw.choice((2, 4)), draw.randint(1, 3)

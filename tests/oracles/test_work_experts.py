@@ -18,7 +18,7 @@ from oracles.times import timed
 GROUPS = {"tensor": ("t",), "expert": ("e",), "expert_tensor": ("et",), "expert_all": ("e", "et")}
 
 
-@pytest.mark.cases(6, 200)
+@pytest.mark.cases(6, 60)
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_work_and_traffic_of_a_micro_batch(draws: list[Random], ranks: int, tmp_path: Path) -> None:
     cases = [shape_for(draw, ranks) for draw in draws]

@@ -84,7 +84,7 @@ def _repeated(implementation: Implementation, shape: dict[str, int], layers: int
     return min(shape["rn"], layers) if implementation.choices["recompute_method"] == "block" else layers
 
 
-@pytest.mark.cases(12, 300)
+@pytest.mark.cases(12, 100)
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_stage_of_a_llama(draw: Random, variant: str) -> None:
     kernels, implementation = VARIANTS[variant]
@@ -103,7 +103,7 @@ def test_stage_of_a_llama(draw: Random, variant: str) -> None:
         compare(implementation.with_choices(stages=stages, loss=loss), shape, variant, first, second)
 
 
-@pytest.mark.cases(6, 150)
+@pytest.mark.cases(6, 50)
 @pytest.mark.parametrize("variant", list(GPTS))
 def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
     kernels, implementation = GPTS[variant]
@@ -124,7 +124,7 @@ def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
         compare(implementation, shape, variant, first, second)
 
 
-@pytest.mark.cases(12, 200)
+@pytest.mark.cases(12, 70)
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "none"])
 def test_recompute_repeats_products_and_traffic(draw: Random, mode: str) -> None:
     variant = draw.choice(list(VARIANTS))
