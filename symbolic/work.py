@@ -43,7 +43,7 @@ class Product:
     """A matrix product in 16 bits that is no row of weights: ``rows`` x ``inner`` times ``inner`` x ``columns``.
 
     ``share`` is the part of it that is computed (half, if a kernel skips what a causal mask hides), ``backward``
-    the number of such products in the backward pass; ``again`` is how many of those repeat the forward pass.
+    the number of such products in the backward pass.
     """
 
     name: str
@@ -56,7 +56,6 @@ class Product:
     kernel: Kernel = Kernel.MATMUL
     share: Expr = ONE
     backward: int = BOTH_GRADIENTS
-    again: int = 0
     when: Expr = ONE
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

@@ -74,7 +74,7 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
     scored: Any = {"options": {"attention": ("eager", "unfused", "fused_softmax", "te_unfused")}}
     return (
         Product("scores", at, queries, (inner,), (ALL_KEYS,), "dao2023", "queries times keys, without what the mask"
-                " hides", backward=3, again=1, **flash),
+                " hides", backward=3, **flash),
         Product("sums", at, queries, (ALL_KEYS,), (values,), "dao2023", "probabilities times values", **flash),
         Product("scores.whole", at, queries, (inner,), (ALL_KEYS,), "megatron_core", "queries times keys", **scored),
         Product("sums.whole", at, queries, (ALL_KEYS,), (values,), "megatron_core", "probabilities times values",

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any
 
 from shardmath.evaluators import Evaluator
+from shardmath.generated.definitions import PARAMETERS
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster, read_cluster
 
@@ -76,11 +77,9 @@ def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None)
 
     Raises InputError where a figure is not known.
     """
-    from shardmath.generated.definitions import PARAMETERS
-
     precision = "bf16" if evaluator.choices["fp8"] == "none" else "fp8"
     found = cluster.values(precision, num_gpus)
-    own = {name: value for name, value in evaluator.defaults.items() if PARAMETERS[name][4] == "machine"}
+    own = {name: value for name, value in evaluator.defaults.items() if _is_of_machine(name)}
     return {**found, **own, **cluster.parameters}
 
 
@@ -114,6 +113,4 @@ def step_time(
 
 
 def _is_of_machine(name: str) -> bool:
-    from shardmath.generated.definitions import PARAMETERS
-
     return PARAMETERS[name][4] == "machine"

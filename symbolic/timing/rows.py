@@ -27,7 +27,7 @@ LINEAR = "linear"
 class Matmul:
     """One matrix product on one rank: its sides, as many separate products as ``groups``, and who runs it.
 
-    ``backward`` counts such products in the backward pass, of which ``again`` repeat the forward pass.
+    ``backward`` counts such products in the backward pass.
     """
 
     module: str
@@ -38,7 +38,6 @@ class Matmul:
     factor: Expr
     groups: Expr
     backward: int
-    again: int
 
     @property
     def flops(self) -> Expr:
@@ -59,14 +58,14 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
             found.append(Matmul(
                 tensor.module, LINEAR, product(*local_shape(tensor.tokens)), inputs, outputs,
                 tensor.when.xreplace(_absent(implementation)), product(*experts),
-                BOTH_GRADIENTS if trained else 1, 0,
+                BOTH_GRADIENTS if trained else 1,
             ))
     absent = _absent(implementation)
     found += [
         Matmul(
             item.module, item.kernel.value, product(*local_shape(item.rows)), product(*local_shape(item.inner)),
             product(*local_shape(item.columns)), product(item.share, item.when.xreplace(absent)), Integer(1),
-            item.backward, item.again,
+            item.backward,
         )
         for item in _chosen(component, implementation) if isinstance(item, Product)
     ]
