@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib import import_module
-from os import PathLike
 from typing import Any
 
-from shardmath.anchor import Anchor, anchored
-from shardmath.errors import InputError
+from shardmath.anchor import Anchor
+from shardmath.configured import Configuration, asked_with, configured
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import (
     END_COMPONENTS,
@@ -23,11 +22,9 @@ from shardmath.generated.definitions import (
     verdict,
 )
 from shardmath.gpus import Gpu
-from shardmath.jobs import Job, job
-from shardmath.machines import Cluster
+from shardmath.jobs import Job
 from shardmath.models import Model
-from shardmath.parameters import MACHINE, checked
-from shardmath.timing import StepTime, as_cluster, machine_values, on_nodes, step_time
+from shardmath.timing import StepTime
 
 
 @dataclass(frozen=True)
@@ -153,73 +150,22 @@ class Explanation:
         }
 
 
-def explain(
-    model: Model | str | PathLike[str],
-    gpu: Gpu | Cluster | str | PathLike[str],
-    *,
-    network: str | None = None,
-    seq_length: int = 8192,
-    micro_batch_size: int = 1,
-    global_batch_size: int | None = None,
-    tensor_parallel: int = 1,
-    context_parallel: int = 1,
-    pipeline_parallel: int = 1,
-    data_parallel: int | None = None,
-    num_gpus: int | None = None,
-    sequence_parallel: bool | None = None,
-    recompute: str = "none",
-    implementation: str = "megatron",
-    kernels: Mapping[str, str] | None = None,
-    gradients: str | None = None,
-    distributed_optimizer: bool | None = None,
-    zero_stage: int | None = None,
-    vocab_multiple: int | None = None,
-    node_size: int | None = None,
-    pipeline_layout: Sequence[int] | str | None = None,
-    anchor: str | PathLike[str] | None = None,
-    schedule: str | None = None,
-    **others: int,
-) -> Explanation:
-    """Account for every byte that each pipeline rank keeps, and for the time of a step.
-
-    ``model`` is a name of the catalogue or the path of a Hugging Face ``config.json``, ``gpu`` a name of
-    the catalogue, with ``network`` between its servers (by default that of the vendor's), or a cluster or its file.
-    ``data_parallel`` follows from ``num_gpus`` (GPUs of the job) or is 1. Without a ``global_batch_size``
-    (sequences) there are just enough micro-batches to fill the pipeline. Sequence parallelism is on by default
-    where the implementation has it and ``tensor_parallel`` is above 1.
-    ``anchor`` is a file with a measured run, as in ``shardmath.anchor``, that fixes what no formula knows.
-    ``zero_stage`` sets ``distributed_optimizer``, ``sharded_gradients`` and ``sharded_weights`` by number; with
-    Hugging Face it means DeepSpeed. ``pipeline_layout`` gives the layers of every stage in the order of the model,
-    ``schedule`` the order of forward and backward passes. ``others`` are further parameters by name, such as
-    ``virtual_pipeline`` or ``expert_parallel``; ``shardmath.parameters`` lists them as OTHERS and, for time, MACHINE.
-
-    Raises InputError for every value that is not legal.
-    """
-    machine = {name: checked(name, others.pop(name)) for name in MACHINE if name in others}
-    cluster = on_nodes(as_cluster(gpu, network), node_size)
-    others = {**cluster.memory_parameters, **others}
-    fixed_by = None if anchor is None else anchored(anchor)
-    if fixed_by is not None:
-        others = {**fixed_by.constants, **others}
-    found = job(
-        model, cluster.gpu, seq_length=seq_length, micro_batch_size=micro_batch_size,
-        global_batch_size=global_batch_size, tensor_parallel=tensor_parallel, context_parallel=context_parallel,
-        pipeline_parallel=pipeline_parallel, data_parallel=data_parallel, num_gpus=num_gpus,
-        sequence_parallel=sequence_parallel, recompute=recompute, implementation=implementation, kernels=kernels,
-        gradients=gradients, distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple,
-        node_size=cluster.node_size if node_size is None else node_size, pipeline_layout=pipeline_layout,
-        schedule=schedule, others=others, zero_stage=zero_stage,
-    )
+def explanation(configuration: Configuration) -> Explanation:
+    """Account for every byte that each pipeline rank keeps, and for the time of a step."""
+    found, fixed_by = configuration.job, configuration.anchor
     ranks = tuple(
         _account(found.evaluator, found.on_rank(rank)) for rank in range(found.values["pipeline_parallel"])
     )
     published = _published(found.evaluator, found.values)
-    time, unknown = _time(found, cluster, machine)
+    time, unknown = configuration.time()
     return Explanation(
         found.model, found.gpu, found.evaluator.name, found.recompute, found.values, ranks, published,
         _process(found, max(ranks, key=lambda account: account.total).rank, fixed_by is not None),
         dict(found.evaluator.choices), fixed_by, time, unknown,
     )
+
+
+explain = asked_with("explain", configured, explanation)
 
 
 def verdict_of(estimate: int | Fraction, gpu_memory: int) -> str:
@@ -230,15 +176,6 @@ def verdict_of(estimate: int | Fraction, gpu_memory: int) -> str:
 def plain(number: int | Fraction) -> int | float:
     """A number for JSON: an integer where it is one."""
     return int(number) if number == int(number) else float(number)
-
-
-def _time(found: Job, cluster: Cluster, machine: Mapping[str, int]) -> tuple[StepTime | None, str]:
-    """The time of a step, or why it is not known."""
-    try:
-        values = machine_values(found.evaluator, cluster, found.values["num_gpus"])
-        return step_time(found.evaluator, {**found.values, **values, **machine}, found.by_rank), ""
-    except InputError as error:
-        return None, str(error)
 
 
 def _process(found: Job, rank: int, fixed: bool) -> Process:

@@ -161,6 +161,42 @@ run_options = _apply([
                  help="Pad the vocabulary to a multiple of this times TP  [default: the implementation's]"),
 ])
 
+#: Options that say one layout.
+_layout_options = _apply([
+    click.option("--tp", "--tensor-parallel", "tensor_parallel", type=Count(), default=1, show_default=True,
+                 help="Tensor-parallel size."),
+    click.option("--cp", "--context-parallel", "context_parallel", type=Count(), default=1, show_default=True,
+                 help="Context-parallel size."),
+    click.option("--pp", "--pipeline-parallel", "pipeline_parallel", type=Count(), default=1, show_default=True,
+                 help="Pipeline-parallel size."),
+    click.option("--dp", "--data-parallel", "data_parallel", type=Count(),
+                 help="Data-parallel size  [default: what --num-gpus leaves, or 1]"),
+    click.option("--num-gpus", type=Count(), help="GPUs of the job."),
+    click.option("--micro-batch-size", type=Count(), default=1, show_default=True,
+                 help="Sequences of a micro-batch."),
+    click.option("--global-batch-size", type=Count(),
+                 help="Sequences of a step  [default: enough to fill the pipeline]"),
+    click.option("--sequence-parallel/--no-sequence-parallel", default=None,
+                 help="Shard norms and residuals over TP  [default: the implementation's]"),
+    click.option("--recompute", default="none", show_default=True,
+                 help=f"One of {', '.join(RECOMPUTE_MODES)}, or regions with + between them."),
+    click.option("--pipeline-layout", metavar="N,N,...",
+                 help="Layers of every pipeline stage in the order of the model  [default: even]"),
+    click.option("--anchor", metavar="FILE",
+                 help="A measured run (JSON) that fixes the constants that no formula knows."),
+])
+
+#: All options that describe one configuration; ``runs.configuration_arguments`` takes them.
+configuration_options = _apply([
+    run_options,
+    _layout_options,
+    parameter_options,
+    machine_options,
+    implementation_options,
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                 help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated."),
+])
+
 
 def _axis(*names: str, what: str) -> Callable[[Command], Command]:
     return click.option(*names, type=Counts(), metavar="N,N,...", help=f"{what}  [default: all that may be legal]")

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from shardmath.cli.options import device, kernel_choices, pairs
 from shardmath.errors import InputError
+from shardmath.parameters import MACHINE, OTHERS
 
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation
@@ -39,6 +41,20 @@ def described(
     if settings:
         raise InputError("set", next(iter(settings)), "must not be given: the model is not a file with settings")
     return model, dict(options)
+
+
+def configuration_arguments(model: str, options: Mapping[str, Any]) -> tuple[Model | str, Any, dict[str, Any]]:
+    """The model, the GPU and the other arguments of ``explain``, from all ``configuration_options``.
+
+    Raises InputError for a file that cannot be read, and for options that are not legal.
+    """
+    found = dict(options)
+    gpu, gpu_memory, node_size = (found.pop(name) for name in ("gpu", "gpu_memory", "node_size"))
+    settings, kernels = pairs("set", found.pop("settings"), "key=value"), kernel_choices(found.pop("kernels"))
+    others = {name: found.pop(name) for name in (*OTHERS, *MACHINE)}
+    found |= {name: int(value) for name, value in others.items() if value is not None}
+    chosen, arguments = described(model, settings, {**found, "kernels": kernels})
+    return chosen, device(gpu, gpu_memory, node_size), {**arguments, "node_size": node_size}
 
 
 def swept(
