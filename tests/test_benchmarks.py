@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import machine, native, rates, roofline, run, startup
+from benchmarks import machine, native, nests, rates, roofline, run, startup
 from benchmarks.contenders import CORES, Contender, converted, in_blocks, whole_outputs
 from benchmarks.data import Batch, Columns, Job, Outputs, draw, job
 from benchmarks.memory import peaks
@@ -154,7 +154,9 @@ def test_runner_prints_and_writes(
     monkeypatch.setattr(run, "figures", lambda repeats: [replace(figure, runs=repeats)])
     data, document = tmp_path / "run.json", tmp_path / "benchmarks.md"
     monkeypatch.setattr(run, "peaks", lambda rivals, batch: ({rival.key: 321.0 for rival in rivals}, 12.0))
-    tiny = ["--layouts", "40", "--sample", "3", "--repeats", "1", "--startup-repeats", "2"]
+    monkeypatch.setattr(nests, "LARGE", {name: values[:2] for name, values in nests.LARGE.items()})
+    monkeypatch.setattr(nests, "SMALL", {name: values[:2] for name, values in nests.SMALL.items()})
+    tiny = ["--layouts", "40", "--sample", "3", "--repeats", "1", "--nest-repeats", "1", "--startup-repeats", "2"]
     assert run.main([*tiny, "--json", str(data), "--document", str(document)]) == 0
     printed = capsys.readouterr().out
     found = json.loads(data.read_text())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 
 import pytest
@@ -81,10 +80,8 @@ def test_degrees(text: str, highest: int) -> None:
     "2**65", "a**9", "2**-1", "2**a", "2**(1/2)", "(a**8)**9",
 ])
 def test_powers_are_bounded(text: str) -> None:
-    start = time.perf_counter()
     with pytest.raises(FormulaError):
         _read(text)
-    assert time.perf_counter() - start < 1
 
 
 @pytest.mark.parametrize(("text", "value"), [("2**40", 2**40), ("4 * 2**20", 2**22), ("(3**8)**8", 3**64), ("3**2", 9)])

@@ -61,7 +61,7 @@ class Job:
 
     def end(self, *more: str) -> dict[str, Any]:
         process = self.start(0, *more)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=1200)
         assert process.returncode == 0, err
         found: dict[str, Any] = json.loads(out)
         return found
@@ -94,7 +94,7 @@ def test_ctrl_c_leaves_a_valid_part_and_says_how_to_go_on(
     process = job.start(0.15)
     job.wait_until(30, process)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=1200)
     assert process.returncode == 130
     found = json.loads(out)
     whole, rows = uninterrupted
@@ -122,7 +122,7 @@ def test_killed_at_random_moments(tmp_path: Path, uninterrupted: tuple[Explored,
         job.wait_until(reached[-1] + chance.randint(1, 40), process)
         time.sleep(chance.random() * 0.1)
         process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=1200)
         assert process.returncode == -signal.SIGKILL
         reached.append(job.done())
     assert reached == sorted(reached)
