@@ -52,6 +52,18 @@ def test_the_slowest_rank_is_shown() -> None:
     assert sum(found.spent.values()) == pytest.approx(found.seconds)
 
 
+def test_the_rank_behind_the_dense_layers_can_be_the_slowest() -> None:
+    """Of DeepSeek-V3's stages the first has dense layers alone here, and the last no loss to speak of."""
+    job = asked("deepseek-v3", CLUSTER.gpu, num_gpus=512, pipeline_parallel=16, expert_parallel=32,
+                first_stage_layers=4, last_stage_layers=1, vocab_multiple=1)
+    values = {**job.values, **machine_values(job.evaluator, CLUSTER, 512)}
+    ranks = [job.evaluator.times.terms(**{name: Fraction({**values, "pipeline_rank": rank}[name])
+                                          for name in job.evaluator.times.INPUTS}) for rank in range(16)]
+    found = step_time(job.evaluator, values)
+    assert ranks[found.rank]["spent.idle"] == min(rank["spent.idle"] for rank in ranks)
+    assert sum(found.spent.values()) == pytest.approx(found.seconds, rel=1e-12)
+
+
 def test_a_list_of_layers_of_which_some_have_experts_has_no_time() -> None:
     job = asked("mixtral-8x7b", CLUSTER.gpu, num_gpus=8, pipeline_parallel=2, pipeline_layout=(17, 15))
     with pytest.raises(InputError, match="pipeline_layout"):

@@ -21,12 +21,16 @@ SPENT: Mapping[str, str] = {
     "context": "context-parallel ranks",
     "expert": "ranks that share out experts",
     "expert_tensor": "ranks that share the width of experts",
+    "expert_all": "ranks that share out experts and their width",
     "sharding": "shared-out weights and gradients",
     "pipeline": "what is sent between stages",
     "data": "data-parallel ranks, at the end of a step",
     "optimizer": "the optimizer",
     "idle": "other stages",
 }
+
+#: Shares of a step below this are rounding of floating-point sums.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -97,12 +101,14 @@ def step_time(
         numbers: dict[str, float] = module.terms(*(float(known[name]) for name in module.INPUTS))
         return numbers
 
-    first = at(0)
-    last = values["pipeline_parallel"] - 1
-    places = range(last + 1) if by_rank else sorted({0, min(1, last), max(last - 1, 0), last})
-    candidates = {rank: at(rank) for rank in places}
-    rank = min(candidates, key=lambda place: candidates[place]["spent.idle"])
-    numbers = candidates[rank]
+    ranks = [at(rank) for rank in range(values["pipeline_parallel"])]
+    first, least = ranks[0], min(numbers["spent.idle"] for numbers in ranks)
+    # The first of ranks that differ by rounding only.
+    rank = next(
+        rank for rank, numbers in enumerate(ranks)
+        if numbers["spent.idle"] - least <= _ROUNDING * first["step.time"]
+    )
+    numbers = ranks[rank]
     parts = {part: max(0.0, numbers[f"spent.{part}"]) for part in SPENT if f"spent.{part}" in numbers}
     return StepTime(
         first["step.time"], int(first["step.tokens"]), first["step.tokens_per_second"],
