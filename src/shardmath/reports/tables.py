@@ -16,12 +16,13 @@ _WIDTH = 130
 def console() -> Console:
     """The terminal, or plain text where the output goes to a file or a pipe; never too narrow for our tables.
 
-    A terminal wraps what is wider than itself, which loses nothing; a cropped number would be lost.
+    A terminal wraps what is wider than itself, which loses nothing; a cropped number would be lost. Brackets are text:
+    a formula has them.
     """
     terminal = Console(highlight=False)
     if terminal.is_terminal:
-        return Console(highlight=False, width=max(terminal.width, _WIDTH))
-    return Console(highlight=False, width=_WIDTH, color_system=None)
+        return Console(highlight=False, markup=False, width=max(terminal.width, _WIDTH))
+    return Console(highlight=False, markup=False, width=_WIDTH, color_system=None)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = (), title: str = "") -> Table:

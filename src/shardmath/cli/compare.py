@@ -1,0 +1,127 @@
+"""The command ``shardmath compare``: configurations side by side, and by which tensors they differ."""
+
+from __future__ import annotations
+
+import json as json_format
+import shlex
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from shardmath.cli.options import Count, configuration_options
+from shardmath.errors import InputError
+
+if TYPE_CHECKING:
+    from shardmath.configured import Configuration
+
+#: Options of the machine that a configuration keeps although a file of its own describes it.
+_OF_MACHINE = ("gpu", "gpu_memory", "network", "node_size")
+#: Of these only one can be given.
+_EXCLUSIVE = ({"gpu", "gpu_memory"},)
+
+
+@click.command("against", add_help_option=False)
+@click.argument("model", required=False)
+@configuration_options
+def _against(**options: Any) -> None:
+    """What a configuration has different; it is only parsed."""
+
+
+@click.command(short_help="Set configurations side by side, and explain each difference by tensor.")
+@click.argument("model")
+@configuration_options
+@click.option("--against", "against", multiple=True, metavar="OPTIONS", required=True,
+              help="What another configuration has different, in quotes: options as here, and a MODEL of its own if"
+                   " it has one; or published, for published formulas. May be repeated.")
+@click.option("--rank", type=Count(), help="Pipeline rank to compare  [default: of each the one that keeps most]")
+@click.option("--all", "everything", is_flag=True, help="Show every term and every tensor.")
+@click.option("--json", is_flag=True, help="Print everything as JSON.")
+def compare(
+    model: str, against: tuple[str, ...], rank: int | None, everything: bool, json: bool, **options: Any,
+) -> None:
+    r"""Set MODEL in one layout beside others, term by term, and explain each difference by tensor.
+
+    MODEL is a name, the path of a config.json, or of a launch script or configuration. An OPTIONS that names such a
+    file keeps only the GPU and the network of MODEL; any other keeps all that it does not say.
+
+    \b
+    shardmath compare llama-3.1-8b --gpu a100-80gb --tp 4 --against "--tp 2 --pp 2"
+    shardmath compare llama-3.1-8b --gpu a100-80gb --against "--implementation torchtitan" --against published
+    """
+    from shardmath.comparing import posed
+    from shardmath.comparing.run import PUBLISHED
+    from shardmath.reports.compare import show
+
+    first = click.get_current_context()
+    others = [
+        text if text == PUBLISHED else (text, _merged(first, text, model, options)) for text in against
+    ]
+    found = posed(lambda: _configuration(model, options), others, rank)
+    if json:
+        click.echo(json_format.dumps(found.to_dict(), indent=2))
+    else:
+        show(found, everything)
+
+
+def _configuration(model: str, options: Mapping[str, Any]) -> Configuration:
+    from shardmath.cli.runs import configuration_arguments
+    from shardmath.configured import configured
+
+    chosen, gpu, arguments = configuration_arguments(model, options)
+    return configured(chosen, gpu, **arguments)
+
+
+def _merged(
+    first: click.Context, text: str, model: str, options: Mapping[str, Any],
+) -> Callable[[], Configuration]:
+    """The configuration that ``text`` describes where it differs from the first.
+
+    It is made in a context that knows which options were given here or there, as those win over a file.
+    Raises InputError for a text that is no options.
+    """
+    context = _parsed(text)
+    own = _given(context)
+    kept = dict(options)
+    if context.params["model"] is not None:
+        kept["settings"] = ()
+        if _describes_a_run(context.params["model"]):
+            kept = {name: value for name, value in options.items() if name in _OF_MACHINE}
+    for names in _EXCLUSIVE:
+        if own & names:
+            kept |= dict.fromkeys(names & kept.keys())
+    merged = {**context.params, **kept, **{name: context.params[name] for name in own}}
+    for name in ("kernels", "settings"):
+        merged[name] = (*kept.get(name, ()), *context.params[name])
+    for name in _given(first) & kept.keys():
+        context.set_parameter_source(name, ParameterSource.COMMANDLINE)
+    chosen = merged.pop("model") or model
+
+    def configuration() -> Configuration:
+        with context.scope():
+            return _configuration(chosen, merged)
+
+    return configuration
+
+
+def _parsed(text: str) -> click.Context:
+    try:
+        return _against.make_context("against", shlex.split(text))
+    except ValueError as error:
+        raise InputError("against", text, f"must be options as on a command line: {error}") from None
+    except click.UsageError as error:
+        said = " ".join(error.format_message().split())
+        raise InputError("against", text, f"must be options of a configuration: {said}") from None
+
+
+def _given(context: click.Context) -> set[str]:
+    """Names of what stands on a command line."""
+    return {name for name in context.params
+            if context.get_parameter_source(name) is ParameterSource.COMMANDLINE} - {"model"}
+
+
+def _describes_a_run(model: str) -> bool:
+    from shardmath.formats import describes_a_run
+
+    return describes_a_run(model)
