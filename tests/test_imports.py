@@ -48,8 +48,9 @@ LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 #: The modules that show, derive or read formulas; no other part of the running code may import ``shardmath.symbolic``,
 #: but for what loop nests are planned with: that is plain Python, which reads formulas as text.
 SHOW_FORMULAS = {
-    "shardmath.evaluators", "shardmath.formulas", "shardmath.page.typesetting", "shardmath.page.writing",
-    "shardmath.stages", "shardmath.sweeps.nests",
+    "shardmath.comparing.causes", "shardmath.comparing.comparison", "shardmath.comparing.published",
+    "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.page.typesetting",
+    "shardmath.page.writing", "shardmath.stages", "shardmath.sweeps.nests",
 }
 HEAVY = {"jinja2", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 

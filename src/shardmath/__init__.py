@@ -1,9 +1,9 @@
 """The memory and the time of sharded LLM training: exact formulas, what fits into a GPU, what is fastest, and why.
 
-``explain`` accounts for one configuration, byte by byte; ``sweep`` tries every legal layout of a model on a cluster,
-``recommend`` says which few to run and why, ``scale`` looks at many numbers of GPUs; ``explore`` tries every
-configuration of a declared space; ``evaluate`` computes terms for every row of a table. Everything is imported on first
-use, so that importing the package costs nothing.
+``explain`` accounts for one configuration, byte by byte, and ``compare`` sets several side by side; ``sweep`` tries
+every legal layout of a model on a cluster, ``recommend`` says which few to run and why, ``scale`` looks at many
+numbers of GPUs; ``explore`` tries every configuration of a declared space; ``evaluate`` computes terms for every row of
+a table. Everything is imported on first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation, explain
     from shardmath.advice import Advice, recommend
+    from shardmath.comparing import Comparison, compare
     from shardmath.errors import InputError
     from shardmath.explored import Explored
     from shardmath.exploring import explore
@@ -29,6 +30,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Advice": "advice",
+    "Comparison": "comparing",
+    "compare": "comparing",
     "InputError": "errors",
     "Explanation": "accounting",
     "explain": "accounting",
@@ -52,6 +55,7 @@ _HOMES = {
 __all__ = [
     "Advice",
     "Cluster",
+    "Comparison",
     "Explanation",
     "Explored",
     "Formula",
@@ -61,6 +65,7 @@ __all__ = [
     "Scaling",
     "SweepResult",
     "__version__",
+    "compare",
     "evaluate",
     "explain",
     "explore",

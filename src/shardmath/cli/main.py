@@ -11,6 +11,7 @@ import click
 from shardmath import __version__
 from shardmath.cli.calibrate import calibrate
 from shardmath.cli.catalogue import gpus, models, networks
+from shardmath.cli.compare import compare
 from shardmath.cli.evaluate import evaluate
 from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
@@ -30,7 +31,9 @@ def cli() -> None:
     """What fits into GPU memory when a Llama model is trained in parallel, and the formula behind every byte."""
 
 
-_COMMANDS = (sweep, recommend, scale, explore, explain, evaluate, calibrate, formula, page, models, gpus, networks)
+_COMMANDS = (
+    sweep, recommend, scale, explore, explain, compare, evaluate, calibrate, formula, page, models, gpus, networks,
+)
 for _command in _COMMANDS:
     cli.add_command(_command)
 
