@@ -138,7 +138,7 @@ def common(number, power_of_two):
     return np.float64(min(integer & -integer, np.int64(power_of_two)))
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"contract"})
+@njit(nogil=True, error_model="numpy", fastmath={"contract"})
 def evaluate(
     start,
     stop,

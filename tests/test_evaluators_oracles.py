@@ -15,7 +15,6 @@ from random_layouts import NEUTRAL, Batch, batches, by_letter
 from sympy import Basic, Rational, Symbol, true
 from sympy.printing.pycode import MpmathPrinter
 
-from shardmath import evaluators
 from shardmath.evaluators import Evaluator, find
 from shardmath.generated.definitions import verdict
 from shardmath.sweeps.engine import Evaluated, evaluate_columns
@@ -123,7 +122,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     implementation = IMPLEMENTATIONS[name].with_choices(**kernels)
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(evaluators, "cache_folder", lambda: folder)
+        patch.setenv("XDG_CACHE_HOME", str(folder))
         return implementation, find(name, kernels), Oracle(implementation)
 
 

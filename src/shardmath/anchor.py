@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardmath.errors import ABSENT, InputError
+from shardmath.reading import read_text
 
+#: Bytes of a file, far more than a run has.
+_LARGEST = 2**20
 _MEASURED = ("allocated_bytes", "reserved_bytes", "process_bytes")
 
 
@@ -86,11 +89,9 @@ def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _read(path: str) -> Mapping[str, Any]:
+    text = read_text("anchor", path, "a measured run", _LARGEST)
     try:
-        with open(path, encoding="utf-8") as file:
-            content = json.load(file)
-    except OSError as error:
-        raise InputError("anchor", path, f"must be readable: {error.strerror}") from None
+        content = json.loads(text)
     except (ValueError, RecursionError):
         raise InputError("anchor", path, "must be JSON") from None
     if not isinstance(content, dict):

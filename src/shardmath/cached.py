@@ -1,24 +1,92 @@
-"""Generated modules that are not in the package: written to the user's cache once, and found there again."""
+"""What is derived once and found again: files in the user's cache, each under a seal, so that no damaged one is used.
+
+Without a cache that can be written everything is derived anew in each process, which takes longer and gives the same.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import sys
-import tempfile
+import warnings
 from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.abc import SourceLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
 from pathlib import Path
 from types import ModuleType
+
+from shardmath.reports.files import replacing
+
+#: How the first line of every file begins; the seal follows.
+_MARK = b"# shardmath "
 
 
 def cached_module(kind: str, key: str, source: Callable[[], str]) -> ModuleType:
     """The module ``key`` of a kind, with the text of ``source`` if it is not there yet."""
-    path = cache_folder() / kind / f"{key}.py"
-    if not path.is_file():
-        write_text(path, source())
-    return module_of(f"shardmath_{kind}_{key}", path)
+    title = f"shardmath_{kind.replace('/', '_')}_{key}"
+    path = str(_path(kind, f"{key}.py") or f"<{kind}/{key}.py>")
+    if title in sys.modules and sys.modules[title].__file__ == path:
+        return sys.modules[title]
+    loader = _Text(path, cached_text(kind, f"{key}.py", source))
+    spec = spec_from_loader(title, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[title] = module
+    return module
+
+
+def source_of(module: ModuleType) -> str:
+    """The text of a module of the package or of the cache."""
+    spec = module.__spec__
+    if spec is not None and isinstance(spec.loader, _Text):
+        return spec.loader.text
+    return Path(str(module.__file__)).read_text(encoding="utf-8")
+
+
+def cached_text(kind: str, name: str, text: Callable[[], str]) -> str:
+    """The text of the file ``name`` of a kind; it is made, and kept for the next time, unless it is there and whole."""
+    content = kept(kind, name)
+    if content is not None:
+        return content.decode()
+    made = text()
+    keep(kind, name, made.encode())
+    return made
+
+
+def kept(kind: str, name: str) -> bytes | None:
+    """What was kept under a name: None unless it is there, whole, and written by this user."""
+    path = _path(kind, name)
+    if path is None:
+        return None
+    try:
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
+            found = os.fstat(file.fileno())
+            if not stat.S_ISREG(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid not in (0, os.geteuid())):
+                warnings.warn(f"{path} is no file of this user, and is not read", stacklevel=2)
+                return None
+            line, content = file.readline(len(_MARK) + 66), file.read()
+    except OSError:
+        return None
+    if line == _seal(kind, name, content):
+        return content
+    warnings.warn(f"{path} is damaged, and is made anew", stacklevel=2)
+    return None
+
+
+def keep(kind: str, name: str, content: bytes) -> None:
+    """Keep ``content`` under a name, whole or not at all; where there is no room for it, say so once, and go on."""
+    path = _path(kind, name)
+    try:
+        if path is None:
+            raise OSError(0, "there is no home")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as file:
+            file.write(_seal(kind, name, content) + content)
+    except OSError as error:
+        _say_once(f"nothing can be kept in {'a cache' if path is None else path.parents[1]}: {error.strerror}")
 
 
 @cache
@@ -35,28 +103,8 @@ def sources_digest() -> str:
     return content.hexdigest()
 
 
-def cache_folder() -> Path:
-    """The user's cache of this package."""
-    from platformdirs import user_cache_path
-
-    return user_cache_path("shardmath")
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    write_bytes(path, text.encode())
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-        file.write(content)
-    os.replace(file.name, path)
-
-
 def module_of(name: str, path: Path) -> ModuleType:
-    """The module in a file, loaded once."""
+    """The module in a file that somebody else wrote, loaded once."""
     if name in sys.modules and sys.modules[name].__file__ == str(path):
         return sys.modules[name]
     spec = spec_from_file_location(name, path)
@@ -66,3 +114,34 @@ def module_of(name: str, path: Path) -> ModuleType:
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
+
+
+class _Text(SourceLoader):
+    """Loads a module from a text that was checked, never from compiled files beside it."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self._path, self.text = path, text
+
+    def get_filename(self, fullname: str) -> str:
+        return self._path
+
+    def get_data(self, path: str | bytes) -> bytes:
+        return self.text.encode()
+
+
+def _path(kind: str, name: str) -> Path | None:
+    """Where a file is kept; None for a user without a home."""
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("shardmath")
+    return folder / kind / name if folder.is_absolute() else None
+
+
+def _seal(kind: str, name: str, content: bytes) -> bytes:
+    """The first line of a file: nothing else has it, neither a part of this file nor another file."""
+    return _MARK + hashlib.sha256(f"{kind}/{name}\n".encode() + content).hexdigest().encode() + b"\n"
+
+
+@cache
+def _say_once(line: str) -> None:
+    warnings.warn(line, stacklevel=4)

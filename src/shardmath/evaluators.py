@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from shardmath.cached import cache_folder, cached_module, module_of, sources_digest, write_text
+from shardmath.cached import cached_module, cached_text, keep, sources_digest
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
+
+#: The file that says which evaluator the others of its folder are.
+_DESCRIPTION = "evaluator.json"
 
 
 class Evaluator(NamedTuple):
     """An implementation with its kernel choices, and what the running code needs to know of it.
 
-    ``defaults`` and ``fixed`` are values by parameter name. ``name`` is the module's, without package.
+    ``defaults`` and ``fixed`` are values by parameter name. ``name`` is the module's, without package; ``folder`` is
+    where its files are in the cache, None if they are in the package.
     """
 
     implementation: str
@@ -26,7 +30,7 @@ class Evaluator(NamedTuple):
     choices: dict[str, str]
     fixed: dict[str, int]
     defaults: dict[str, int]
-    folder: Path | None
+    folder: str | None
 
     @property
     def terms(self) -> ModuleType:
@@ -47,7 +51,7 @@ class Evaluator(NamedTuple):
     @property
     def kernel(self) -> ModuleType:
         """The module for Numba: rules and peak for columns of layouts."""
-        return self._load(f"{self.name}_kernel")
+        return _remembered(self._load(f"{self.name}_kernel"))
 
     def kernel_for(self, outputs: Sequence[str], columns: Collection[str]) -> ModuleType:
         """The module for Numba of the terms ``outputs``, where the parameters ``columns`` differ from row to row.
@@ -73,7 +77,8 @@ class Evaluator(NamedTuple):
 
             return derive_kernel(SYMBOLIC[self.implementation].with_choices(**self.choices), outputs, columns)
 
-        return cached_module("kernels", _key(self.implementation, self.choices, list(outputs), columns), source)
+        key = _key(self.implementation, self.choices, list(outputs), columns)
+        return _remembered(cached_module("kernels", key, source))
 
     def unit_and_meaning(self, term: str) -> tuple[str, str]:
         """What a term is, of memory or of time. Raises InputError for an unknown one."""
@@ -91,7 +96,19 @@ class Evaluator(NamedTuple):
     def _load(self, name: str) -> ModuleType:
         if self.folder is None:
             return import_module(f"shardmath.generated.{name}")
-        return module_of(f"shardmath_derived_{name}", self.folder / f"{name}.py")
+        file = f"{name}.py"
+        return cached_module(self.folder, name, lambda: _derived_files(self.implementation, self._changed)[file])
+
+    @property
+    def _changed(self) -> tuple[tuple[str, str], ...]:
+        """The choices that differ from those of the implementation."""
+        return tuple(sorted(self.choices.items() - IMPLEMENTATIONS[self.implementation]["choices"].items()))
+
+
+def _remembered(kernel: ModuleType) -> ModuleType:
+    from shardmath.native.kernels import remembered
+
+    return remembered(kernel)
 
 
 def find(implementation: str, kernels: Mapping[str, str] | None = None) -> Evaluator:
@@ -138,34 +155,36 @@ def _derived(implementation: str, changed: Mapping[str, str]) -> Evaluator:
     """Derive an evaluator for choices that have none in the package; the files are kept for the next time."""
     known = IMPLEMENTATIONS[implementation]
     choices = {**known["choices"], **changed}
-    folder = cache_folder() / "evaluators" / _key(implementation, choices)
-    stored = folder / "evaluator.json"
-    try:
-        name, fixed = json.loads(stored.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        name, fixed = _derive_into(folder, implementation, changed)
-        write_text(stored, json.dumps([name, fixed]))
+    folder = f"evaluators/{_key(implementation, choices)}"
+
+    def made() -> str:
+        files = _derived_files(implementation, tuple(sorted(changed.items())))
+        for file in files.keys() - {_DESCRIPTION}:
+            keep(folder, file, files[file].encode())
+        return files[_DESCRIPTION]
+
+    name, fixed = json.loads(cached_text(folder, _DESCRIPTION, made))
     return Evaluator(implementation, name, choices, fixed, {**known["defaults"], **fixed}, folder)
 
 
-def _derive_into(folder: Path, implementation: str, changed: Mapping[str, str]) -> tuple[str, dict[str, int]]:
-    """Write the evaluator's files; return its name and the values that it fixes, by parameter name."""
+@cache
+def _derived_files(implementation: str, changed: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """The texts of an evaluator's files by name; one has its name and the values that it fixes, by parameter name."""
     from shardmath.symbolic.derive import derive_implementation
     from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
     from shardmath.symbolic.parallel.demands import refuse_impossible
     from shardmath.symbolic.parallel.legality import fixed_values
     from shardmath.symbolic.parameters import BY_LETTER
 
-    chosen = SYMBOLIC[implementation].with_choices(**changed)
+    chosen = SYMBOLIC[implementation].with_choices(**dict(changed))
     try:
         refuse_impossible(chosen.choices)
     except ValueError as refused:
-        asked = ", ".join(f"{axis}={option}" for axis, option in sorted(changed.items()))
+        asked = ", ".join(f"{axis}={option}" for axis, option in changed)
         rule = f"must be a combination that a library has and that was counted: {refused}"
         raise InputError("kernel", asked, rule) from refused
-    for name, text in derive_implementation(chosen).items():
-        write_text(folder / name, text)
-    return chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}
+    fixed = {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}
+    return {**derive_implementation(chosen), _DESCRIPTION: json.dumps([chosen.name, fixed])}
 
 
 def _key(implementation: str, choices: Mapping[str, str], *more: object) -> str:

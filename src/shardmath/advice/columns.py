@@ -6,13 +6,14 @@ Nothing is compiled, so the first answer comes at once; for some ten thousand la
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable, Mapping
 from functools import cache, reduce
 from types import CodeType, ModuleType
 from typing import Any
 
 import numpy as np
+
+from shardmath.cached import source_of
 
 #: Functions of the formulas, for numbers and columns.
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
@@ -72,7 +73,7 @@ def _formula(text: str) -> CodeType:
 @cache
 def _compiled(module: ModuleType, name: str, term: str = "") -> Callable[..., Any]:
     """A function of the module on columns; with a term that one alone, without what it does not need."""
-    tree = ast.parse(inspect.getsource(module))
+    tree = ast.parse(source_of(module))
     function = next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
     if term:
         _narrow(function, term)

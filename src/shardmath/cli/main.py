@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
+from io import TextIOWrapper
 
 import click
 
 from shardmath import __version__
+from shardmath.cli.appendix import appendix
 from shardmath.cli.calibrate import calibrate
 from shardmath.cli.catalogue import gpus, models, networks
 from shardmath.cli.compare import compare
 from shardmath.cli.evaluate import evaluate
 from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
+from shardmath.cli.fit import fit
 from shardmath.cli.formula import formula
+from shardmath.cli.moves import moves
 from shardmath.cli.page import page
 from shardmath.cli.recommend import recommend
 from shardmath.cli.scale import scale
@@ -23,6 +28,9 @@ from shardmath.cli.sweep import sweep
 from shardmath.errors import InputError
 
 _EPILOG = "Start with: shardmath sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024"
+
+#: The exit code where what reads our output has ended, as click and rich have it.
+_NOBODY_READS = 1
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
@@ -32,7 +40,7 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    sweep, recommend, scale, explore, explain, compare, evaluate, calibrate, formula, page, models, gpus, networks,
+    sweep, recommend, scale, explore, explain, moves, fit, compare, evaluate, calibrate, formula, appendix, page, models, gpus, networks,
 )
 for _command in _COMMANDS:
     cli.add_command(_command)
@@ -42,30 +50,63 @@ def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
     # Pydantic would look through all installed packages for plugins of its own.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    sys.exit(exit_code(arguments))
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a terminal without our signs gets others
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(_ended(exit_code(arguments)))
 
 
 def exit_code(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 0 if all went well, 2 for bad input, 130 after Ctrl-C."""
     try:
-        code = cli.main(args=None if arguments is None else list(arguments), prog_name="shardmath",
-                        standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = cli.main(args=None if arguments is None else list(arguments), prog_name="shardmath",
+                            standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return _refuse(" ".join(error.format_message().split()))
+        return _refuse(error.format_message())
     except InputError as error:
         return _refuse(str(error))
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
+    except BrokenPipeError:
+        return _NOBODY_READS
+    except OSError as error:  # a full disk, a folder that may not be read: nothing that the arguments could tell
+        return _refuse(f"{error.filename or 'output'}: {error.strerror or error}")
+
+
+def _ended(code: int) -> int:
+    """The exit code once all that was printed has gone to where it should; quietly where nobody reads it."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        code = _NOBODY_READS
+    except OSError as error:
+        code = _refuse(f"standard output: {error.strerror}")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at its end goes nowhere
+    return code
+
+
+def _warn(message: Warning | str, *_: object) -> None:
+    _say(f"warning: {message}")
 
 
 def _refuse(line: str) -> int:
-    click.echo(f"error: {line}", err=True)
+    _say(f"error: {line}")
     return 2
+
+
+def _say(text: str) -> None:
+    """One line on the standard error, without the control characters that names and arguments may have."""
+    line = " ".join(text.split())
+    click.echo("".join(character if character.isprintable() else "?" for character in line), err=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Compiled functions: optimised by LLVM once, kept as object files in the user's cache, and called.
 
 An object file is found again by a digest of all that it was made from: the source, the translator, the version of LLVM,
-the processor and what it can do.
+the processor and what it can do. The cache gives back what was put there or nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import threading
-import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -20,12 +19,11 @@ import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 
-from shardmath.cached import cache_folder, write_bytes
+from shardmath.cached import keep, kept, source_of
 
 #: The name of a type of NumPy and how many indices an array has: 0 for an integer.
 NumpyKind: TypeAlias = tuple[str, int]
 _LOCK = threading.Lock()
-_DIGEST_SIZE = 32
 
 
 @cache
@@ -56,13 +54,12 @@ class Native:
         return self._compiled[kinds](*(part for item in arguments for part in _flat(item)))
 
     def _made(self, kinds: tuple[NumpyKind, ...]) -> Callable[..., int | None]:
-        text = Path(str(self._module.__file__)).read_text(encoding="utf-8")
+        text = source_of(self._module)
         key = hashlib.sha256(repr((text, self._name, kinds, _origin())).encode()).hexdigest()[:32]
-        path = cache_folder() / "objects" / f"{key}.o"
-        code = _read(path)
+        code = kept("objects", f"{key}.o")
         if code is None:
             code = _compiled(self._module, text, self._name, kinds)
-            write_bytes(path, hashlib.sha256(code).digest() + code)
+            keep("objects", f"{key}.o", code)
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
@@ -83,18 +80,6 @@ def _flat(item: Any) -> tuple[int, ...]:
         return (item,)
     assert item.flags.c_contiguous
     return item.ctypes.data, *item.shape
-
-
-def _read(path: Path) -> bytes | None:
-    """The object file, if it is there and whole."""
-    if not path.is_file():
-        return None
-    content = path.read_bytes()
-    digest, code = content[:_DIGEST_SIZE], content[_DIGEST_SIZE:]
-    if hashlib.sha256(code).digest() == digest:
-        return code
-    warnings.warn(f"{path} is damaged, and is made anew", stacklevel=2)
-    return None
 
 
 def _compiled(module: ModuleType, text: str, name: str, kinds: tuple[NumpyKind, ...]) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.resources import files
 from typing import Any
 
-from shardmath.cached import write_text
+from shardmath.cached import cached_text
 from shardmath.evaluators import Evaluator
 
 #: Terms of these pipeline ranks repeat those of any rank.
@@ -39,10 +39,11 @@ def script_of(evaluator: Evaluator) -> str:
     """The JavaScript of an evaluator: that of the package, or one that is derived and kept for the next time."""
     if evaluator.folder is None:
         return (files("shardmath.generated") / f"{evaluator.name}.js").read_text(encoding="utf-8")
-    path = evaluator.folder / f"{evaluator.name}.js"
-    if not path.is_file():
+
+    def derived() -> str:
         from shardmath.symbolic.derive import derive_script
         from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
-        write_text(path, derive_script(IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)))
-    return path.read_text(encoding="utf-8")
+        return derive_script(IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices))
+
+    return cached_text(evaluator.folder, f"{evaluator.name}.js", derived)

@@ -5,39 +5,95 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from shardmath.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # not on Windows: what a killed process leaves there stays
+    fcntl = None  # type: ignore[assignment]
+
+#: The end of the name of what is not whole yet.
+PARTIAL = ".partial"
+#: Characters of a name that its unfinished file begins with: names have an end of their own, at 255 bytes.
+_BEGUN = 40
+#: Seconds in which a new file is locked by whoever writes it.
+_YOUNG = 60.0
 
 
 @contextmanager
 def whole_file(field: str, path: str, mode: str = "w") -> Iterator[IO[str] | IO[bytes]]:
     """Open a new file for ``path``; it takes its place when the block ends without an error.
 
-    ``-`` is the standard output. Raises InputError, which blames ``field``, where no file can be written.
+    ``-`` is the standard output, and a link is followed. Raises InputError, which blames ``field``, where no file can
+    be written, and for what is there and is no file: a folder, a device, a pipe.
     """
     if path == "-":
         yield sys.stdout if "b" not in mode else sys.stdout.buffer
         return
-    target = Path(path)
+    target = Path(os.path.realpath(path)) if "\0" not in path else None
+    if target is None:
+        raise InputError(field, path, "must not have a character with the code 0")
     if target.is_dir():
         raise InputError(field, path, "must be a file, not a directory")
+    if target.exists() and not target.is_file():
+        raise InputError(field, path, "must be a regular file, or - for the standard output")
+    if target.exists() and not os.access(target, os.W_OK):
+        raise InputError(field, path, "must be a file that can be written: Permission denied")
     try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
-        raise InputError(field, path, f"must be a file that can be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8",
-                       newline=None if "b" in mode else "") as file:
+        with replacing(target, mode) as file:
             yield file
+    except UnicodeEncodeError as error:
+        raise InputError(field, path, f"must be written in UTF-8, which lacks {error.object[error.start]!r}") from None
+    except OSError as error:
+        if error.filename is not None and str(target.parent) not in str(error.filename):
+            raise  # of another file
+        raise InputError(field, path, f"must be a file that can be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def replacing(target: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+    """A new file that takes the place of ``target`` when the block ends without an error.
+
+    What killed processes left of earlier tries is removed. Raises OSError where no file can be written.
+    """
+    beginning = f".{target.name[:_BEGUN]}."
+    _remove_abandoned(target.parent, beginning)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=beginning, suffix=PARTIAL)
+    try:
+        text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
+        with os.fdopen(handle, mode, **text) as file:
+            if fcntl is not None:
+                with suppress(OSError):  # some network file systems have no locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
         os.chmod(name, 0o666 & ~_umask())
         os.replace(name, target)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def _remove_abandoned(folder: Path, beginning: str) -> None:
+    """Remove unfinished files that nobody writes any more: their locks ended with the processes that held them."""
+    if fcntl is None:
+        return
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if not (entry.name.startswith(beginning) and entry.name.endswith(PARTIAL)):
+                continue
+            if not entry.is_file(follow_symlinks=False) or time.time() - entry.stat().st_mtime < _YOUNG:
+                continue
+            with suppress(OSError), open(entry.path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(entry.path)
 
 
 def _umask() -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.cached import cached_module, sources_digest
+from shardmath.cached import cached_module, source_of, sources_digest
 from shardmath.native.objects import native
 from shardmath.spaces import Axis, Best, Part, Question, Rows
 from shardmath.sweeps import answers
@@ -55,7 +55,7 @@ class Nest:
         self._steps = steps
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _sent, (self.part, self.asked, Path(str(self.module.__file__)).stem, _text(self.module))
+        return _sent, (self.part, self.asked, Path(str(self.module.__file__)).stem, source_of(self.module))
 
     @property
     def asked(self) -> tuple[Question, ...]:
@@ -225,10 +225,6 @@ def _cached(part: Part, posing: Posing, evaluator: str, kernel: bool = False) ->
 def _sent(part: Part, questions: tuple[Question, ...], name: str, source: str) -> Nest:
     """A nest that was made elsewhere, perhaps by another version: under its name unless that is taken."""
     module = cached_module("nests", name, lambda: source)
-    if _text(module) != source:
+    if source_of(module) != source:
         module = cached_module("nests", hashlib.sha256(source.encode()).hexdigest()[:16], lambda: source)
     return Nest(part, questions, module)
-
-
-def _text(module: ModuleType) -> str:
-    return Path(str(module.__file__)).read_text(encoding="utf-8")

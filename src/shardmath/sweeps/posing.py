@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
+from shardmath.cached import source_of
 from shardmath.generated import definitions
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, VERDICTS
 from shardmath.spaces import Axis, Best, Part, Question
@@ -49,7 +50,7 @@ def _size(axis: Axis, literal: bool) -> int:
 
 def evaluator_source(part: Part) -> str:
     """The formulas of a part, as source."""
-    return "\n".join(map(inspect.getsource, part.modules))
+    return "\n".join(map(source_of, part.modules))
 
 
 def verdict_source() -> str:
