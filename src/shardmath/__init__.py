@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shardmath.gpus import Gpu
     from shardmath.machines import Cluster, read_cluster
     from shardmath.models import Model, load_model
+    from shardmath.moving import Moves, moves
     from shardmath.scaling import Scaling, scale
     from shardmath.sweeps import SweepResult, sweep
     from shardmath.tables import evaluate
@@ -44,6 +45,8 @@ _HOMES = {
     "read_cluster": "machines",
     "Model": "models",
     "load_model": "models",
+    "Moves": "moving",
+    "moves": "moving",
     "recommend": "advice",
     "SweepResult": "sweeps",
     "Scaling": "scaling",
@@ -62,6 +65,7 @@ __all__ = [
     "Gpu",
     "InputError",
     "Model",
+    "Moves",
     "Scaling",
     "SweepResult",
     "__version__",
@@ -71,6 +75,7 @@ __all__ = [
     "explore",
     "formula",
     "load_model",
+    "moves",
     "read_cluster",
     "recommend",
     "scale",

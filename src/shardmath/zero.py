@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from shardmath.errors import InputError
 
 #: Switches of each stage, by parameter name; the first is an argument of its own wherever a job is described.
-_SWITCHES = ("distributed_optimizer", "sharded_gradients", "sharded_weights")
+SWITCHES = ("distributed_optimizer", "sharded_gradients", "sharded_weights")
 #: Choices of frameworks that have the stages only through another library.
-_THROUGH: Mapping[str, Mapping[str, str]] = {
+THROUGH: Mapping[str, Mapping[str, str]] = {
     "huggingface": {"data_parallel": "deepspeed", "precision": "mixed"},
 }
 
@@ -28,13 +28,13 @@ def staged(
     """
     if stage is None:
         return kernels, distributed_optimizer, others
-    if isinstance(stage, bool) or not isinstance(stage, int) or not 0 <= stage <= len(_SWITCHES):
+    if isinstance(stage, bool) or not isinstance(stage, int) or not 0 <= stage <= len(SWITCHES):
         raise InputError("zero_stage", stage, "must be an integer from 0 to 3")
-    switches = {name: int(stage > index) for index, name in enumerate(_SWITCHES)}
-    asked = {**others} if distributed_optimizer is None else {**others, _SWITCHES[0]: int(distributed_optimizer)}
+    switches = {name: int(stage > index) for index, name in enumerate(SWITCHES)}
+    asked = {**others} if distributed_optimizer is None else {**others, SWITCHES[0]: int(distributed_optimizer)}
     for name, value in switches.items():
         if asked.get(name, value) != value:
             raise InputError(name, asked[name], f"must be {value} or left out with zero_stage = {stage}", str(value))
-    chosen = {**_THROUGH.get(implementation, {}), **(kernels or {})}
-    first, *rest = _SWITCHES
+    chosen = {**THROUGH.get(implementation, {}), **(kernels or {})}
+    first, *rest = SWITCHES
     return chosen, bool(switches[first]), {**others, **{name: switches[name] for name in rest}}

@@ -49,9 +49,14 @@ class Legal:
         return Legal(part, self.numbers, {**self.symbols, **{name: float(value) for name, value in values.items()}})
 
 
-def legal_rows(part: Part) -> Legal:
-    """The configurations of a part that meet its constraints and the rules of its evaluator, in their order."""
-    found = [_legal(part, np.arange(start, min(start + _ROWS, part.size))) for start in range(0, part.size, _ROWS)]
+def legal_rows(part: Part, numbers: NDArray[np.int64] | None = None) -> Legal:
+    """The configurations of a part that meet its constraints and the rules of its evaluator, in their order.
+
+    Of ``numbers`` those, else of all configurations.
+    """
+    if numbers is None:
+        numbers = np.arange(part.size)
+    found = [_legal(part, numbers[start:start + _ROWS]) for start in range(0, max(1, len(numbers)), _ROWS)]
     symbols = {
         name: np.concatenate([rows.symbols[name] for rows in found]) if np.ndim(value) else value
         for name, value in found[0].symbols.items()

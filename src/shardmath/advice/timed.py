@@ -14,7 +14,7 @@ from shardmath.divisors import divisors
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS, VERDICTS, verdict
 from shardmath.models import Model
-from shardmath.spaces import Space
+from shardmath.spaces import Part, Space
 from shardmath.spaces.standard import layouts, ranked
 from shardmath.sweeps.configurations import Configuration
 from shardmath.symbolic.nests.standard import BY_TIME
@@ -32,8 +32,8 @@ _MANY = 2 * 10**7
 class Timed:
     """All legal layouts of some parts, one row for each; none if no layout is legal.
 
-    ``columns`` has the sizes of ``AXES`` by name, ``seconds`` of a step, ``peak`` bytes and ``verdict`` (its place
-    among the verdicts); ``part`` and ``number`` say where a row comes from.
+    ``columns`` has the sizes of ``AXES`` by name, ``seconds`` of a step (not a number where no time is asked for),
+    ``peak`` bytes and ``verdict`` (its place among the verdicts); ``part`` and ``number`` say where a row comes from.
     """
 
     legal: tuple[Legal, ...]
@@ -102,13 +102,26 @@ def _stages(model: Model, num_gpus: int, implementation: str) -> tuple[int, ...]
     return tuple(size for size in divisors(num_gpus) if model.num_layers % size == 0)
 
 
-def timed(asked: Iterable[Space]) -> Timed:
-    """Evaluate every layout of some spaces. Raises InputError for what is wrong with them."""
+def timed(asked: Iterable[Space], near: Mapping[str, int | str] | None = None, most: int = 0) -> Timed:
+    """Evaluate every layout of some spaces, or those that are ``near`` one.
+
+    Such layouts have other candidates than ``near`` on at most so many of its axes; other axes do not count. Raises
+    InputError for what is wrong with the spaces.
+    """
     parts = tuple(part for space in asked for part in space.parts())
     if sum(part.size for part in parts) > _MANY:
         rule = f"must leave at most {_MANY:,} layouts to look at: name the sizes to try for some axes"
         raise InputError("num_gpus", parts[0].fixed["num_gpus"], rule)
-    return _evaluated(tuple(map(legal_rows, parts)))
+    return _evaluated(tuple(legal_rows(part, None if near is None else _near(part, near, most)) for part in parts))
+
+
+def _near(part: Part, own: Mapping[str, int | str], most: int) -> NDArray[np.int64]:
+    """The configurations of a part that differ from ``own`` on at most so many axes."""
+    differing = np.zeros((), np.int8)
+    for axis in part.axes:
+        others = np.asarray([axis.name in own and label != own[axis.name] for label in axis.labels], np.int8)
+        differing = np.add.outer(differing, others)
+    return np.flatnonzero(differing.ravel() <= most)
 
 
 def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None) -> Timed:
@@ -118,7 +131,8 @@ def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None) -> Timed:
     memory = np.concatenate([rows.column("gpu_memory") for rows in legal])
     columns["peak"] = before.columns["peak"] if before else np.concatenate([
         rows.term("peak").astype(np.int64) for rows in legal])
-    columns["seconds"] = np.concatenate([rows.term("step.time") for rows in legal])
+    columns["seconds"] = np.concatenate([
+        rows.term("step.time") if rows.part.timed else np.full(len(rows), np.nan) for rows in legal])
     verdicts = map(verdict, columns["peak"].tolist(), memory.tolist())
     columns["verdict"] = np.fromiter(verdicts, np.int64, len(memory))
     places = np.repeat(np.arange(len(legal)), [len(rows) for rows in legal])

@@ -1,0 +1,86 @@
+"""The smallest sets of changes that reach something: none of them has a part that reaches it already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.moving.around import Around, Move, Rows
+from shardmath.moving.variants import Variant
+
+#: As many changes at once are always looked at; more only while nothing is found.
+_PAIRS = 2
+#: Variants are combined with each other and with sizes up to so many changes.
+_MOST = 3
+
+Reached = Callable[[Rows], NDArray[np.bool_]]
+
+
+def singles(around: Around, base: Rows, made: Sequence[Variant]) -> list[Move]:
+    """Every legal move that changes one thing."""
+    return _moves(around, base, made, 1, lambda rows: np.ones(len(rows.peaks), np.bool_))
+
+
+def fitting(around: Around, base: Rows, made: Sequence[Variant], limit_bytes: int) -> list[Move]:
+    """The smallest sets of changes whose peak is at most ``limit_bytes``; none if no layout of these GPUs fits.
+
+    Sets of two are always looked at. Of larger ones, those of the first size at which any fits.
+    """
+    def fits(rows: Rows) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = rows.peaks <= limit_bytes
+        return found
+
+    found: dict[frozenset[tuple[str, int | str]], Move] = {}
+    for size in range(1, int(base.counts.max(initial=0)) + 1):
+        if size > max(_PAIRS, 1) and found:
+            break
+        for move in _moves(around, base, made, size, fits):
+            if not any(part in found for part in _parts(move)):
+                found[move.key] = move
+    return list(found.values())
+
+
+def gaining(
+    around: Around, base: Rows, made: Sequence[Variant], limit_bytes: int, seconds: float,
+) -> list[Move]:
+    """Single changes and pairs that are faster than ``seconds``, and than each part of theirs that fits, and fit."""
+    def gains(rows: Rows) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (rows.peaks <= limit_bytes) & (rows.seconds < seconds)
+        return found
+
+    found: dict[frozenset[tuple[str, int | str]], Move] = {}
+    for size in range(1, _PAIRS + 1):
+        for move in _moves(around, base, made, size, gains):
+            best = min((known.seconds for part in _parts(move) if (known := found.get(part))), default=seconds)
+            assert move.seconds is not None
+            assert best is not None
+            if move.seconds < best:
+                found[move.key] = move
+    return list(found.values())
+
+
+def _parts(move: Move) -> Iterator[frozenset[tuple[str, int | str]]]:
+    """Every smaller set of a move's changes."""
+    for size in range(1, len(move.changes)):
+        yield from map(frozenset, combinations(move.key, size))
+
+
+def _moves(around: Around, base: Rows, made: Sequence[Variant], size: int, wanted: Reached) -> list[Move]:
+    """All legal moves of ``size`` changes that are wanted: of sizes, of variants, and of both."""
+    found = [base.move(int(row)) for row in np.flatnonzero((base.counts == size) & wanted(base))]
+    for count in range(1, min(size, _MOST) + 1) if size <= _MOST else ():
+        for chosen in _combined(made, count):
+            rows = around.rows(chosen, size - count)
+            if rows is not None:
+                found += [rows.move(int(row)) for row in np.flatnonzero((rows.counts == size) & wanted(rows))]
+    return found
+
+
+def _combined(made: Sequence[Variant], count: int) -> Iterable[tuple[Variant, ...]]:
+    """Sets of variants of different things."""
+    names = dict.fromkeys(item.name for item in made)
+    for chosen in combinations(names, count):
+        yield from product(*([item for item in made if item.name == name] for name in chosen))

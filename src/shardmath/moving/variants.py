@@ -1,0 +1,103 @@
+"""What of a configuration can change besides the sizes of its layout: precision, ZeRO stage, kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shardmath.errors import InputError, nearest_names
+from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS
+from shardmath.jobs import Job
+from shardmath.settings import GRADIENT_BYTES, SELECTIVE
+from shardmath.zero import SWITCHES, THROUGH
+
+#: Kernel axes that are tried without being asked for: those that choose between memory and time or precision, with
+#: the options that train alike.
+_TRIED: Mapping[str, tuple[str, ...]] = {
+    "optimizer": ("adamw", "precision_aware", "adamw_8bit", "adamw_8bit_torchao"),
+    "reshard": ("always", "default", "never"),
+}
+#: Axes that follow from other arguments, or say how much has been counted.
+_NOT_VARIED = (*ARCHITECTURE, "stages", "schedule", "peak", "pipeline", "dropout", "biases", "adapters",
+               "optimizer_offload", "activation_offload", "recompute_method", "recompute_saves")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One thing of a configuration made otherwise: ``name`` was ``before`` and is ``after``.
+
+    ``arguments`` are those of ``explain`` that make it so; ``kernels`` are added to those that there are.
+    """
+
+    name: str
+    before: int | str
+    after: int | str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    kernels: Mapping[str, str] = field(default_factory=dict)
+
+    def applied(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with the change put in."""
+        found = {name: value for name, value in arguments.items() if name not in _replaced_by(self.name)}
+        return {**found, **self.arguments, "kernels": {**(found.get("kernels") or {}), **self.kernels}}
+
+
+def variants(job: Job, vary: Iterable[str] = ()) -> tuple[Variant, ...]:
+    """Everything that can be made otherwise in ``job``, legal or not; ``vary`` are further kernel axes to try.
+
+    Raises InputError for axes that are none, or that cannot be varied.
+    """
+    return (*_precision(job), *_stages(job), *_selective(job), *_kernels(job, vary))
+
+
+def _precision(job: Job) -> Iterator[Variant]:
+    own = job.values["gradient_bytes"]
+    if "gradient_bytes" not in job.evaluator.fixed:
+        before = next(name for name, size in GRADIENT_BYTES.items() if size == own)
+        for name, size in GRADIENT_BYTES.items():
+            if size != own:
+                yield Variant("gradients", before, name, {"gradients": name})
+
+
+def _stages(job: Job) -> Iterator[Variant]:
+    """Other ZeRO stages, as far as the implementation has them, by itself or through another library."""
+    own = sum(job.values[name] for name in SWITCHES)
+    through = THROUGH.get(job.evaluator.implementation, {})
+    elsewhere = any(job.evaluator.choices[axis] != option for axis, option in through.items())
+    fixed = {} if through else job.evaluator.fixed
+    for stage in range(1 if elsewhere else 0, len(SWITCHES) + 1):
+        if stage != own and all(fixed.get(name, int(stage > place)) == int(stage > place)
+                                for place, name in enumerate(SWITCHES)):
+            yield Variant("zero_stage", own, stage, {"zero_stage": stage})
+
+
+def _selective(job: Job) -> Iterator[Variant]:
+    """Recompute that keeps outputs of some operations instead of whole layers, and back."""
+    if "ops" in _options(job, "recompute_saves"):
+        for mode in ("full",) if job.recompute == SELECTIVE else (SELECTIVE,):
+            yield Variant("recompute", job.recompute, mode, {"recompute": mode})
+
+
+def _kernels(job: Job, vary: Iterable[str]) -> Iterator[Variant]:
+    sharded = job.evaluator.choices["data_parallel"] == "fsdp"
+    axes = {axis: tuple(option for option in options if option in _options(job, axis))
+            for axis, options in _TRIED.items() if axis != "reshard" or sharded}
+    for axis in vary:
+        if axis not in CHOICES or axis in _NOT_VARIED:
+            known = [name for name in CHOICES if name not in _NOT_VARIED]
+            raise InputError("vary", axis, "must be a kernel axis that can be chosen", nearest_names(axis, known))
+        axes[axis] = _options(job, axis)
+    for axis, options in axes.items():
+        own = job.evaluator.choices[axis]
+        if own in options:
+            yield from (Variant(axis, own, option, kernels={axis: option}) for option in options if option != own)
+
+
+def _options(job: Job, axis: str) -> tuple[str, ...]:
+    """What the implementation can choose on an axis."""
+    return tuple(IMPLEMENTATIONS[job.evaluator.implementation]["allowed"].get(axis, CHOICES[axis][1]))
+
+
+def _replaced_by(name: str) -> tuple[str, ...]:
+    """Arguments that a variant takes the place of."""
+    return SWITCHES if name == "zero_stage" else ()
