@@ -24,7 +24,7 @@ FOLDERS = {
 #: The modules and packages of ``shardmath.symbolic``. Each imports from lower layers and from its own package only.
 LAYERS = (
     {"nests", "rendering", "workspaces"},
-    {"choices", "flat", "functions", "parameters", "sources"},
+    {"choices", "flat", "functions", "inverses", "parameters", "sources"},
     {"dimension"},
     {"efficiencies", "work"},
     {"implementations", "ledger"},
@@ -52,6 +52,8 @@ SHOW_FORMULAS = {
     "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.page.typesetting",
     "shardmath.page.writing", "shardmath.stages", "shardmath.sweeps.nests",
 }
+#: What running code may import at any time: plain Python, without SymPy.
+NEED_NO_SYMPY = ("shardmath.symbolic.inverses", "shardmath.symbolic.nests")
 HEAVY = {"jinja2", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 
 
@@ -186,7 +188,7 @@ def test_data_packages_import_only_the_standard_library(package: str) -> None:
 def test_running_code_meets_the_mathematics_only_to_show_it() -> None:
     meeting = [
         found for found in _of_running_code()
-        if _within(found.target, "shardmath.symbolic") and not _within(found.target, "shardmath.symbolic.nests")
+        if _within(found.target, "shardmath.symbolic") and not _within(found.target, *NEED_NO_SYMPY)
     ]
     assert [found for found in meeting if not found.lazy] == [], "import shardmath.symbolic inside the function"
     assert {found.importer for found in meeting} == SHOW_FORMULAS
@@ -197,7 +199,7 @@ def test_running_code_does_not_import_sympy() -> None:
 
 
 def test_planning_a_nest_needs_no_sympy() -> None:
-    modules = sorted(module for module in MODULES if _within(module, "shardmath.symbolic.nests"))
+    modules = sorted(module for module in MODULES if _within(module, *NEED_NO_SYMPY))
     assert _loaded_after(f"import {', '.join(modules)}") & HEAVY <= {"numpy"}
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardmath.exploring import explore
     from shardmath.formulas import Formula, formula
     from shardmath.gpus import Gpu
+    from shardmath.inverse import Fits, fit
     from shardmath.machines import Cluster, read_cluster
     from shardmath.models import Model, load_model
     from shardmath.moving import Moves, moves
@@ -40,6 +41,8 @@ _HOMES = {
     "explore": "exploring",
     "Formula": "formulas",
     "formula": "formulas",
+    "Fits": "inverse",
+    "fit": "inverse",
     "Gpu": "gpus",
     "Cluster": "machines",
     "read_cluster": "machines",
@@ -61,6 +64,7 @@ __all__ = [
     "Comparison",
     "Explanation",
     "Explored",
+    "Fits",
     "Formula",
     "Gpu",
     "InputError",
@@ -73,6 +77,7 @@ __all__ = [
     "evaluate",
     "explain",
     "explore",
+    "fit",
     "formula",
     "load_model",
     "moves",
