@@ -49,7 +49,8 @@ LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 #: but for what loop nests are planned with: that is plain Python, which reads formulas as text.
 SHOW_FORMULAS = {
     "shardmath.comparing.causes", "shardmath.comparing.comparison", "shardmath.comparing.published",
-    "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.page.typesetting",
+    "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.inverse.formula",
+    "shardmath.page.typesetting",
     "shardmath.page.writing", "shardmath.stages", "shardmath.sweeps.nests",
 }
 #: What running code may import at any time: plain Python, without SymPy.

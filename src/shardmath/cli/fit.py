@@ -35,7 +35,7 @@ def fit(
     from shardmath.reports.fit import show
 
     chosen, gpu, arguments = configuration_arguments(model, options)
-    found = solved(chosen, gpu, solve, share=share, keep=keep, **arguments)
+    found = solved(chosen, gpu, solve, share=share, keep=keep, formulas=form is not None or None, **arguments)
     if json:
         click.echo(json_format.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     elif form is not None:

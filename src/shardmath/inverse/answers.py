@@ -9,10 +9,8 @@ from typing import Any
 
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import SITES
+from shardmath.inverse.formula import Coefficient, Solution
 from shardmath.inverse.symbols import MODEL_PARALLEL
-
-#: Ends of a pipeline, and its ranks beside them: one of them is the fullest.
-_RANKS = ("first", "last", "second", "penultimate")
 
 
 @dataclass(frozen=True)
@@ -49,11 +47,27 @@ class Answer:
     last: int | None = None
     tried: int = 0
     others_fit: bool | None = None
+    formula: Solution | None = None
+
+    def formula_as(self, form: str) -> str:
+        """The formula as ``latex`` or ``unicode``, with its coefficients; or why there is none."""
+        if self.formula is None:
+            return f"{self.symbol}: {self.method}"
+        found = self.formula
+        if form == "unicode":
+            return "\n".join([found.unicode, *(f"{name} = {one.text}" for name, one in found.coefficients.items()),
+                              *(f"{name} = {made}" for name, made in found.uses.items())])
+        lines = [found.latex, *(f"M_{{\\text{{{name}}}}} = {one.latex}" for name, one in found.coefficients.items()),
+                 *(f"{name} = {made}" for name, made in found.uses_latex.items())]
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
 class Fits:
-    """The answers of one configuration; ``limit`` is in bytes, ``share`` of the memory of the GPU."""
+    """The answers of one configuration; ``limit`` is in bytes, ``share`` of the memory of the GPU.
+
+    ``keep`` says what stays while the hidden size grows.
+    """
 
     model: str
     gpu: str
@@ -61,6 +75,7 @@ class Fits:
     gpu_memory: int
     share: Fraction
     inputs: Mapping[str, int]
+    keep: str
     answers: tuple[Answer, ...]
 
     @property
@@ -84,16 +99,28 @@ class Fits:
 
 def bound_of(evaluator: Evaluator, values: Mapping[str, int], value: int, go_along: Mapping[str, int]) -> Bound:
     """The peak of a configuration by its evaluator, on exact fractions, and where it is."""
-    module = evaluator.terms
-    numbers = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS if name != "pipeline_rank"},
-                           **{"pipeline_rank": Fraction(0)} if "pipeline_rank" in module.INPUTS else {})
-    rank = next(rank for rank in _RANKS if numbers.get(f"{rank}.total") == numbers["peak"])
-    sites = [site for site in SITES if f"{rank}.{site}.all" in numbers]
-    moment = next((site for site in sites if numbers[f"{rank}.{site}.all"] == numbers[f"{rank}.moment"]),
+    numbers = _terms(evaluator, values, 0)
+    part = next(name.removesuffix(".total") for name, size in numbers.items()
+                if name.endswith(".total") and name != "stage.total" and size == numbers["peak"])
+    sites = [site for site in SITES if f"{part}.{site}.all" in numbers]
+    moment = next((site for site in sites if numbers[f"{part}.{site}.all"] == numbers[f"{part}.moment"]),
                   "after_forward")
+    return Bound(value, int(numbers["peak"]), _rank(evaluator, values, part, numbers["peak"]), moment, dict(go_along))
+
+
+def _terms(evaluator: Evaluator, values: Mapping[str, int], rank: int) -> dict[str, Fraction]:
+    module = evaluator.terms
+    known = {**values, "pipeline_rank": rank}
+    found: dict[str, Fraction] = module.terms(**{name: Fraction(known[name]) for name in module.INPUTS})
+    return found
+
+
+def _rank(evaluator: Evaluator, values: Mapping[str, int], part: str, peak: Fraction) -> int:
+    """The pipeline rank that a part of the formulas is about: the first with that peak, where the name does not say."""
     last = values["pipeline_parallel"] - 1
-    number = {"first": 0, "second": min(1, last), "penultimate": max(0, last - 1), "last": last}[rank]
-    return Bound(value, int(numbers["peak"]), number, moment, dict(go_along))
+    likely = {"first": 0, "second": min(1, last), "penultimate": max(0, last - 1), "last": last}.get(part, 0)
+    return next((rank for rank in (likely, *range(last + 1))
+                 if _terms(evaluator, values, rank)["stage.total"] == peak), likely)
 
 
 def _plain(value: Any) -> Any:
@@ -103,4 +130,4 @@ def _plain(value: Any) -> Any:
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner) for inner in value]
-    return _plain(vars(value)) if isinstance(value, Bound | Answer) else value
+    return _plain(vars(value)) if isinstance(value, Bound | Answer | Solution | Coefficient) else value

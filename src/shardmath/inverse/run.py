@@ -12,11 +12,22 @@ from typing import Any
 
 from shardmath.configured import Configuration, configured
 from shardmath.divisors import divisors
-from shardmath.errors import InputError
+from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import verdict
 from shardmath.gpus import Gpu
 from shardmath.inverse.answers import Answer, Bound, Fits, bound_of
-from shardmath.inverse.symbols import DEGREES, MEMORY, MODEL_PARALLEL, USUAL, Solved, known_symbol, solved_for, unit_of
+from shardmath.inverse.formula import Solution, solution
+from shardmath.inverse.symbols import (
+    DEGREES,
+    KEPT,
+    MEMORY,
+    MODEL_PARALLEL,
+    USUAL,
+    Solved,
+    known_symbol,
+    solved_for,
+    unit_of,
+)
 from shardmath.jobs import Job
 from shardmath.machines import Cluster
 from shardmath.models import Model
@@ -25,7 +36,7 @@ from shardmath.symbolic.inverses.posed import Question
 
 _WHOLE = 10**6
 CLOSED = "closed form"
-TRIED = "legal values one by one"
+TRIED = "one by one"
 
 
 @cache
@@ -45,6 +56,7 @@ def fit(
     *,
     share: Fraction | int | str | None = None,
     keep: str = "head_dim",
+    formulas: bool | None = None,
     **arguments: Any,
 ) -> Fits:
     """Solve a configuration for one symbol, or for several: the last value that fits.
@@ -54,8 +66,8 @@ def fit(
     ``gpu_memory`` that is needed (bytes), or other sizes of the model. Without it, all usual ones are answered.
     ``share`` is the part of the memory that a peak may take, by default that of the 80 % rule. ``keep`` says
     what stays while ``hidden_size`` grows: ``head_dim`` (there are more heads), ``heads`` (they are wider) or ``all``
-    (nothing else changes); inner widths of the MLP grow with it unless all is kept. The other arguments are those of
-    ``explain``.
+    (nothing else changes); inner widths of the MLP grow with it unless all is kept. ``formulas`` are derived where a
+    symbol is named, unless it says otherwise. The other arguments are those of ``explain``.
 
     Raises InputError for every value that is not legal, and for a symbol that cannot be asked for.
     """
@@ -64,21 +76,35 @@ def fit(
         raise InputError("pipeline_layout", arguments["pipeline_layout"], rule)
     found = configured(model, gpu, **arguments)
     job = found.job
+    if keep not in KEPT:
+        raise InputError("keep", keep, f"must be one of {', '.join(KEPT)}", nearest_names(keep, KEPT))
     part = _share(share)
-    asked = _Asked(model, gpu, arguments, found, part, keep)
+    written = solve is not None if formulas is None else formulas
+    asked = _Asked(model, gpu, arguments, found, part, keep, written)
     symbols = USUAL if solve is None else (solve,) if isinstance(solve, str) else tuple(solve)
     answers = tuple(_answers(asked, map(known_symbol, symbols), skip=solve is None))
     return Fits(job.model.name, job.gpu.name, job.evaluator.implementation, job.values[MEMORY], part,
-                dict(job.values), answers)
+                dict(job.values), keep, answers)
 
 
 class _Asked:
     """One configuration and what it may take."""
 
     def __init__(self, model: Any, gpu: Any, arguments: Mapping[str, Any], found: Configuration, share: Fraction,
-                 keep: str) -> None:
+                 keep: str, formulas: bool) -> None:
         self.model, self.gpu, self.arguments, self.job, self.keep = model, gpu, arguments, found.job, keep
-        self.share, self.limit = share, share * found.job.values[MEMORY]
+        self.share, self.limit, self.formulas = share, share * found.job.values[MEMORY], formulas
+        self.source = Path(str(found.job.evaluator.terms.__file__)).read_text(encoding="utf-8")
+
+    def solution(self, name: str, at: Bound | None, multiples: Mapping[str, Fraction], *, largest: bool,
+                 ) -> Solution | None:
+        """The inverted formula at an answer, if it is asked for."""
+        if at is None or not self.formulas:
+            return None
+        share = None if self.share == usual_share() else self.share
+        values = {**self.job.values, "pipeline_rank": 0, **at.values}
+        return solution(self.job.evaluator, self.source, name, values, multiples, self.limit, share, at.peak,
+                        largest=largest)
 
     def with_degrees(self, **degrees: int) -> Job | None:
         """The job with other degrees of parallelism; None if it is not legal."""
@@ -125,14 +151,13 @@ def _memory(asked: _Asked) -> Answer:
     at = bound_of(asked.job.evaluator, values, 0, {})
     needed = -(-at.peak // asked.share)
     here = Bound(int(needed), at.peak, at.rank, at.moment, {})
-    beyond = Bound(int(needed) - 1, at.peak, at.rank, at.moment, {}) if needed > 1 else None
-    return Answer(MEMORY, "bytes", False, here, beyond, CLOSED, {0: Fraction(at.peak)})
+    return Answer(MEMORY, "bytes", False, here, None, CLOSED, {0: Fraction(at.peak)}, others_fit=True,
+                  formula=asked.solution(MEMORY, at, {}, largest=False))
 
 
 def _closed(asked: _Asked, solved: Solved) -> Answer:
     evaluator, values = asked.job.evaluator, asked.job.values
-    source = Path(str(evaluator.terms.__file__)).read_text(encoding="utf-8")
-    question = Question(source, "peak", {**values, "pipeline_rank": 0}, solved.name, solved.first, solved.last,
+    question = Question(asked.source, "peak", {**values, "pipeline_rank": 0}, solved.name, solved.first, solved.last,
                         solved.multiples)
     try:
         found = question.answer(asked.limit, largest=solved.largest)
@@ -150,13 +175,15 @@ def _closed(asked: _Asked, solved: Solved) -> Answer:
     if found is None:
         start = question.first if solved.largest else question.last
         nearest = question.legal.next(start, question.last if solved.largest else question.first)
-        return Answer(solved.symbol, unit, solved.largest, None, bound(nearest), CLOSED)
+        outside = bound(nearest)
+        return Answer(solved.symbol, unit, solved.largest, None, outside, CLOSED, formula=asked.solution(
+            solved.name, outside, solved.multiples, largest=solved.largest))
     beyond = question.neighbour(found.value, above=solved.largest)
-    piece = found.piece
+    piece, at = found.piece, bound(found.value)
     return Answer(
-        solved.symbol, unit, solved.largest, bound(found.value), bound(beyond), CLOSED,
+        solved.symbol, unit, solved.largest, at, bound(beyond), CLOSED,
         {exponent: Fraction(count) for exponent, count in piece.low.items()}, piece.first, piece.last, found.tried,
-        found.others_fit,
+        found.others_fit, asked.solution(solved.name, at, solved.multiples, largest=solved.largest),
     )
 
 

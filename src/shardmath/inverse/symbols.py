@@ -68,7 +68,7 @@ def solved_for(symbol: str, job: Job, asked: Mapping[str, Any], keep: str) -> So
     """How ``symbol`` is solved for in a job; ``asked`` are the arguments that were given.
 
     ``keep`` says what stays where the hidden size changes: a key of KEPT. Raises InputError for a symbol that the
-    formulas do not have, and for an unknown ``keep``.
+    formulas do not have.
     """
     name = "data_parallel" if symbol == "num_gpus" else symbol
     values = job.values
@@ -80,7 +80,7 @@ def solved_for(symbol: str, job: Job, asked: Mapping[str, Any], keep: str) -> So
                          f" {name} = {job.evaluator.fixed[name]} and nothing else")
     multiples: dict[str, Fraction] = {}
     if name == "hidden_size":
-        multiples = {other: Fraction(values[other], values[name]) for other in _widths(keep) if values[other]}
+        multiples = {other: Fraction(values[other], values[name]) for other in KEPT[keep] if values[other]}
     if name == "data_parallel":
         multiples["num_gpus"] = Fraction(values["num_gpus"], values[name])
     if name in ("data_parallel", "micro_batch_size") and asked.get("global_batch_size") is None:
@@ -90,12 +90,6 @@ def solved_for(symbol: str, job: Job, asked: Mapping[str, Any], keep: str) -> So
     first, last = limits(name)
     last = min((last, *(int(limits(other)[1] / times) for other, times in multiples.items())))
     return Solved(symbol, name, symbol in LARGEST, first, last, multiples, counted)
-
-
-def _widths(keep: str) -> tuple[str, ...]:
-    if keep not in KEPT:
-        raise InputError("keep", keep, f"must be one of {', '.join(KEPT)}", nearest_names(keep, KEPT))
-    return KEPT[keep]
 
 
 def unit_of(symbol: str) -> str:

@@ -1,0 +1,115 @@
+"""An inverted formula for people: the last value that fits, of coefficients in letters, and what their terms mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from sympy import Add, Expr, Integer, Mul, Rational, Symbol, sqrt
+from sympy.logic.boolalg import Boolean
+
+from ..functions import CeilDiv, FloorDiv, LeastCommonMultiple, Max, Min
+from ..inverses.laurent import NoClosedFormError
+from ..nests.differences import number
+from ..nests.graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, LCM, MAX, MIN, MUL, NAME, NUMBER, Node
+from ..parameters import BY_NAME
+from ..simplify import simplify
+from ..terms import term_symbol
+from ..verdict import VERDICTS, M
+
+#: What the coefficients of a polynomial are called, by exponent.
+NAMES = {-1: "shared", 0: "fixed", 1: "slope", 2: "bend"}
+
+
+@dataclass(frozen=True)
+class Inverted:
+    """``answer`` is what ``symbol`` equals; ``coefficients`` are what it speaks of, ``uses`` the terms in these."""
+
+    symbol: Symbol
+    answer: Expr
+    coefficients: Mapping[Symbol, Expr]
+    uses: Mapping[Symbol, Expr]
+
+
+def inverted(
+    symbol: str, coefficients: Mapping[int, Node], names: Mapping[Node, str], share: Rational | None, *, largest: bool,
+) -> Inverted:
+    """Solve ``polynomial <= share * memory`` for the parameter ``symbol``, in letters.
+
+    ``names`` are those of terms; without a ``share`` it is that of the first verdict. The memory itself may be asked
+    for. Raises NoClosedFormError for a polynomial that is neither linear nor quadratic in the symbol or its inverse.
+    """
+    reader = _Reader(names)
+    counts = {Symbol(NAMES[exponent]): reader.read(node) for exponent, node in sorted(coefficients.items())}
+    unknown, limit = BY_NAME[symbol].symbol, share_of_memory(share)
+    if unknown == M:
+        over, under = (limit / M).as_numer_denom()
+        answer = CeilDiv(under * Symbol(NAMES[0]), over)
+    else:
+        answer = solved({exponent: Symbol(NAMES[exponent]) for exponent in coefficients}, limit, largest=largest)
+    return Inverted(unknown, answer, counts, reader.uses(counts.values()))
+
+
+def share_of_memory(share: Rational | None) -> Expr:
+    """The limit: what the first verdict leaves to an estimate, or another share of the memory."""
+    if share is not None:
+        return share * M
+    condition = VERDICTS[0].condition
+    return condition.rhs / condition.lhs.as_coeff_Mul()[0]
+
+
+def solved(counts: Mapping[int, Symbol], limit: Expr, *, largest: bool) -> Expr:
+    """The last integer with which the polynomial is at most ``limit``."""
+    least, most = min(counts), max(counts)
+    a, b, c = (counts.get(exponent, Integer(0)) for exponent in (1, 0, -1))
+    if (least, most) in ((1, 1), (0, 1)):
+        return FloorDiv(limit - b, a)
+    if (least, most) in ((-1, -1), (-1, 0)) and not largest:
+        return CeilDiv(c, limit - b)
+    if most == 2 and least >= 0:
+        a, b, c = (counts.get(exponent, Integer(0)) for exponent in (2, 1, 0))
+        return FloorDiv(sqrt(b**2 + 4 * a * (limit - c)) - b, 2 * a)
+    if (least, most) == (-1, 1):
+        root = sqrt((limit - b)**2 - 4 * a * c)
+        return FloorDiv(limit - b + root, 2 * a) if largest else CeilDiv(limit - b - root, 2 * a)
+    raise NoClosedFormError(f"exponents {least} to {most}")
+
+
+class _Reader:
+    """Turns nodes into expressions of parameters and terms."""
+
+    def __init__(self, names: Mapping[Node, str]) -> None:
+        self._terms = {term_symbol(name): node for node, name in names.items()}
+        self._known: dict[Node, Expr | Boolean] = {node: term_symbol(name) for node, name in names.items()}
+
+    def read(self, node: Node) -> Expr:
+        """A number in letters, in its simplest form."""
+        return simplify(self._read(node))[-1].expression
+
+    def uses(self, expressions: Iterable[Expr]) -> dict[Symbol, Expr]:
+        """What the terms in some expressions are made of."""
+        used = set().union(*(expression.free_symbols for expression in expressions)) & self._terms.keys()
+        return {
+            one: simplify(self._made(self._terms[one]), defines=one)[-1].expression for one in sorted(used, key=str)
+        }
+
+    def _read(self, node: Node) -> Expr | Boolean:
+        found = self._known.get(node)
+        if found is None:
+            found = self._known[node] = self._made(node)
+        return found
+
+    def _made(self, node: Node) -> Expr | Boolean:
+        if node.op == NUMBER:
+            value = number(node)
+            return Rational(value.numerator, value.denominator)
+        if node.op == NAME:
+            return BY_NAME[str(node.value)].symbol
+        return _OPERATIONS[node.op](*map(self._read, node.args))
+
+
+#: Conditions are settled by then.
+_OPERATIONS = {
+    ADD: Add, MUL: Mul, DIV: lambda over, under: over / under, CEIL_DIV: CeilDiv, FLOOR_DIV: FloorDiv,
+    LCM: LeastCommonMultiple, MAX: Max, MIN: Min,
+}
