@@ -48,10 +48,10 @@ LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 #: The modules that show, derive or read formulas; no other part of the running code may import ``shardmath.symbolic``,
 #: but for what loop nests are planned with: that is plain Python, which reads formulas as text.
 SHOW_FORMULAS = {
+    "shardmath.appendix",
     "shardmath.comparing.causes", "shardmath.comparing.comparison", "shardmath.comparing.published",
     "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.inverse.formula",
-    "shardmath.page.typesetting",
-    "shardmath.page.writing", "shardmath.stages", "shardmath.sweeps.nests",
+    "shardmath.page.typesetting", "shardmath.page.writing", "shardmath.stages", "shardmath.sweeps.nests",
 }
 #: What running code may import at any time: plain Python, without SymPy.
 NEED_NO_SYMPY = ("shardmath.symbolic.inverses", "shardmath.symbolic.nests")

@@ -17,7 +17,8 @@ from ..published import PublishedSet, all_published
 from ..sources import BY_KEY
 from ..work import Transfer
 from .forms import Form, definitions_of, forms, own_terms, published_form, row_sizes, time_forms, total_groups
-from .times import described, groups, weights, when, worked_components
+from .scope import EVERYTHING
+from .times import described, groups, weight_sides, when
 
 
 def formulas() -> dict[str, Any]:
@@ -34,7 +35,8 @@ def formulas() -> dict[str, Any]:
             {"title": cell(item.title), "groups": _groups(name)} for name, item in IMPLEMENTATIONS.items()
         ],
         "worked": [
-            {"title": cell(item.title), "name": code(item.name), "rows": _work(item)} for item in worked_components()
+            {"title": cell(item.title), "name": code(item.name), "rows": _work(item)}
+            for item in EVERYTHING.worked_components
         ],
         "times": [
             {"title": group.title.replace("$", ""), "rows": [_row(time_forms(MEGATRON)[name]) for name in group.terms]}
@@ -95,9 +97,9 @@ def _tensor(item: Component, tensor: Tensor, sizes: dict[str, dict[tuple[str, st
 
 def _work(item: Component) -> list[dict[str, str]]:
     rows = [
-        {"name": code(name), "kind": "product", "size": cell(sides), "meaning": "a matrix of weights times tokens",
-         "passes": "", "when": "", "source": cell(source)}
-        for name, sides, source in weights(item)
+        {"name": code(tensor.name), "kind": "product", "size": cell(weight_sides(tensor)),
+         "meaning": "a matrix of weights times tokens", "passes": "", "when": "", "source": cell(tensor.source)}
+        for tensor in EVERYTHING.multiplied(item)
     ]
     for row in item.work:
         kind, size = described(row)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from sympy import Integer
+from sympy import Expr, Integer
 
 from ..accounts import build
 from ..choices import AXES
-from ..components import all_components
 from ..dimension import Dimension
-from ..dimensions import DIMENSIONS
-from ..implementations import IMPLEMENTATIONS, MEGATRON
+from ..implementations import Implementation
 from ..ledger import Lifetime, Place
 from ..parallel.data import END_ALIGNMENT, START_ALIGNMENT, aligned
 from ..parallel.derived import definitions
@@ -19,11 +18,12 @@ from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import rules_for
 from ..parallel.pipeline import instances
 from ..parallel.rules import Rule, Split, local_size
-from ..parameters import BY_LETTER, PARAMETERS, Kind, Parameter, symbol
+from ..parameters import BY_LETTER, Kind, Parameter, symbol
 from ..printers.latex import LatexPrinter
-from ..recompute import MODES, REGIONS
+from ..recompute import MODES
 from ..terms import term_symbol
 from .pipelines import pipelines
+from .scope import Scope
 from .states import kept_states
 from .tex import broken, cite, code, escape, math, or_dash
 
@@ -39,63 +39,67 @@ _LIFETIMES = {
 }
 
 
-def notation() -> dict[str, Any]:
+def notation(scope: Scope) -> dict[str, Any]:
     """Prepare the table of parameters, in groups."""
+    defined = definitions(scope.main.choices, scope.main.framework)
     groups = [
-        {"title": title, "rows": [_parameter(item) for item in PARAMETERS if item.kind is kind]}
+        {"title": title, "rows": [_parameter(item, defined) for item in scope.parameters if item.kind is kind]}
         for kind, title in _KINDS.items()
     ]
-    return {"parameters": groups}
+    return {"parameters": [group for group in groups if group["rows"]]}
 
 
-def sharding() -> dict[str, Any]:
+def sharding(scope: Scope) -> dict[str, Any]:
     """Prepare what every parallel dimension and recompute do, and which configurations are legal."""
+    switches = {item.switch for item in scope.regions}
     return {
         "parallel_rules": [
             {"title": rule.title, "degree": math(rule.degree), "meaning": escape(rule.meaning),
              "source": cite(rule.source)}
-            for rule in SHAPE_RULES
+            for rule in scope.parallel_rules
         ],
         "splits": [escape(f"{split.name.lower().replace('_', ' ')}: {split.value}") for split in Split],
-        "dimensions": [_dimension(item) for item in DIMENSIONS],
+        "dimensions": [_dimension(item) for item in scope.dimensions],
         "places": [
-            {"place": place.value, "instances": math(instances(place, MEGATRON.choices)),
-             "components": ", ".join(code(item.name) for item in all_components() if item.place is place)}
+            {"place": place.value, "instances": math(instances(place, scope.main.choices)),
+             "components": ", ".join(code(item.name) for item in components)}
             for place in Place
+            if (components := [item for item in scope.components if item.place is place])
         ],
         "lifetimes": [{"name": item.value, "meaning": meaning} for item, meaning in _LIFETIMES.items()],
-        **pipelines(),
-        **kept_states(),
-        **_buffer(),
+        **pipelines(scope),
+        **kept_states(scope),
+        **_buffer(scope.main),
         "regions": [
             {"name": code(item.name), "switch": math(symbol(item.switch)),
              "modules": ", ".join(map(code, item.modules)) or "the whole layer",
              "meaning": escape(item.meaning), "source": cite(item.source)}
-            for item in REGIONS
+            for item in scope.regions
         ],
         "modes": [
             {"name": code(name), "switches": ", ".join(math(symbol(letter)) for letter in letters) or "none"}
-            for name, letters in MODES.items()
+            for name, letters in MODES.items() if switches >= {*letters}
         ],
-        "rule_groups": _rules(),
+        "rule_groups": _rules(scope),
         "axes": [
             {"name": code(axis.name), "meaning": escape(axis.meaning),
-             "options": [{"name": code(option), "meaning": escape(text)} for option, text in axis.options.items()]}
+             "options": [{"name": code(option), "meaning": escape(axis.options[option])}
+                         for option in scope.options(axis.name)]}
             for axis in AXES
         ],
         "implementations": [
-            {"name": code(item.name), "title": escape(item.title), "version": escape(item.version),
+            {"name": code(item.framework), "title": escape(item.title), "version": escape(item.version),
              "choices": ", ".join(rf"{code(axis)} {code(option)}" for axis, option in item.choices.items())}
-            for item in IMPLEMENTATIONS.values()
+            for item in scope.implementations
         ],
     }
 
 
-def _parameter(item: Parameter) -> dict[str, str]:
-    definition = definitions(MEGATRON.choices, MEGATRON.framework).get(item.letter)
+def _parameter(item: Parameter, defined: Mapping[str, Expr]) -> dict[str, str]:
+    definition = defined.get(item.letter)
     meaning = escape(item.meaning)
     if definition is not None:
-        meaning += f": {math(definition)}"
+        meaning += rf": \cell{{{LatexPrinter().doprint(definition)}}}"
     return {
         "letter": math(item.symbol), "name": code(item.name), "unit": escape(item.unit),
         "smallest": str(item.minimum), "meaning": meaning,
@@ -115,25 +119,27 @@ def _dimension(item: Dimension) -> dict[str, Any]:
     }
 
 
-def _buffer() -> dict[str, str]:
-    """Prepare the layout of the distributed optimizer's buffer."""
-    terms = build(MEGATRON)
+def _buffer(main: Implementation) -> dict[str, str]:
+    """Prepare the layout of the distributed optimizer's buffer; it is empty for one that has no such buffer."""
+    terms = build(main)
     printer = LatexPrinter(terms.terms.values())
     buffer = terms["stage.buffer_elements"]
-    shared_by = definitions(MEGATRON.choices, MEGATRON.framework)["shards"]
+    shared_by = definitions(main.choices, main.framework)["shards"]
     return {
         "shards": f"${printer.doprint(BY_LETTER['shards'].symbol)} = {printer.doprint(shared_by)}$",
         "start_alignment": str(START_ALIGNMENT), "end_alignment": str(END_ALIGNMENT),
-        "aligned": math(aligned((term_symbol("x"),), MEGATRON.choices, Integer(1))),
-        "buffer": broken(f"{printer.doprint(buffer.symbol)} =", printer.pieces(buffer.expression)),
+        "aligned": math(aligned((term_symbol("x"),), main.choices, Integer(1))),
+        "buffer": broken(f"{printer.doprint(buffer.symbol)} =", printer.pieces(buffer.expression))
+        if main.choices["data_parallel"] == "ddp" else "",
     }
 
 
-def _rules() -> list[dict[str, Any]]:
+def _rules(scope: Scope) -> list[dict[str, Any]]:
     """Prepare the rules that all implementations share, then what each cannot do."""
-    of_each = {name: rules_for(item) for name, item in IMPLEMENTATIONS.items()}
-    shared = [rule for rule in of_each[MEGATRON.name] if all(rule in rules for rules in of_each.values())]
-    groups = [{"title": "All implementations", "rows": [_rule(rule) for rule in shared]}]
+    of_each = {item.framework: rules_for(item) for item in scope.implementations}
+    shared = [rule for rule in of_each[scope.main.framework] if all(rule in rules for rules in of_each.values())]
+    title = "All implementations" if len(of_each) > 1 else code(scope.main.framework)
+    groups = [{"title": title, "rows": [_rule(rule) for rule in shared]}]
     for name, rules in of_each.items():
         own = [_rule(rule) for rule in rules if rule not in shared]
         if own:

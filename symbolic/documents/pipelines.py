@@ -7,19 +7,20 @@ from typing import Any
 from sympy import Expr, Integer, Symbol
 
 from ..choices import BY_NAME
-from ..implementations import MEGATRON
+from ..implementations import Implementation
 from ..parallel.derived import definitions
 from ..parallel.schedules import SCHEDULES, Schedule
 from ..parameters import symbol
 from ..printers.latex import LatexPrinter
+from .scope import Scope
 from .tex import broken, cite, code, escape, math
 
 
-def pipelines() -> dict[str, Any]:
+def pipelines(scope: Scope) -> dict[str, Any]:
     """Prepare what rank r has in flight under every schedule, and its layers by every way to share them out."""
     return {
-        "schedules": [_schedule(item) for item in SCHEDULES.values()],
-        "stages": [_stages(option, meaning) for option, meaning in BY_NAME["stages"].options.items()],
+        "schedules": [_schedule(SCHEDULES[name]) for name in scope.options("schedule")],
+        "stages": [_stages(option, scope.main) for option in scope.options("stages")],
     }
 
 
@@ -48,11 +49,11 @@ def _schedule(item: Schedule) -> dict[str, Any]:
     }
 
 
-def _stages(option: str, meaning: str) -> dict[str, str]:
+def _stages(option: str, main: Implementation) -> dict[str, str]:
     """Say how many layers rank r has: by formula, or by the list."""
-    layers = definitions({**MEGATRON.choices, "stages": option}, MEGATRON.framework).get("Lr")
+    layers = definitions({**main.choices, "stages": option}, main.framework).get("Lr")
     return {
-        "name": code(option), "meaning": escape(meaning),
+        "name": code(option), "meaning": escape(BY_NAME["stages"].options[option]),
         "formula": "" if layers is None else _equation(symbol("Lr"), layers),
     }
 

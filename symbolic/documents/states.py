@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ..accounts import build
 from ..choices import BY_NAME
-from ..implementations import MEGATRON
+from ..implementations import MEGATRON, Implementation
 from ..parallel.data import FSDP_MIXED, PRECISIONS, states
 from ..parallel.deepspeed import STATES as DEEPSPEED
 from ..parallel.fp8 import fp8_states, fp8_weight
+from ..parallel.groups import GROUPS
 from ..parallel.nf4 import nf4_states
 from ..parallel.optimizers import OPTIMIZERS, optimizer_states
 from ..parallel.weights import State
+from .scope import Scope
 from .tex import cite, code, escape, math
 
 _PLAIN = MEGATRON.choices
 
 
-def kept_states() -> dict[str, Any]:
-    """Prepare tables of states, each in groups: of a precision, an optimizer, an FP8 recipe, a kind of weights."""
+def kept_states(scope: Scope) -> dict[str, Any]:
+    """Prepare tables of states, each in groups: of a precision, an optimizer, an FP8 recipe, a kind of weights.
+
+    Where the document is not about everything there is one table, of what its main implementation keeps.
+    """
+    return _all_states() if scope.whole else {"state_tables": [_states_of(scope.main)]}
+
+
+def _states_of(main: Implementation) -> dict[str, Any]:
+    """Prepare the states of every group of parameters that an implementation has."""
+    present = build(main).terms
+    groups = {
+        escape(group.words): states(main.choices, group)
+        for group in GROUPS if f"stage.{group.prefix}parameters" in present
+    }
+    return _table("Parameters", "What a rank keeps for each.", groups)
+
+
+def _all_states() -> dict[str, Any]:
     recipes = [name for name in BY_NAME["fp8"].options if name != "none"]
     return {"state_tables": [
         _table("Precision", "With AdamW's moments.", {
@@ -41,7 +61,7 @@ def kept_states() -> dict[str, Any]:
     ]}
 
 
-def _table(title: str, words: str, groups: dict[str, Iterable[State]]) -> dict[str, Any]:
+def _table(title: str, words: str, groups: Mapping[str, Iterable[State]]) -> dict[str, Any]:
     rows = [{"name": name, "states": [_state(state) for state in kept]} for name, kept in groups.items()]
     return {"title": title, "words": words, "groups": [group for group in rows if group["states"]]}
 

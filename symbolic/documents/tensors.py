@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import Expr
-
 from ..accounts import build
-from ..components import all_components
-from ..implementations import IMPLEMENTATIONS
+from ..implementations import Implementation
 from ..ledger import SITES, Component, Role, Tensor
 from ..printers.latex import LatexPrinter
 from .forms import Form, forms, own_terms, row_sizes
+from .scope import Scope
 from .tex import cite, code, escape, lines, math, operations, or_dash, phrases
 
 
-def components() -> dict[str, Any]:
+def components(scope: Scope) -> dict[str, Any]:
     """Prepare one section for every component."""
-    sizes = {name: row_sizes(item) for name, item in IMPLEMENTATIONS.items()}
-    return {"components": [_component(item, sizes) for item in all_components()], "sites": _sites()}
+    return {"components": [_component(item, scope) for item in scope.components], "sites": _sites(scope)}
 
 
 def shape(tensor: Tensor) -> str:
@@ -46,14 +43,14 @@ def details(tensor: Tensor) -> str:
     )
 
 
-def _component(item: Component, sizes: dict[str, dict[tuple[str, str], Expr]]) -> dict[str, Any]:
+def _component(item: Component, scope: Scope) -> dict[str, Any]:
     return {
         "title": escape(item.title), "name": code(item.name), "place": item.place.value,
-        "note": escape(item.note), "rows": [_row(tensor) for tensor in item.tensors],
-        "sizes": _sizes(item, sizes), "columns": [code(name) for name in IMPLEMENTATIONS],
+        "note": escape(item.note), "rows": [_row(tensor) for tensor in scope.tensors(item)],
+        "sizes": _sizes(item, scope), "columns": [code(one.framework) for one in scope.implementations],
         "terms": [
-            {"implementation": code(name), "rows": term_rows(name, own)}
-            for name, implementation in IMPLEMENTATIONS.items() if (own := own_terms(build(implementation), item))
+            {"implementation": code(one.framework), "rows": term_rows(one, own)}
+            for one in scope.implementations if (own := own_terms(build(one), item))
         ],
     }
 
@@ -67,23 +64,24 @@ def _row(tensor: Tensor) -> dict[str, str]:
     }
 
 
-def _sizes(item: Component, sizes: dict[str, dict[tuple[str, str], Expr]]) -> list[dict[str, Any]]:
+def _sizes(item: Component, scope: Scope) -> list[dict[str, Any]]:
     """Compare the rows that at least one implementation keeps."""
-    printer = LatexPrinter()
+    printer, sizes = LatexPrinter(), [row_sizes(one) for one in scope.implementations]
     rows = []
-    for tensor in item.tensors:
-        found = [of_one.get((item.name, tensor.name)) for of_one in sizes.values()]
+    for tensor in scope.tensors(item):
+        found = [of_one.get((item.name, tensor.name)) for of_one in sizes]
         if any(size is not None for size in found):
             cells = [or_dash("" if size is None else rf"\cell{{{printer.doprint(size)}}}") for size in found]
             rows.append({"name": code(tensor.name), "cells": cells})
     return rows
 
 
-def term_rows(implementation: str, names: tuple[str, ...], meanings: bool = True) -> list[dict[str, str]]:
+def term_rows(
+    implementation: Implementation, names: tuple[str, ...], meanings: bool = True,
+) -> list[dict[str, str]]:
     """Prepare terms of an implementation as rows: name, both forms, operations, meaning with unit."""
-    chosen = IMPLEMENTATIONS[implementation]
-    printer = LatexPrinter(build(chosen).terms.values())
-    of_all = forms(chosen)
+    printer = LatexPrinter(build(implementation).terms.values())
+    of_all = forms(implementation)
     return [
         {"name": code(name), "lines": lines(printer, of_all[name]), "operations": operations(of_all[name]),
          "meaning": _meaning(of_all[name]) if meanings else ""}
@@ -95,6 +93,8 @@ def _meaning(form: Form) -> str:
     return rf"{{\scriptsize {escape(form.term.meaning)} ({form.term.unit})}}"
 
 
-def _sites() -> list[dict[str, str]]:
-    return [{"name": code(name), "meaning": escape(site.meaning)} for name, site in SITES.items()]
+def _sites(scope: Scope) -> list[dict[str, str]]:
+    return [
+        {"name": code(name), "meaning": escape(site.meaning)} for name, site in SITES.items() if name in scope.sites
+    ]
 

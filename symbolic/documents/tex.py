@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 
 from sympy import Basic, Rational
@@ -16,6 +17,17 @@ _ESCAPES = {
     "_": r"\_\allowbreak ", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "²": "$^2$", "³": "$^3$", "×": r"$\times$", "·": r"$\cdot$", "→": r"$\to$", "≤": r"$\le$", "≥": r"$\ge$",
     "\N{EN DASH}": "--",
+}
+#: Characters that some fonts lack, or that some languages give a meaning.
+_OF_FONTS = {
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\symbol{34}", "'": r"\symbol{39}",
+    "`": r"\symbol{96}",
+}
+#: Accents that every font has, by their combining characters.
+_ACCENTS = {
+    "\N{COMBINING GRAVE ACCENT}": "`", "\N{COMBINING ACUTE ACCENT}": "'", "\N{COMBINING CIRCUMFLEX ACCENT}": "^",
+    "\N{COMBINING TILDE}": "~", "\N{COMBINING DIAERESIS}": '"', "\N{COMBINING CARON}": "v",
+    "\N{COMBINING CEDILLA}": "c",
 }
 #: Beyond this code the font has no letters.
 _LATIN = 0x180
@@ -32,6 +44,25 @@ def escape(text: str) -> str:
     if missing:
         raise ValueError(f"no letter for {missing} in {text!r}")
     return escaped
+
+
+def named(text: str) -> str:
+    """Set a name or a text that somebody else has made: characters that not every font has are set as their numbers."""
+    return "".join(_sign(character) for character in text)
+
+
+def _sign(character: str) -> str:
+    if character in _ESCAPES or character in _OF_FONTS:
+        return (_OF_FONTS | _ESCAPES)[character]
+    plain, *marks = list(unicodedata.normalize("NFD", character))
+    if plain.isascii() and plain.isprintable() and all(mark in _ACCENTS for mark in marks):
+        return "".join(rf"\{_ACCENTS[mark]}{{" for mark in marks) + escape(plain) + "}" * len(marks)
+    return rf"\textless{{}}U+{ord(character):04X}\textgreater{{}}"
+
+
+def comment(text: str) -> str:
+    """Make a text safe for a comment of one line."""
+    return "".join(character if character.isascii() and character.isprintable() else "?" for character in text)
 
 
 def code(name: str) -> str:

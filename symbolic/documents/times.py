@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from ..components import all_components
 from ..dimension import Dimension
-from ..implementations import MEGATRON
-from ..ledger import Component, Role
+from ..implementations import MEGATRON, Implementation
+from ..ledger import Tensor
 from ..timing.groups import GROUPS_OF_RANKS
 from ..timing.step import candidates
 from ..work import Product, Stream, Work
 from .forms import Group, time_forms
+from .scope import EVERYTHING
 
 #: Terms that stand for many: of ranks with a number put in, and of the model alone.
 _COPIES = ("whole", "alone")
 
 
-def weights(component: Component) -> Iterator[tuple[str, str, str]]:
-    """The products of a component's weights: row, sides and source."""
-    for tensor in component.tensors:
-        if tensor.role is Role.WEIGHT and tensor.tokens:
-            *_, outputs, inputs = tensor.shape
-            yield tensor.name, sides(tensor.tokens, (inputs,), (outputs,)), tensor.source
+def weight_sides(tensor: Tensor) -> str:
+    """The sides of the product of a matrix of weights with tokens."""
+    *_, outputs, inputs = tensor.shape
+    return sides(tensor.tokens, (inputs,), (outputs,))
 
 
 def sides(*parts: tuple[Dimension, ...]) -> str:
@@ -40,16 +36,12 @@ def described(item: Work) -> tuple[str, str]:
     return item.ranks.value.replace("_", " "), f"{shape}: {item.bytes} bytes"
 
 
-def worked_components() -> tuple[Component, ...]:
-    """The components that do something."""
-    return tuple(item for item in all_components() if item.work or any(weights(item)))
-
-
-def groups() -> tuple[Group, ...]:
-    """The terms of Megatron-Core's step time in the order of a reader."""
-    names = [name for name in time_forms(MEGATRON) if name.partition(".")[0] not in (*candidates(MEGATRON), *_COPIES)]
+def groups(implementation: Implementation = MEGATRON) -> tuple[Group, ...]:
+    """The terms of an implementation's step time in the order of a reader."""
+    copies = (*candidates(implementation), *_COPIES)
+    names = [name for name in time_forms(implementation) if name.partition(".")[0] not in copies]
     rings = {group.name for group in GROUPS_OF_RANKS}
-    own = {item.name for item in worked_components()}
+    own = {item.name for item in EVERYTHING.worked_components}
 
     def of(*owners: str) -> tuple[str, ...]:
         return tuple(name for name in names if name.partition(".")[0] in owners)

@@ -7,28 +7,28 @@ from typing import Any
 from sympy import Integer
 
 from ..accounts import build
-from ..accounts.aggregates import AGGREGATES
-from ..implementations import IMPLEMENTATIONS
+from ..implementations import Implementation
 from ..overheads import OVERHEADS, Overhead
 from ..parameters import BY_LETTER
 from ..simplify import RULES
 from ..sources import SOURCES, Source
 from ..verdict import SOURCE, VERDICTS
 from .forms import definitions_of, total_groups
+from .scope import Scope
 from .tensors import term_rows
 from .tex import cite, code, digits, escape, math
 
 
-def totals() -> dict[str, Any]:
+def totals(scope: Scope) -> dict[str, Any]:
     """Prepare the terms that belong to no single component, by implementation and group."""
     return {
         "definitions": [
-            {"implementation": code(name), "rows": term_rows(name, definitions_of(build(item)))}
-            for name, item in IMPLEMENTATIONS.items()
+            {"implementation": code(item.framework), "rows": term_rows(item, definitions_of(build(item)))}
+            for item in scope.implementations
         ],
         "totals": [
-            {"implementation": code(name), "title": escape(item.title), "groups": _groups(name)}
-            for name, item in IMPLEMENTATIONS.items()
+            {"implementation": code(item.framework), "title": escape(item.title), "groups": _groups(item)}
+            for item in scope.implementations
         ],
         "simplification": [{"name": rule.name, "meaning": escape(rule.meaning)} for rule in RULES],
         "verdicts": [
@@ -42,7 +42,7 @@ def totals() -> dict[str, Any]:
              "moments": ", ".join(map(code, item.sites)),
              "choices": "; ".join(f"{code(axis)} {' or '.join(map(code, allowed))}"
                                   for axis, allowed in item.options.items())}
-            for item in AGGREGATES
+            for item in scope.aggregates
         ],
         "overheads": [_overhead(item) for item in OVERHEADS],
     }
@@ -53,10 +53,10 @@ def bibliography() -> dict[str, Any]:
     return {"sources": [_source(item) for item in SOURCES]}
 
 
-def _groups(name: str) -> list[dict[str, Any]]:
-    terms = build(IMPLEMENTATIONS[name])
+def _groups(item: Implementation) -> list[dict[str, Any]]:
+    terms = build(item)
     return [
-        {"title": group.title, "rows": term_rows(name, group.terms, meanings=not group.systematic)}
+        {"title": group.title, "rows": term_rows(item, group.terms, meanings=not group.systematic)}
         for group in total_groups(terms)
     ]
 

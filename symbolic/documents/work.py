@@ -5,23 +5,29 @@ from __future__ import annotations
 from typing import Any
 
 from ..efficiencies import EFFICIENCIES
-from ..implementations import MEGATRON
+from ..implementations import Implementation
 from ..ledger import Component
 from ..printers.latex import LatexPrinter
 from ..timing import build_times
 from ..work import Transfer
 from .forms import time_forms
+from .scope import Scope
 from .tex import cite, code, escape, lines, math, operations, phrases
-from .times import described, groups, weights, when, worked_components
+from .times import described, groups, weight_sides, when
 
 
-def work() -> dict[str, Any]:
-    """Prepare the section."""
+def work(scope: Scope) -> dict[str, Any]:
+    """Prepare the section: the rows of the scope, and the terms of its main implementation."""
     return {
+        "timed": scope.timed,
+        "time_title": escape(scope.main.title),
         "worked": [
-            {"title": escape(item.title), "name": code(item.name), "rows": _rows(item)} for item in worked_components()
+            {"title": escape(item.title), "name": code(item.name), "rows": _rows(item, scope)}
+            for item in scope.worked_components
         ],
-        "times": [{"title": group.title, "rows": _terms(group.terms)} for group in groups()],
+        "times": [
+            {"title": group.title, "rows": _terms(scope.main, group.terms)} for group in groups(scope.main)
+        ] if scope.timed else [],
         "efficiencies": [
             {"name": code(name), "meaning": escape(item.meaning), "sources": cite(*item.sources),
              "matmul": item.matmul_per_mille, "attention": item.attention_per_mille}
@@ -30,13 +36,13 @@ def work() -> dict[str, Any]:
     }
 
 
-def _rows(component: Component) -> list[dict[str, str]]:
+def _rows(component: Component, scope: Scope) -> list[dict[str, str]]:
     rows = [
-        {"name": code(name), "kind": "product", "size": escape(sides), "details": "a matrix of weights times tokens",
-         "source": cite(source)}
-        for name, sides, source in weights(component)
+        {"name": code(item.name), "kind": "product", "size": escape(weight_sides(item)),
+         "details": "a matrix of weights times tokens", "source": cite(item.source)}
+        for item in scope.multiplied(component)
     ]
-    for item in component.work:
+    for item in scope.work(component):
         kind, size = described(item)
         passes = ""
         if isinstance(item, Transfer):
@@ -52,8 +58,8 @@ def _rows(component: Component) -> list[dict[str, str]]:
     return rows
 
 
-def _terms(names: tuple[str, ...]) -> list[dict[str, str]]:
-    printer, forms = LatexPrinter(build_times(MEGATRON).terms.values()), time_forms(MEGATRON)
+def _terms(main: Implementation, names: tuple[str, ...]) -> list[dict[str, str]]:
+    printer, forms = LatexPrinter(build_times(main).terms.values()), time_forms(main)
     return [
         {"name": code(name), "lines": lines(printer, forms[name]), "operations": operations(forms[name]),
          "meaning": rf"{{\scriptsize {escape(forms[name].term.meaning)} ({forms[name].term.unit})}}"}

@@ -40,7 +40,8 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    sweep, recommend, scale, explore, explain, moves, fit, compare, evaluate, calibrate, formula, appendix, page, models, gpus, networks,
+    sweep, recommend, scale, explore, explain, moves, fit, compare, evaluate, calibrate, formula, appendix, page,
+    models, gpus, networks,
 )
 for _command in _COMMANDS:
     cli.add_command(_command)

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from shardmath.accounting import Explanation
 from shardmath.reports.tables import table
-from shardmath.timing import SPENT
+from shardmath.timing import SPENT, StepTime
 
 
 def show_time(out: Console, found: Explanation) -> None:
@@ -22,13 +22,18 @@ def show_time(out: Console, found: Explanation) -> None:
     rows.append(("step", f"{time.seconds:.3f}", "100.0%", "", "step.time"))
     title = f"Seconds of a step on rank {time.rank}, the slowest"
     out.print(table(("part", "seconds", "share", "", "term"), rows, right=(1, 2), title=title))
+    out.print(f"{rates(time)}.", markup=False)
+
+
+def rates(time: StepTime) -> str:
+    """Tokens per second, shares of the peak, and energy and cost where they are known, in one line."""
     line = (f"{time.tokens_per_second:,.0f} tokens/s, {time.tokens_per_second_per_gpu:,.0f} for each GPU;"
             f" MFU {time.mfu:.1%}, HFU {time.hfu:.1%}")
     if time.joules_per_token:
         line += f"; {time.joules_per_token:.3g} J/token"
     if time.cost_per_token:
         line += f"; {1e6 * time.cost_per_token:.3g} for a million tokens"
-    out.print(f"{line}.", markup=False)
+    return line
 
 
 #: Parts below this share of a step are left out.

@@ -1,0 +1,54 @@
+"""The command ``shardmath appendix``: formulas of one implementation as LaTeX, with the numbers of a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from shardmath.cli.options import configuration_options, kernel_choices
+from shardmath.errors import ABSENT, InputError
+
+
+@click.command(short_help="Write formulas and sources as LaTeX and BibTeX.")
+@click.option("--model", metavar="MODEL", help="Put the values of a configuration of this model to every term.")
+@click.option("-o", "--output", metavar="FILE.tex", required=True, help="Where to write; a .bib is written beside it.")
+@click.option("--input", "body", is_flag=True, help=r"Write what another document reads by \input, not a document.")
+@configuration_options
+def appendix(model: str | None, output: str, body: bool, **options: Any) -> None:
+    """Write the tensors, formulas and sources of one implementation as a LaTeX appendix, ready for a paper.
+
+    With --model, and the options of `shardmath explain`, the appendix is about that configuration: its kernels, and a
+    section with the exact value of every symbol and term.
+    """
+    from shardmath.appendix import appendix as made
+    from shardmath.cli.runs import configuration_arguments
+    from shardmath.configured import configured
+    from shardmath.reports.files import whole_file
+
+    path = Path(output)
+    if path.suffix != ".tex":
+        raise InputError("output", output, "must end with .tex: a file .bib is written beside it", f"{path.stem}.tex")
+    if model is None:
+        _refuse_values(click.get_current_context())
+        found = made(options["implementation"], kernels=kernel_choices(options["kernels"]), stem=path.stem,
+                     standalone=not body)
+    else:
+        chosen, gpu, arguments = configuration_arguments(model, options)
+        found = made(configuration=configured(chosen, gpu, **arguments), stem=path.stem, standalone=not body)
+    sources = str(path.with_suffix(".bib"))
+    with whole_file("output", output) as tex, whole_file("output", sources) as bib:
+        tex.write(found.tex)  # type: ignore[call-overload]
+        bib.write(found.bib)  # type: ignore[call-overload]
+    click.echo(f"{output}, {sources}: {found.cited} sources")
+
+
+def _refuse_values(context: click.Context) -> None:
+    """Refuse options of a configuration where none is asked for."""
+    known = {"implementation", "kernels", "output", "body", "model"}
+    given = [name for name in context.params if name not in known
+             and context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    if given:
+        raise InputError("model", ABSENT, f"must be given with {given[0]}: it is a value of a configuration")
