@@ -81,7 +81,7 @@ def spaces(model: Model, num_gpus: int, implementation: str, **arguments: Any) -
     """
     chunks = arguments.pop("virtual_pipeline", None)
     interleaved = "interleaved" in IMPLEMENTATIONS.get(implementation, {}).get("allowed", {}).get("schedule", ())
-    sizes = chunks or (1, *(divisors(model.num_layers)[1:_CHUNKS + 1] if interleaved else ()))
+    sizes = chunks or (1, *(chunk_sizes(model) if interleaved else ()))
     several = tuple(size for size in sizes if size != 1)
     if arguments.get("schedule") is not None or not interleaved:
         groups = [tuple(sizes) if chunks else None]
@@ -93,6 +93,11 @@ def spaces(model: Model, num_gpus: int, implementation: str, **arguments: Any) -
         space = layouts(model, num_gpus=num_gpus, implementation=implementation, virtual_pipeline=group, **arguments)
         found.append(ranked(space, BY_TIME))
     return tuple(found)
+
+
+def chunk_sizes(model: Model) -> tuple[int, ...]:
+    """Numbers of chunks on a rank that interleaved pipelines are tried with."""
+    return divisors(model.num_layers)[1:_CHUNKS + 1]
 
 
 def _stages(model: Model, num_gpus: int, implementation: str) -> tuple[int, ...] | None:

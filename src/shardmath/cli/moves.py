@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_format
 from typing import Any
 
 import click
 
 from shardmath.cli.options import configuration_options
+from shardmath.reports.answers import answer
 
 
 @click.command(short_help="Say what moves the peak, and the smallest changes that make it fit.")
@@ -33,6 +33,6 @@ def moves(model: str, share: str, vary: tuple[str, ...], everything: bool, json:
     chosen, gpu, arguments = configuration_arguments(model, options)
     found = found_moves(chosen, gpu, share=share, vary=vary, **arguments)
     if json:
-        click.echo(json_format.dumps(found.to_dict(), indent=2))
+        click.echo(answer("moves", found.to_dict()))
     else:
         show(found, everything)

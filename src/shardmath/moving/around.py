@@ -10,23 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.advice.timed import AXES, Timed, timed
-from shardmath.configured import Configuration
+from shardmath.advice.timed import AXES, chunk_sizes, timed
+from shardmath.configured import Configuration, configured
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.jobs import without_effect
+from shardmath.moving.listed import columns_of, layouts_near
 from shardmath.moving.variants import Variant
 from shardmath.settings import SELECTIVE, recompute_switches
 from shardmath.spaces import Space
 from shardmath.spaces.standard import layouts, ranked
 from shardmath.symbolic.nests.standard import BY_MEMORY, BY_TIME
 
-#: Numbers of chunks that a pipeline is tried with: so many of the smallest that divide the layers, besides its own.
-_CHUNKS = 8
-#: Arguments of ``explain`` that the axes say, that they need not know, or that are given apart.
+#: Arguments of ``explain`` that the axes say, or that are given apart.
 _LAYOUT = (*AXES, "data_parallel", "num_gpus", "global_batch_size", "pipeline_layout", "anchor", "network", "node_size",
            *RECOMPUTE_REGIONS.values())
+
+Columns = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -59,29 +60,22 @@ class Move:
 
 
 class Rows:
-    """All layouts that were looked at with some variants: which are legal, and what each changes."""
+    """Legal layouts with some variants, and what each changes; ``columns`` are those of ``advice.timed.Timed``."""
 
-    def __init__(self, around: Around, made: Sequence[Variant], own: Mapping[str, int | str], found: Timed) -> None:
-        self._around, self._made, self._own, self.found = around, tuple(made), own, found
-        self.peaks: NDArray[np.int64] = found.columns["peak"]
-        self.seconds: NDArray[np.float64] = found.columns["seconds"]
-        self._changed = {name: found.columns[name] != self._usual(name) for name in AXES}
+    def __init__(
+        self, around: Around, made: Sequence[Variant], own: Mapping[str, int | str], columns: Columns,
+    ) -> None:
+        self._around, self._made, self._own, self._columns = around, tuple(made), own, columns
+        self.peaks: NDArray[np.int64] = columns["peak"]
+        self.seconds: NDArray[np.float64] = columns["seconds"]
+        usual = around.usual(own, columns["tensor_parallel"], columns["pipeline_parallel"])
+        self._changed = {name: columns[name] != usual[name] for name in AXES}
         #: How many things each layout changes.
         self.counts: NDArray[np.int64] = len(self._made) + np.sum(list(self._changed.values()), axis=0)
 
-    def _usual(self, name: str) -> Any:
-        """What an axis is while nobody changes it: what depends on other sizes follows them."""
-        columns, own = self.found.columns, self._own[name]
-        if name == "sequence_parallel":
-            on = int(self._around.sequence_parallel) if self._own["tensor_parallel"] == 1 else int(own)
-            return np.where(columns["tensor_parallel"] > 1, on, 0)
-        if name == "virtual_pipeline":
-            return np.where(columns["pipeline_parallel"] > 1, own, 1)
-        return own
-
     def move(self, row: int) -> Move:
         """One layout as a move."""
-        layout: dict[str, int | str] = {name: self.found.columns[name][row].item() for name in AXES}
+        layout: dict[str, int | str] = {name: self._columns[name][row].item() for name in AXES}
         changes = [Replaced(item.name, item.before, item.after) for item in self._made]
         changes += [Replaced(name, self._own[name], layout[name]) for name in AXES if self._changed[name][row]]
         seconds = float(self.seconds[row])
@@ -97,22 +91,22 @@ class Around:
     arguments: Mapping[str, Any]
     timed: bool
 
-    def rows(self, made: Sequence[Variant] = (), most: int | None = None) -> Rows | None:
-        """All legal layouts with some variants, or those that change at most so many sizes; None if there are none.
+    def rows(self, made: Sequence[Variant], most: int) -> Rows:
+        """All legal layouts with some variants that change at most so many sizes; others may be among them.
 
         A variant that does not go with the rest gives no layout.
         """
-        own = {**self.own, **{item.name: item.after for item in made if item.name in AXES}}
-        try:
-            spaces = tuple(self._spaces(made, own))
-            # What follows other sizes may change with them: it is left out here, and counted where it does not.
-            near = {name: value for name, value in own.items() if name not in ("sequence_parallel", "virtual_pipeline")}
-            found = timed(spaces) if most is None else timed(spaces, near, most)
-        except InputError:
-            if not made:
-                raise
-            return None
-        return Rows(self, made, own, found) if len(found) else None
+        return self._rows(made, most) if made or self.listed else self.all_rows
+
+    @cached_property
+    def all_rows(self) -> Rows:
+        """All legal layouts without variants, for stages of the same size or with the same ends."""
+        return self._rows((), None)
+
+    @property
+    def listed(self) -> bool:
+        """Whether there is an explicit list of layers, which says how many stages there are."""
+        return self.arguments.get("pipeline_layout") is not None
 
     @cached_property
     def own(self) -> dict[str, int | str]:
@@ -120,27 +114,62 @@ class Around:
         job = self.configuration.job
         return {name: job.recompute if name == "recompute" else job.values[name] for name in AXES}
 
-    @property
-    def sequence_parallel(self) -> bool:
-        """Whether sequence parallelism comes with tensor parallelism."""
+    def usual(self, own: Mapping[str, int | str], tensor: Any, pipeline: Any) -> dict[str, Any]:
+        """What every axis is while nobody changes it, at numbers or columns of ranks: some sizes follow others."""
         asked = self.arguments.get("sequence_parallel")
-        return bool(self.configuration.job.evaluator.defaults["sequence_parallel"]) if asked is None else bool(asked)
+        usual = self.configuration.job.evaluator.defaults["sequence_parallel"] if asked is None else asked
+        on = own["sequence_parallel"] if own["tensor_parallel"] != 1 else int(usual)
+        return {**own, "sequence_parallel": np.where(tensor > 1, on, 0),
+                "virtual_pipeline": np.where(pipeline > 1, own["virtual_pipeline"], 1)}
 
     def arguments_of(self, made: Sequence[Variant], layout: Mapping[str, int | str]) -> dict[str, Any]:
         """The arguments of ``explain`` for a layout with some variants."""
         values = self.configuration.job.values
-        gone = ("data_parallel", "pipeline_layout", *RECOMPUTE_REGIONS.values())
+        gone = ("data_parallel", *RECOMPUTE_REGIONS.values())
         found = {name: value for name, value in self.arguments.items() if name not in gone}
         for item in made:
             found = item.applied(found)
         sizes = {name: bool(value) if name == "sequence_parallel" else value for name, value in layout.items()}
         return {**found, **sizes, "num_gpus": values["num_gpus"], "global_batch_size": values["global_batch_size"]}
 
+    def _rows(self, made: Sequence[Variant], most: int | None) -> Rows:
+        own = {**self.own, **{item.name: item.after for item in made if item.name in AXES}}
+        own |= {name: value for item in made for name, value in item.brings.items()}
+        try:
+            listed = self.listed and not any(item.name == "pipeline_layout" for item in made)
+            columns = self._listed(made, own, most or 0) if listed else self._columns(made, own, most)
+        except InputError:
+            if not made:
+                raise
+            columns = dict.fromkeys((*AXES, "peak", "seconds"), np.empty(0))
+        return Rows(self, made, own, columns)
+
+    def _columns(self, made: Sequence[Variant], own: Mapping[str, int | str], most: int | None) -> Columns:
+        spaces = tuple(self._spaces(made, own))
+        # What follows other sizes may change with them: it is left out here, and counted where it does not.
+        near = {name: value for name, value in own.items() if name not in ("sequence_parallel", "virtual_pipeline")}
+        return (timed(spaces) if most is None else timed(spaces, near, most)).columns
+
+    def _listed(self, made: Sequence[Variant], own: Mapping[str, int | str], most: int) -> Columns:
+        """Layouts that keep the explicit list of layers."""
+        here = self.configuration
+        found = configured(here.job.model, here.cluster, **self.arguments_of(made, own))
+        experts, batch = here.job.values["num_experts"], here.job.values["global_batch_size"]
+        candidates: dict[str, Sequence[int | str]] = {
+            "tensor_parallel": self._degrees("tensor_parallel"), "context_parallel": self._degrees("context_parallel"),
+            "expert_parallel": divisors(experts) if experts else (1,), "micro_batch_size": divisors(batch),
+            "sequence_parallel": (0, 1), "recompute": self._modes(made, own),
+        }
+        stages = own["pipeline_parallel"]
+        near = layouts_near(own, candidates, most, lambda t: self.usual(own, t, stages)["sequence_parallel"].item())
+        return columns_of(found, self.arguments, near, self.timed)
+
     def _spaces(self, made: Sequence[Variant], own: Mapping[str, int | str]) -> Iterator[Space]:
         job = self.configuration.job
-        arguments = {name: value for name, value in self.arguments.items() if name not in _LAYOUT}
+        arguments: dict[str, Any] = dict(self.arguments)
         for item in made:
-            arguments = {name: value for name, value in item.applied(arguments).items() if name not in AXES}
+            arguments = item.applied(arguments)
+        arguments = {name: value for name, value in arguments.items() if name not in _LAYOUT}
         for pipelines, chunks in self._pipelines(arguments, own):
             space = layouts(
                 job.model, self.configuration.cluster, job.values["num_gpus"],
@@ -166,10 +195,9 @@ class Around:
         kernels = arguments.get("kernels") or {}
         schedule = arguments.get("schedule") or kernels.get("schedule")
         if schedule is not None and schedule not in ("interleaved", "zero_bubble"):
-            yield stages, (chunks,)
+            yield several if job.evaluator.implementation == "torchtitan" else stages, (chunks,)
             return
         allowed = IMPLEMENTATIONS[job.evaluator.implementation]["allowed"].get("schedule", CHOICES["schedule"][1])
-        more = {*divisors(job.values["num_layers"])[1:_CHUNKS + 1], *((chunks,) if chunks > 1 else ())}
         if schedule is None and job.evaluator.implementation == "torchtitan":
             yield (1,), (1,)
             if several:
@@ -177,7 +205,7 @@ class Around:
         elif schedule is None or chunks == 1:
             yield stages, (1,)
         if "interleaved" in allowed and several:
-            yield several, tuple(sorted(more))
+            yield several, tuple(sorted({*chunk_sizes(job.model), *((chunks,) if chunks > 1 else ())}))
 
     def _modes(self, made: Sequence[Variant], own: Mapping[str, int | str]) -> tuple[str, ...]:
         """Recompute modes: its own, the usual ones, and one region more or less than it has."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from os import PathLike
@@ -17,7 +17,7 @@ from shardmath.errors import InputError
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster
 from shardmath.models import Model
-from shardmath.moving.around import Around, Move, Rows
+from shardmath.moving.around import Around, Move, Replaced
 from shardmath.moving.peaks import Peak
 from shardmath.moving.sensitivities import Sensitivity, sensitivities
 from shardmath.moving.smallest import fitting, gaining, singles
@@ -117,25 +117,21 @@ def moves(
     limit = _share(share)
     chosen = as_model(model)
     found = configured(chosen, gpu, **arguments)
-    if arguments.get("pipeline_layout") is not None:
-        raise InputError("pipeline_layout", arguments["pipeline_layout"], "must not be given here")
     account = explanation(found)
     around = Around(found, arguments, account.time is not None)
     made = variants(found.job, tuple(vary))
-    base = around.rows()
-    assert base is not None
     total, seconds = account.peak.total, None if account.time is None else account.time.seconds
     limit_bytes = int(limit * found.job.gpu.memory_bytes)
     fits = total <= limit_bytes
-    layout = arguments.get("pipeline_layout")
-    peak = Peak(found.job, parsed(layout) if isinstance(layout, str) else layout)
+    peak = Peak(found.job, _layers(arguments.get("pipeline_layout")))
+    alone = [*_next(singles(around, made), total, seconds), *_more_gpus(around, peak)]
     return Moves(
         found, account, limit_bytes, limit,
         sensitivities(peak, following(found.job.evaluator, arguments)),
-        tuple(sorted(_next(singles(around, base, made), total, seconds), key=lambda move: move.peak_bytes)),
-        () if fits else _ranked(fitting(around, base, made, limit_bytes)),
-        _ranked(gaining(around, base, made, limit_bytes, seconds)) if fits and seconds is not None else (),
-        _least(base),
+        tuple(sorted(alone, key=lambda move: move.peak_bytes)),
+        () if fits else _ranked(fitting(around, made, limit_bytes)),
+        _ranked(gaining(around, made, limit_bytes, seconds)) if fits and seconds is not None else (),
+        _least(around),
     )
 
 
@@ -180,8 +176,29 @@ def _after(move: Move) -> int:
     return int(move.changes[0].after)
 
 
-def _least(base: Rows) -> Move:
-    return base.move(int(np.argmin(base.peaks)))
+def _more_gpus(around: Around, peak: Peak) -> Iterator[Move]:
+    """The next smaller and larger data-parallel size, on as many GPUs as that takes."""
+    found, name = around.configuration, "data_parallel"
+    for step in (-1, 1) if around.configuration.job.evaluator.fixed.get(name) is None else ():
+        after = peak.next_legal(name, step)
+        if after is not None:
+            before = found.job.values[name]
+            gpus = found.job.values["num_gpus"] // before * after
+            arguments = {**around.arguments_of((), around.own), "num_gpus": gpus}
+            other = configured(found.job.model, found.cluster, **arguments)
+            time, _ = other.time() if around.timed else (None, "")
+            yield Move((Replaced(name, before, after),), dict(around.own), peak.bytes(other.job.values),
+                       None if time is None else time.seconds, arguments)
+
+
+def _layers(layout: Sequence[int] | str | None) -> tuple[int, ...] | None:
+    """The explicit list of layers, if there is one."""
+    return None if layout is None else parsed(layout) if isinstance(layout, str) else tuple(layout)
+
+
+def _least(around: Around) -> Move:
+    rows = around.rows((), 2)
+    return rows.move(int(np.argmin(rows.peaks)))
 
 
 def _exact(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.advice.choosing import FASTER
 from shardmath.moving.around import Around, Move, Rows
 from shardmath.moving.variants import Variant
 
@@ -19,12 +20,12 @@ _MOST = 3
 Reached = Callable[[Rows], NDArray[np.bool_]]
 
 
-def singles(around: Around, base: Rows, made: Sequence[Variant]) -> list[Move]:
+def singles(around: Around, made: Sequence[Variant]) -> list[Move]:
     """Every legal move that changes one thing."""
-    return _moves(around, base, made, 1, lambda rows: np.ones(len(rows.peaks), np.bool_))
+    return _moves(around, made, 1, lambda rows: np.ones(len(rows.peaks), np.bool_))
 
 
-def fitting(around: Around, base: Rows, made: Sequence[Variant], limit_bytes: int) -> list[Move]:
+def fitting(around: Around, made: Sequence[Variant], limit_bytes: int) -> list[Move]:
     """The smallest sets of changes whose peak is at most ``limit_bytes``; none if no layout of these GPUs fits.
 
     Sets of two are always looked at. Of larger ones, those of the first size at which any fits.
@@ -34,30 +35,28 @@ def fitting(around: Around, base: Rows, made: Sequence[Variant], limit_bytes: in
         return found
 
     found: dict[frozenset[tuple[str, int | str]], Move] = {}
-    for size in range(1, int(base.counts.max(initial=0)) + 1):
-        if size > max(_PAIRS, 1) and found:
+    for size in range(1, (_MOST if around.listed else len(around.own)) + 1):
+        if size > _PAIRS and found:
             break
-        for move in _moves(around, base, made, size, fits):
+        for move in _moves(around, made, size, fits):
             if not any(part in found for part in _parts(move)):
                 found[move.key] = move
     return list(found.values())
 
 
-def gaining(
-    around: Around, base: Rows, made: Sequence[Variant], limit_bytes: int, seconds: float,
-) -> list[Move]:
-    """Single changes and pairs that are faster than ``seconds``, and than each part of theirs that fits, and fit."""
+def gaining(around: Around, made: Sequence[Variant], limit_bytes: int, seconds: float) -> list[Move]:
+    """Single changes and pairs that fit and are worth it: faster than ``seconds``, and than each part that gains."""
     def gains(rows: Rows) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (rows.peaks <= limit_bytes) & (rows.seconds < seconds)
+        found: NDArray[np.bool_] = (rows.peaks <= limit_bytes) & (rows.seconds < (1 - FASTER) * seconds)
         return found
 
     found: dict[frozenset[tuple[str, int | str]], Move] = {}
     for size in range(1, _PAIRS + 1):
-        for move in _moves(around, base, made, size, gains):
+        for move in _moves(around, made, size, gains):
             best = min((known.seconds for part in _parts(move) if (known := found.get(part))), default=seconds)
             assert move.seconds is not None
             assert best is not None
-            if move.seconds < best:
+            if move.seconds < (1 - FASTER) * best:
                 found[move.key] = move
     return list(found.values())
 
@@ -68,14 +67,13 @@ def _parts(move: Move) -> Iterator[frozenset[tuple[str, int | str]]]:
         yield from map(frozenset, combinations(move.key, size))
 
 
-def _moves(around: Around, base: Rows, made: Sequence[Variant], size: int, wanted: Reached) -> list[Move]:
+def _moves(around: Around, made: Sequence[Variant], size: int, wanted: Reached) -> list[Move]:
     """All legal moves of ``size`` changes that are wanted: of sizes, of variants, and of both."""
-    found = [base.move(int(row)) for row in np.flatnonzero((base.counts == size) & wanted(base))]
-    for count in range(1, min(size, _MOST) + 1) if size <= _MOST else ():
+    found = list[Move]()
+    for count in range(size + 1 if size <= _MOST else 1):
         for chosen in _combined(made, count):
             rows = around.rows(chosen, size - count)
-            if rows is not None:
-                found += [rows.move(int(row)) for row in np.flatnonzero((rows.counts == size) & wanted(rows))]
+            found += [rows.move(int(row)) for row in np.flatnonzero((rows.counts == size) & wanted(rows))]
     return found
 
 

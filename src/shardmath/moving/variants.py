@@ -6,28 +6,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from shardmath.choosing import chunks_of
+from shardmath.divisors import divisors
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS
 from shardmath.jobs import Job
 from shardmath.settings import GRADIENT_BYTES, SELECTIVE
 from shardmath.zero import SWITCHES, THROUGH
 
-#: Kernel axes that are tried without being asked for: those that choose between memory and time or precision, with
-#: the options that train alike.
+#: The kernel axis that is tried without being asked for, with the options that are the same optimizer.
 _TRIED: Mapping[str, tuple[str, ...]] = {
     "optimizer": ("adamw", "precision_aware", "adamw_8bit", "adamw_8bit_torchao"),
-    "reshard": ("always", "default", "never"),
 }
 #: Axes that follow from other arguments, or say how much has been counted.
-_NOT_VARIED = (*ARCHITECTURE, "stages", "schedule", "peak", "pipeline", "dropout", "biases", "adapters",
-               "optimizer_offload", "activation_offload", "recompute_method", "recompute_saves")
+_NOT_VARIED = (*ARCHITECTURE, "stages", "peak", "pipeline", "dropout", "biases", "adapters", "optimizer_offload",
+               "activation_offload", "recompute_method", "recompute_saves")
 
 
 @dataclass(frozen=True)
 class Variant:
     """One thing of a configuration made otherwise: ``name`` was ``before`` and is ``after``.
 
-    ``arguments`` are those of ``explain`` that make it so; ``kernels`` are added to those that there are.
+    ``arguments`` are those of ``explain`` that make it so; ``kernels`` are added to those that there are. ``brings``
+    are sizes that come with it.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Variant:
     after: int | str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     kernels: Mapping[str, str] = field(default_factory=dict)
+    brings: Mapping[str, int] = field(default_factory=dict)
 
     def applied(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with the change put in."""
@@ -47,7 +49,9 @@ def variants(job: Job, vary: Iterable[str] = ()) -> tuple[Variant, ...]:
 
     Raises InputError for axes that are none, or that cannot be varied.
     """
-    return (*_precision(job), *_stages(job), *_selective(job), *_kernels(job, vary))
+    axes = _axes(job, vary)
+    return (*_precision(job), *_stages(job), *_selective(job), *_experts(job), *_layers(job),
+            *(_schedules(job) if "schedule" in axes else ()), *_kernels(job, axes))
 
 
 def _precision(job: Job) -> Iterator[Variant]:
@@ -78,18 +82,49 @@ def _selective(job: Job) -> Iterator[Variant]:
             yield Variant("recompute", job.recompute, mode, {"recompute": mode})
 
 
-def _kernels(job: Job, vary: Iterable[str]) -> Iterator[Variant]:
-    sharded = job.evaluator.choices["data_parallel"] == "fsdp"
+def _schedules(job: Job) -> Iterator[Variant]:
+    """Other orders of passes, each with as many chunks of layers as it is made for; chunks alone are a size."""
+    implementation, own = job.evaluator.implementation, job.evaluator.choices["schedule"]
+    if job.values["pipeline_parallel"] == 1 or job.by_rank or own == "interleaved":
+        return  # nothing is in order, or the number of chunks would have to change too
+    for name in _options(job, "schedule"):
+        if name not in (own, "interleaved"):
+            chunks = chunks_of(implementation, {"schedule": name}, None)
+            yield Variant("schedule", own, name, {"schedule": name}, brings={"virtual_pipeline": chunks})
+
+
+def _experts(job: Job) -> Iterator[Variant]:
+    """Routed experts that are split over fewer ranks, or not at all."""
+    own = job.values["expert_tensor_parallel"]
+    if job.evaluator.choices["layers"] == "experts" and "expert_tensor_parallel" not in job.evaluator.fixed:
+        for size in divisors(job.values["tensor_parallel"]):
+            if size != own:
+                yield Variant("expert_tensor_parallel", own, size, {"expert_tensor_parallel": size})
+
+
+def _layers(job: Job) -> Iterator[Variant]:
+    """Stages of the same size instead of an explicit list."""
+    if job.by_rank:
+        own = ",".join(str(rank["stage_layers"]) for rank in job.by_rank)
+        yield Variant("pipeline_layout", own, "even", {"pipeline_layout": None})
+
+
+def _axes(job: Job, vary: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """The options of kernel axes that are tried."""
     axes = {axis: tuple(option for option in options if option in _options(job, axis))
-            for axis, options in _TRIED.items() if axis != "reshard" or sharded}
+            for axis, options in _TRIED.items()}
     for axis in vary:
         if axis not in CHOICES or axis in _NOT_VARIED:
             known = [name for name in CHOICES if name not in _NOT_VARIED]
             raise InputError("vary", axis, "must be a kernel axis that can be chosen", nearest_names(axis, known))
         axes[axis] = _options(job, axis)
+    return axes
+
+
+def _kernels(job: Job, axes: Mapping[str, tuple[str, ...]]) -> Iterator[Variant]:
     for axis, options in axes.items():
         own = job.evaluator.choices[axis]
-        if own in options:
+        if own in options and axis != "schedule":
             yield from (Variant(axis, own, option, kernels={axis: option}) for option in options if option != own)
 
 

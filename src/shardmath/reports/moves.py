@@ -7,6 +7,7 @@ from fractions import Fraction
 
 from rich.table import Table
 
+from shardmath.advice.choosing import FASTER
 from shardmath.generated.definitions import SITES
 from shardmath.moving import Difference, Move, Moves, Sensitivity
 from shardmath.reports.explanation import heading
@@ -15,6 +16,7 @@ from shardmath.reports.tables import console, gib, table
 
 #: So many sensitivities and sets of changes are shown, unless all are asked for.
 _SHOWN = 12
+_TITLES = {**TITLES, "data_parallel": "DP", "expert_tensor_parallel": "ETP", "zero_stage": "ZeRO"}
 #: Fractions of so many signs are written out; of longer ones only the beginning is.
 _LONG = 16
 
@@ -43,7 +45,7 @@ def show(found: Moves, everything: bool = False) -> None:
                   f" others. The least that a layout needs is {gib(found.least.peak_bytes)} GiB"
                   f" ({in_words(found.least.layout)}).", markup=False)
     elif found.seconds is not None:
-        out.print("Nothing that fits is faster by one or two changes.")
+        out.print(f"Nothing that fits is faster by {FASTER:.0%} after one or two changes.")
 
 
 def _say_more(shown: int, there: int, what: str) -> None:
@@ -124,13 +126,15 @@ def _sets(found: Moves, rows: Sequence[Move], title: str) -> Table:
 
 
 def _time(found: Moves, move: Move) -> tuple[str, ...]:
+    if found.seconds is None:
+        return ()
     ratio = found.ratio(move)
-    return () if ratio is None else (f"{move.seconds:.2f}", f"{ratio - 1:+.1%}")
+    return ("", "") if ratio is None else (f"{move.seconds:.2f}", f"{ratio - 1:+.1%}")
 
 
 def _data(found: Moves, move: Move) -> str:
     """What is left of the GPUs for data parallelism."""
-    ranks = found.explanation.inputs["num_gpus"]
+    ranks = int(move.arguments["num_gpus"])
     for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):
         ranks //= int(move.layout[name])
     return str(ranks)
@@ -139,8 +143,9 @@ def _data(found: Moves, move: Move) -> str:
 def in_changes(move: Move) -> str:
     """The changes of a move in one line."""
     return ", ".join(
-        f"{TITLES.get(change.name, change.name.replace('_', ' '))} "
+        f"{_TITLES.get(change.name, change.name.replace('_', ' '))} "
         f"{_value(change.name, change.before)} -> {_value(change.name, change.after)}"
+        + (f" ({move.arguments['num_gpus']} GPUs)" if change.name == "data_parallel" else "")
         for change in move.changes
     )
 
