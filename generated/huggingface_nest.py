@@ -115,11 +115,9 @@ LAST_STATIC = np.uint64(299592)
 X135 = np.uint64(303696)
 LAST_EMBEDDING_ACTIVATION = np.uint64(307800)
 LAST_END_ACTIVATIONS = np.uint64(311904)
-X151 = np.uint64(316008)
-ALIVE_0 = np.uint64(320112)
-ALIVE_1 = np.uint64(324216)
-ESTIMATE = np.uint64(328320)
-ROWS = 81
+ALIVE_0 = np.uint64(316008)
+ALIVE_1 = np.uint64(320112)
+ROWS = 79
 
 
 INFINITY = math.inf
@@ -805,9 +803,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 last_inner_activations = tables_saved + recompute_full*x135 + last_embedding_activation + last_held_dense_layers*layer_saved
                 last_activation = last_inner_activations + last_end_activations
                 x151 = -larger(larger(larger(larger(larger(larger(first_loss_after_forward + first_activation, first_activation + first_loss_loss_forward), first_loss_loss_backward + first_activation), stage_recomputed_layer_layer_backward + first_inner_activations) + first_static, larger(larger(larger(second_loss_after_forward + second_activation, second_activation + second_loss_loss_forward), second_loss_loss_backward + second_activation), stage_recomputed_layer_layer_backward + second_inner_activations) + second_static), larger(larger(larger(penultimate_loss_after_forward + penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), penultimate_loss_loss_backward + penultimate_activation), stage_recomputed_layer_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(larger(loss_loss_forward + last_activation, loss_loss_backward + last_activation), last_inner_activations + stage_recomputed_layer_layer_backward), last_activation + loss_after_forward))
-                row[X151 + i] = x151
                 estimate = larger(larger(x136 + x149 + x150 + x124, x145 + x149 + x150 + local_sequence_sp*x146 + x125), alive_1)
-                row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x23)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
@@ -821,28 +817,75 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best:
+            if near_best or near_best_by_recompute or near_smallest or near_largest:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x23)) and row[X111 + i] <= bound_best:
-                        keys = (row[X111 + i], row[ESTIMATE + i], x104, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    stage_layers = row[STAGE_LAYERS + i]
+                    x35 = row[X35 + i]
+                    local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                    x127 = row[X127 + i]
+                    first_loss_loss_backward = row[FIRST_LOSS_LOSS_BACKWARD + i]
+                    second_loss_loss_backward = row[SECOND_LOSS_LOSS_BACKWARD + i]
+                    penultimate_loss_loss_backward = row[PENULTIMATE_LOSS_LOSS_BACKWARD + i]
+                    x111 = row[X111 + i]
+                    last_static = row[LAST_STATIC + i]
+                    x135 = row[X135 + i]
+                    last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
+                    x128 = row[X128 + i]
+                    x129 = row[X129 + i]
+                    last_end_activations = row[LAST_END_ACTIVATIONS + i]
+                    first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
+                    first_end_activations = row[FIRST_END_ACTIVATIONS + i]
+                    first_in_flight = row[FIRST_IN_FLIGHT + i]
+                    x126 = row[X126 + i]
+                    first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
+                    first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
+                    first_static = row[FIRST_STATIC + i]
+                    second_loss_after_forward = row[SECOND_LOSS_AFTER_FORWARD + i]
+                    second_end_activations = row[SECOND_END_ACTIVATIONS + i]
+                    second_in_flight = row[SECOND_IN_FLIGHT + i]
+                    x131 = row[X131 + i]
+                    second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
+                    second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
+                    second_static = row[SECOND_STATIC + i]
+                    penultimate_loss_after_forward = row[PENULTIMATE_LOSS_AFTER_FORWARD + i]
+                    penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
+                    penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
+                    x133 = row[X133 + i]
+                    penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
+                    penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
+                    penultimate_static = row[PENULTIMATE_STATIC + i]
+                    alive_1 = row[ALIVE_1 + i]
+                    x116 = row[X116 + i]
+                    x124 = row[X124 + i]
+                    x125 = row[X125 + i]
+                    x149 = stage_layers*x143
+                    x150 = x116*x144
+                    last_held_dense_layers = stage_layers + recompute_full*x35
+                    layer_saved = x105*(x127 + x147) + 2.0*(x128 + x148) + x129
+                    first_inner_activations = tables_saved + recompute_full*x126 + first_embedding_activation + last_held_dense_layers*layer_saved*first_in_flight
+                    first_activation = first_end_activations + first_inner_activations
+                    stage_recomputed_layer_layer_backward = recompute_full*layer_saved
+                    second_inner_activations = tables_saved + recompute_full*x131 + second_embedding_activation + last_held_dense_layers*layer_saved*second_in_flight
+                    second_activation = second_end_activations + second_inner_activations
+                    penultimate_inner_activations = tables_saved + recompute_full*x133 + penultimate_embedding_activation + last_held_dense_layers*layer_saved*penultimate_in_flight
+                    penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+                    last_inner_activations = tables_saved + recompute_full*x135 + last_embedding_activation + last_held_dense_layers*layer_saved
+                    last_activation = last_inner_activations + last_end_activations
+                    x151 = -larger(larger(larger(larger(larger(larger(first_loss_after_forward + first_activation, first_activation + first_loss_loss_forward), first_loss_loss_backward + first_activation), stage_recomputed_layer_layer_backward + first_inner_activations) + first_static, larger(larger(larger(second_loss_after_forward + second_activation, second_activation + second_loss_loss_forward), second_loss_loss_backward + second_activation), stage_recomputed_layer_layer_backward + second_inner_activations) + second_static), larger(larger(larger(penultimate_loss_after_forward + penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), penultimate_loss_loss_backward + penultimate_activation), stage_recomputed_layer_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(larger(loss_loss_forward + last_activation, loss_loss_backward + last_activation), last_inner_activations + stage_recomputed_layer_layer_backward), last_activation + loss_after_forward))
+                    estimate = larger(larger(x136 + x149 + x150 + x124, x145 + x149 + x150 + local_sequence_sp*x146 + x125), alive_1)
+                    met_0 = (estimate <= x23)
+                    met_1 = (estimate <= gpu_memory) | met_0
+                    number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and x111 <= bound_best:
+                        keys = (x111, estimate, x104, )
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute:
-                for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x23)) and row[X111 + i] <= bound_best_by_recompute:
-                        keys = (row[X111 + i], row[ESTIMATE + i], x104, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and x111 <= bound_best_by_recompute:
+                        keys = (x111, estimate, x104, )
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
-                        keys = (row[ESTIMATE + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and estimate <= bound_smallest:
+                        keys = (estimate, )
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
-            if near_largest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X151 + i] <= bound_largest:
-                        keys = (row[X151 + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and x151 <= bound_largest:
+                        keys = (x151, )
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

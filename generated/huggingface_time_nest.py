@@ -137,12 +137,9 @@ LAST_STATIC = np.uint64(389880)
 X292 = np.uint64(393984)
 LAST_EMBEDDING_ACTIVATION = np.uint64(398088)
 LAST_END_ACTIVATIONS = np.uint64(402192)
-STEP_TIME = np.uint64(406296)
-X313 = np.uint64(410400)
-ALIVE_0 = np.uint64(414504)
-ALIVE_1 = np.uint64(418608)
-ESTIMATE = np.uint64(422712)
-ROWS = 104
+ALIVE_0 = np.uint64(406296)
+ALIVE_1 = np.uint64(410400)
+ROWS = 101
 
 
 INFINITY = math.inf
@@ -1151,10 +1148,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 last_inner_activations = tables_saved + recompute_full*x292 + last_embedding_activation + last_held_dense_layers*layer_saved
                 last_activation = last_inner_activations + last_end_activations
                 x313 = -larger(larger(larger(larger(larger(larger(first_loss_after_forward + first_activation, first_activation + first_loss_loss_forward), first_loss_loss_backward + first_activation), stage_recomputed_layer_layer_backward + first_inner_activations) + first_static, larger(larger(larger(second_loss_after_forward + second_activation, second_activation + second_loss_loss_forward), second_loss_loss_backward + second_activation), stage_recomputed_layer_layer_backward + second_inner_activations) + second_static), larger(larger(larger(penultimate_loss_after_forward + penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), penultimate_loss_loss_backward + penultimate_activation), stage_recomputed_layer_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(larger(loss_loss_forward + last_activation, loss_loss_backward + last_activation), last_inner_activations + stage_recomputed_layer_layer_backward), last_activation + loss_after_forward))
-                row[STEP_TIME + i] = step_time
-                row[X313 + i] = x313
                 estimate = larger(larger(x293 + x310 + x311 + x247, x302 + x310 + x311 + local_sequence_sp*x303 + x248), alive_1)
-                row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x23)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
@@ -1168,28 +1162,84 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best:
+            if near_best or near_best_by_recompute or near_smallest or near_largest:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x23)) and row[STEP_TIME + i] <= bound_best:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x225, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    stage_layers = row[STAGE_LAYERS + i]
+                    x110 = row[X110 + i]
+                    local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                    x264 = row[X264 + i]
+                    first_loss_loss_backward = row[FIRST_LOSS_LOSS_BACKWARD + i]
+                    second_loss_loss_backward = row[SECOND_LOSS_LOSS_BACKWARD + i]
+                    penultimate_loss_loss_backward = row[PENULTIMATE_LOSS_LOSS_BACKWARD + i]
+                    last_static = row[LAST_STATIC + i]
+                    x292 = row[X292 + i]
+                    last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
+                    x286 = row[X286 + i]
+                    x287 = row[X287 + i]
+                    last_end_activations = row[LAST_END_ACTIVATIONS + i]
+                    num_microbatches = row[NUM_MICROBATCHES + i]
+                    context_bandwidth = row[CONTEXT_BANDWIDTH + i]
+                    x252 = row[X252 + i]
+                    x253 = row[X253 + i]
+                    layer_forward_time = row[LAYER_FORWARD_TIME + i]
+                    x273 = row[X273 + i]
+                    x284 = row[X284 + i]
+                    first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
+                    first_end_activations = row[FIRST_END_ACTIVATIONS + i]
+                    first_in_flight = row[FIRST_IN_FLIGHT + i]
+                    x285 = row[X285 + i]
+                    first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
+                    first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
+                    first_static = row[FIRST_STATIC + i]
+                    second_loss_after_forward = row[SECOND_LOSS_AFTER_FORWARD + i]
+                    second_end_activations = row[SECOND_END_ACTIVATIONS + i]
+                    second_in_flight = row[SECOND_IN_FLIGHT + i]
+                    x288 = row[X288 + i]
+                    second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
+                    second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
+                    second_static = row[SECOND_STATIC + i]
+                    penultimate_loss_after_forward = row[PENULTIMATE_LOSS_AFTER_FORWARD + i]
+                    penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
+                    penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
+                    x290 = row[X290 + i]
+                    penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
+                    penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
+                    penultimate_static = row[PENULTIMATE_STATIC + i]
+                    alive_1 = row[ALIVE_1 + i]
+                    x237 = row[X237 + i]
+                    x247 = row[X247 + i]
+                    x248 = row[X248 + i]
+                    x310 = stage_layers*x300
+                    x311 = x237*x301
+                    x312 = x294*(larger(0.0, attention_context_repeated_bytes/context_bandwidth + recompute_core_attention*x253 + x177 - (attention_context_repeated_bytes/x252)) + x307) + recompute_full*layer_forward_time
+                    step_slowest_stage = stage_layers*x312 + x273
+                    step_time = num_layers*x312 + num_microbatches*step_slowest_stage + x284 - step_slowest_stage
+                    last_held_dense_layers = stage_layers + recompute_full*x110
+                    layer_saved = x226*(x264 + x308) + 2.0*(x286 + x309) + x287
+                    first_inner_activations = tables_saved + recompute_full*x285 + first_embedding_activation + last_held_dense_layers*layer_saved*first_in_flight
+                    first_activation = first_end_activations + first_inner_activations
+                    stage_recomputed_layer_layer_backward = recompute_full*layer_saved
+                    second_inner_activations = tables_saved + recompute_full*x288 + second_embedding_activation + last_held_dense_layers*layer_saved*second_in_flight
+                    second_activation = second_end_activations + second_inner_activations
+                    penultimate_inner_activations = tables_saved + recompute_full*x290 + penultimate_embedding_activation + last_held_dense_layers*layer_saved*penultimate_in_flight
+                    penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+                    last_inner_activations = tables_saved + recompute_full*x292 + last_embedding_activation + last_held_dense_layers*layer_saved
+                    last_activation = last_inner_activations + last_end_activations
+                    x313 = -larger(larger(larger(larger(larger(larger(first_loss_after_forward + first_activation, first_activation + first_loss_loss_forward), first_loss_loss_backward + first_activation), stage_recomputed_layer_layer_backward + first_inner_activations) + first_static, larger(larger(larger(second_loss_after_forward + second_activation, second_activation + second_loss_loss_forward), second_loss_loss_backward + second_activation), stage_recomputed_layer_layer_backward + second_inner_activations) + second_static), larger(larger(larger(penultimate_loss_after_forward + penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), penultimate_loss_loss_backward + penultimate_activation), stage_recomputed_layer_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(larger(loss_loss_forward + last_activation, loss_loss_backward + last_activation), last_inner_activations + stage_recomputed_layer_layer_backward), last_activation + loss_after_forward))
+                    estimate = larger(larger(x293 + x310 + x311 + x247, x302 + x310 + x311 + local_sequence_sp*x303 + x248), alive_1)
+                    met_0 = (estimate <= x23)
+                    met_1 = (estimate <= gpu_memory) | met_0
+                    number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and step_time <= bound_best:
+                        keys = (step_time, estimate, x225, )
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute:
-                for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x23)) and row[STEP_TIME + i] <= bound_best_by_recompute:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x225, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and step_time <= bound_best_by_recompute:
+                        keys = (step_time, estimate, x225, )
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
-                        keys = (row[ESTIMATE + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and estimate <= bound_smallest:
+                        keys = (estimate, )
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
-            if near_largest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X313 + i] <= bound_largest:
-                        keys = (row[X313 + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and x313 <= bound_largest:
+                        keys = (x313, )
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

@@ -204,11 +204,9 @@ LAST_OPTIMIZER_STEP = np.uint64(664848)
 LAST_AFTER_FORWARD = np.uint64(668952)
 LAST_LOSS_BACKWARD = np.uint64(673056)
 X295 = np.uint64(677160)
-X342 = np.uint64(681264)
-ALIVE_0 = np.uint64(685368)
-ALIVE_1 = np.uint64(689472)
-ESTIMATE = np.uint64(693576)
-ROWS = 170
+ALIVE_0 = np.uint64(681264)
+ALIVE_1 = np.uint64(685368)
+ROWS = 168
 
 
 INFINITY = math.inf
@@ -1320,9 +1318,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 last_inner_activations = last_layer_input_activation + last_embedding_activation + x341
                 last_activation = last_inner_activations + last_end_activations
                 x342 = -larger(larger(larger(first_static + larger(larger(larger(larger(larger(larger(larger(first_gradient_copies_optimizer_step, first_inner_activations + first_exchanged_stage_exchange), first_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x275), first_inner_activations + embedding_embedding_backward - ((first_layer_input_activation + x338)/first_in_flight)), first_loss_after_forward + first_activation), first_activation + first_loss_forward), first_activation + first_loss_loss_backward), first_inner_activations + x280), second_static + larger(larger(larger(larger(larger(larger(larger(second_inner_activations + second_stage_exchange, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x283), second_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x284), x41*(second_inner_activations - ((second_layer_input_activation + x339)/second_in_flight)) + x285), second_optimizer_step)), penultimate_static + larger(larger(larger(larger(larger(larger(larger(penultimate_inner_activations + penultimate_stage_exchange, penultimate_activation + penultimate_after_forward), penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x288), penultimate_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x289), x56*(penultimate_inner_activations - ((penultimate_layer_input_activation + x340)/penultimate_in_flight)) + x290), penultimate_optimizer_step)), last_static + larger(larger(larger(larger(larger(larger(larger(last_activation + last_loss_forward, last_inner_activations + x293), stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + last_inner_activations + x294), last_optimizer_step), last_activation + last_after_forward), last_activation + last_loss_backward), last_inner_activations + last_sent_gradient), x43*(last_inner_activations - (last_layer_input_activation + x341)) + x295))
-                row[X342 + i] = x342
                 estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(x128 + x226*x297 + x227*x303 + x228*x304 + x236, x128 + x297*x237 + x303*x238 + x304*x239 + x242), x176 + x330 + x331 + x332 + x255), x306 + x330 + x331 + x332 + local_sequence*x309 + x333 + x256), x306 + x330 + x331 + x332 + local_sequence*x312 + x334 + x256), x306 + x330 + x331 + x332 + x334 + local_sequence*x314 + x256), x188 + x330 + x331 + x332 + stage_layers*x315 + x257*x316 + x38*x317 + x258), x335 + x336 + x337 + x266), x319 + x333 + x335 + x336 + x337 + local_sequence*x320 + x267), x319 + x334 + x335 + x336 + x337 + local_sequence*x321 + x267), x319 + x334 + x335 + x336 + x337 + local_sequence*x322 + x267), x268)
-                row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x32)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
@@ -1336,28 +1332,139 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best:
+            if near_best or near_best_by_recompute or near_smallest or near_largest:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x32)) and row[X221 + i] <= bound_best:
-                        keys = (row[X221 + i], row[ESTIMATE + i], x205, )
-                        number = i_tensor_parallel * steps[0] + i_micro_batch_size * steps[1] + i_sequence_parallel * steps[2] + i_recompute * steps[3] + numbers[i]
+                    stage_layers = row[STAGE_LAYERS + i]
+                    x80 = row[X80 + i]
+                    local_sequence = row[LOCAL_SEQUENCE + i]
+                    local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                    x43 = row[X43 + i]
+                    x271 = row[X271 + i]
+                    x84 = row[X84 + i]
+                    first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
+                    x41 = row[X41 + i]
+                    x56 = row[X56 + i]
+                    x221 = row[X221 + i]
+                    second_in_flight = row[SECOND_IN_FLIGHT + i]
+                    x281 = row[X281 + i]
+                    second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
+                    x81 = row[X81 + i]
+                    x82 = row[X82 + i]
+                    x83 = row[X83 + i]
+                    x85 = row[X85 + i]
+                    x272 = row[X272 + i]
+                    x273 = row[X273 + i]
+                    second_stage_exchange = row[SECOND_STAGE_EXCHANGE + i]
+                    second_static = row[SECOND_STATIC + i]
+                    penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
+                    x286 = row[X286 + i]
+                    penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
+                    penultimate_stage_exchange = row[PENULTIMATE_STAGE_EXCHANGE + i]
+                    penultimate_static = row[PENULTIMATE_STATIC + i]
+                    first_in_flight = row[FIRST_IN_FLIGHT + i]
+                    first_static = row[FIRST_STATIC + i]
+                    first_gradient_copies_optimizer_step = row[FIRST_GRADIENT_COPIES_OPTIMIZER_STEP + i]
+                    x270 = row[X270 + i]
+                    first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
+                    first_exchanged_stage_exchange = row[FIRST_EXCHANGED_STAGE_EXCHANGE + i]
+                    x89 = row[X89 + i]
+                    x274 = row[X274 + i]
+                    x275 = row[X275 + i]
+                    embedding_embedding_backward = row[EMBEDDING_EMBEDDING_BACKWARD + i]
+                    last_static = row[LAST_STATIC + i]
+                    x291 = row[X291 + i]
+                    last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
+                    last_end_activations = row[LAST_END_ACTIVATIONS + i]
+                    last_sent_gradient = row[LAST_SENT_GRADIENT + i]
+                    last_loss_forward = row[LAST_LOSS_FORWARD + i]
+                    x293 = row[X293 + i]
+                    x294 = row[X294 + i]
+                    last_optimizer_step = row[LAST_OPTIMIZER_STEP + i]
+                    first_end_activations = row[FIRST_END_ACTIVATIONS + i]
+                    first_loss_forward = row[FIRST_LOSS_FORWARD + i]
+                    first_loss_loss_backward = row[FIRST_LOSS_LOSS_BACKWARD + i]
+                    x280 = row[X280 + i]
+                    second_end_activations = row[SECOND_END_ACTIVATIONS + i]
+                    second_after_forward = row[SECOND_AFTER_FORWARD + i]
+                    second_loss_forward = row[SECOND_LOSS_FORWARD + i]
+                    second_loss_backward = row[SECOND_LOSS_BACKWARD + i]
+                    x283 = row[X283 + i]
+                    x284 = row[X284 + i]
+                    x285 = row[X285 + i]
+                    second_optimizer_step = row[SECOND_OPTIMIZER_STEP + i]
+                    penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
+                    penultimate_after_forward = row[PENULTIMATE_AFTER_FORWARD + i]
+                    penultimate_loss_forward = row[PENULTIMATE_LOSS_FORWARD + i]
+                    penultimate_loss_backward = row[PENULTIMATE_LOSS_BACKWARD + i]
+                    x288 = row[X288 + i]
+                    x289 = row[X289 + i]
+                    x290 = row[X290 + i]
+                    penultimate_optimizer_step = row[PENULTIMATE_OPTIMIZER_STEP + i]
+                    last_after_forward = row[LAST_AFTER_FORWARD + i]
+                    last_loss_backward = row[LAST_LOSS_BACKWARD + i]
+                    x295 = row[X295 + i]
+                    x226 = row[X226 + i]
+                    x228 = row[X228 + i]
+                    x38 = row[X38 + i]
+                    x227 = row[X227 + i]
+                    x257 = row[X257 + i]
+                    x237 = row[X237 + i]
+                    x238 = row[X238 + i]
+                    x239 = row[X239 + i]
+                    x243 = row[X243 + i]
+                    x244 = row[X244 + i]
+                    x245 = row[X245 + i]
+                    x236 = row[X236 + i]
+                    x242 = row[X242 + i]
+                    x268 = row[X268 + i]
+                    x255 = row[X255 + i]
+                    x256 = row[X256 + i]
+                    x258 = row[X258 + i]
+                    x266 = row[X266 + i]
+                    x267 = row[X267 + i]
+                    x330 = x297*x243
+                    x331 = x303*x244
+                    x332 = x304*x245
+                    x333 = local_sequence_sp*x311
+                    x334 = local_sequence_sp*x313
+                    x335 = stage_layers*x318
+                    x336 = x297*x257
+                    x337 = x38*x303
+                    first_layer_input_activation = recompute_full*x270
+                    last_held_dense_layers = stage_layers + recompute_full*x80
+                    layer_saved = x211*(x271 + x81*x323) + 2.0*(x324 + x82*x325 + x325*x83 + x84*x326 + x84*x327 + x85*x328 + x272) + x273
+                    x338 = last_held_dense_layers*layer_saved*first_in_flight
+                    first_inner_activations = first_layer_input_activation + first_embedding_activation + x338
+                    stage_recomputed_mlp_layer_backward = x89*x329
+                    stage_recomputed_layer_layer_backward = recompute_full*(layer_saved + x274)
+                    first_activation = first_inner_activations + first_end_activations
+                    second_layer_input_activation = recompute_full*x281
+                    x339 = second_in_flight*last_held_dense_layers*layer_saved
+                    second_inner_activations = second_layer_input_activation + second_embedding_activation + x339
+                    second_activation = second_inner_activations + second_end_activations
+                    penultimate_layer_input_activation = recompute_full*x286
+                    x340 = last_held_dense_layers*layer_saved*penultimate_in_flight
+                    penultimate_inner_activations = penultimate_layer_input_activation + penultimate_embedding_activation + x340
+                    penultimate_activation = penultimate_inner_activations + penultimate_end_activations
+                    last_layer_input_activation = recompute_full*x291
+                    x341 = last_held_dense_layers*layer_saved
+                    last_inner_activations = last_layer_input_activation + last_embedding_activation + x341
+                    last_activation = last_inner_activations + last_end_activations
+                    x342 = -larger(larger(larger(first_static + larger(larger(larger(larger(larger(larger(larger(first_gradient_copies_optimizer_step, first_inner_activations + first_exchanged_stage_exchange), first_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x275), first_inner_activations + embedding_embedding_backward - ((first_layer_input_activation + x338)/first_in_flight)), first_loss_after_forward + first_activation), first_activation + first_loss_forward), first_activation + first_loss_loss_backward), first_inner_activations + x280), second_static + larger(larger(larger(larger(larger(larger(larger(second_inner_activations + second_stage_exchange, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x283), second_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x284), x41*(second_inner_activations - ((second_layer_input_activation + x339)/second_in_flight)) + x285), second_optimizer_step)), penultimate_static + larger(larger(larger(larger(larger(larger(larger(penultimate_inner_activations + penultimate_stage_exchange, penultimate_activation + penultimate_after_forward), penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x288), penultimate_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x289), x56*(penultimate_inner_activations - ((penultimate_layer_input_activation + x340)/penultimate_in_flight)) + x290), penultimate_optimizer_step)), last_static + larger(larger(larger(larger(larger(larger(larger(last_activation + last_loss_forward, last_inner_activations + x293), stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + last_inner_activations + x294), last_optimizer_step), last_activation + last_after_forward), last_activation + last_loss_backward), last_inner_activations + last_sent_gradient), x43*(last_inner_activations - (last_layer_input_activation + x341)) + x295))
+                    estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(x128 + x226*x297 + x227*x303 + x228*x304 + x236, x128 + x297*x237 + x303*x238 + x304*x239 + x242), x176 + x330 + x331 + x332 + x255), x306 + x330 + x331 + x332 + local_sequence*x309 + x333 + x256), x306 + x330 + x331 + x332 + local_sequence*x312 + x334 + x256), x306 + x330 + x331 + x332 + x334 + local_sequence*x314 + x256), x188 + x330 + x331 + x332 + stage_layers*x315 + x257*x316 + x38*x317 + x258), x335 + x336 + x337 + x266), x319 + x333 + x335 + x336 + x337 + local_sequence*x320 + x267), x319 + x334 + x335 + x336 + x337 + local_sequence*x321 + x267), x319 + x334 + x335 + x336 + x337 + local_sequence*x322 + x267), x268)
+                    met_0 = (estimate <= x32)
+                    met_1 = (estimate <= gpu_memory) | met_0
+                    number = i_tensor_parallel * steps[0] + i_micro_batch_size * steps[1] + i_sequence_parallel * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and x221 <= bound_best:
+                        keys = (x221, estimate, x205, )
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute:
-                for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x32)) and row[X221 + i] <= bound_best_by_recompute:
-                        keys = (row[X221 + i], row[ESTIMATE + i], x205, )
-                        number = i_tensor_parallel * steps[0] + i_micro_batch_size * steps[1] + i_sequence_parallel * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and x221 <= bound_best_by_recompute:
+                        keys = (x221, estimate, x205, )
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
-                        keys = (row[ESTIMATE + i], )
-                        number = i_tensor_parallel * steps[0] + i_micro_batch_size * steps[1] + i_sequence_parallel * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and estimate <= bound_smallest:
+                        keys = (estimate, )
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
-            if near_largest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X342 + i] <= bound_largest:
-                        keys = (row[X342 + i], )
-                        number = i_tensor_parallel * steps[0] + i_micro_batch_size * steps[1] + i_sequence_parallel * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and x342 <= bound_largest:
+                        keys = (x342, )
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

@@ -199,12 +199,9 @@ LAST_OPTIMIZER_STEP = np.uint64(644328)
 LAST_AFTER_FORWARD = np.uint64(648432)
 LAST_LOSS_BACKWARD = np.uint64(652536)
 X436 = np.uint64(656640)
-STEP_TIME = np.uint64(660744)
-X466 = np.uint64(664848)
-ALIVE_0 = np.uint64(668952)
-ALIVE_1 = np.uint64(673056)
-ESTIMATE = np.uint64(677160)
-ROWS = 166
+ALIVE_0 = np.uint64(660744)
+ALIVE_1 = np.uint64(664848)
+ROWS = 163
 
 
 INFINITY = math.inf
@@ -1556,10 +1553,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 last_inner_activations = last_layer_input_activation + last_embedding_activation + x465
                 last_activation = last_inner_activations + last_end_activations
                 x466 = -larger(larger(larger(first_static + larger(larger(larger(larger(larger(larger(larger(first_gradient_copies_optimizer_step, first_inner_activations + first_exchanged_stage_exchange), first_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x416), first_inner_activations + embedding_embedding_backward - ((first_layer_input_activation + x462)/first_in_flight)), first_loss_after_forward + first_activation), first_activation + first_loss_forward), first_activation + first_loss_loss_backward), first_inner_activations + x421), second_static + larger(larger(larger(larger(larger(larger(larger(second_inner_activations + second_stage_exchange, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x424), second_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x425), x90*(second_inner_activations - ((second_layer_input_activation + x463)/second_in_flight)) + x426), second_optimizer_step)), penultimate_static + larger(larger(larger(larger(larger(larger(larger(penultimate_inner_activations + penultimate_stage_exchange, penultimate_activation + penultimate_after_forward), penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x429), penultimate_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x430), x104*(penultimate_inner_activations - ((penultimate_layer_input_activation + x464)/penultimate_in_flight)) + x431), penultimate_optimizer_step)), last_static + larger(larger(larger(larger(larger(larger(larger(last_activation + last_loss_forward, last_inner_activations + x434), stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + last_inner_activations + x435), last_optimizer_step), last_activation + last_after_forward), last_activation + last_loss_backward), last_inner_activations + last_sent_gradient), x92*(last_inner_activations - (last_layer_input_activation + x465)) + x436))
-                row[STEP_TIME + i] = step_time
-                row[X466 + i] = x466
                 estimate = larger(larger(larger(larger(larger(larger(larger(x175 + x326*x438 + x327*x444 + x338, x175 + x438*x339 + x444*x340 + x343), x222 + x456 + x457 + x355), x445 + x456 + x457 + x458 + x358), x235 + x456 + x457 + stage_layers*x447 + x359*x448 + x360), x459 + x460 + x371), x445 + x458 + x459 + x460 + x373), x374)
-                row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x30)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
@@ -1573,28 +1567,133 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best:
+            if near_best or near_best_by_recompute or near_smallest or near_largest:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x30)) and row[STEP_TIME + i] <= bound_best:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x306, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    stage_layers = row[STAGE_LAYERS + i]
+                    x138 = row[X138 + i]
+                    local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                    x92 = row[X92 + i]
+                    x380 = row[X380 + i]
+                    first_loss_after_forward = row[FIRST_LOSS_AFTER_FORWARD + i]
+                    x90 = row[X90 + i]
+                    x104 = row[X104 + i]
+                    num_microbatches = row[NUM_MICROBATCHES + i]
+                    second_in_flight = row[SECOND_IN_FLIGHT + i]
+                    x422 = row[X422 + i]
+                    second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
+                    x413 = row[X413 + i]
+                    x414 = row[X414 + i]
+                    second_stage_exchange = row[SECOND_STAGE_EXCHANGE + i]
+                    second_static = row[SECOND_STATIC + i]
+                    penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
+                    x427 = row[X427 + i]
+                    penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
+                    penultimate_stage_exchange = row[PENULTIMATE_STAGE_EXCHANGE + i]
+                    penultimate_static = row[PENULTIMATE_STATIC + i]
+                    first_in_flight = row[FIRST_IN_FLIGHT + i]
+                    first_static = row[FIRST_STATIC + i]
+                    first_gradient_copies_optimizer_step = row[FIRST_GRADIENT_COPIES_OPTIMIZER_STEP + i]
+                    x412 = row[X412 + i]
+                    first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
+                    first_exchanged_stage_exchange = row[FIRST_EXCHANGED_STAGE_EXCHANGE + i]
+                    x415 = row[X415 + i]
+                    x416 = row[X416 + i]
+                    embedding_embedding_backward = row[EMBEDDING_EMBEDDING_BACKWARD + i]
+                    last_static = row[LAST_STATIC + i]
+                    x432 = row[X432 + i]
+                    last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
+                    last_end_activations = row[LAST_END_ACTIVATIONS + i]
+                    last_sent_gradient = row[LAST_SENT_GRADIENT + i]
+                    last_loss_forward = row[LAST_LOSS_FORWARD + i]
+                    x434 = row[X434 + i]
+                    x435 = row[X435 + i]
+                    last_optimizer_step = row[LAST_OPTIMIZER_STEP + i]
+                    context_bandwidth = row[CONTEXT_BANDWIDTH + i]
+                    x378 = row[X378 + i]
+                    x379 = row[X379 + i]
+                    layer_forward_time = row[LAYER_FORWARD_TIME + i]
+                    x400 = row[X400 + i]
+                    x410 = row[X410 + i]
+                    first_end_activations = row[FIRST_END_ACTIVATIONS + i]
+                    first_loss_forward = row[FIRST_LOSS_FORWARD + i]
+                    first_loss_loss_backward = row[FIRST_LOSS_LOSS_BACKWARD + i]
+                    x421 = row[X421 + i]
+                    second_end_activations = row[SECOND_END_ACTIVATIONS + i]
+                    second_after_forward = row[SECOND_AFTER_FORWARD + i]
+                    second_loss_forward = row[SECOND_LOSS_FORWARD + i]
+                    second_loss_backward = row[SECOND_LOSS_BACKWARD + i]
+                    x424 = row[X424 + i]
+                    x425 = row[X425 + i]
+                    x426 = row[X426 + i]
+                    second_optimizer_step = row[SECOND_OPTIMIZER_STEP + i]
+                    penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
+                    penultimate_after_forward = row[PENULTIMATE_AFTER_FORWARD + i]
+                    penultimate_loss_forward = row[PENULTIMATE_LOSS_FORWARD + i]
+                    penultimate_loss_backward = row[PENULTIMATE_LOSS_BACKWARD + i]
+                    x429 = row[X429 + i]
+                    x430 = row[X430 + i]
+                    x431 = row[X431 + i]
+                    penultimate_optimizer_step = row[PENULTIMATE_OPTIMIZER_STEP + i]
+                    last_after_forward = row[LAST_AFTER_FORWARD + i]
+                    last_loss_backward = row[LAST_LOSS_BACKWARD + i]
+                    x436 = row[X436 + i]
+                    x326 = row[X326 + i]
+                    x327 = row[X327 + i]
+                    x359 = row[X359 + i]
+                    x339 = row[X339 + i]
+                    x340 = row[X340 + i]
+                    x344 = row[X344 + i]
+                    x345 = row[X345 + i]
+                    x338 = row[X338 + i]
+                    x343 = row[X343 + i]
+                    x374 = row[X374 + i]
+                    x355 = row[X355 + i]
+                    x358 = row[X358 + i]
+                    x360 = row[X360 + i]
+                    x371 = row[X371 + i]
+                    x373 = row[X373 + i]
+                    x456 = x438*x344
+                    x457 = x444*x345
+                    x458 = local_sequence_sp*x446
+                    x459 = stage_layers*x449
+                    x460 = x438*x359
+                    x461 = x437*(larger(0.0, attention_context_repeated_bytes/context_bandwidth + recompute_core_attention*x379 + x255 - (attention_context_repeated_bytes/x378)) + x453) + recompute_full*layer_forward_time
+                    step_slowest_stage = stage_layers*x461 + x400
+                    step_time = num_layers*x461 + num_microbatches*step_slowest_stage + x410 - step_slowest_stage
+                    first_layer_input_activation = recompute_full*x412
+                    last_held_dense_layers = stage_layers + recompute_full*x138
+                    layer_saved = x309*(x380 + x454) + 2.0*(x413 + x455) + x414
+                    x462 = last_held_dense_layers*layer_saved*first_in_flight
+                    first_inner_activations = first_layer_input_activation + first_embedding_activation + x462
+                    stage_recomputed_layer_layer_backward = recompute_full*(layer_saved + x415)
+                    first_activation = first_inner_activations + first_end_activations
+                    second_layer_input_activation = recompute_full*x422
+                    x463 = second_in_flight*last_held_dense_layers*layer_saved
+                    second_inner_activations = second_layer_input_activation + second_embedding_activation + x463
+                    second_activation = second_inner_activations + second_end_activations
+                    penultimate_layer_input_activation = recompute_full*x427
+                    x464 = last_held_dense_layers*layer_saved*penultimate_in_flight
+                    penultimate_inner_activations = penultimate_layer_input_activation + penultimate_embedding_activation + x464
+                    penultimate_activation = penultimate_inner_activations + penultimate_end_activations
+                    last_layer_input_activation = recompute_full*x432
+                    x465 = last_held_dense_layers*layer_saved
+                    last_inner_activations = last_layer_input_activation + last_embedding_activation + x465
+                    last_activation = last_inner_activations + last_end_activations
+                    x466 = -larger(larger(larger(first_static + larger(larger(larger(larger(larger(larger(larger(first_gradient_copies_optimizer_step, first_inner_activations + first_exchanged_stage_exchange), first_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x416), first_inner_activations + embedding_embedding_backward - ((first_layer_input_activation + x462)/first_in_flight)), first_loss_after_forward + first_activation), first_activation + first_loss_forward), first_activation + first_loss_loss_backward), first_inner_activations + x421), second_static + larger(larger(larger(larger(larger(larger(larger(second_inner_activations + second_stage_exchange, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x424), second_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x425), x90*(second_inner_activations - ((second_layer_input_activation + x463)/second_in_flight)) + x426), second_optimizer_step)), penultimate_static + larger(larger(larger(larger(larger(larger(larger(penultimate_inner_activations + penultimate_stage_exchange, penultimate_activation + penultimate_after_forward), penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x429), penultimate_inner_activations + stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + x430), x104*(penultimate_inner_activations - ((penultimate_layer_input_activation + x464)/penultimate_in_flight)) + x431), penultimate_optimizer_step)), last_static + larger(larger(larger(larger(larger(larger(larger(last_activation + last_loss_forward, last_inner_activations + x434), stage_recomputed_mlp_layer_backward + stage_recomputed_layer_layer_backward + last_inner_activations + x435), last_optimizer_step), last_activation + last_after_forward), last_activation + last_loss_backward), last_inner_activations + last_sent_gradient), x92*(last_inner_activations - (last_layer_input_activation + x465)) + x436))
+                    estimate = larger(larger(larger(larger(larger(larger(larger(x175 + x326*x438 + x327*x444 + x338, x175 + x438*x339 + x444*x340 + x343), x222 + x456 + x457 + x355), x445 + x456 + x457 + x458 + x358), x235 + x456 + x457 + stage_layers*x447 + x359*x448 + x360), x459 + x460 + x371), x445 + x458 + x459 + x460 + x373), x374)
+                    met_0 = (estimate <= x30)
+                    met_1 = (estimate <= gpu_memory) | met_0
+                    number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and step_time <= bound_best:
+                        keys = (step_time, estimate, x306, )
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute:
-                for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x30)) and row[STEP_TIME + i] <= bound_best_by_recompute:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x306, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and step_time <= bound_best_by_recompute:
+                        keys = (step_time, estimate, x306, )
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
-                        keys = (row[ESTIMATE + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and estimate <= bound_smallest:
+                        keys = (estimate, )
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
-            if near_largest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X466 + i] <= bound_largest:
-                        keys = (row[X466 + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and x466 <= bound_largest:
+                        keys = (x466, )
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

@@ -121,11 +121,9 @@ LAST_STATIC = np.uint64(324216)
 X171 = np.uint64(328320)
 LAST_EMBEDDING_ACTIVATION = np.uint64(332424)
 LAST_END_ACTIVATIONS = np.uint64(336528)
-X195 = np.uint64(340632)
-ALIVE_0 = np.uint64(344736)
-ALIVE_1 = np.uint64(348840)
-ESTIMATE = np.uint64(352944)
-ROWS = 87
+ALIVE_0 = np.uint64(340632)
+ALIVE_1 = np.uint64(344736)
+ROWS = 85
 
 
 INFINITY = math.inf
@@ -883,9 +881,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 last_inner_activations = recompute_full*x171 + last_embedding_activation + layer_saved*last_held_dense_layers
                 last_activation = last_inner_activations + last_end_activations
                 x195 = -larger(larger(larger(first_static + larger(larger(stage_layer_backward + first_inner_activations, first_activation), first_activation + first_loss_loss_forward), second_static + larger(larger(stage_layer_backward + second_inner_activations, second_activation), second_activation + second_loss_loss_forward)), larger(larger(penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), stage_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(last_activation, loss_loss_forward + last_activation), stage_layer_backward + last_inner_activations))
-                row[X195 + i] = x195
                 estimate = larger(larger(larger(larger(x178 + x190 + x191 + x142*x182 + x143*x183 + x144*x184 + x150, x185 + x190 + x191 + x182*x151 + x183*x152 + x184*x153 + x154), x121 + x192 + x193 + x194 + x159), x187 + x190 + x191 + x192 + x193 + x194 + x160), alive_1)
-                row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x29)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
@@ -899,28 +895,85 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best:
+            if near_best or near_best_by_recompute or near_smallest or near_largest:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x29)) and row[X137 + i] <= bound_best:
-                        keys = (row[X137 + i], row[ESTIMATE + i], x128, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    sequence_parallel = row[SEQUENCE_PARALLEL + i]
+                    stage_layers = row[STAGE_LAYERS + i]
+                    x50 = row[X50 + i]
+                    local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                    x163 = row[X163 + i]
+                    x137 = row[X137 + i]
+                    swiglu_layer_backward = row[SWIGLU_LAYER_BACKWARD + i]
+                    x164 = row[X164 + i]
+                    x165 = row[X165 + i]
+                    x166 = row[X166 + i]
+                    x167 = row[X167 + i]
+                    first_in_flight = row[FIRST_IN_FLIGHT + i]
+                    x168 = row[X168 + i]
+                    first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
+                    first_static = row[FIRST_STATIC + i]
+                    second_in_flight = row[SECOND_IN_FLIGHT + i]
+                    x169 = row[X169 + i]
+                    second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
+                    second_static = row[SECOND_STATIC + i]
+                    last_static = row[LAST_STATIC + i]
+                    x171 = row[X171 + i]
+                    last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
+                    last_end_activations = row[LAST_END_ACTIVATIONS + i]
+                    first_end_activations = row[FIRST_END_ACTIVATIONS + i]
+                    first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
+                    second_end_activations = row[SECOND_END_ACTIVATIONS + i]
+                    second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
+                    penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
+                    penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
+                    x170 = row[X170 + i]
+                    penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
+                    penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
+                    penultimate_static = row[PENULTIMATE_STATIC + i]
+                    alive_1 = row[ALIVE_1 + i]
+                    x142 = row[X142 + i]
+                    x143 = row[X143 + i]
+                    x32 = row[X32 + i]
+                    x144 = row[X144 + i]
+                    x155 = row[X155 + i]
+                    x151 = row[X151 + i]
+                    x152 = row[X152 + i]
+                    x153 = row[X153 + i]
+                    x150 = row[X150 + i]
+                    x154 = row[X154 + i]
+                    x159 = row[X159 + i]
+                    x160 = row[X160 + i]
+                    x190 = local_sequence_sp*x179
+                    x191 = sequence_parallel*x180
+                    x192 = stage_layers*x186
+                    x193 = x182*x155
+                    x194 = x32*x184
+                    layer_saved = x131*(x163 + x188) + 2.0*(x84*(x175 + x164) + x165 + x189) + x166
+                    stage_layer_backward = swiglu_layer_backward + recompute_full*(layer_saved + x167)
+                    last_held_dense_layers = stage_layers + recompute_full*x50
+                    first_inner_activations = recompute_full*x168 + first_embedding_activation + layer_saved*first_in_flight*last_held_dense_layers
+                    first_activation = first_inner_activations + first_end_activations
+                    second_inner_activations = recompute_full*x169 + second_embedding_activation + layer_saved*last_held_dense_layers*second_in_flight
+                    second_activation = second_inner_activations + second_end_activations
+                    penultimate_inner_activations = recompute_full*x170 + penultimate_embedding_activation + layer_saved*last_held_dense_layers*penultimate_in_flight
+                    penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+                    last_inner_activations = recompute_full*x171 + last_embedding_activation + layer_saved*last_held_dense_layers
+                    last_activation = last_inner_activations + last_end_activations
+                    x195 = -larger(larger(larger(first_static + larger(larger(stage_layer_backward + first_inner_activations, first_activation), first_activation + first_loss_loss_forward), second_static + larger(larger(stage_layer_backward + second_inner_activations, second_activation), second_activation + second_loss_loss_forward)), larger(larger(penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), stage_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(last_activation, loss_loss_forward + last_activation), stage_layer_backward + last_inner_activations))
+                    estimate = larger(larger(larger(larger(x178 + x190 + x191 + x142*x182 + x143*x183 + x144*x184 + x150, x185 + x190 + x191 + x182*x151 + x183*x152 + x184*x153 + x154), x121 + x192 + x193 + x194 + x159), x187 + x190 + x191 + x192 + x193 + x194 + x160), alive_1)
+                    met_0 = (estimate <= x29)
+                    met_1 = (estimate <= gpu_memory) | met_0
+                    number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and x137 <= bound_best:
+                        keys = (x137, estimate, x128, )
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute:
-                for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x29)) and row[X137 + i] <= bound_best_by_recompute:
-                        keys = (row[X137 + i], row[ESTIMATE + i], x128, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and x137 <= bound_best_by_recompute:
+                        keys = (x137, estimate, x128, )
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
-                        keys = (row[ESTIMATE + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and estimate <= bound_smallest:
+                        keys = (estimate, )
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
-            if near_largest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X195 + i] <= bound_largest:
-                        keys = (row[X195 + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and x195 <= bound_largest:
+                        keys = (x195, )
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

@@ -144,12 +144,9 @@ LAST_STATIC = np.uint64(418608)
 X322 = np.uint64(422712)
 LAST_EMBEDDING_ACTIVATION = np.uint64(426816)
 LAST_END_ACTIVATIONS = np.uint64(430920)
-STEP_TIME = np.uint64(435024)
-X351 = np.uint64(439128)
-ALIVE_0 = np.uint64(443232)
-ALIVE_1 = np.uint64(447336)
-ESTIMATE = np.uint64(451440)
-ROWS = 111
+ALIVE_0 = np.uint64(435024)
+ALIVE_1 = np.uint64(439128)
+ROWS = 108
 
 
 INFINITY = math.inf
@@ -1224,10 +1221,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 last_inner_activations = recompute_full*x322 + last_embedding_activation + layer_saved*last_held_dense_layers
                 last_activation = last_inner_activations + last_end_activations
                 x351 = -larger(larger(larger(first_static + larger(larger(stage_layer_backward + first_inner_activations, first_activation), first_activation + first_loss_loss_forward), second_static + larger(larger(stage_layer_backward + second_inner_activations, second_activation), second_activation + second_loss_loss_forward)), larger(larger(penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), stage_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(last_activation, loss_loss_forward + last_activation), stage_layer_backward + last_inner_activations))
-                row[STEP_TIME + i] = step_time
-                row[X351 + i] = x351
                 estimate = larger(larger(larger(larger(x329 + x345 + x346 + x257*x333 + x258*x334 + x259*x335 + x267, x336 + x345 + x346 + x333*x268 + x334*x269 + x335*x270 + x271), x188 + x347 + x348 + x349 + x276), x338 + x345 + x346 + x347 + x348 + x349 + x277), alive_1)
-                row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x27)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
@@ -1241,28 +1235,94 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best:
+            if near_best or near_best_by_recompute or near_smallest or near_largest:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x27)) and row[STEP_TIME + i] <= bound_best:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x243, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    sequence_parallel = row[SEQUENCE_PARALLEL + i]
+                    stage_layers = row[STAGE_LAYERS + i]
+                    x117 = row[X117 + i]
+                    local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                    x293 = row[X293 + i]
+                    x81 = row[X81 + i]
+                    num_microbatches = row[NUM_MICROBATCHES + i]
+                    swiglu_layer_backward = row[SWIGLU_LAYER_BACKWARD + i]
+                    x315 = row[X315 + i]
+                    x316 = row[X316 + i]
+                    x317 = row[X317 + i]
+                    x318 = row[X318 + i]
+                    first_in_flight = row[FIRST_IN_FLIGHT + i]
+                    x319 = row[X319 + i]
+                    first_embedding_activation = row[FIRST_EMBEDDING_ACTIVATION + i]
+                    first_static = row[FIRST_STATIC + i]
+                    second_in_flight = row[SECOND_IN_FLIGHT + i]
+                    x320 = row[X320 + i]
+                    second_embedding_activation = row[SECOND_EMBEDDING_ACTIVATION + i]
+                    second_static = row[SECOND_STATIC + i]
+                    last_static = row[LAST_STATIC + i]
+                    x322 = row[X322 + i]
+                    last_embedding_activation = row[LAST_EMBEDDING_ACTIVATION + i]
+                    last_end_activations = row[LAST_END_ACTIVATIONS + i]
+                    context_bandwidth = row[CONTEXT_BANDWIDTH + i]
+                    x281 = row[X281 + i]
+                    x282 = row[X282 + i]
+                    layer_forward_time = row[LAYER_FORWARD_TIME + i]
+                    x301 = row[X301 + i]
+                    x313 = row[X313 + i]
+                    first_end_activations = row[FIRST_END_ACTIVATIONS + i]
+                    first_loss_loss_forward = row[FIRST_LOSS_LOSS_FORWARD + i]
+                    second_end_activations = row[SECOND_END_ACTIVATIONS + i]
+                    second_loss_loss_forward = row[SECOND_LOSS_LOSS_FORWARD + i]
+                    penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
+                    penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
+                    x321 = row[X321 + i]
+                    penultimate_embedding_activation = row[PENULTIMATE_EMBEDDING_ACTIVATION + i]
+                    penultimate_loss_loss_forward = row[PENULTIMATE_LOSS_LOSS_FORWARD + i]
+                    penultimate_static = row[PENULTIMATE_STATIC + i]
+                    alive_1 = row[ALIVE_1 + i]
+                    x257 = row[X257 + i]
+                    x258 = row[X258 + i]
+                    x259 = row[X259 + i]
+                    x272 = row[X272 + i]
+                    x268 = row[X268 + i]
+                    x269 = row[X269 + i]
+                    x270 = row[X270 + i]
+                    x267 = row[X267 + i]
+                    x271 = row[X271 + i]
+                    x276 = row[X276 + i]
+                    x277 = row[X277 + i]
+                    x345 = local_sequence_sp*x330
+                    x346 = sequence_parallel*x331
+                    x347 = stage_layers*x337
+                    x348 = x333*x272
+                    x349 = x81*x335
+                    x350 = x332*(larger(0.0, attention_context_repeated_bytes/context_bandwidth + recompute_core_attention*x282 + x197 - (attention_context_repeated_bytes/x281)) + x342) + recompute_full*layer_forward_time
+                    step_slowest_stage = stage_layers*x350 + x301
+                    step_time = num_layers*x350 + num_microbatches*step_slowest_stage + x313 - step_slowest_stage
+                    layer_saved = x246*(x293 + x343) + 2.0*(x151*(x326 + x315) + x316 + x344) + x317
+                    stage_layer_backward = swiglu_layer_backward + recompute_full*(layer_saved + x318)
+                    last_held_dense_layers = stage_layers + recompute_full*x117
+                    first_inner_activations = recompute_full*x319 + first_embedding_activation + layer_saved*first_in_flight*last_held_dense_layers
+                    first_activation = first_inner_activations + first_end_activations
+                    second_inner_activations = recompute_full*x320 + second_embedding_activation + layer_saved*last_held_dense_layers*second_in_flight
+                    second_activation = second_inner_activations + second_end_activations
+                    penultimate_inner_activations = recompute_full*x321 + penultimate_embedding_activation + layer_saved*last_held_dense_layers*penultimate_in_flight
+                    penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+                    last_inner_activations = recompute_full*x322 + last_embedding_activation + layer_saved*last_held_dense_layers
+                    last_activation = last_inner_activations + last_end_activations
+                    x351 = -larger(larger(larger(first_static + larger(larger(stage_layer_backward + first_inner_activations, first_activation), first_activation + first_loss_loss_forward), second_static + larger(larger(stage_layer_backward + second_inner_activations, second_activation), second_activation + second_loss_loss_forward)), larger(larger(penultimate_activation, penultimate_activation + penultimate_loss_loss_forward), stage_layer_backward + penultimate_inner_activations) + penultimate_static), last_static + larger(larger(last_activation, loss_loss_forward + last_activation), stage_layer_backward + last_inner_activations))
+                    estimate = larger(larger(larger(larger(x329 + x345 + x346 + x257*x333 + x258*x334 + x259*x335 + x267, x336 + x345 + x346 + x333*x268 + x334*x269 + x335*x270 + x271), x188 + x347 + x348 + x349 + x276), x338 + x345 + x346 + x347 + x348 + x349 + x277), alive_1)
+                    met_0 = (estimate <= x27)
+                    met_1 = (estimate <= gpu_memory) | met_0
+                    number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and step_time <= bound_best:
+                        keys = (step_time, estimate, x243, )
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute:
-                for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x27)) and row[STEP_TIME + i] <= bound_best_by_recompute:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x243, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and step_time <= bound_best_by_recompute:
+                        keys = (step_time, estimate, x243, )
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
-                        keys = (row[ESTIMATE + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and estimate <= bound_smallest:
+                        keys = (estimate, )
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
-            if near_largest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X351 + i] <= bound_largest:
-                        keys = (row[X351 + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and x351 <= bound_largest:
+                        keys = (x351, )
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

@@ -200,11 +200,9 @@ X376 = np.uint64(648432)
 LAST_EMBEDDING_BACKWARD = np.uint64(652536)
 LAST_LAST_REDUCE = np.uint64(656640)
 LAST_STATIC = np.uint64(660744)
-X422 = np.uint64(664848)
-ALIVE_0 = np.uint64(668952)
-ALIVE_1 = np.uint64(673056)
-ESTIMATE = np.uint64(677160)
-ROWS = 166
+ALIVE_0 = np.uint64(664848)
+ALIVE_1 = np.uint64(668952)
+ROWS = 164
 
 
 INFINITY = math.inf
@@ -1467,9 +1465,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 last_inner_activations = recompute_full*x367 + last_held_dense_layers*layer_saved
                 last_activation = last_inner_activations + last_end_activations
                 x422 = -larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(first_weight, first_activation + first_after_forward), first_activation + first_loss_forward), first_activation + first_loss_backward), first_inner_activations + x325), first_inner_activations + first_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + first_inner_activations + larger(larger(larger(x95*(x420 + x337), x97*(x421 + x339)), x97*(stage_recomputed_layer_layer_backward + x418 + x341)), x344) + x345), first_embedding_backward), first_last_reduce) + first_static, larger(larger(larger(larger(larger(larger(larger(larger(second_weight, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x351), second_inner_activations + second_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + second_inner_activations + larger(larger(larger(x95*(x420 + x354), x97*(x421 + x355)), x97*(stage_recomputed_layer_layer_backward + x418 + x356)), x357) + x358), second_embedding_backward), second_last_reduce) + second_static), penultimate_static + larger(larger(larger(larger(larger(larger(larger(larger(penultimate_weight, penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x362), penultimate_inner_activations + penultimate_head_reduce), penultimate_inner_activations + stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + larger(larger(larger(x95*(x420 + x274), x97*(x421 + x363)), x97*(stage_recomputed_layer_layer_backward + x418 + x364)), x365) + x366), penultimate_embedding_backward), penultimate_last_reduce), penultimate_activation + penultimate_after_forward)), larger(larger(larger(larger(larger(larger(larger(larger(last_weight, last_activation + last_after_forward), last_activation + last_loss_forward), last_activation + last_loss_backward), last_inner_activations + x370), last_inner_activations + last_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + last_inner_activations + larger(larger(larger(x95*(x420 + x372), x97*(x421 + x373)), x97*(stage_recomputed_layer_layer_backward + x418 + x374)), x375) + x376), last_embedding_backward), last_last_reduce) + last_static)
-                row[X422 + i] = x422
                 estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(x404 + x405 + x266, x386 + x404 + x405 + x406 + x407 + x408 + x409 + x410 + x275), x386 + x404 + x405 + x406 + x411 + x412 + x413 + x414 + x303), x386 + x404 + x405 + x406 + x415 + x416 + x304), x386 + x404 + x405 + x406 + x312), x402 + x404 + x405 + x407 + x408 + x409 + x410 + x417 + x275), x402 + x404 + x405 + x411 + x412 + x413 + x414 + x417 + x303), x402 + x404 + x405 + x415 + x416 + x417 + x304), x402 + x404 + x405 + x417 + x312), x317)
-                row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x75)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
@@ -1483,28 +1479,151 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best:
+            if near_best or near_best_by_recompute or near_smallest or near_largest:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x75)) and row[X225 + i] <= bound_best:
-                        keys = (row[X225 + i], row[ESTIMATE + i], x214, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    stage_layers = row[STAGE_LAYERS + i]
+                    x107 = row[X107 + i]
+                    local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                    x111 = row[X111 + i]
+                    x95 = row[X95 + i]
+                    x112 = row[X112 + i]
+                    x97 = row[X97 + i]
+                    x225 = row[X225 + i]
+                    penultimate_weight = row[PENULTIMATE_WEIGHT + i]
+                    penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
+                    penultimate_static = row[PENULTIMATE_STATIC + i]
+                    penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
+                    x360 = row[X360 + i]
+                    x322 = row[X322 + i]
+                    penultimate_loss_forward = row[PENULTIMATE_LOSS_FORWARD + i]
+                    penultimate_loss_backward = row[PENULTIMATE_LOSS_BACKWARD + i]
+                    x362 = row[X362 + i]
+                    penultimate_head_reduce = row[PENULTIMATE_HEAD_REDUCE + i]
+                    x327 = row[X327 + i]
+                    x328 = row[X328 + i]
+                    x330 = row[X330 + i]
+                    x331 = row[X331 + i]
+                    x332 = row[X332 + i]
+                    x333 = row[X333 + i]
+                    x335 = row[X335 + i]
+                    x270 = row[X270 + i]
+                    x274 = row[X274 + i]
+                    x363 = row[X363 + i]
+                    x364 = row[X364 + i]
+                    x365 = row[X365 + i]
+                    x366 = row[X366 + i]
+                    penultimate_embedding_backward = row[PENULTIMATE_EMBEDDING_BACKWARD + i]
+                    penultimate_last_reduce = row[PENULTIMATE_LAST_REDUCE + i]
+                    first_weight = row[FIRST_WEIGHT + i]
+                    first_end_activations = row[FIRST_END_ACTIVATIONS + i]
+                    first_in_flight = row[FIRST_IN_FLIGHT + i]
+                    x321 = row[X321 + i]
+                    first_after_forward = row[FIRST_AFTER_FORWARD + i]
+                    first_loss_forward = row[FIRST_LOSS_FORWARD + i]
+                    first_loss_backward = row[FIRST_LOSS_BACKWARD + i]
+                    x325 = row[X325 + i]
+                    first_head_reduce = row[FIRST_HEAD_REDUCE + i]
+                    x337 = row[X337 + i]
+                    x339 = row[X339 + i]
+                    x341 = row[X341 + i]
+                    x344 = row[X344 + i]
+                    x345 = row[X345 + i]
+                    first_embedding_backward = row[FIRST_EMBEDDING_BACKWARD + i]
+                    first_last_reduce = row[FIRST_LAST_REDUCE + i]
+                    first_static = row[FIRST_STATIC + i]
+                    second_weight = row[SECOND_WEIGHT + i]
+                    second_end_activations = row[SECOND_END_ACTIVATIONS + i]
+                    second_in_flight = row[SECOND_IN_FLIGHT + i]
+                    x349 = row[X349 + i]
+                    second_after_forward = row[SECOND_AFTER_FORWARD + i]
+                    second_loss_forward = row[SECOND_LOSS_FORWARD + i]
+                    second_loss_backward = row[SECOND_LOSS_BACKWARD + i]
+                    x351 = row[X351 + i]
+                    second_head_reduce = row[SECOND_HEAD_REDUCE + i]
+                    x354 = row[X354 + i]
+                    x355 = row[X355 + i]
+                    x356 = row[X356 + i]
+                    x357 = row[X357 + i]
+                    x358 = row[X358 + i]
+                    second_embedding_backward = row[SECOND_EMBEDDING_BACKWARD + i]
+                    second_last_reduce = row[SECOND_LAST_REDUCE + i]
+                    second_static = row[SECOND_STATIC + i]
+                    penultimate_after_forward = row[PENULTIMATE_AFTER_FORWARD + i]
+                    last_weight = row[LAST_WEIGHT + i]
+                    x367 = row[X367 + i]
+                    last_end_activations = row[LAST_END_ACTIVATIONS + i]
+                    last_after_forward = row[LAST_AFTER_FORWARD + i]
+                    last_loss_forward = row[LAST_LOSS_FORWARD + i]
+                    last_loss_backward = row[LAST_LOSS_BACKWARD + i]
+                    x370 = row[X370 + i]
+                    last_head_reduce = row[LAST_HEAD_REDUCE + i]
+                    x372 = row[X372 + i]
+                    x373 = row[X373 + i]
+                    x374 = row[X374 + i]
+                    x375 = row[X375 + i]
+                    x376 = row[X376 + i]
+                    last_embedding_backward = row[LAST_EMBEDDING_BACKWARD + i]
+                    last_last_reduce = row[LAST_LAST_REDUCE + i]
+                    last_static = row[LAST_STATIC + i]
+                    x230 = row[X230 + i]
+                    x231 = row[X231 + i]
+                    x267 = row[X267 + i]
+                    x96 = row[X96 + i]
+                    x268 = row[X268 + i]
+                    x276 = row[X276 + i]
+                    x98 = row[X98 + i]
+                    x277 = row[X277 + i]
+                    x317 = row[X317 + i]
+                    x266 = row[X266 + i]
+                    x275 = row[X275 + i]
+                    x303 = row[X303 + i]
+                    x304 = row[X304 + i]
+                    x312 = row[X312 + i]
+                    x404 = x230*x378
+                    x405 = x231*x384
+                    x406 = local_sequence_sp*x388
+                    x407 = x390*x267
+                    x408 = x95*x399
+                    x409 = x389*x268
+                    x410 = x398*x96
+                    x411 = x400*x276
+                    x412 = x97*x401
+                    x413 = x389*x277
+                    x414 = x398*x98
+                    x415 = x389*x276
+                    x416 = x97*x398
+                    x417 = local_sequence_sp*x403
+                    last_held_dense_layers = stage_layers + recompute_full*x107
+                    layer_saved = x322 + x383
+                    first_inner_activations = recompute_full*x321 + last_held_dense_layers*layer_saved*first_in_flight
+                    first_activation = first_end_activations + first_inner_activations
+                    stage_recomputed_layer_layer_backward = recompute_full*(layer_saved + x327)
+                    x418 = -layer_saved
+                    stage_layer_temporaries_layer_backward = larger(larger(larger(larger(x328, x330), x331), x332), x418 + x333)
+                    x419 = stage_recomputed_layer_layer_backward + x418 + x270
+                    x420 = x335 + x111*x419
+                    x421 = x112*x419
+                    second_inner_activations = recompute_full*x349 + last_held_dense_layers*layer_saved*second_in_flight
+                    second_activation = second_end_activations + second_inner_activations
+                    penultimate_inner_activations = recompute_full*x360 + penultimate_in_flight*last_held_dense_layers*layer_saved
+                    penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+                    last_inner_activations = recompute_full*x367 + last_held_dense_layers*layer_saved
+                    last_activation = last_inner_activations + last_end_activations
+                    x422 = -larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(first_weight, first_activation + first_after_forward), first_activation + first_loss_forward), first_activation + first_loss_backward), first_inner_activations + x325), first_inner_activations + first_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + first_inner_activations + larger(larger(larger(x95*(x420 + x337), x97*(x421 + x339)), x97*(stage_recomputed_layer_layer_backward + x418 + x341)), x344) + x345), first_embedding_backward), first_last_reduce) + first_static, larger(larger(larger(larger(larger(larger(larger(larger(second_weight, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x351), second_inner_activations + second_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + second_inner_activations + larger(larger(larger(x95*(x420 + x354), x97*(x421 + x355)), x97*(stage_recomputed_layer_layer_backward + x418 + x356)), x357) + x358), second_embedding_backward), second_last_reduce) + second_static), penultimate_static + larger(larger(larger(larger(larger(larger(larger(larger(penultimate_weight, penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x362), penultimate_inner_activations + penultimate_head_reduce), penultimate_inner_activations + stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + larger(larger(larger(x95*(x420 + x274), x97*(x421 + x363)), x97*(stage_recomputed_layer_layer_backward + x418 + x364)), x365) + x366), penultimate_embedding_backward), penultimate_last_reduce), penultimate_activation + penultimate_after_forward)), larger(larger(larger(larger(larger(larger(larger(larger(last_weight, last_activation + last_after_forward), last_activation + last_loss_forward), last_activation + last_loss_backward), last_inner_activations + x370), last_inner_activations + last_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + last_inner_activations + larger(larger(larger(x95*(x420 + x372), x97*(x421 + x373)), x97*(stage_recomputed_layer_layer_backward + x418 + x374)), x375) + x376), last_embedding_backward), last_last_reduce) + last_static)
+                    estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(x404 + x405 + x266, x386 + x404 + x405 + x406 + x407 + x408 + x409 + x410 + x275), x386 + x404 + x405 + x406 + x411 + x412 + x413 + x414 + x303), x386 + x404 + x405 + x406 + x415 + x416 + x304), x386 + x404 + x405 + x406 + x312), x402 + x404 + x405 + x407 + x408 + x409 + x410 + x417 + x275), x402 + x404 + x405 + x411 + x412 + x413 + x414 + x417 + x303), x402 + x404 + x405 + x415 + x416 + x417 + x304), x402 + x404 + x405 + x417 + x312), x317)
+                    met_0 = (estimate <= x75)
+                    met_1 = (estimate <= gpu_memory) | met_0
+                    number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and x225 <= bound_best:
+                        keys = (x225, estimate, x214, )
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute:
-                for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x75)) and row[X225 + i] <= bound_best_by_recompute:
-                        keys = (row[X225 + i], row[ESTIMATE + i], x214, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and x225 <= bound_best_by_recompute:
+                        keys = (x225, estimate, x214, )
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
-                        keys = (row[ESTIMATE + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and estimate <= bound_smallest:
+                        keys = (estimate, )
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
-            if near_largest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X422 + i] <= bound_largest:
-                        keys = (row[X422 + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and x422 <= bound_largest:
+                        keys = (x422, )
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

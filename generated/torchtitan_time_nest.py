@@ -220,12 +220,9 @@ X514 = np.uint64(730512)
 LAST_EMBEDDING_BACKWARD = np.uint64(734616)
 LAST_LAST_REDUCE = np.uint64(738720)
 LAST_STATIC = np.uint64(742824)
-STEP_TIME = np.uint64(746928)
-X565 = np.uint64(751032)
-ALIVE_0 = np.uint64(755136)
-ALIVE_1 = np.uint64(759240)
-ESTIMATE = np.uint64(763344)
-ROWS = 187
+ALIVE_0 = np.uint64(746928)
+ALIVE_1 = np.uint64(751032)
+ROWS = 184
 
 
 INFINITY = math.inf
@@ -1782,10 +1779,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
                 last_inner_activations = recompute_full*x505 + last_held_dense_layers*layer_saved
                 last_activation = last_inner_activations + last_end_activations
                 x565 = -larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(first_weight, first_activation + first_after_forward), first_activation + first_loss_forward), first_activation + first_loss_backward), first_inner_activations + x463), first_inner_activations + first_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + first_inner_activations + larger(larger(larger(x143*(x563 + x475), x145*(x564 + x477)), x145*(stage_recomputed_layer_layer_backward + x561 + x479)), x482) + x483), first_embedding_backward), first_last_reduce) + first_static, larger(larger(larger(larger(larger(larger(larger(larger(second_weight, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x489), second_inner_activations + second_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + second_inner_activations + larger(larger(larger(x143*(x563 + x492), x145*(x564 + x493)), x145*(stage_recomputed_layer_layer_backward + x561 + x494)), x495) + x496), second_embedding_backward), second_last_reduce) + second_static), penultimate_static + larger(larger(larger(larger(larger(larger(larger(larger(penultimate_weight, penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x500), penultimate_inner_activations + penultimate_head_reduce), penultimate_inner_activations + stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + larger(larger(larger(x143*(x563 + x378), x145*(x564 + x501)), x145*(stage_recomputed_layer_layer_backward + x561 + x502)), x503) + x504), penultimate_embedding_backward), penultimate_last_reduce), penultimate_activation + penultimate_after_forward)), larger(larger(larger(larger(larger(larger(larger(larger(last_weight, last_activation + last_after_forward), last_activation + last_loss_forward), last_activation + last_loss_backward), last_inner_activations + x508), last_inner_activations + last_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + last_inner_activations + larger(larger(larger(x143*(x563 + x510), x145*(x564 + x511)), x145*(stage_recomputed_layer_layer_backward + x561 + x512)), x513) + x514), last_embedding_backward), last_last_reduce) + last_static)
-                row[STEP_TIME + i] = step_time
-                row[X565 + i] = x565
                 estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(x546 + x547 + x370, x524 + x546 + x547 + x548 + x549 + x550 + x551 + x552 + x379), x524 + x546 + x547 + x548 + x553 + x554 + x555 + x556 + x407), x524 + x546 + x547 + x548 + x557 + x558 + x408), x524 + x546 + x547 + x548 + x416), x540 + x546 + x547 + x549 + x550 + x551 + x552 + x559 + x379), x540 + x546 + x547 + x553 + x554 + x555 + x556 + x559 + x407), x540 + x546 + x547 + x557 + x558 + x559 + x408), x540 + x546 + x547 + x559 + x416), x421)
-                row[ESTIMATE + i] = estimate
                 met_0 = (estimate <= x76)
                 upto_0 += met_0
                 met_1 = (estimate <= gpu_memory) | met_0
@@ -1799,28 +1793,160 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             verdicts[2] += alive_1_count - upto_1
             evaluated += entries
 
-            if near_best:
+            if near_best or near_best_by_recompute or near_smallest or near_largest:
                 for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x76)) and row[STEP_TIME + i] <= bound_best:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x318, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    stage_layers = row[STAGE_LAYERS + i]
+                    x168 = row[X168 + i]
+                    local_sequence_sp = row[LOCAL_SEQUENCE_SP + i]
+                    x171 = row[X171 + i]
+                    x143 = row[X143 + i]
+                    x172 = row[X172 + i]
+                    x145 = row[X145 + i]
+                    num_microbatches = row[NUM_MICROBATCHES + i]
+                    penultimate_weight = row[PENULTIMATE_WEIGHT + i]
+                    penultimate_in_flight = row[PENULTIMATE_IN_FLIGHT + i]
+                    penultimate_static = row[PENULTIMATE_STATIC + i]
+                    penultimate_end_activations = row[PENULTIMATE_END_ACTIVATIONS + i]
+                    x498 = row[X498 + i]
+                    x461 = row[X461 + i]
+                    penultimate_loss_forward = row[PENULTIMATE_LOSS_FORWARD + i]
+                    penultimate_loss_backward = row[PENULTIMATE_LOSS_BACKWARD + i]
+                    x500 = row[X500 + i]
+                    penultimate_head_reduce = row[PENULTIMATE_HEAD_REDUCE + i]
+                    x465 = row[X465 + i]
+                    x466 = row[X466 + i]
+                    x468 = row[X468 + i]
+                    x469 = row[X469 + i]
+                    x470 = row[X470 + i]
+                    x471 = row[X471 + i]
+                    x473 = row[X473 + i]
+                    x374 = row[X374 + i]
+                    x378 = row[X378 + i]
+                    x501 = row[X501 + i]
+                    x502 = row[X502 + i]
+                    x503 = row[X503 + i]
+                    x504 = row[X504 + i]
+                    penultimate_embedding_backward = row[PENULTIMATE_EMBEDDING_BACKWARD + i]
+                    penultimate_last_reduce = row[PENULTIMATE_LAST_REDUCE + i]
+                    first_weight = row[FIRST_WEIGHT + i]
+                    last_weight = row[LAST_WEIGHT + i]
+                    context_bandwidth = row[CONTEXT_BANDWIDTH + i]
+                    x425 = row[X425 + i]
+                    x426 = row[X426 + i]
+                    layer_forward_time = row[LAYER_FORWARD_TIME + i]
+                    x454 = row[X454 + i]
+                    x458 = row[X458 + i]
+                    first_end_activations = row[FIRST_END_ACTIVATIONS + i]
+                    first_in_flight = row[FIRST_IN_FLIGHT + i]
+                    x460 = row[X460 + i]
+                    first_after_forward = row[FIRST_AFTER_FORWARD + i]
+                    first_loss_forward = row[FIRST_LOSS_FORWARD + i]
+                    first_loss_backward = row[FIRST_LOSS_BACKWARD + i]
+                    x463 = row[X463 + i]
+                    first_head_reduce = row[FIRST_HEAD_REDUCE + i]
+                    x475 = row[X475 + i]
+                    x477 = row[X477 + i]
+                    x479 = row[X479 + i]
+                    x482 = row[X482 + i]
+                    x483 = row[X483 + i]
+                    first_embedding_backward = row[FIRST_EMBEDDING_BACKWARD + i]
+                    first_last_reduce = row[FIRST_LAST_REDUCE + i]
+                    first_static = row[FIRST_STATIC + i]
+                    second_weight = row[SECOND_WEIGHT + i]
+                    second_end_activations = row[SECOND_END_ACTIVATIONS + i]
+                    second_in_flight = row[SECOND_IN_FLIGHT + i]
+                    x487 = row[X487 + i]
+                    second_after_forward = row[SECOND_AFTER_FORWARD + i]
+                    second_loss_forward = row[SECOND_LOSS_FORWARD + i]
+                    second_loss_backward = row[SECOND_LOSS_BACKWARD + i]
+                    x489 = row[X489 + i]
+                    second_head_reduce = row[SECOND_HEAD_REDUCE + i]
+                    x492 = row[X492 + i]
+                    x493 = row[X493 + i]
+                    x494 = row[X494 + i]
+                    x495 = row[X495 + i]
+                    x496 = row[X496 + i]
+                    second_embedding_backward = row[SECOND_EMBEDDING_BACKWARD + i]
+                    second_last_reduce = row[SECOND_LAST_REDUCE + i]
+                    second_static = row[SECOND_STATIC + i]
+                    penultimate_after_forward = row[PENULTIMATE_AFTER_FORWARD + i]
+                    x505 = row[X505 + i]
+                    last_end_activations = row[LAST_END_ACTIVATIONS + i]
+                    last_after_forward = row[LAST_AFTER_FORWARD + i]
+                    last_loss_forward = row[LAST_LOSS_FORWARD + i]
+                    last_loss_backward = row[LAST_LOSS_BACKWARD + i]
+                    x508 = row[X508 + i]
+                    last_head_reduce = row[LAST_HEAD_REDUCE + i]
+                    x510 = row[X510 + i]
+                    x511 = row[X511 + i]
+                    x512 = row[X512 + i]
+                    x513 = row[X513 + i]
+                    x514 = row[X514 + i]
+                    last_embedding_backward = row[LAST_EMBEDDING_BACKWARD + i]
+                    last_last_reduce = row[LAST_LAST_REDUCE + i]
+                    last_static = row[LAST_STATIC + i]
+                    x333 = row[X333 + i]
+                    x334 = row[X334 + i]
+                    x371 = row[X371 + i]
+                    x144 = row[X144 + i]
+                    x372 = row[X372 + i]
+                    x380 = row[X380 + i]
+                    x146 = row[X146 + i]
+                    x381 = row[X381 + i]
+                    x421 = row[X421 + i]
+                    x370 = row[X370 + i]
+                    x379 = row[X379 + i]
+                    x407 = row[X407 + i]
+                    x408 = row[X408 + i]
+                    x416 = row[X416 + i]
+                    x546 = x333*x516
+                    x547 = x334*x522
+                    x548 = local_sequence_sp*x526
+                    x549 = x528*x371
+                    x550 = x143*x537
+                    x551 = x527*x372
+                    x552 = x536*x144
+                    x553 = x538*x380
+                    x554 = x145*x539
+                    x555 = x527*x381
+                    x556 = x536*x146
+                    x557 = x527*x380
+                    x558 = x145*x536
+                    x559 = local_sequence_sp*x541
+                    x560 = x515*(larger(0.0, attention_context_repeated_bytes/context_bandwidth + recompute_core_attention*x426 + x275 - (attention_context_repeated_bytes/x425)) + x545) + recompute_full*layer_forward_time
+                    step_slowest_stage = stage_layers*x560 + x454
+                    step_time = num_layers*x560 + num_microbatches*step_slowest_stage + x458 - step_slowest_stage
+                    last_held_dense_layers = stage_layers + recompute_full*x168
+                    layer_saved = x461 + x521
+                    first_inner_activations = recompute_full*x460 + last_held_dense_layers*layer_saved*first_in_flight
+                    first_activation = first_end_activations + first_inner_activations
+                    stage_recomputed_layer_layer_backward = recompute_full*(layer_saved + x465)
+                    x561 = -layer_saved
+                    stage_layer_temporaries_layer_backward = larger(larger(larger(larger(x466, x468), x469), x470), x561 + x471)
+                    x562 = stage_recomputed_layer_layer_backward + x561 + x374
+                    x563 = x473 + x171*x562
+                    x564 = x172*x562
+                    second_inner_activations = recompute_full*x487 + last_held_dense_layers*layer_saved*second_in_flight
+                    second_activation = second_end_activations + second_inner_activations
+                    penultimate_inner_activations = recompute_full*x498 + penultimate_in_flight*last_held_dense_layers*layer_saved
+                    penultimate_activation = penultimate_end_activations + penultimate_inner_activations
+                    last_inner_activations = recompute_full*x505 + last_held_dense_layers*layer_saved
+                    last_activation = last_inner_activations + last_end_activations
+                    x565 = -larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(larger(first_weight, first_activation + first_after_forward), first_activation + first_loss_forward), first_activation + first_loss_backward), first_inner_activations + x463), first_inner_activations + first_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + first_inner_activations + larger(larger(larger(x143*(x563 + x475), x145*(x564 + x477)), x145*(stage_recomputed_layer_layer_backward + x561 + x479)), x482) + x483), first_embedding_backward), first_last_reduce) + first_static, larger(larger(larger(larger(larger(larger(larger(larger(second_weight, second_activation + second_after_forward), second_activation + second_loss_forward), second_activation + second_loss_backward), second_inner_activations + x489), second_inner_activations + second_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + second_inner_activations + larger(larger(larger(x143*(x563 + x492), x145*(x564 + x493)), x145*(stage_recomputed_layer_layer_backward + x561 + x494)), x495) + x496), second_embedding_backward), second_last_reduce) + second_static), penultimate_static + larger(larger(larger(larger(larger(larger(larger(larger(penultimate_weight, penultimate_activation + penultimate_loss_forward), penultimate_activation + penultimate_loss_backward), penultimate_inner_activations + x500), penultimate_inner_activations + penultimate_head_reduce), penultimate_inner_activations + stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + larger(larger(larger(x143*(x563 + x378), x145*(x564 + x501)), x145*(stage_recomputed_layer_layer_backward + x561 + x502)), x503) + x504), penultimate_embedding_backward), penultimate_last_reduce), penultimate_activation + penultimate_after_forward)), larger(larger(larger(larger(larger(larger(larger(larger(last_weight, last_activation + last_after_forward), last_activation + last_loss_forward), last_activation + last_loss_backward), last_inner_activations + x508), last_inner_activations + last_head_reduce), stage_recomputed_layer_layer_backward + stage_layer_temporaries_layer_backward + last_inner_activations + larger(larger(larger(x143*(x563 + x510), x145*(x564 + x511)), x145*(stage_recomputed_layer_layer_backward + x561 + x512)), x513) + x514), last_embedding_backward), last_last_reduce) + last_static)
+                    estimate = larger(larger(larger(larger(larger(larger(larger(larger(larger(x546 + x547 + x370, x524 + x546 + x547 + x548 + x549 + x550 + x551 + x552 + x379), x524 + x546 + x547 + x548 + x553 + x554 + x555 + x556 + x407), x524 + x546 + x547 + x548 + x557 + x558 + x408), x524 + x546 + x547 + x548 + x416), x540 + x546 + x547 + x549 + x550 + x551 + x552 + x559 + x379), x540 + x546 + x547 + x553 + x554 + x555 + x556 + x559 + x407), x540 + x546 + x547 + x557 + x558 + x559 + x408), x540 + x546 + x547 + x559 + x416), x421)
+                    met_0 = (estimate <= x76)
+                    met_1 = (estimate <= gpu_memory) | met_0
+                    number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and step_time <= bound_best:
+                        keys = (step_time, estimate, x318, )
                         offer(best_keys[group_best], best_numbers[group_best], keys, number)
-            if near_best_by_recompute:
-                for i in range(entries):
-                    if ((row[ESTIMATE + i] <= x76)) and row[STEP_TIME + i] <= bound_best_by_recompute:
-                        keys = (row[STEP_TIME + i], row[ESTIMATE + i], x318, )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if met_0 and step_time <= bound_best_by_recompute:
+                        keys = (step_time, estimate, x318, )
                         offer(best_by_recompute_keys[group_best_by_recompute], best_by_recompute_numbers[group_best_by_recompute], keys, number)
-            if near_smallest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[ESTIMATE + i] <= bound_smallest:
-                        keys = (row[ESTIMATE + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and estimate <= bound_smallest:
+                        keys = (estimate, )
                         offer(smallest_keys[group_smallest], smallest_numbers[group_smallest], keys, number)
-            if near_largest:
-                for i in range(entries):
-                    if (row[ESTIMATE + i] < INFINITY) and row[X565 + i] <= bound_largest:
-                        keys = (row[X565 + i], )
-                        number = i_tensor_parallel * steps[0] + i_context_parallel * steps[1] + i_micro_batch_size * steps[2] + i_recompute * steps[3] + numbers[i]
+                    if estimate < INFINITY and x565 <= bound_largest:
+                        keys = (x565, )
                         offer(largest_keys[group_largest], largest_numbers[group_largest], keys, number)
     return -1 if full else evaluated

@@ -6,7 +6,6 @@ from typing import Any
 
 from ..nests.order import LANES
 from ..nests.plan import Check, Plan
-from ..nests.problem import ESTIMATE
 from ..printers.nest import PYTHON, Dialect
 from .nest_before import Before
 from .nest_loops import Loops
@@ -42,5 +41,4 @@ def _rows(steps: Steps) -> list[str]:
     """The rows of the table by name."""
     plan = steps.plan
     rows = [plan.names[node] for node, _ in sorted(plan.rows.items(), key=lambda item: item[1])]
-    rows += [name for number in steps.pens if (name := alive(number)) not in rows]
-    return [*rows, ESTIMATE] if plan.problem.questions else rows
+    return rows + [name for number in steps.pens if (name := alive(number)) not in rows]

@@ -61,7 +61,7 @@ class Loops:
         innermost = number == self.depth
         late = [step for step in level.table if step in self.after_estimate]
         steps = [self.steps.step(step) for step in level.table if step not in self.after_estimate]
-        stores = [plan.names[node] for node in level.stores if node in plan.rows and node not in late]
+        stores = [plan.names[node] for node in level.stores]
         if number in self.steps.pens:
             steps, stores = self.steps.with_alive(steps, number), [*stores, alive(number)]
         return {
@@ -83,7 +83,6 @@ class Loops:
             "below": "1" if innermost else f"below_{number}",
             "estimate": self.steps.source(plan.problem.estimate) if innermost else "",
             "late": [self.steps.step(step) for step in late],
-            "late_stores": [plan.names[node] for node in level.stores if node in plan.rows and node in late],
             "skip": self._skip(level) if innermost else "",
             "met": [self.steps.source(node) for node in plan.problem.verdicts] if innermost else [],
             "inner": None if innermost else self._level(number + 1),

@@ -1,4 +1,7 @@
-"""Questions of a nest as lines: what the table loop looks for, and what becomes of entries that may be answers."""
+"""Questions of a nest as lines: what the table loop looks for, and what becomes of entries that may be answers.
+
+Answers are rare, so the table loop keeps nothing of its entries: where one may be an answer, they are computed again.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from typing import Any
 from ..nests.graph import LE, Node
 from ..nests.plan import group_axes
 from ..nests.problem import ESTIMATE, Best, Front, Histogram, Question, Rows
-from ..printers.nest import NestPrinter
 from .nest_loops import Loops
 
 
@@ -27,23 +29,38 @@ class Questions:
 
     def _question(self, question: Question) -> dict[str, Any]:
         among = None if question.among is None else f"met_{question.among - 1}"
-        among_row = "row[ESTIMATE + i] < INFINITY" if question.among is None else " or ".join(
-            self._in_scan(node) for node in self.plan.problem.verdicts[:question.among])
         name = question.name.replace("-", "_")
         base: dict[str, Any] = {"name": name, "among": among, "kind": type(question).__name__.lower(),
-                                "among_row": f"({among_row})", "bounded": isinstance(question, Best | Front),
-                                "edge": None}
+                                "bounded": isinstance(question, Best | Front), "edge": None,
+                                "steady": self._is_steady(question)}
         keys = [self._key(node) for node in question.keys]
         if isinstance(question, Histogram):
             return {**base, "keys": keys}
         base |= {"keys": keys, "first": next((number for number, key in enumerate(keys) if key["fused"]), None)}
         if isinstance(question, Rows):
-            return {**base, "verdicts": [self._in_scan(node) for node in self.plan.problem.verdicts]}
+            return base
         if base["first"] is not None and question.keys[base["first"]].value == ESTIMATE:
             base["edge"] = self._edge(question.among)
         if isinstance(question, Front):
             return base
         return {**base, "group": self._group(question), "per": list(question.per)}
+
+    def _is_steady(self, question: Question) -> bool:
+        """Whether what an answer must beat changes only as answers are found, not from one turn of a block to the next.
+
+        So it is if no turn sets its group, or a number that it depends on and that is the same for a whole table.
+        """
+        block = {axis.name for axis in self.plan.order.block}
+        if not block or not isinstance(question, Best | Front):
+            return False
+        keys, place = question.keys, self.plan.place
+        if isinstance(question, Best):
+            if block & set(question.per):
+                return False
+            # Keys behind the first one that differs between entries are not looked at in advance.
+            keys = keys[:next((number for number, key in enumerate(keys) if place[key][1]), None)]
+        edges = [arg for verdict in self.plan.problem.verdicts for arg in verdict.args]
+        return all(place[node] != (self.loops.depth, False) for node in (*keys, *edges))
 
     def _edge(self, among: int | None) -> str | None:
         """The largest estimate that has one of the first verdicts, if it is one number for all entries."""
@@ -59,18 +76,7 @@ class Questions:
     def _key(self, node: Node) -> dict[str, Any]:
         fused = self.plan.place[node][1]
         name = self.plan.names.get(node) or self.steps.printer.doprint(node)
-        return {"fused": fused, "name": name, "row": name.upper() if fused else None}
-
-    def _in_scan(self, node: Node) -> str:
-        """A condition on one entry, after the table loop: what differs between entries comes from rows."""
-        def named(inner: Node) -> str | None:
-            if not self.plan.place[inner][1]:
-                return self.plan.names.get(inner)
-            if inner in self.plan.rows or inner.value == ESTIMATE:
-                return f"row[{self.plan.names[inner].upper()} + i]"
-            return None
-
-        return NestPrinter(self.steps.dialect, named).doprint(node)
+        return {"fused": fused, "name": name}
 
     def _group(self, question: Best) -> str:
         """The number of the group of a configuration, the last axis running fastest."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from .graph import NAME, NUMBER, TRUTH, Node, ordered
 from .grouping import ALIVE, Place, places
 from .order import Order, dependencies
-from .problem import ESTIMATE, Best, Histogram, Problem, Question
+from .problem import ESTIMATE, Best, Problem, Question
 
 _LEAVES = frozenset((NAME, NUMBER, TRUTH))
 
@@ -61,7 +61,7 @@ def planned(problem: Problem, order: Order, known: Mapping[Node, str]) -> Plan:
     """Lay out the nest of ``problem``; ``known`` names some nodes, such as terms."""
     depth = len(order.levels)
     place = _places(problem, order, depth)
-    forced = _kept_for_questions(problem.questions)
+    forced = _named_for_questions(problem.questions)
     wanted = _with_variables(problem, place, forced, (depth, True))
     levels = tuple(Level() for _ in range(depth + 1))
     done: set[Node] = set()
@@ -72,7 +72,7 @@ def planned(problem: Problem, order: Order, known: Mapping[Node, str]) -> Plan:
         (levels[at[0]].table if at[1] else levels[at[0]].before).append(check)
     for root in problem.roots:
         _schedule(root, wanted, place, levels, done)
-    rows = _rows(problem, levels, place, wanted, forced, depth)
+    rows = _rows(problem, levels, place, wanted, depth)
     return Plan(problem, order, levels, _named(levels, problem, known, place), rows, place)
 
 
@@ -92,8 +92,8 @@ def _places(problem: Problem, order: Order, depth: int) -> dict[Node, Place]:
     return found
 
 
-def _kept_for_questions(questions: Iterable[Question]) -> set[Node]:
-    """What is looked at entry by entry after the table loop: kept in rows where it differs between entries."""
+def _named_for_questions(questions: Iterable[Question]) -> set[Node]:
+    """What answers are made of: each has a variable."""
     return {node for question in questions for node in question.keys if node.op not in _LEAVES}
 
 
@@ -128,8 +128,7 @@ def _schedule(
 
 
 def _rows(
-    problem: Problem, levels: tuple[Level, ...], place: Mapping[Node, Place], wanted: set[Node], forced: set[Node],
-    depth: int,
+    problem: Problem, levels: tuple[Level, ...], place: Mapping[Node, Place], wanted: set[Node], depth: int,
 ) -> dict[Node, int]:
     """Give a row to what a deeper loop needs of a table, and note what each table loop loads and stores."""
     rows: dict[Node, int] = {}
@@ -137,10 +136,10 @@ def _rows(
         own = dict.fromkeys(step for step in level.table if not isinstance(step, Check))
         referred = [step.node for step in level.table_checks]
         if number == depth:
-            referred += [problem.estimate, *problem.verdicts, *_gates(problem.questions, place)]
+            keys = [key for question in problem.questions for key in question.keys]
+            referred += [problem.estimate, *problem.verdicts, *(key for key in keys if place[key][1])]
         referred += [arg for step in own for arg in step.args]
         if number == depth:
-            keys = [key for question in problem.questions for key in question.keys if not place[key][1]]
             used = _used([*referred, *keys], wanted)
             level.handed = [node for node in used if place[node] == (depth, False)]
         needed = dict.fromkeys(
@@ -152,23 +151,11 @@ def _rows(
         ]
         for node in level.loads:
             rows.setdefault(node, -1)
-    for question in problem.questions:
-        for node in question.keys:
-            if place[node][1] and node.value != ESTIMATE:
-                rows.setdefault(node, -1)
     for level in levels:
-        level.stores = [
-            step for step in level.table if not isinstance(step, Check) and (step in rows or step in forced)
-        ]
+        level.stores = [step for step in level.table if not isinstance(step, Check) and step in rows]
     first = [node for node in rows if place[node][0] == 0]
     stored = [node for level in levels[1:] for node in level.stores]
     return {node: number for number, node in enumerate(dict.fromkeys([*first, *stored]))}
-
-
-def _gates(questions: Iterable[Question], place: Mapping[Node, Place]) -> list[Node]:
-    """The first key of each question that differs between entries: the table loop looks at it."""
-    keys = [question.keys for question in questions if not isinstance(question, Histogram)]
-    return [found[0] for own in keys if (found := [node for node in own if place[node][1]])]
 
 
 def _used(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
