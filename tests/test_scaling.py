@@ -163,5 +163,5 @@ def test_refused(changes: dict[str, Any], field: str) -> None:
 def test_a_plot_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = ["scale", "llama-2-7b", "--gpu", "h100-80gb", "--num-gpus", "8", "--tokens-per-gpu", "8192", "--vpp", "1"]
     assert exit_code([*job, "--plot", str(tmp_path / "plot.pdf")]) == 2
-    assert "must end with .svg or .png" in capsys.readouterr().err
+    assert "must end with .png, .svg or .html" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

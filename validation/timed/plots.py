@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from validation.measured.plots import BAND, MARKERS, STYLE, svg
+from shardmath.plots.axes import plain_logarithmic
+from shardmath.plots.style import COLUMN, INK, MARKERS, STYLE
+from validation.measured.plots import BAND, HEIGHT, svg
 from validation.timed.metrics import spread
 from validation.timed.results import CALIBRATED, Result
 
 #: Regret below which a bar is drawn no shorter, in percent.
 LEAST = 0.01
+#: Letters of names of which three stand side by side.
+_SHORT = 14
 
 
 def predicted_over_measured(found: Result) -> str:
@@ -21,19 +25,22 @@ def predicted_over_measured(found: Result) -> str:
 
     ranking = found.rankings[CALIBRATED]
     with rc_context(STYLE):
-        figure = Figure(figsize=(3.5, 3.3), layout="constrained")
+        figure = Figure(figsize=(COLUMN, 1.15 * HEIGHT), layout="constrained")
         axes = figure.add_subplot()
         for place, (group, (predicted, measured)) in enumerate(ranking.by_group.items()):
             axes.plot(1000 * measured, 1000 * predicted, linestyle="none", marker=MARKERS[place % len(MARKERS)],
                       markersize=3, markerfacecolor="none", markeredgewidth=0.6, label=f"{group} ({len(measured)})")
         every = 1000 * np.concatenate([ranking.predicted, ranking.measured])
         ends = np.array([every.min() / 1.2, every.max() * 1.2])
-        axes.plot(ends, ends, color="black", linewidth=0.6, zorder=0)
+        axes.plot(ends, ends, color=INK, linewidth=0.6, zorder=0)
         for share in (1 - BAND, 1 + BAND):
             axes.plot(ends, share * ends, color="grey", linewidth=0.5, linestyle=":", zorder=0)
         axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends, aspect="equal",
                  xlabel="measured, ms for a sequence", ylabel="predicted, ms for a sequence")
-        axes.legend(frameon=False, fontsize=5.5, loc="upper left")
+        plain_logarithmic(axes.xaxis, *ends)
+        plain_logarithmic(axes.yaxis, *ends)
+        short = max(map(len, ranking.by_group)) <= _SHORT
+        figure.legend(fontsize=5.5, loc="outside lower center", ncols=3 if short else 2, columnspacing=1, handletextpad=0.3)
         return svg(figure)
 
 
@@ -54,6 +61,7 @@ def regrets(found: Sequence[Result]) -> str:
             shown = [f"{mean:.2g}" if mean < 100 else f"{mean:,.0f}" for mean in means]
             axes.bar_label(bars, shown, fontsize=5.5, padding=1)
         axes.set(yscale="log", ylim=(LEAST, 1e4), ylabel="mean regret, %")
+        plain_logarithmic(axes.yaxis, *axes.get_ylim())
         axes.set_xticks(range(len(found)), [item.table.title.partition(" on ")[0] for item in found], fontsize=6.5)
-        axes.legend(frameon=False, fontsize=6, ncols=3, loc="upper left")
+        axes.legend(fontsize=6, ncols=3, loc="upper left")
         return svg(figure)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv as csv_format
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from math import isnan
+from typing import Any
+
+from numpy.typing import NDArray
 
 from shardmath.errors import InputError
 from shardmath.reports.files import whole_file
@@ -12,10 +16,10 @@ from shardmath.sweeps.legal import NAMES, Columns, OnLayouts
 
 
 @contextmanager
-def writers(csv: str | None, parquet: str | None) -> Iterator[OnLayouts | None]:
-    """A function that writes layouts to the files asked for, or None without any."""
+def writers(csv: str | None, parquet: str | None, *others: OnLayouts) -> Iterator[OnLayouts | None]:
+    """A function that writes layouts to the files asked for and gives them to ``others``, or None without any."""
     with ExitStack() as stack:
-        sinks: list[OnLayouts] = []
+        sinks = list(others)
         if csv is not None:
             sinks.append(stack.enter_context(_csv(csv)))
         if parquet is not None:
@@ -33,7 +37,13 @@ def _csv(path: str) -> Iterator[OnLayouts]:
     with whole_file("csv", path) as file:
         writer = csv_format.writer(file)  # type: ignore[arg-type]
         writer.writerow(NAMES)
-        yield lambda columns: writer.writerows(zip(*(columns[name].tolist() for name in NAMES), strict=True))
+        yield lambda columns: writer.writerows(zip(*(_cells(columns[name]) for name in NAMES), strict=True))
+
+
+def _cells(column: NDArray[Any]) -> list[Any]:
+    """What a column of CSV has; nothing where a number is not known."""
+    found: list[Any] = column.tolist()
+    return [None if isnan(cell) else cell for cell in found] if column.dtype.kind == "f" else found
 
 
 @contextmanager
@@ -44,7 +54,9 @@ def _parquet(path: str) -> Iterator[OnLayouts]:
     except ImportError:
         raise InputError("parquet", path, "needs pyarrow: install shardmath[parquet]") from None
     schema = pa.schema([
-        (name, pa.string() if name in ("recompute", "verdict") else pa.int64()) for name in NAMES
+        (name, {"recompute": pa.string(), "verdict": pa.string(), "step_seconds": pa.float64()}.get(name, pa.int64()))
+        for name in NAMES
     ])
     with whole_file("parquet", path, "wb") as file, parquet.ParquetWriter(file, schema) as writer:
-        yield lambda columns: writer.write_table(pa.table({name: columns[name] for name in NAMES}, schema=schema))
+        yield lambda columns: writer.write_table(
+            pa.table({name: pa.array(columns[name], from_pandas=True) for name in NAMES}, schema=schema))

@@ -20,10 +20,11 @@ from shardmath.sweeps.running import Progress, run
 _ASKED = Rows("rows", ("data_parallel", "first.total", "last.total"), among="legal")
 #: Layouts that are handed out at a time.
 _MANY = 1 << 17
-#: The axes and what else describes a layout, by name; names of modes and verdicts are texts, all others int64.
+#: The axes and what else describes a layout, by name; names of modes and verdicts are texts, all others int64
+#: but for the seconds of a step, which are not a number where its time is not known.
 COUNTS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
           "sequence_parallel", "virtual_pipeline", "expert_parallel")
-NAMES = (*COUNTS, "recompute", "first_stage_bytes", "last_stage_bytes", "peak_bytes", "verdict")
+NAMES = (*COUNTS, "recompute", "first_stage_bytes", "last_stage_bytes", "peak_bytes", "verdict", "step_seconds")
 
 Columns = Mapping[str, NDArray[Any]]
 OnLayouts = Callable[[Columns], None]
@@ -51,4 +52,12 @@ def _columns(part: Part, folder: Folder) -> Iterator[Columns]:
             columns[axis.name] = np.asarray(axis.labels)[place]
         columns |= {name: np.full(len(table), part.fixed[name]) for name in COUNTS if name not in columns}
         columns["verdict"] = verdicts[table.verdicts]
+        columns["step_seconds"] = _seconds(part, table.numbers)
         yield {name: columns[name] for name in NAMES}
+
+
+def _seconds(part: Part, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The seconds of a step of some legal configurations, which no nest computes beside the memory."""
+    from shardmath.advice.legal import legal_rows  # advice asks sweeps
+
+    return legal_rows(part, numbers).term("step.time") if part.timed else np.full(len(numbers), np.nan)

@@ -1,0 +1,80 @@
+"""Stacked bars of memory by role, beside the memory of a GPU: what ``explain`` and ``compare`` draw."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardmath.accounting import RankAccount
+from shardmath.generated.definitions import ROLES
+from shardmath.plots.style import INK, ROLE_COLOURS, SIGNS, SMALL
+from shardmath.plots.words import three_digits
+
+#: Inches.
+HEIGHT = 3.0
+GIB = 2**30
+#: Bars with a total above each; of more only some have a number below.
+_LABELLED = 8
+#: A bar is as wide as if there were so many.
+_FEWEST = 3
+#: Shares of the memory of a GPU at which there is a line: up to the first a layout fits, up to the last it may.
+_LINES = {0.8: ":", 1.0: "-"}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One account with the name that stands below it, and the memory of its GPU in bytes."""
+
+    label: str
+    account: RankAccount
+    memory: int
+
+
+def draw(part: Any, bars: Sequence[Bar], label: str, up: str) -> None:
+    """Draw bars into a (sub)figure: ``label`` stands below them all, ``up`` beside them."""
+    axes = part.add_subplot()
+    places = range(len(bars))
+    below = [0.0] * len(bars)
+    for role in ROLES:
+        sizes = [bar.account.by_role[role] / GIB for bar in bars]
+        if any(sizes):
+            axes.bar(places, sizes, 0.8, below, color=ROLE_COLOURS[role], label=role, linewidth=0)
+            below = [one + size for one, size in zip(below, sizes, strict=True)]
+    top = 1.14 * max(*below, *(bar.memory / GIB for bar in bars))
+    side = max(0.6, (_FEWEST - len(bars)) / 2)
+    axes.set(xlabel=label, ylabel=up, ylim=(0, top), xlim=(-side, len(bars) - 1 + side))
+    _lines(axes, bars)
+    if len(bars) <= _LABELLED:
+        for place, bar in enumerate(bars):
+            _label(axes, place, bar, top)
+    step = -(-len(bars) // _LABELLED)
+    axes.set_xticks(places[::step], [bar.label for bar in bars[::step]])
+    axes.spines[["top", "right"]].set_visible(False)
+    part.legend(loc="outside lower center", ncols=4, columnspacing=1, handlelength=1)
+
+
+def _lines(axes: Any, bars: Sequence[Bar]) -> None:
+    """The memory of the GPU: a line through all bars, or one of its own over each if they have several GPUs."""
+    sizes = {bar.memory / GIB for bar in bars}
+    for share, style in _LINES.items():
+        if len(sizes) == 1:
+            (size,) = sizes
+            axes.axhline(share * size, color=INK, linewidth=0.7, linestyle=style)
+        else:
+            for place, bar in enumerate(bars):
+                axes.plot((place - 0.48, place + 0.48), (share * bar.memory / GIB,) * 2, color=INK, linewidth=0.7,
+                          linestyle=style)
+        axes.annotate(f"{share:.0%}", (1, share * bars[-1].memory / GIB), (3, 0),
+                      xycoords=("axes fraction", "data"), textcoords="offset points", va="center", fontsize=SMALL)
+
+
+def _label(axes: Any, place: int, bar: Bar, top: float) -> None:
+    """The sign of the verdict and the total above a bar, moved up where they would stand on a line."""
+    height, room = bar.account.total / GIB, 0.11 * top
+    for share in _LINES:
+        line = share * bar.memory / GIB
+        if line - room < height < line:
+            height = line
+    axes.annotate(f"{SIGNS[bar.account.verdict]}\n{three_digits(bar.account.total / GIB)}", (place, height), (0, 2),
+                  textcoords="offset points", ha="center", va="bottom", fontsize=SMALL)

@@ -1,0 +1,124 @@
+"""Pictures as files: PNG and SVG for papers, HTML that needs no network; each appears whole or not at all."""
+
+from __future__ import annotations
+
+import re
+from io import BytesIO, StringIO
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from shardmath.errors import InputError, nearest_names
+from shardmath.plots.picture import Panel, Picture
+from shardmath.plots.style import BLACK, COLUMN, INK, SMALL, STYLE
+from shardmath.reports.files import whole_file
+
+#: Formats that can be written, by the end of the file's name.
+FORMATS = ("png", "svg", "html")
+#: Dots per inch of PNG.
+_DPI = 200
+#: Letters of a line of the title that a column has room for, and the inches of one line.
+_LETTERS, _LINE = 64, 0.13
+#: What refers to an element of an SVG, or names it.
+#: A name that matplotlib makes of what it names.
+_DIGEST = re.compile(r'(?<=[#"])([a-zA-Z])[0-9a-f]{10}(?![0-9a-zA-Z])')
+_NAMED = re.compile(r'(\bid="|href="#|url\(#)')
+
+
+def refuse_unplottable(path: str | None) -> None:
+    """Raise InputError unless ``path`` ends like a format that can be written, and there is a library for it.
+
+    Nothing is asked of None, which stands for no picture.
+    """
+    if path is None:
+        return
+    suffix = Path(path).suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        rule = f"must end with {', '.join(f'.{name}' for name in FORMATS[:-1])} or .{FORMATS[-1]}"
+        raise InputError("plot", path, rule, nearest_names(suffix, FORMATS))
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise InputError("plot", path, "needs matplotlib: install shardmath[plots]") from None
+
+
+def write_picture(picture: Picture, path: str) -> None:
+    """Write a picture in the format that the end of ``path`` names. SVG and HTML are the same on every run.
+
+    Raises InputError for another end, and where no file can be written.
+    """
+    refuse_unplottable(path)
+    suffix = Path(path).suffix.removeprefix(".")
+    content = _page(picture).encode() if suffix == "html" else _drawn(picture, suffix)
+    with whole_file("plot", path, "wb") as file:
+        file.write(content)  # type: ignore[call-overload]
+
+
+def svg_of(figure: Any) -> str:
+    """The text of a figure, without trailing blanks and without a date. Called with ``STYLE`` set.
+
+    Names that matplotlib makes of sizes become numbers: the last digits of a size may be others on another run.
+    """
+    text = StringIO()
+    figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+    places: dict[str, int] = {}
+    numbered = _DIGEST.sub(lambda name: f"{name[1]}{places.setdefault(name[0], len(places))}", text.getvalue())
+    return "\n".join(line.rstrip() for line in numbered.splitlines()) + "\n"
+
+
+def in_black(svg: str) -> str:
+    """The text of a figure with its ink in black, for paper."""
+    return svg.replace(INK, BLACK)
+
+
+def _drawn(picture: Picture, suffix: str) -> bytes:
+    """All panels in one figure, one below the other, under the title."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    title = [line for text in (picture.title, picture.subtitle) for line in _lines(_printable(text))]
+    heights = [_LINE * len(title), *(panel.height for panel in picture.panels)]
+    with rc_context(STYLE):
+        figure = Figure(figsize=(COLUMN, sum(heights)), layout="constrained")
+        head, *parts = figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0)
+        head.text(0.5, 0.98, "\n".join(title), ha="center", va="top", fontsize=SMALL, linespacing=1.3)
+        for panel, part in zip(picture.panels, parts, strict=True):
+            panel.draw(part)
+        if suffix == "svg":
+            return in_black(svg_of(figure)).encode()
+        content = BytesIO()
+        figure.savefig(content, format=suffix, metadata={"Software": None}, dpi=_DPI)
+        return content.getvalue()
+
+
+def _lines(text: str) -> list[str]:
+    """Lines of nearly the same length that a column has room for."""
+    count = max(1, len(wrap(text, _LETTERS)))
+    return next(lines for letters in range(max(1, len(text) // count), _LETTERS + 1)
+                if len(lines := wrap(text, letters)) <= count)
+
+
+def _printable(text: str) -> str:
+    """A name may hold line breaks and escape codes of its own."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _page(picture: Picture) -> str:
+    """Every panel by itself, so that a wide screen has them side by side, and all tables."""
+    from shardmath.symbolic.rendering import rendered
+
+    panels = [_inline(panel, place) for place, panel in enumerate(picture.panels, 1)]
+    return rendered("plot.html", {"picture": picture, "panels": panels}, header="Written by `shardmath`.")
+
+
+def _inline(panel: Panel, place: int) -> str:
+    """The SVG of a panel inside of a page: its ink is that of the page, its names are its own."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    with rc_context({**STYLE, "savefig.transparent": True}):
+        figure = Figure(figsize=(COLUMN, panel.height), layout="constrained")
+        panel.draw(figure)
+        text = svg_of(figure)
+    text = _NAMED.sub(rf"\g<1>panel-{place}-", text[text.index("<svg"):]).replace(INK, "currentColor")
+    return re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)

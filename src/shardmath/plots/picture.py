@@ -1,0 +1,39 @@
+"""What a picture is: panels that draw themselves, and tables that say the same in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot, as wide as a column.
+
+    ``draw`` puts it into a (sub)figure of matplotlib; ``height`` is in inches. ``alt`` says in a sentence what it
+    shows.
+    """
+
+    draw: Callable[[Any], None]
+    height: float
+    alt: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """The numbers of a plot, as text."""
+
+    caption: str
+    titles: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A title and a line below it, panels one below the other, and their numbers as tables."""
+
+    title: str
+    subtitle: str
+    panels: tuple[Panel, ...]
+    tables: tuple[Table, ...] = ()

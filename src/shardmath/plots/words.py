@@ -1,0 +1,26 @@
+"""Layouts and numbers in the few letters that a plot has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+#: Sizes by their short names, in the order in which people say them.
+_SHORT = {
+    "tensor_parallel": "TP", "context_parallel": "CP", "pipeline_parallel": "PP", "virtual_pipeline": "VPP",
+    "expert_parallel": "EP", "data_parallel": "DP", "micro_batch_size": "mbs",
+}
+
+
+def short(layout: Mapping[str, Any], without: Collection[str] = ()) -> str:
+    """The sizes as far as they are not 1, and what is recomputed, ``without`` some; ``DP`` if nothing is left."""
+    found = [f"{text} {layout[name]}" for name, text in _SHORT.items()
+             if name not in without and layout.get(name, 1) != 1]
+    if "recompute" not in without and layout.get("recompute", "none") != "none":
+        found.append(f"recompute {layout['recompute']}")
+    return " ".join(found) or "DP"
+
+
+def three_digits(number: float) -> str:
+    """A number that is not negative with three digits, or all that are before its point; never a power of ten."""
+    return f"{number:.{min(2, max(0, 3 - len(str(int(number)))))}f}"

@@ -1,0 +1,212 @@
+"""Pictures: whole files that are the same on every run, what is drawn, and one line for what cannot be drawn."""
+
+from __future__ import annotations
+
+import re
+import sys
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from shardmath import compare, explain
+from shardmath.cli.main import exit_code
+from shardmath.errors import InputError
+from shardmath.plots import Panel, Picture, compared, explained, refuse_unplottable, write_picture
+from shardmath.plots.picture import Table
+from shardmath.plots.style import INK
+from shardmath.plots.words import short, three_digits
+
+pytest.importorskip("matplotlib")
+
+EXPLAIN = ["explain", "llama-3.1-8b", "--gpu", "a100-40gb", "--tp", "4", "--pp", "2"]
+SWEEP = ["sweep", "llama-3.2-1b", "--gpu", "a100-40gb", "--num-gpus", "8", "--global-batch-size", "16"]
+COMPARE = ["compare", "llama-3.1-8b", "--gpu", "a100-40gb", "--against", "--tp 2", "--against", "--gpu h200"]
+SPACE = """
+model = "llama-3.2-1b"
+[fixed]
+num_gpus = 8
+global_batch_size = 16
+seq_length = 4096
+[axes]
+gpu = ["a100-40gb"]
+tensor_parallel = [1, 2, 4]
+pipeline_parallel = [1, 2]
+recompute = ["none", "full"]
+[questions.front]
+front = ["peak", "tensor_parallel"]
+"""
+#: Names as people and files may have them.
+NASTY = "<script>alert(1)</script> -->&\"' $x_y$ \n\x1b[31m"
+
+
+def drawn(panel: Panel, *tables: Table, title: str = "title", subtitle: str = "below") -> Picture:
+    return Picture(title, subtitle, (panel,), tables)
+
+
+def line(part: object) -> None:
+    part.add_subplot().plot([1, 2], [3, 4], label="a $b$ & <c>")  # type: ignore[attr-defined]
+    part.legend(loc="outside lower center")  # type: ignore[attr-defined]
+
+
+def words_of(svg: str) -> list[str]:
+    """What is written in an SVG: matplotlib has it as comments beside the outlines."""
+    return [text.strip() for text in re.findall(r"<!--(.*?)-->", svg, re.DOTALL)]
+
+
+@pytest.mark.parametrize("command", [EXPLAIN, SWEEP, COMPARE], ids=["explain", "sweep", "compare"])
+def test_every_format_is_written_whole_and_the_same_twice(command: list[str], tmp_path: Path) -> None:
+    for suffix, beginning in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("html", b"<!DOCTYPE html>")):
+        files = [tmp_path / f"{name}.{suffix}" for name in ("one", "two")]
+        for file in files:
+            assert exit_code([*command, "--plot", str(file)]) == 0
+        assert files[0].read_bytes() == files[1].read_bytes()
+        assert files[0].read_bytes().startswith(beginning)
+    assert len([*tmp_path.iterdir()]) == 6
+    ET.parse(tmp_path / "one.svg")
+
+
+def test_explain_draws_a_bar_for_every_rank_and_what_it_says(tmp_path: Path) -> None:
+    found = explain("llama-3.1-8b", "a100-40gb", tensor_parallel=4, pipeline_parallel=2)
+    picture = explained.picture(found)
+    (table,) = picture.tables
+    assert [row[0] for row in table.rows] == ["0", "1"]
+    assert [row[-3:-1] for row in table.rows] == [[f"{item.share:.1%}", item.verdict] for item in found.ranks]
+    write_picture(picture, str(tmp_path / "x.svg"))
+    said = words_of((tmp_path / "x.svg").read_text())
+    for item in found.ranks:
+        assert three_digits(item.total / 2**30) in said
+    assert {"80%", "100%", "weight", "optimizer", "pipeline rank"} <= {*said}
+
+
+def test_bars_are_as_high_as_their_account() -> None:
+    from matplotlib.figure import Figure
+
+    found = explain("llama-3.1-8b", "a100-40gb", tensor_parallel=4, pipeline_parallel=4)
+    figure = Figure()
+    explained.picture(found).panels[0].draw(figure)
+    (axes,) = figure.axes
+    tops: dict[float, float] = {}
+    for bar in axes.patches:
+        tops[round(bar.get_x() + bar.get_width() / 2)] = bar.get_y() + bar.get_height()
+    assert tops == pytest.approx({item.rank: item.total / 2**30 for item in found.ranks}, rel=1e-9)
+    assert sorted(one.get_ydata()[0] for one in axes.lines) == pytest.approx([0.8 * 40, 40.0])
+
+
+def test_compared_bars_have_the_memory_of_their_own_gpu() -> None:
+    from matplotlib.figure import Figure
+
+    found = compare("llama-3.1-8b", "a100-40gb", tensor_parallel=4, against=[{"gpu": "h200"}])
+    figure = Figure()
+    compared.picture(found).panels[0].draw(figure)
+    heights = sorted({round(float(one.get_ydata()[0]), 6) for one in figure.axes[0].lines})
+    memory = [side.explanation.gpu.memory_bytes / 2**30 for side in found.sides]
+    assert heights == sorted(round(share * size, 6) for share in (0.8, 1.0) for size in memory)
+
+
+class _Tags(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text: list[str] = []
+        self.links: list[str] = []
+        self.ids: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href", "action")]
+        self.ids += [value or "" for name, value in attrs if name == "id"]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def parsed(path: Path) -> _Tags:
+    found = _Tags()
+    found.feed(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_a_page_needs_no_network_and_names_are_escaped(tmp_path: Path) -> None:
+    path = tmp_path / "x.html"
+    panel = Panel(line, 2, NASTY)
+    write_picture(Picture(NASTY, NASTY, (panel, panel), (Table(NASTY, (NASTY, "b"), [(NASTY, NASTY)]),)), str(path))
+    found = parsed(path)
+    assert "script" not in found.tags
+    assert all(link.startswith("#") for link in found.links)
+    assert len(found.ids) == len({*found.ids})
+    assert {link[1:] for link in found.links} <= {*found.ids}
+    assert sum(NASTY.strip() in text for text in found.text) >= 4
+    text = path.read_text(encoding="utf-8")
+    assert INK not in text
+    assert "currentColor" in text
+    assert "url(http" not in text
+    assert "prefers-color-scheme: dark" in text
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_names_are_no_formulas_and_no_control_characters(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"x.{suffix}"
+    write_picture(drawn(Panel(line, 2, ""), title=NASTY, subtitle="$\\frac{$" * 30), str(path))
+    if suffix == "svg":
+        ET.parse(path)
+        assert INK not in path.read_text()
+
+
+@pytest.mark.parametrize("name", ["x.pdf", "x", "-", "x.PNG", ".svg/"])
+def test_other_endings_are_refused_before_anything_is_computed(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in (EXPLAIN, SWEEP, COMPARE):
+        assert exit_code([*command, "--plot", name]) == 2
+        shown = capsys.readouterr()
+        assert shown.out == ""
+        assert "must end with .png, .svg or .html" in shown.err
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"install shardmath\[plots\]"):
+        refuse_unplottable("x.png")
+    refuse_unplottable(None)
+
+
+def test_nothing_is_left_of_a_picture_that_cannot_be_drawn(tmp_path: Path) -> None:
+    def broken(part: object) -> None:
+        raise RuntimeError
+
+    (tmp_path / "x.svg").write_text("before")
+    with pytest.raises(RuntimeError):
+        write_picture(drawn(Panel(broken, 2, "")), str(tmp_path / "x.svg"))
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+    with pytest.raises(InputError, match="plot"):
+        write_picture(drawn(Panel(line, 2, "")), str(tmp_path / "no" / "x.svg"))
+
+
+def test_a_space_has_its_fronts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    space = tmp_path / "space.toml"
+    space.write_text(SPACE)
+    assert exit_code(["explore", str(space), "--plot", str(tmp_path / "x.svg")]) == 0
+    assert {"peak, GiB", "tensor_parallel", "fits"} <= {*words_of((tmp_path / "x.svg").read_text())}
+    space.write_text(SPACE.replace('front = ["peak", "tensor_parallel"]', 'best = ["peak"]'))
+    capsys.readouterr()
+    assert exit_code(["explore", str(space), "--plot", str(tmp_path / "y.svg")]) == 2
+    assert "needs a question of the space that is a front" in capsys.readouterr().err
+    assert not (tmp_path / "y.svg").exists()
+
+
+@pytest.mark.parametrize(("number", "text"), [
+    (0, "0.00"), (0.128, "0.13"), (9.876, "9.88"), (10, "10.0"), (99.94, "99.9"), (123.4, "123"), (25477.2, "25477"),
+])
+def test_three_digits(number: float, text: str) -> None:
+    assert three_digits(number) == text
+
+
+def test_layouts_in_few_letters() -> None:
+    layout = {"tensor_parallel": 4, "pipeline_parallel": 1, "data_parallel": 8, "recompute": "full"}
+    assert short(layout) == "TP 4 DP 8 recompute full"
+    assert short(layout, ("data_parallel", "recompute")) == "TP 4"
+    assert short({}) == "DP"
