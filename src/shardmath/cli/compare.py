@@ -38,8 +38,10 @@ def _against(**options: Any) -> None:
 @click.option("--rank", type=Count(), help="Pipeline rank to compare  [default: of each the one that keeps most]")
 @click.option("--all", "everything", is_flag=True, help="Show every term and every tensor.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
+@click.option("--plot", metavar="FILE", help="Draw the memory of every configuration by role: .png, .svg or .html.")
 def compare(
-    model: str, against: tuple[str, ...], rank: int | None, everything: bool, json: bool, **options: Any,
+    model: str, against: tuple[str, ...], rank: int | None, everything: bool, json: bool, plot: str | None,
+    **options: Any,
 ) -> None:
     r"""Set MODEL in one layout beside others, term by term, and explain each difference by tensor.
 
@@ -52,13 +54,18 @@ def compare(
     """
     from shardmath.comparing import posed
     from shardmath.comparing.run import PUBLISHED
+    from shardmath.plots import refuse_unplottable, write_picture
+    from shardmath.plots.compared import picture
     from shardmath.reports.compare import show
 
+    refuse_unplottable(plot)
     first = click.get_current_context()
     others = [
         text if text == PUBLISHED else (text, _merged(first, text, model, options)) for text in against
     ]
     found = posed(lambda: _configuration(model, options), others, rank)
+    if plot is not None:
+        write_picture(picture(found), plot)
     if json:
         click.echo(json_format.dumps(found.to_dict(), indent=2))
     else:

@@ -18,8 +18,9 @@ from shardmath.cli.options import configuration_options
 @click.option("--all-ranks", is_flag=True, help="Add a line for every pipeline rank.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--csv", metavar="FILE", help="Write one row per rank and term; - is the terminal.")
+@click.option("--plot", metavar="FILE", help="Draw the memory of every rank by role: .png, .svg or .html.")
 def explain(
-    model: str, format: str | None, all_ranks: bool, json: bool, csv: str | None, **options: Any,
+    model: str, format: str | None, all_ranks: bool, json: bool, csv: str | None, plot: str | None, **options: Any,
 ) -> None:
     """Account for every byte of MODEL in one layout, and for its step time.
 
@@ -28,8 +29,11 @@ def explain(
     """
     from shardmath.accounting import explain as account
     from shardmath.cli.runs import as_file, configuration_arguments
+    from shardmath.plots import refuse_unplottable, write_picture
+    from shardmath.plots.explained import picture
     from shardmath.reports.explanation import show, write_csv
 
+    refuse_unplottable(plot)
     chosen, gpu, arguments = configuration_arguments(model, options)
     found = account(chosen, gpu, **arguments)
     if format is not None:
@@ -37,6 +41,8 @@ def explain(
         return
     if csv is not None:
         write_csv(found, csv)
+    if plot is not None:
+        write_picture(picture(found), plot)
     if json:
         click.echo(json_format.dumps(found.to_dict(), indent=2))
     elif csv != "-":

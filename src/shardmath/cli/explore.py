@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+import os
 import shlex
 import sys
 from typing import Any
@@ -19,6 +20,7 @@ _STOPPED = 130
 @click.argument("space")
 @click.option("--json", is_flag=True, help="Print counts and answers as JSON.")
 @click.option("--rows", metavar="FILE", help="Write configurations as a table: .parquet or .csv.")
+@click.option("--plot", metavar="FILE", help="Draw the fronts that the space asks for: .png, .svg or .html.")
 @click.option("--among", default="fits", show_default=True, metavar="WHICH",
               help="Rows of those that fit (fits), or may fit too (uncertain), or are legal (legal).")
 @click.option("--term", "terms", multiple=True, metavar="TERM",
@@ -30,22 +32,29 @@ _STOPPED = 130
 @click.option("--device", default="cpu", show_default=True, metavar="DEVICE",
               help="Sweep on processors (cpu) or on a GPU (cuda).")
 @click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")
-def explore(space: str, json: bool, resume: bool, checkpoint: str | None, **options: Any) -> int:
+def explore(
+    space: str, json: bool, resume: bool, checkpoint: str | None, plot: str | None, **options: Any,
+) -> int:
     """Look at every configuration of SPACE (a .toml or .yaml file) and answer its questions.
 
     Ctrl-C stops it with the answer for what was done by then.
     """
     from shardmath.cli.stopping import stopping
     from shardmath.exploring import explore as run
+    from shardmath.plots import refuse_unplottable, write_picture
+    from shardmath.plots.explored import picture
     from shardmath.reports.explored import show
     from shardmath.reports.progress import progress
     from shardmath.spaces.files import read_space
 
+    refuse_unplottable(plot)
     declared = read_space(space)
     with stopping() as stopped, progress("configurations") as bar:
         writing = bar and (lambda done, total: bar(done, total, "rows"))
         found = run(declared, checkpoint=checkpoint, resume=resume, progress=bar, writing=writing, stopped=stopped,
                     **options)
+    if plot is not None:
+        write_picture(picture(found, os.path.basename(space)), plot)
     if json:
         click.echo(json_format.dumps(found.to_dict(), indent=2))
     else:

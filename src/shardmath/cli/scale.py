@@ -32,7 +32,7 @@ from shardmath.cli.options import (
 @machine_options
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
               help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
-@click.option("--plot", metavar="FILE", help="Draw throughput, MFU and energy: .svg or .png.")
+@click.option("--plot", metavar="FILE", help="Draw throughput, MFU and energy: .png, .svg or .html.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def scale(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
@@ -45,12 +45,12 @@ def scale(
     same power.
     """
     from shardmath.cli.runs import swept
+    from shardmath.plots import refuse_unplottable, write_picture
+    from shardmath.plots.scaled import picture
     from shardmath.reports.scaling import show
-    from shardmath.reports.scaling_plot import refuse_unplottable, write_plot
     from shardmath.scaling import scale as run
 
-    if plot is not None:
-        refuse_unplottable(plot)
+    refuse_unplottable(plot)
     options = {**without_absent(options), "kernels": kernel_choices(kernels)}
     chosen, options = swept(model, pairs("set", settings, "key=value"), options)
     found = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
@@ -59,4 +59,4 @@ def scale(
     else:
         show(found)
     if plot is not None:
-        write_plot(found, plot)
+        write_picture(picture(found), plot)

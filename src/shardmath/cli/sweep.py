@@ -36,27 +36,37 @@ from shardmath.cli.options import (
 @click.option("--json", is_flag=True, help="Print counts and best layouts as JSON.")
 @click.option("--csv", metavar="FILE", help="Write every legal layout; - is the terminal.")
 @click.option("--parquet", metavar="FILE", help="Write every legal layout as Parquet.")
+@click.option("--plot", metavar="FILE",
+              help="Draw what fits for each TP and PP, and step time against memory: .png, .svg or .html.")
 def sweep(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    settings: tuple[str, ...], json: bool, csv: str | None, parquet: str | None, **options: Any,
+    settings: tuple[str, ...], json: bool, csv: str | None, parquet: str | None,
+    plot: str | None, **options: Any,
 ) -> None:
     """Try every layout of MODEL on a cluster and show the best that fit.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out.
     """
     from shardmath.cli.runs import swept
+    from shardmath.plots import refuse_unplottable, write_picture
+    from shardmath.plots.gathered import Gathered
+    from shardmath.plots.swept import picture
     from shardmath.reports.layouts import writers
     from shardmath.reports.progress import progress
     from shardmath.reports.sweep import show
     from shardmath.sweeps import sweep as run
 
+    refuse_unplottable(plot)
+    gathered = Gathered()
     options = {**without_absent(options), "kernels": kernel_choices(kernels)}
     chosen, options = swept(model, pairs("set", settings, "key=value"), options)
     with ExitStack() as stack:
-        on_layouts = stack.enter_context(writers(csv, parquet))
+        on_layouts = stack.enter_context(writers(csv, parquet, *([] if plot is None else [gathered])))
         report = stack.enter_context(progress("layouts"))
         found = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, progress=report,
                     on_layouts=on_layouts, **options)
+    if plot is not None:
+        write_picture(picture(found, gathered), plot)
     if json:
         click.echo(json_format.dumps(found.to_dict(), indent=2))
     elif csv != "-":
