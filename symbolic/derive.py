@@ -14,6 +14,7 @@ from .documents.appendix import appendix
 from .documents.definitions import definitions
 from .documents.evaluator import evaluator, script
 from .documents.formulas import formulas
+from .documents.inverse_kernel import inverse_kernel
 from .documents.kernel import kernel
 from .implementations import IMPLEMENTATIONS, Implementation
 from .nesting import nest_of
@@ -29,6 +30,10 @@ from .timing import build_all, build_times, is_timed
 __all__ = ["COMMAND", "derive", "derive_documents", "derive_implementation", "derive_published"]
 
 
+#: The symbol that the inverses of the package are solved for, with what goes along; others are derived when asked for.
+INVERTED = ("micro_batch_size", ("global_batch_size",))
+
+
 def derive() -> dict[str, str]:
     """The text of every generated file, by file name."""
     files = {"__init__.py": rendered("package.py", {}), "definitions.py": rendered("definitions.py", definitions())}
@@ -39,6 +44,7 @@ def derive() -> dict[str, str]:
         files[f"{name}_nest.py"] = derive_nest(name, BY_MEMORY, memory, files)
         files[f"{name}_time_nest.py"] = derive_nest(name, BY_TIME, f"{memory}\n{time}", files)
         files[f"{name}.js"] = derive_script(implementation)
+        files[f"{name}_inverse_kernel.py"] = derive_inverse(implementation, *INVERTED)
     for published in all_published():
         files |= derive_published(published)
     return files | derive_documents()
@@ -83,6 +89,18 @@ def derive_kernel(implementation: Implementation, outputs: Sequence[str], column
     terms = memory if set(outputs) <= memory.terms.keys() else build_all(implementation)
     source = rendered("evaluator.py", evaluator(title, terms, rules_for(implementation)))
     return rendered("kernel.py", kernel(title, source, outputs, columns))
+
+
+def derive_inverse(
+    implementation: Implementation, symbol: str, along: Sequence[str], columns: Collection[str] | None = None,
+) -> str:
+    """The compiled inverse of an implementation: the estimate as a polynomial of ``symbol``, for columns of layouts.
+
+    ``along`` are parameters that grow with it, ``columns`` those that differ from row to row, by default of layouts.
+    """
+    title = f"Sharded training solved for {symbol}: {implementation.title}"
+    source = rendered("evaluator.py", evaluator(title, build(implementation), rules_for(implementation)))
+    return rendered("kernel.py", inverse_kernel(title, source, symbol, along, columns))
 
 
 def derive_script(implementation: Implementation) -> str:

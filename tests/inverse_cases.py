@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from pathlib import Path
 from random import Random
 from typing import Any
 
 import numpy as np
 
+from shardmath.cached import source_of
 from shardmath.evaluators import Evaluator, find
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.inverse.symbols import KEPT
@@ -44,8 +44,7 @@ class Case:
 
     def question(self) -> Question:
         """The case as the mathematics takes it."""
-        source = Path(str(self.evaluator.terms.__file__)).read_text(encoding="utf-8")
-        return Question(source, "peak", self.values, self.name, 1, self.last, self.multiples)
+        return Question(source_of(self.evaluator.terms), "peak", self.values, self.name, 1, self.last, self.multiples)
 
     def at(self, value: int) -> dict[str, int] | None:
         """The configuration with another value; None if what goes along is not whole."""

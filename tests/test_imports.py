@@ -50,7 +50,8 @@ LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 SHOW_FORMULAS = {
     "shardmath.appendix",
     "shardmath.comparing.causes", "shardmath.comparing.comparison", "shardmath.comparing.published",
-    "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.inverse.formula",
+    "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.inverse.compiled",
+    "shardmath.inverse.formula",
     "shardmath.page.typesetting", "shardmath.page.writing", "shardmath.stages", "shardmath.sweeps.nests",
 }
 #: What running code may import at any time: plain Python, without SymPy.

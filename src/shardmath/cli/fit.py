@@ -6,12 +6,16 @@ import json as json_format
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from shardmath.cli.options import configuration_options
+from shardmath.cli.names import model_names
+from shardmath.cli.options import configuration_options, device, kernel_choices
+from shardmath.errors import ABSENT, InputError
+from shardmath.generated.definitions import PARAMETERS
 
 
 @click.command(short_help="Solve a configuration for what still fits.")
-@click.argument("model")
+@click.argument("model", shell_complete=model_names)
 @configuration_options
 @click.option("--solve", "solve", metavar="SYMBOL",
               help="What to solve for: micro_batch_size, seq_length, num_layers, hidden_size, num_gpus,"
@@ -22,14 +26,23 @@ from shardmath.cli.options import configuration_options
 @click.option("--latex", "form", flag_value="latex", help="Print the inverted formula as LaTeX.")
 @click.option("--unicode", "form", flag_value="unicode", help="Print the inverted formula as Unicode text.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
+@click.option("--table", metavar="FILE",
+              help="Solve every row of this table (Parquet, CSV or Arrow) with --solve; columns are parameters.")
+@click.option("-o", "--output", metavar="FILE", help="Parquet file to write for --table.")
 def fit(
-    model: str, solve: str | None, share: str | None, keep: str, form: str | None, json: bool, **options: Any,
+    model: str, solve: str | None, share: str | None, keep: str, form: str | None, json: bool, table: str | None,
+    output: str | None, **options: Any,
 ) -> None:
     """Solve one layout of MODEL for the last value that fits, and print the formula for it.
 
     The largest micro-batch size, sequence length, number of layers or hidden size; the fewest GPUs; the smallest
     TP * PP; the memory that a GPU would need.
     """
+    if table is not None:
+        click.echo(_rows(table, output, solve, model, share, options))
+        return
+    if output is not None:
+        raise InputError("output", output, "must not be given without --table")
     from shardmath.cli.runs import configuration_arguments
     from shardmath.inverse import fit as solved
     from shardmath.reports.fit import show
@@ -39,7 +52,39 @@ def fit(
     if json:
         click.echo(json_format.dumps(found.to_dict(), indent=2, ensure_ascii=False))
     elif form is not None:
-        for answer in found.answers:
-            click.echo(answer.formula_as(form))
+        for one in found.answers:
+            click.echo(one.formula_as(form))
     else:
         show(found)
+
+
+def _rows(
+    table: str, output: str | None, solve: str | None, model: str, share: str | None, options: dict[str, Any],
+) -> str:
+    """Write a table with its answers; what is said of it."""
+    if output is None:
+        raise InputError("output", ABSENT, "must be given with --table", "-o answers.parquet")
+    if solve is None:
+        raise InputError("solve", ABSENT, "must be given with --table")
+    from shardmath.inverse.rows import fit_rows, write_answers
+    from shardmath.reports.progress import progress
+
+    gpu, gpu_memory, node_size, kernels, implementation = (
+        options.pop(name) for name in ("gpu", "gpu_memory", "node_size", "kernels", "implementation"))
+    with progress("rows") as report:
+        reader = fit_rows(table, solve, model, device(gpu, gpu_memory, node_size), share=share, progress=report,
+                          implementation=implementation, kernels=kernel_choices(kernels), **_values(options))
+        rows, solved = write_answers(reader, output)
+    return f"{output}: {rows:,} rows, {solved:,} with an answer for {solve}"
+
+
+def _values(options: dict[str, Any]) -> dict[str, int | str]:
+    """The values of parameters that stand on the command line. Raises InputError for what rows cannot have."""
+    context, values = click.get_current_context(), dict[str, int | str]()
+    for name, value in options.items():
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        if name not in PARAMETERS and name != "recompute":
+            raise InputError(name, value, "must not be given with --table: only parameters are")
+        values[name] = value if name == "recompute" else int(value)
+    return values

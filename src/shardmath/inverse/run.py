@@ -7,9 +7,9 @@ from fractions import Fraction
 from functools import cache
 from itertools import product
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
+from shardmath.cached import source_of
 from shardmath.configured import Configuration, configured
 from shardmath.divisors import divisors
 from shardmath.errors import InputError, nearest_names
@@ -78,7 +78,7 @@ def fit(
     job = found.job
     if keep not in KEPT:
         raise InputError("keep", keep, f"must be one of {', '.join(KEPT)}", nearest_names(keep, KEPT))
-    part = _share(share)
+    part = share_of(share)
     written = solve is not None if formulas is None else formulas
     asked = _Asked(model, gpu, arguments, found, part, keep, written)
     symbols = USUAL if solve is None else (solve,) if isinstance(solve, str) else tuple(solve)
@@ -94,7 +94,7 @@ class _Asked:
                  keep: str, formulas: bool) -> None:
         self.model, self.gpu, self.arguments, self.job, self.keep = model, gpu, arguments, found.job, keep
         self.share, self.limit, self.formulas = share, share * found.job.values[MEMORY], formulas
-        self.source = Path(str(found.job.evaluator.terms.__file__)).read_text(encoding="utf-8")
+        self.source = source_of(found.job.evaluator.terms)
 
     def solution(self, name: str, at: Bound | None, multiples: Mapping[str, Fraction], *, largest: bool,
                  ) -> Solution | None:
@@ -133,7 +133,8 @@ def _answer(asked: _Asked, symbol: str) -> Answer:
     return _closed(asked, solved_for(symbol, asked.job, asked.arguments, asked.keep))
 
 
-def _share(share: Fraction | int | str | None) -> Fraction:
+def share_of(share: Fraction | int | str | None) -> Fraction:
+    """The part of the memory that a peak may take. Raises InputError for one that is not above 0 and at most 1."""
     if share is None:
         return usual_share()
     try:
