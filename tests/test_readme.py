@@ -1,44 +1,22 @@
-"""The README is true: its commands print what it shows, its Python runs, its links lead somewhere.
-
-With UPDATE_README=1 in the environment the outputs are written anew instead of compared.
-"""
+"""The README is true: its commands print what it shows, its Python runs, its links lead somewhere."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-
-from shardmath.cli.main import exit_code
+from consoles import Shown, printed, shown
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 TEXT = README.read_text(encoding="utf-8")
-CONSOLE = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
-COMMANDS = [match["command"] for match in CONSOLE.finditer(TEXT)]
+SHOWN = shown(README)
 
 
-def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
-    name, *arguments = shlex.split(command)
-    assert name == "shardmath"
-    assert exit_code(arguments) == 0
-    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    return "".join(f"{line}\n" for line in lines)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_commands_print_what_is_shown(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    shown = next(match["output"] for match in CONSOLE.finditer(TEXT) if match["command"] == command)
-    output = printed(command, capsys)
-    if os.environ.get("UPDATE_README"):
-        text = README.read_text(encoding="utf-8")
-        block = f"```console\n$ {command}\n"
-        README.write_text(text.replace(f"{block}{shown}```", f"{block}{output}```"), encoding="utf-8")
-    else:
-        assert output == shown
+@pytest.mark.parametrize("example", SHOWN, ids=lambda example: example.command)
+def test_commands_print_what_is_shown(example: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+    example.check(capsys)
 
 
 LINES = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
@@ -71,7 +49,7 @@ def test_links_lead_somewhere() -> None:
 
 def test_make_sweep_is_the_sweep_that_is_shown() -> None:
     makefile = (README.parent / "Makefile").read_text(encoding="utf-8")
-    assert COMMANDS[0].removeprefix("shardmath sweep ") in makefile
+    assert SHOWN[0].command.removeprefix("shardmath sweep ") in makefile
 
 
 def test_folders_are_those_that_are_listed() -> None:

@@ -1,0 +1,52 @@
+"""Commands in a document with what they print: read from its text, run in this process, compared."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from shardmath.cli.main import exit_code
+
+_BLOCK = re.compile(r"```console\n\$ (?P<command>[^\n]+)\n(?P<output>.*?)```", re.DOTALL)
+#: A line that stands for any number of lines.
+_REST = "...\n"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A command in a document, and what the document says that it prints."""
+
+    document: Path
+    command: str
+    output: str
+
+    def check(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """Compare with what it prints; with UPDATE_DOCUMENTS=1 in the environment, write that instead."""
+        output = printed(self.command, capsys)
+        if os.environ.get("UPDATE_DOCUMENTS") and _REST not in self.output:
+            text = self.document.read_text(encoding="utf-8")
+            block = f"```console\n$ {self.command}\n"
+            self.document.write_text(text.replace(f"{block}{self.output}```", f"{block}{output}```"), encoding="utf-8")
+            return
+        pattern = ".*".join(re.escape(part) for part in re.split(rf"(?m)^{re.escape(_REST)}", self.output))
+        assert re.fullmatch(pattern, output, re.DOTALL), output
+
+
+def shown(document: Path) -> list[Shown]:
+    """All commands of a document that have an output."""
+    found = _BLOCK.finditer(document.read_text(encoding="utf-8"))
+    return [Shown(document, match["command"], match["output"]) for match in found]
+
+
+def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
+    """What a command that succeeds prints, without blanks at the ends of lines."""
+    name, *arguments = shlex.split(command)
+    assert name == "shardmath"
+    assert exit_code(arguments) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    return "".join(f"{line}\n" for line in lines)

@@ -1,0 +1,31 @@
+"""The pages in docs are true: their commands print what they show, and their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from consoles import Shown, shown
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+SHOWN = [example for page in PAGES for example in shown(page)]
+
+
+@pytest.mark.parametrize("example", SHOWN, ids=lambda example: f"{example.document.stem}: {example.command}")
+def test_commands_print_what_is_shown(
+    example: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:
+    """Run in a folder of its own, in which the files of the repository are where they are in a checkout."""
+    for name in ("docs", "tests"):
+        (tmp_path / name).symlink_to(DOCS.parent / name)
+    monkeypatch.chdir(tmp_path)
+    example.check(capsys)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    targets = [target for target in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
