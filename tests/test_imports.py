@@ -35,7 +35,7 @@ LAYERS = (
     {"terms"},
     {"overheads"},
     {"accounts", "exact", "published", "verdict"},
-    {"timing"},
+    {"sensitivities", "timing"},
     {"simplify"},
     {"printers"},
     {"documents"},
@@ -52,7 +52,7 @@ SHOW_FORMULAS = {
     "shardmath.comparing.causes", "shardmath.comparing.comparison", "shardmath.comparing.published",
     "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.inverse.compiled",
     "shardmath.inverse.formula",
-    "shardmath.page.typesetting", "shardmath.page.writing", "shardmath.stages", "shardmath.sweeps.nests",
+    "shardmath.moving.formulas", "shardmath.page.typesetting", "shardmath.page.writing", "shardmath.stages", "shardmath.sweeps.nests",
 }
 #: What running code may import at any time: plain Python, without SymPy.
 NEED_NO_SYMPY = ("shardmath.symbolic.inverses", "shardmath.symbolic.nests")

@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_layouts import batches
 
+from shardmath.accounting import explanation
 from shardmath.configured import configured
 from shardmath.evaluators import find
 from shardmath.moving.duals import Dual, Frozen, StepsError, slopes_along, terms_beside
+from shardmath.moving.formulas import slope_formulas
 from shardmath.moving.peaks import Peak
 from shardmath.moving.sensitivities import Sensitivity, sensitivities
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
@@ -191,6 +193,24 @@ def test_a_full_pipeline_bends_where_it_is_just_filled() -> None:
     assert batch.below is not None
     assert batch.below > 0
     assert batch.elasticity > 0
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("name", ["seq_length", "hidden_size", "num_kv_heads", "num_layers", "micro_batch_size",
+                                  "tensor_parallel", "gradient_bytes", "vocab_size", "distributed_optimizer"])
+def test_formulas_say_what_dual_numbers_do(implementation: str, name: str) -> None:
+    """SymPy's derivatives of the terms, line by line, are those of the generated code, and add up to the total's."""
+    sizes: dict[str, Any] = {} if implementation == "huggingface" else {"tensor_parallel": 4}
+    found = configured("llama-3.1-8b", "h100-80gb", implementation=implementation, num_gpus=8, **sizes)
+    job, peak = found.job, explanation(found).peak
+    if name in job.evaluator.fixed:
+        return
+    slopes = slopes_along(job.evaluator.terms, job.on_rank(peak.rank), {name: 1})
+    formulas = slope_formulas(job, peak.rank, peak.lines, name)
+    assert {line.term: line.slope for line in formulas.lines} == {
+        line.term: slopes[line.term].slope for line in peak.lines if slopes[line.term].slope}
+    assert formulas.slope == slopes["stage.total"].slope
+    assert all(line.formula and line.latex for line in formulas.lines)
 
 
 @pytest.mark.parametrize("layout", [(7, 9, 9, 7), (8, 8, 8, 8)])

@@ -18,6 +18,7 @@ from shardmath.gpus import Gpu
 from shardmath.machines import Cluster
 from shardmath.models import Model
 from shardmath.moving.around import Around, Move, Replaced
+from shardmath.moving.formulas import SlopeFormulas, slope_formulas
 from shardmath.moving.peaks import Peak
 from shardmath.moving.sensitivities import Sensitivity, sensitivities
 from shardmath.moving.smallest import fitting, gaining, singles
@@ -65,6 +66,13 @@ class Moves:
     def fits(self) -> bool:
         """Whether the configuration fits as it is."""
         return self.peak.total <= self.limit_bytes
+
+    def formulas(self, name: str) -> SlopeFormulas:
+        """The formulas behind the sensitivity to a symbol, line by line of the account of the rank that needs most.
+
+        Raises InputError for a name that is no symbol of the configuration.
+        """
+        return slope_formulas(self.configuration.job, self.peak.rank, self.peak.lines, name)
 
     def margin_bytes(self, move: Move) -> int:
         """Memory that a move leaves below what fits."""

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from shardmath.advice.choosing import FASTER
 from shardmath.generated.definitions import SITES
-from shardmath.moving import Difference, Move, Moves, Sensitivity
+from shardmath.moving import Difference, Move, Moves, Sensitivity, SlopeFormulas
 from shardmath.reports.explanation import heading
 from shardmath.reports.sizes import TITLES, in_words
 from shardmath.reports.tables import console, gib, table
@@ -46,6 +46,17 @@ def show(found: Moves, everything: bool = False) -> None:
                   f" ({in_words(found.least.layout)}).", markup=False)
     elif found.seconds is not None:
         out.print(f"Nothing that fits is faster by {FASTER:.0%} after one or two changes.")
+
+
+def show_formulas(found: SlopeFormulas) -> None:
+    """Print the formulas behind one sensitivity."""
+    rows = [(line.term, _exact(line.slope), line.formula) for line in found.lines]
+    rows.append(("all", _exact(found.slope), ""))
+    out = console()
+    out.print(table(("term", f"d/d{found.letter}, bytes", "formula"), rows, right=(1,),
+                    title=f"What the peak's sensitivity to {found.name} consists of"))
+    if found.uses:
+        out.print("where " + ", ".join(f"{letter} = {text}" for letter, text in found.uses.items()), markup=False)
 
 
 def _say_more(shown: int, there: int, what: str) -> None:
