@@ -18,6 +18,8 @@ RUN := $(VENV)/bin/python
 PIP := $(RUN) -m pip --quiet --disable-pip-version-check --no-input
 SWEEP ?= llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024 --seq-length 8192
 
+INPUTS ?= 1000000
+
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error -output-directory=build
 LATEX_FILES := booktabs.sty lmodern.sty ptmr7t.tfm
 LATEX_PACKAGES := texlive-latex-base texlive-latex-recommended texlive-fonts-recommended lmodern
@@ -28,7 +30,7 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix page sweep test oracle lint validate bench clean latex chromium
+.PHONY: help derive check appendix page sweep test oracle lint validate bench fuzz clean latex chromium
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -66,6 +68,10 @@ lint: $(DEVELOPMENT) ## ruff and mypy --strict
 validate: $(PLOTS) ## write docs/validation.md with its plots, and docs/fujii2024.md: predicted against measured
 	@$(RUN) -m validation.fujii2024
 	@$(RUN) -m validation.report
+
+fuzz: $(DEVELOPMENT) ## a million inputs for everything that reads a file, a name or an option (about an hour)
+	@$(PIP) install --no-build-isolation --editable '.[fuzz]'
+	@$(RUN) -m fuzzing.run --inputs $(INPUTS)
 
 bench: $(DEVELOPMENT) ## measure the sweep beside its alternatives
 	@$(RUN) -m benchmarks.run

@@ -173,7 +173,7 @@ def test_rows_that_the_checkpoint_does_not_know_do_not_count(
     (first, *_) = sorted((tmp_path / "state.rows").iterdir())
     # What a kill leaves between a file of rows and the state: here of a stretch that other threads cut otherwise.
     shutil.copy(first, first.with_name(f"{0:06d}-{100:020d}-{101:020d}.npz"))
-    shutil.copy(first, first.with_name("tmp"))
+    shutil.copy(first, first.with_name(f".{first.name}.of-a-kill.partial"))
     explore(small_space.space(), rows=table, **asked, threads=1, resume=True)
     assert table.read_bytes() == uninterrupted[1]
 
@@ -184,10 +184,10 @@ def test_the_state_of_another_space_is_refused(tmp_path: Path) -> None:
     ours.save([])
     for path, text in ((tmp_path / "text", b"state"), (tmp_path / "zip", b"PK\5\6" + b"\0" * 18)):
         path.write_bytes(text)
-        with pytest.raises(InputError, match="must be a checkpoint of this version"):
+        with pytest.raises(InputError, match="must be a whole checkpoint of this version"):
             Checkpoint(path, [nest]).load()
     np.savez(tmp_path / "numbers.npz", numbers=np.zeros(3))
-    with pytest.raises(InputError, match="must be a checkpoint of this version"):
+    with pytest.raises(InputError, match="must be a whole checkpoint of this version"):
         Checkpoint(tmp_path / "numbers.npz", [nest]).load()
     larger = small_space.space()
     larger.fixed["global_batch_size"] = 512  # type: ignore[index]

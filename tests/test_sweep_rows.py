@@ -192,9 +192,13 @@ def test_a_folder_keeps_what_is_done_and_nothing_else(tmp_path: Path) -> None:
     for part, start, stop in ((0, 0, 4), (0, 4, 8), (0, 8, 16), (1, 0, 2), (1, 2, 4)):
         folder.add(part, start, stop, _table([part, start, stop]))
     folder.add(1, 4, 6, _table([]))
-    (folder.path / "half").write_bytes(b"PK")
+    (folder.path / f".{0:06d}-{8:020d}.half.partial").write_bytes(b"PK")
     folder.keep([[(0, 8)], [(2, 4)]])
     assert [list(table.numbers) for table in folder.tables(0)] == [[0, 0, 4], [0, 4, 8]]
     assert [list(table.numbers) for table in folder.tables(1)] == [[1, 2, 4]]
+    (folder.path / "thesis.tex").write_text("what somebody else has put there")
+    with pytest.raises(InputError, match=r"thesis\.tex.*this file is none of them"):
+        folder.remove()
+    (folder.path / "thesis.tex").unlink()
     folder.remove()
     assert not folder.path.exists()

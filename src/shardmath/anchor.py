@@ -59,8 +59,16 @@ def _explained(run: Mapping[str, Any]) -> Any:
     arguments = dict(run)
     if "anchor" in arguments:
         raise InputError("run", "anchor", "must not be anchored itself")
+    for name in ("model", "gpu"):
+        if not isinstance(arguments.get(name), str):
+            raise InputError(name, arguments.get(name, ABSENT), "must be given: a name, or the path of a file")
+    for name, value in arguments.items():
+        numbers = name == "pipeline_layout" and isinstance(value, list) and all(type(item) is int for item in value)
+        names = name == "kernels" and isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
+        if not (value is None or isinstance(value, str | int) or numbers or names):
+            raise InputError(name, value, "must be an integer, a name, true or false")
     try:
-        return explain(arguments.pop("model", ABSENT), arguments.pop("gpu", ABSENT), **arguments)
+        return explain(arguments.pop("model"), arguments.pop("gpu"), **arguments)
     except TypeError as error:
         raise InputError("run", str(error), "must hold the arguments of explain") from None
 

@@ -19,6 +19,15 @@ __all__ = ["ABSENT", "InputError", "inside", "nearest_divisors", "nearest_names"
 _SHOWN = 60
 """Characters of a value that a message shows."""
 
+_LINE = 1500
+"""Characters of a message: words of a file that a rule names may be as long as the file."""
+
+_LISTED = 600
+"""Characters of names that are listed where none is close."""
+
+_FIELD = 200
+"""Characters of a field that a message shows: keys of a file may be as long as the file."""
+
 COMPARED = 100
 """Characters of an unknown name that are compared: difflib's cost grows with the product of lengths."""
 
@@ -50,9 +59,10 @@ class InputError(ValueError):
         self.nearest = nearest
 
     def __str__(self) -> str:
-        line = f"{self.field} = {_shortened(self.value)}: {self.rule}"
+        line = f"{str(self.field)[:_FIELD]} = {_shortened(self.value, self.nearest)}: {self.rule}"
         if self.nearest:
             line += f"; nearest legal: {self.nearest}"
+        line = line if len(line) <= _LINE else f"{line[:_LINE - 3]}..."
         # A path or a name may hold line breaks and escape codes of its own.
         return "".join(character if character.isprintable() else "?" for character in line)
 
@@ -98,9 +108,11 @@ def inside(part: str) -> Iterator[None]:
 
 
 def nearest_names(name: str, known: Iterable[str]) -> str:
-    """Join the known names that are spelled most like ``name`` by "or"; list all if none is close."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name[:COMPARED].lower(), names, n=3)
+    """Join the known names that are spelled most like ``name`` by "or"; list all if none is close and they are few."""
+    names, asked = sorted(known), name[:COMPARED].lower()
+    close = difflib.get_close_matches(asked, names, n=3)
+    if not close and len(", ".join(names)) > _LISTED:
+        close = difflib.get_close_matches(asked, names, n=3, cutoff=0.0)
     return " or ".join(close) if close else ", ".join(names)
 
 
@@ -112,11 +124,11 @@ def nearest_divisors(value: int, whole: int) -> str:
     return " or ".join(str(d) for d in dict.fromkeys((below, above)) if d is not None)
 
 
-def _shortened(value: object) -> str:
-    """Cut ``repr`` to what fits in a line."""
+def _shortened(value: object, nearest: str | None = None) -> str:
+    """Cut ``repr`` to what fits in a line; letters that may only look like those of a legal name are shown as codes."""
     try:
         # A string is cut first: it may be a whole file, and repr would copy all of it.
-        text = repr(value[: _SHOWN + 1] if isinstance(value, str) else value)
+        text = (ascii if nearest else repr)(value[: _SHOWN + 1] if isinstance(value, str) else value)
     except (ValueError, RecursionError):  # an integer of more than 4300 digits; a list nested too deeply
         return f"<{type(value).__name__} too long to show>"
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

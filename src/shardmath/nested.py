@@ -47,7 +47,8 @@ def _yaml(field: str, path: str, content: str) -> object:
             if isinstance(event, yaml.AliasEvent):
                 raise InputError(field, path, f"must not have aliases, such as *{event.anchor:.40}")
         return yaml.load(content, Loader=_once_each(yaml.SafeLoader))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        # What is no date, truth or number although its tag says so ends PyYAML's constructors in many ways.
         raise ValueError(str(error)) from None
 
 

@@ -16,6 +16,9 @@ ANY = dict.fromkeys((
     "dense_layers", "expert_layers", "held_dense_layers", "held_expert_layers", "held_layer_inputs",
 ), 1)
 
+#: Forward passes of a step on all stages, which a walk takes one by one: some seconds.
+_ACTIONS = 2**20
+
 
 def parsed(text: str) -> tuple[int, ...]:
     """Layers of every stage in the order of the model, from numbers with commas between them.
@@ -40,6 +43,9 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
 
     schedule = evaluator.choices["schedule"]
     m = values["global_batch_size"] // (values["micro_batch_size"] * values["data_parallel"])
+    if m * p * V > _ACTIONS:
+        rule = f"must have at most {_ACTIONS} passes of a step in all its stages, to be walked through, not {m * p * V}"
+        raise InputError("pipeline_layout", ",".join(map(str, layers)), rule)
     group = values["microbatch_group"] or p
     if evaluator.implementation == "torchtitan":  # all micro-batches in equal rounds of p or more
         group = m // max(1, m // p)

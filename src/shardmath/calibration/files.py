@@ -41,9 +41,12 @@ def read_runs(
     text = read_text("runs", path, "a CSV file", LARGEST)
     reader = csv.reader(StringIO(text, newline=""), strict=True)
     try:
-        heads, *lines = [(reader.line_num, [cell.strip() for cell in line]) for line in reader if any(line)]
+        table = [(reader.line_num, [cell.strip() for cell in line]) for line in reader if any(line)]
     except csv.Error as error:
         raise InputError("runs", os.fspath(path), f"must be a CSV file: {error}") from None
+    if not table:
+        raise InputError("runs", os.fspath(path), "must have a line with the names of columns")
+    heads, *lines = table
     columns = _columns(heads[1])
     if not 1 < len(lines) <= MOST:
         raise InputError("runs", os.fspath(path), f"must have 2 to {MOST} runs, has {len(lines)}")

@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 
+from shardmath.cli.names import gpu_names, model_names
 from shardmath.cli.options import device, implementation_options, kernel_choices
 from shardmath.errors import InputError
+from shardmath.reports.answers import answer
+
+_INTEGER = re.compile(r"-?[0-9]{1,30}")
 
 
 @click.command(short_help="Compute terms for every row of a table.")
 @click.argument("table")
 @click.option("-o", "--output", metavar="FILE", required=True, help="Parquet file to write.")
-@click.option("--model", metavar="MODEL", help="Name, or path of a config.json; columns take precedence.")
-@click.option("--gpu", help="GPU by name; see `shardmath gpus`.")
+@click.option("--model", metavar="MODEL", shell_complete=model_names,
+              help="Name, or path of a config.json; columns take precedence.")
+@click.option("--gpu", shell_complete=gpu_names, help="GPU by name; see `shardmath gpus`.")
 @click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue.")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
               help="A parameter that is the same for all rows, or recompute=MODE. May be repeated.")
 @click.option("--term", "terms", multiple=True, metavar="NAME",
               help="A term to compute; see `shardmath formula --list`. May be repeated.  [default: ends and peak]")
 @click.option("--all-terms", is_flag=True, help="Compute every term.")
+@click.option("--json", is_flag=True, help="Print what was written as JSON.")
 @implementation_options
 def evaluate(
     table: str, output: str, model: str | None, gpu: str | None, gpu_memory: float | None, pairs: tuple[str, ...],
-    terms: tuple[str, ...], all_terms: bool, implementation: str, kernels: tuple[str, ...],
+    terms: tuple[str, ...], all_terms: bool, json: bool, implementation: str, kernels: tuple[str, ...],
 ) -> None:
     """Compute terms for every row of TABLE (Parquet, CSV or Arrow) and write the rows with them as Parquet.
 
@@ -41,6 +49,10 @@ def evaluate(
                      implementation=implementation, kernels=kernel_choices(kernels), progress=report, **_values(pairs))
         counts = write_parquet(reader, output)
     passed = [name.decode() for name in (reader.schema.metadata or {}).get(b"passed through", b"").split(b"\n") if name]
+    if json:
+        click.echo(answer("evaluate", {"output": output, "rows": counts.total(), "counts": dict(counts),
+                                       "passed_through": passed}))
+        return
     click.echo(f"{output}: {counts.total():,} rows: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
     if passed:
         click.echo(f"passed through: {', '.join(passed)}")
@@ -55,5 +67,5 @@ def _values(pairs: tuple[str, ...]) -> dict[str, int | str]:
             raise InputError("set", pair, "must be written name=value")
         if name in values:
             raise InputError("set", pair, f"must give {name} once")
-        values[name] = int(text) if text.lstrip("-").isdecimal() and text.isascii() else text
+        values[name] = int(text) if _INTEGER.fullmatch(text) else text
     return values

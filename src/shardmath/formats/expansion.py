@@ -112,7 +112,7 @@ def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Pie
     elif kind in ("command_substitution", "process_substitution"):
         yield mark("$(...)"), True
     elif kind in ("raw_string", "ansi_c_string"):
-        yield written[written.index("'") + 1:-1], True
+        yield written[written.find("'") + 1:-1], True
     else:
         # White space that is not escaped stands in an unquoted default alone, which falls apart at it.
         plain_word = _ESCAPED.sub(lambda found: "" if found[1] == "\n" else found[1], written)

@@ -7,7 +7,9 @@ name of what is missing.
 
 from __future__ import annotations
 
+import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +21,9 @@ from shardmath.formats.conditions import below, branch, holds, matches
 
 #: Nodes of a script that are looked at, and characters of all values and words together: far more than a launch needs.
 LARGEST_SCRIPT, LARGEST_TEXT = 200_000, 2**22
+
+#: Characters that the grammar does not know, and how they are written while it reads them.
+_FOREIGN, _CODED = re.compile(r"[^\x00-\x7f]"), re.compile(r"_u([0-9a-f]{6})_")
 
 #: Commands that run the script that they are given as input, and how deep these may lie in one another.
 _SHELLS, _DEEPEST = ([b"sbatch"], [b"bash"], [b"sh"]), 8
@@ -38,12 +43,27 @@ def read_script(path: str, text: str, values: Mapping[str, str]) -> Script:
 
     Raises InputError for a script that is too long, nests too deeply or grows without bound.
     """
-    reader = _Reader(path, dict(values))
+    reader = _Reader(path, {_coded(name): _coded(value) for name, value in values.items()})
     try:
-        reader.statements(_parse(path, text))
+        reader.statements(_parse(path, _coded(text)))
     except RecursionError:
         raise InputError("script", path, "must not nest so deeply") from None
-    return reader.script
+    found = reader.script
+    return Script(
+        {_decoded(name): _decoded(value) if isinstance(value, str) else [_decoded(item) for item in value]
+         for name, value in found.variables.items()},
+        [[_decoded(word) for word in command] for command in found.commands],
+        [_decoded(note) for note in found.notes],
+    )
+
+
+def _coded(text: str) -> str:
+    """The text in ASCII: the grammar looks every character up in a table of C that ends at 255, and reads beyond it."""
+    return _FOREIGN.sub(lambda found: f"_u{ord(found[0]):06x}_", expansion.plain(text))
+
+
+def _decoded(text: str) -> str:
+    return _CODED.sub(lambda found: chr(min(int(found[1], 16), sys.maxunicode)), text)
 
 
 def _parse(path: str, text: str) -> Any:
@@ -54,7 +74,7 @@ def _parse(path: str, text: str) -> Any:
         rule = "must be read with tree-sitter, which is missing: pip install 'shardmath[shell]'"
         raise InputError("script", path, rule) from None
     language = tree_sitter.Language(tree_sitter_bash.language())
-    return tree_sitter.Parser(language).parse(expansion.plain(text).encode()).root_node
+    return tree_sitter.Parser(language).parse(expansion.plain(text).encode("ascii")).root_node
 
 
 class _Reader:
@@ -140,8 +160,8 @@ class _Reader:
             self._call(words)
         elif words[0] in ("source", "."):
             self.note(node, f"{words[0]} {' '.join(words[1:2])} is not followed")
-        else:
-            self.script.commands.append(_flattened(words))
+        elif command := _flattened(words):
+            self.script.commands.append(command)
 
     def _call(self, words: list[str]) -> None:
         before = dict(self.script.variables)

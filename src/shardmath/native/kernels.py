@@ -21,15 +21,15 @@ _KIND = "numba"
 def remembered(module: ModuleType) -> ModuleType:
     """The module of a kernel, whose function ``evaluate`` finds what an earlier process has compiled."""
     if type(module.evaluate._cache) is NullCache:
-        module.evaluate._cache = _Kept(source_of(module))
+        module.evaluate._cache = _Kept(module)
     return module
 
 
 class _Kept(NullCache):  # type: ignore[misc]
     """What Numba asks for compiled code: a file for each kind of arguments, by a digest of all that it depends on."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, module: ModuleType) -> None:
+        self._module = module.__name__, source_of(module)  # what is kept asks for its module by name
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function for some arguments, or None."""
@@ -43,6 +43,6 @@ class _Kept(NullCache):  # type: ignore[misc]
         keep(_KIND, self._name(sig, cres.target_context), dumps(cres._reduce()))
 
     def _name(self, sig: Any, target_context: Any) -> str:
-        made_from = (self._text, str(sig), target_context.codegen().magic_tuple(), numba.__version__,
+        made_from = (*self._module, str(sig), target_context.codegen().magic_tuple(), numba.__version__,
                      llvmlite.__version__)
         return f"{hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]}.pickle"

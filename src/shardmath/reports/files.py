@@ -36,16 +36,18 @@ def whole_file(field: str, path: str, mode: str = "w") -> Iterator[IO[str] | IO[
     if path == "-":
         yield sys.stdout if "b" not in mode else sys.stdout.buffer
         return
-    target = Path(os.path.realpath(path)) if "\0" not in path else None
-    if target is None:
+    if "\0" in path:
         raise InputError(field, path, "must not have a character with the code 0")
-    if target.is_dir():
+    target = Path(os.path.realpath(path))
+    if os.path.isdir(target):
         raise InputError(field, path, "must be a file, not a directory")
-    if target.exists() and not target.is_file():
+    if os.path.exists(target) and not os.path.isfile(target):
         raise InputError(field, path, "must be a regular file, or - for the standard output")
-    if target.exists() and not os.access(target, os.W_OK):
+    if os.path.exists(target) and not os.access(target, os.W_OK):
         raise InputError(field, path, "must be a file that can be written: Permission denied")
     try:
+        with suppress(FileNotFoundError):
+            os.lstat(target)  # a name that is too long is told before anything is computed for it
         with replacing(target, mode) as file:
             yield file
     except UnicodeEncodeError as error:

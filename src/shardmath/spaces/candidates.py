@@ -94,10 +94,12 @@ KEYS = (*_RULES, DivisorsOf.key)
 
 def read(field: str, declared: object) -> Candidates:
     """Candidates from what a file or a person says. Raises InputError for anything else."""
-    if isinstance(declared, Rule):
-        return declared
     if isinstance(declared, Mapping):
-        return _rule(field, declared)
+        declared = _rule(field, declared)
+    if isinstance(declared, Rule):
+        if isinstance(declared, DivisorsOf):
+            _counted(field, declared)
+        return declared
     if isinstance(declared, Sequence) and not isinstance(declared, str | bytes):
         if not declared:
             raise InputError(field, (), "must have at least one value")
@@ -173,7 +175,7 @@ def _counted(field: str, rule: Rule) -> None:
         if item.name == "symbol":
             if not isinstance(value, str):
                 raise InputError(f"{field}.divisors_of", value, "must be the name of a parameter")
-        elif isinstance(value, bool) or not isinstance(value, int | None):
+        elif isinstance(value, bool) or not isinstance(value, int | None if item.name == "at_most" else int):
             raise InputError(f"{field}.{_WRITTEN.get(item.name, item.name)}", value, "must be an integer")
         elif value is not None and abs(value) > _LARGEST:
             raise InputError(f"{field}.{_WRITTEN.get(item.name, item.name)}", value, "must be at most 2^53")

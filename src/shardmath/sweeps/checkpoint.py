@@ -9,23 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.errors import InputError
 from shardmath.reports.files import whole_file
-from shardmath.sweeps.answers import Answer
+from shardmath.sweeps.answers import NOBODY, Answer, BestAnswer, Found, FrontAnswer
+from shardmath.sweeps.arrays import DamagedError, read_arrays, write_arrays
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Run
 
 #: Seconds between two states.
 SECONDS = 3.0
-_FORMAT = "shardmath checkpoint 1"
+_FORMAT = "shardmath checkpoint 2"
 
 
 def key_of(nests: Sequence[Nest]) -> str:
@@ -57,7 +58,7 @@ class Checkpoint:
         for part, run in enumerate(runs):
             arrays |= {f"{part}.{name}": array for name, array in _arrays(run.answer).items()}
         with whole_file("checkpoint", str(self.path), "wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+            write_arrays(file, arrays, compressed=True)  # type: ignore[arg-type]
         self._last = time.monotonic()
 
     def save_now_and_then(self, runs: Sequence[Run]) -> None:
@@ -68,26 +69,35 @@ class Checkpoint:
     def load(self) -> list[Run]:
         """The state in the file. Raises InputError if it is none, or that of another space."""
         try:
-            with np.load(self.path, allow_pickle=False) as stored:
-                arrays = {name: stored[name] for name in stored.files}
+            arrays = read_arrays(self.path)
             header = json.loads(str(arrays["header"]))
             known = header["format"] == _FORMAT
         except OSError as error:
             rule = f"must be a file that can be read: {error.strerror or error}"
             raise InputError("checkpoint", str(self.path), rule) from None
-        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        except (DamagedError, ValueError, KeyError, TypeError, RecursionError):
             known = False
         if not known:
-            raise InputError("checkpoint", str(self.path), "must be a checkpoint of this version of shardmath")
+            raise self._not_a_checkpoint()
         if header["key"] != key_of(self.nests):
             rule = "must be that of the same space, questions, rows and version: this one is of others"
             raise InputError("checkpoint", str(self.path), rule)
-        self.written = header["written"]
-        return [
-            Run(_restored(nest.empty(), arrays, part, evaluated), [(start, stop) for start, stop in done])
-            for part, (nest, done, evaluated) in enumerate(
-                zip(self.nests, header["done"], header["evaluated"], strict=True))
-        ]
+        try:
+            runs = [
+                Run(_restored(nest, arrays, part, evaluated), _stretches(done, nest.shards))
+                for part, (nest, done, evaluated) in enumerate(
+                    zip(self.nests, header["done"], header["evaluated"], strict=True))
+            ]
+            written = header["written"]
+            if not (written is None or isinstance(written, str)):
+                raise DamagedError
+        except (ValueError, KeyError, TypeError):
+            raise self._not_a_checkpoint() from None
+        self.written = written
+        return runs
+
+    def _not_a_checkpoint(self) -> InputError:
+        return InputError("checkpoint", str(self.path), "must be a whole checkpoint of this version of shardmath")
 
 
 def _arrays(answer: Answer) -> dict[str, NDArray[np.generic]]:
@@ -97,9 +107,59 @@ def _arrays(answer: Answer) -> dict[str, NDArray[np.generic]]:
     return found
 
 
-def _restored(empty: Answer, arrays: dict[str, NDArray[np.generic]], part: int, evaluated: int) -> Answer:
+def _restored(nest: Nest, arrays: dict[str, NDArray[Any]], part: int, evaluated: object) -> Answer:
+    """The answer in a file. Raises DamagedError for arrays that compiled loops cannot take."""
+    empty = nest.empty()
     questions = tuple(
-        type(item)(*(arrays[f"{part}.{number}.{place}"] for place in range(len(item.arrays))))  # type: ignore[arg-type]
+        _alike(item, [arrays[f"{part}.{number}.{place}"] for place in range(len(item.arrays))], nest.size)
         for number, item in enumerate(empty.questions)
     )
-    return Answer(arrays[f"{part}.broken"], arrays[f"{part}.verdicts"], questions, evaluated)  # type: ignore[arg-type]
+    broken, verdicts = arrays[f"{part}.broken"], arrays[f"{part}.verdicts"]
+    _refuse_unlike(empty.broken, broken)
+    _refuse_unlike(empty.verdicts, verdicts)
+    return Answer(broken, verdicts, questions, _counted(evaluated, nest.size))
+
+
+def _alike(empty: Found, arrays: Sequence[NDArray[Any]], size_of_space: int) -> Found:
+    if isinstance(empty, FrontAnswer):
+        keys, numbers, size = arrays
+        _refuse_unlike(empty.size, size)
+        if not 0 <= size[0] <= len(numbers) or len(keys) != len(numbers) or len(numbers) < len(empty.numbers):
+            raise DamagedError
+        _refuse_unlike(empty.keys, keys[: len(empty.keys)])
+        _refuse_unlike(empty.numbers, numbers[: len(empty.numbers)])
+        _refuse_nobodies(numbers[: size[0]], size_of_space)
+        return FrontAnswer(keys, numbers, size)
+    for one, other in zip(empty.arrays, arrays, strict=True):
+        _refuse_unlike(one, other)
+    if isinstance(empty, BestAnswer):
+        _refuse_nobodies(arrays[1][arrays[1] != NOBODY], size_of_space)
+    return type(empty)(*arrays)
+
+
+def _refuse_nobodies(numbers: NDArray[Any], size: int) -> None:
+    if ((numbers < 0) | (numbers >= size)).any():
+        raise DamagedError
+
+
+def _refuse_unlike(one: NDArray[Any], other: NDArray[Any]) -> None:
+    if (one.shape, one.dtype) != (other.shape, other.dtype):
+        raise DamagedError
+
+
+def _counted(count: object, most: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= most:
+        raise DamagedError
+    return count
+
+
+def _stretches(done: Sequence[Sequence[object]], shards: int) -> list[tuple[int, int]]:
+    """Stretches of shards. Raises DamagedError unless they are ascending and apart."""
+    found, last = [], -1
+    for start, stop in done:
+        begin, end = _counted(start, shards), _counted(stop, shards)
+        if not last < begin < end:
+            raise DamagedError
+        found.append((begin, end))
+        last = end
+    return found

@@ -5,8 +5,7 @@ Rows are no answer that stays in memory: each stretch has a table of its own, wh
 
 from __future__ import annotations
 
-import os
-import tempfile
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.errors import InputError
+from shardmath.reports.files import PARTIAL, replacing
+from shardmath.sweeps.arrays import DamagedError, read_arrays, write_arrays
+
 _SUFFIX = ".npz"
+#: The names of its files, whole and not.
+_OURS = re.compile(rf"(\d{{6}})-(\d{{20}})-(\d{{20}}){re.escape(_SUFFIX)}|\.\d{{6}}-.*{re.escape(PARTIAL)}")
 
 
 @dataclass
@@ -83,16 +88,19 @@ class Folder:
         """Keep the table of a stretch of shards; nothing if it has no row."""
         if not len(table):
             return
-        with tempfile.NamedTemporaryFile(dir=self.path, delete=False) as file:
-            found = table.cut(0, len(table))
-            np.savez(file, numbers=found.numbers, verdicts=found.verdicts, values=found.values)
-        os.replace(file.name, self.path / f"{part:06d}-{start:020d}-{stop:020d}{_SUFFIX}")
+        found = table.cut(0, len(table))
+        with replacing(self.path / f"{part:06d}-{start:020d}-{stop:020d}{_SUFFIX}") as file:
+            write_arrays(file, {"numbers": found.numbers, "verdicts": found.verdicts, "values": found.values})
 
     def keep(self, done: Collection[Collection[tuple[int, int]]]) -> None:
         """Remove every file that is not of a stretch in ``done``, which has those of each part."""
-        for path in self.path.iterdir():
-            if path.suffix == _SUFFIX:
-                part, start, stop = map(int, path.stem.split("-"))
+        for path in [*self.path.iterdir()]:
+            place = _OURS.fullmatch(path.name)
+            if place is None:
+                rule = "must be a folder of rows of a checkpoint alone: this file is none of them"
+                raise InputError("checkpoint", str(path), rule)
+            if place[1] is not None:
+                part, start, stop = map(int, place.groups())
                 stretches = list(done)[part] if part < len(done) else ()
                 if any(begin <= start and stop <= end for begin, end in stretches):
                     continue
@@ -101,8 +109,12 @@ class Folder:
     def tables(self, part: int) -> Iterator[Table]:
         """The tables of a part, in order."""
         for path in sorted(self.path.glob(f"{part:06d}-*{_SUFFIX}")):
-            with np.load(path, allow_pickle=False) as stored:
-                yield Table(stored["numbers"], stored["verdicts"], stored["values"], np.array([len(stored["numbers"])]))
+            try:
+                stored = read_arrays(path)
+            except DamagedError:
+                rule = "must be whole: begin again, with another checkpoint"
+                raise InputError("checkpoint", str(path), rule) from None
+            yield Table(stored["numbers"], stored["verdicts"], stored["values"], np.array([len(stored["numbers"])]))
 
     def remove(self) -> None:
         """Remove the files and the folder."""

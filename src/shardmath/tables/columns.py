@@ -83,7 +83,7 @@ def numbers(name: str, column: pa.Array, first_row: int, only: int | None = None
     if pa.types.is_boolean(column.type) and limits(name) == (0, 1):
         column = column.cast(pa.uint8())
     if len(column) and not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        raise _wrong(name, column[0].as_py(), first_row, only)
+        raise _wrong(name, _shown(column), first_row, only)
     values = column.to_numpy(zero_copy_only=False)
     whole = values.dtype.kind != "f" or bool((np.floor(values) == values).all())
     if values.size and not (whole and minimum <= values.min() and values.max() <= largest):
@@ -91,6 +91,14 @@ def numbers(name: str, column: pa.Array, first_row: int, only: int | None = None
         raise _wrong(name, values[row].item(), first_row + row, only)
     exact: NDArray[np.float64] = values.astype(np.float64, copy=False)
     return exact
+
+
+def _shown(column: pa.Array) -> Any:
+    """The first value of a column, or its type if Python has no such value: a date in the year 10,000."""
+    try:
+        return column[0].as_py()
+    except (ValueError, OverflowError, pa.ArrowException):
+        return str(column.type)
 
 
 def _wrong(name: str, value: Any, row: int, only: int | None) -> InputError:

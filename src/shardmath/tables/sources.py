@@ -112,23 +112,34 @@ def _dataset(dataset: Any) -> Source:
 
 def _file(path: Path) -> Source:
     with _refusing(path):
-        if path.is_dir():
-            from pyarrow import dataset
+        found = _opened(path)
+        names = found.schema.names  # which decodes them
+    if not names:
+        raise InputError("table", str(path), "must have columns")
+    return Source(found.schema, found.rows, lambda rows: _guarded(path, found.batches(rows)))
 
-            return _dataset(dataset.dataset(path))
-        if path.suffix in (".parquet", ".pq"):
-            return _parquet(path)
-        if path.suffix == ".csv":
-            from pyarrow import csv
 
-            return _guarded_reader(path, csv.open_csv(path))
-        if path.suffix == ".arrows":
-            return _guarded_reader(path, pa.ipc.open_stream(pa.memory_map(str(path))))
-        if path.suffix in _SUFFIXES:
-            ipc = pa.ipc.open_file(pa.memory_map(str(path)))
-            stored = (ipc.get_batch(number) for number in range(ipc.num_record_batches))
-            return Source(ipc.schema, None, lambda rows: _guarded(path, _regrouped(stored, ipc.schema, rows)))
-    raise InputError("table", str(path), f"must end with {', '.join(_SUFFIXES)}")
+def _opened(path: Path) -> Source:
+    if os.path.isdir(path):
+        from pyarrow import dataset
+
+        return _dataset(dataset.dataset(path))
+    if path.suffix not in _SUFFIXES:
+        raise InputError("table", str(path), f"must end with {', '.join(_SUFFIXES)}")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise InputError("table", str(path), "must be a regular file, or a folder of Parquet files")
+    if path.suffix in (".parquet", ".pq"):
+        return _parquet(path)
+    if path.suffix == ".csv":
+        from pyarrow import csv
+
+        return _reader(csv.open_csv(path))
+    if path.suffix == ".arrows":
+        stream = pa.ipc.open_stream(pa.memory_map(str(path)))
+        return Source(stream.schema, None, lambda rows: _regrouped(map(_whole, stream), stream.schema, rows))
+    ipc = pa.ipc.open_file(pa.memory_map(str(path)))
+    stored = (ipc.get_batch(number) for number in range(ipc.num_record_batches))
+    return Source(ipc.schema, None, lambda rows: _regrouped(map(_whole, stored), ipc.schema, rows))
 
 
 def _parquet(path: Path) -> Source:
@@ -138,26 +149,28 @@ def _parquet(path: Path) -> Source:
     schema = file.schema_arrow
 
     def batches(rows: int) -> Iterator[pa.RecordBatch]:
-        return _guarded(path, _regrouped(file.iter_batches(batch_size=rows), schema, rows))
+        return _regrouped(file.iter_batches(batch_size=rows), schema, rows)
 
     return Source(schema, file.metadata.num_rows, batches)
 
 
-def _guarded_reader(path: Path, reader: pa.RecordBatchReader) -> Source:
-    return Source(reader.schema, None, lambda rows: _guarded(path, _regrouped(reader, reader.schema, rows)))
-
-
 def _guarded(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with _refusing(path):
-        yield from batches
+        yield from map(_whole, batches)
+
+
+def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows, once it is known that every offset and index in them leads into them: a file may say anything."""
+    batch.validate(full=True)
+    return batch
 
 
 @contextmanager
 def _refusing(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, pa.ArrowException) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError("table", str(path), f"must be a table that can be read: {reason}") from None
 
 
