@@ -39,8 +39,8 @@ def predicted_over_measured(found: Result) -> str:
                  xlabel="measured, ms for a sequence", ylabel="predicted, ms for a sequence")
         plain_logarithmic(axes.xaxis, *ends)
         plain_logarithmic(axes.yaxis, *ends)
-        short = max(map(len, ranking.by_group)) <= _SHORT
-        figure.legend(fontsize=5.5, loc="outside lower center", ncols=3 if short else 2, columnspacing=1, handletextpad=0.3)
+        columns = 3 if max(map(len, ranking.by_group)) <= _SHORT else 2
+        figure.legend(fontsize=5.5, loc="outside lower center", ncols=columns, columnspacing=1, handletextpad=0.3)
         return svg(figure)
 
 

@@ -43,10 +43,18 @@ def _compared(sides: Sequence[tuple[Explanation, RankAccount]]) -> Iterator[Chan
     yield Change(MODEL, "", tuple(item.model.name for item in found))
     yield Change(GPU, "", tuple(item.gpu.name for item in found))
     yield Change(IMPLEMENTATION, "", tuple(item.implementation.partition("_")[0] for item in found))
-    for name, (letter, *_) in PARAMETERS.items():
+    for name in PARAMETERS:
         if any(name in item.inputs for item in found):
-            yield Change(name, letter, tuple(item.inputs.get(name, "") for item in found))
+            yield Change(name, _letter(name), tuple(item.inputs.get(name, "") for item in found))
     for axis in found[0].choices:
         yield Change(kernel(axis), "", tuple(item.choices[axis] for item in found))
-    yield Change(RANK, PARAMETERS[RANK][0], tuple(account.rank for _, account in sides))
+    yield Change(RANK, _letter(RANK), tuple(account.rank for _, account in sides))
     yield Change(MOMENT, "", tuple(account.site for _, account in sides))
+
+
+def _letter(name: str) -> str:
+    """The letter of a parameter as formulas in a terminal have it."""
+    from shardmath.symbolic.parameters import BY_NAME
+    from shardmath.symbolic.printers.text import letter
+
+    return letter(BY_NAME[name].symbol)

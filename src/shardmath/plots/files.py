@@ -50,8 +50,9 @@ def write_picture(picture: Picture, path: str) -> None:
     refuse_unplottable(path)
     suffix = Path(path).suffix.removeprefix(".")
     content = _page(picture).encode() if suffix == "html" else _drawn(picture, suffix)
+    file: Any
     with whole_file("plot", path, "wb") as file:
-        file.write(content)  # type: ignore[call-overload]
+        file.write(content)
 
 
 def svg_of(figure: Any) -> str:
@@ -80,7 +81,8 @@ def _drawn(picture: Picture, suffix: str) -> bytes:
     heights = [_LINE * len(title), *(panel.height for panel in picture.panels)]
     with rc_context(STYLE):
         figure = Figure(figsize=(COLUMN, sum(heights)), layout="constrained")
-        head, *parts = figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0)
+        rows: Any = figure.subfigures(len(heights), 1, height_ratios=heights, hspace=0)
+        head, *parts = rows
         head.text(0.5, 0.98, "\n".join(title), ha="center", va="top", fontsize=SMALL, linespacing=1.3)
         for panel, part in zip(picture.panels, parts, strict=True):
             panel.draw(part)

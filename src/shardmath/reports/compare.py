@@ -39,7 +39,7 @@ def show(found: Comparison, everything: bool = False) -> None:
 
 def signed(size: int | Fraction) -> str:
     """A difference in bytes as GiB with its sign."""
-    return "0" if not size else f"{'-' if size < 0 else '+'}{gib(abs(size))}"
+    return "0" if not size else f"{'-' if size < 0 else '+'}{gib(abs(Fraction(size)))}"
 
 
 def _names(found: Comparison) -> list[str]:
@@ -122,15 +122,16 @@ def _show_tensors(out: Console, found: Comparison, difference: Difference, every
         out.print(f"{title}; every tensor is the same.")
         return
     built = table(["tensor", first, side, f"{side} - {first}", "because", "size on one rank"], (), (1, 2, 3), title)
-    least = _SMALL * sum(abs(item.bytes) for item in difference.tensors)
+    least = _SMALL * sum(abs(Fraction(item.bytes)) for item in difference.tensors)
     for role in ROLES:
-        own = sorted((item for item in difference.tensors if item.role == role), key=lambda item: -abs(item.bytes))
+        own = [item for item in difference.tensors if item.role == role]
+        own.sort(key=lambda item: -abs(Fraction(item.bytes)))
         if not own:
             continue
         sizes = [sum(item.before for item in own), sum(item.after for item in own)]
         built.add_section()
         built.add_row(role, *(gib(size) if size else "" for size in sizes), signed(sizes[1] - sizes[0]), "", "")
-        shown = [item for item in own if everything or abs(item.bytes) >= least]
+        shown = [item for item in own if everything or abs(Fraction(item.bytes)) >= least]
         for item in shown:
             built.add_row(f"  {item.component}.{item.tensor}", *(gib(size) if size else "" for size in
                           (item.before, item.after)), signed(item.bytes), _because(found, difference, item),

@@ -1,0 +1,42 @@
+"""``python -m validation.pictures``: the pictures in docs/plots, by the commands that docs/plots.md shows."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from shardmath.cli.main import exit_code
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "plots.md"
+#: A command of the page that draws.
+_COMMAND = re.compile(r"^shardmath (.* --plot (docs/plots/\S+))$", re.MULTILINE)
+
+
+def commands(folder: Path) -> Mapping[str, list[str]]:
+    """The arguments of every command by the name of its picture, which it writes into ``folder``."""
+    found = {}
+    for arguments, path in _COMMAND.findall(PAGE.read_text(encoding="utf-8")):
+        name = Path(path).name
+        found[name] = [*shlex.split(arguments)[:-1], str(folder / name)]
+    return found
+
+
+def main() -> int:
+    """Write every picture; the exit code of the first command that fails."""
+    folder = ROOT / "docs" / "plots"
+    folder.mkdir(exist_ok=True)
+    asked = commands(folder)
+    for arguments in asked.values():
+        if code := exit_code(arguments):
+            return code
+    for stale in set(folder.iterdir()) - {folder / name for name in asked}:
+        stale.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
