@@ -30,7 +30,7 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix page sweep test oracle lint validate bench fuzz clean latex chromium
+.PHONY: help derive check appendix page sweep test oracle lint pictures validate bench fuzz clean latex chromium
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,9 @@ lint: $(DEVELOPMENT) ## ruff and mypy --strict
 	@status=0; $(RUN) -m ruff check . || status=1; \
 	$(RUN) -m mypy --strict >.cache/mypy.txt || status=1; \
 	sed -e 's#^$(TYPED)/#src/shardmath/#' $(foreach folder,$(MAPPED),-e 's#^src/shardmath/$(folder)/#$(folder)/#') .cache/mypy.txt; exit $$status
+
+pictures: $(PLOTS) ## write the pictures of docs/plots.md, by its commands
+	@$(RUN) -m validation.pictures >/dev/null
 
 validate: $(PLOTS) ## write docs/validation.md with its plots, and docs/fujii2024.md: predicted against measured
 	@$(RUN) -m validation.fujii2024

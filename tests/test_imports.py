@@ -49,10 +49,11 @@ LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 #: but for what loop nests are planned with: that is plain Python, which reads formulas as text.
 SHOW_FORMULAS = {
     "shardmath.appendix",
-    "shardmath.comparing.causes", "shardmath.comparing.comparison", "shardmath.comparing.published",
-    "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.inverse.compiled",
+    "shardmath.comparing.causes", "shardmath.comparing.changes", "shardmath.comparing.comparison",
+    "shardmath.comparing.published", "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.inverse.compiled",
     "shardmath.inverse.formula",
-    "shardmath.moving.formulas", "shardmath.page.typesetting", "shardmath.page.writing", "shardmath.stages", "shardmath.sweeps.nests",
+    "shardmath.moving.formulas", "shardmath.page.typesetting", "shardmath.page.writing", "shardmath.plots.files",
+    "shardmath.stages", "shardmath.sweeps.nests",
 }
 #: What running code may import at any time: plain Python, without SymPy.
 NEED_NO_SYMPY = ("shardmath.symbolic.inverses", "shardmath.symbolic.nests")
