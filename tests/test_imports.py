@@ -50,8 +50,8 @@ LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 SHOW_FORMULAS = {
     "shardmath.appendix",
     "shardmath.comparing.causes", "shardmath.comparing.changes", "shardmath.comparing.comparison",
-    "shardmath.comparing.published", "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas", "shardmath.inverse.compiled",
-    "shardmath.inverse.formula",
+    "shardmath.comparing.published", "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas",
+    "shardmath.inverse.compiled", "shardmath.inverse.formula",
     "shardmath.moving.formulas", "shardmath.page.typesetting", "shardmath.page.writing", "shardmath.plots.files",
     "shardmath.stages", "shardmath.sweeps.nests",
 }
