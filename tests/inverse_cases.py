@@ -135,6 +135,7 @@ def _values(random: Random, kind: str, evaluator: Evaluator) -> dict[str, int]:
         e = one_of("expert_parallel", 1, 2, 4)
         values |= {
             "expert_parallel": e, "num_experts": e * random.randint(2, 16), "moe_topk": random.randint(1, 2),
+            "data_parallel_replicas": 1,
             "moe_ffn_hidden_size": t * random.randint(1, 400), "expert_tensor_parallel": one_of(
                 "expert_tensor_parallel", 1, t), "shared_expert_ffn_hidden_size": t * random.choice((0, 0, 100)),
             "first_dense_layers": random.choice((0, 0, 1)), "moe_layer_step": random.choice((1, 1, 2)),

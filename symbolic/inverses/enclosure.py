@@ -118,7 +118,8 @@ class _Enclosure:
         return result
 
     def _quotient(self, node: Node) -> Pieces:
-        return rounded(*self._of(node.args), node.op == CEIL_DIV)
+        over, under = self._of(node.args)
+        return rounded(over, under, node.op == CEIL_DIV)
 
     def _multiple(self, node: Node) -> Pieces:
         """The least common multiple: at least each of both, at most their product."""

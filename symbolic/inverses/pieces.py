@@ -197,7 +197,7 @@ def smallest(values: Sequence[Pieces]) -> Pieces:
 def _chosen(values: Sequence[Pieces], first_wins: Callable[[int], bool]) -> Pieces:
     best, *rest = values
     for other in rest:
-        best = joined(part for pair in cells((best, other)) for part in _better(*pair, first_wins))
+        best = joined(part for one, two in cells((best, other)) for part in _better(one, two, first_wins))
     return best
 
 

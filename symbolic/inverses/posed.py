@@ -49,8 +49,11 @@ class Question:
         return enclosed(self.root, self.name, first, last)
 
     def exact(self, at: int) -> Rational:
-        """The value of the term."""
-        (found,) = exact([self.root], {self.name: at})
+        """The value of the term. Raises NoClosedFormError where it has none, although all rules are met."""
+        try:
+            (found,) = exact([self.root], {self.name: at})
+        except ZeroDivisionError:
+            raise NoClosedFormError(f"no value with {self.name} = {at}") from None
         assert isinstance(found, Fraction)
         return plain(found)
 

@@ -94,7 +94,7 @@ class Fits:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON; fractions are text."""
-        return _plain({**vars(self), "limit": self.limit, "answers": [vars(answer) for answer in self.answers]})
+        return {name: _plain(value) for name, value in {**vars(self), "limit": self.limit}.items()}
 
 
 def bound_of(evaluator: Evaluator, values: Mapping[str, int], value: int, go_along: Mapping[str, int]) -> Bound:

@@ -109,9 +109,10 @@ class _Asked:
     def with_degrees(self, **degrees: int) -> Job | None:
         """The job with other degrees of parallelism; None if it is not legal."""
         try:
-            return configured(self.model, self.gpu, **{**self.arguments, **degrees}).job
+            found: Job = configured(self.model, self.gpu, **{**self.arguments, **degrees}).job
         except InputError:
             return None
+        return found
 
 
 def _answers(asked: _Asked, symbols: Iterable[str], skip: bool) -> Iterator[Answer]:
