@@ -44,7 +44,7 @@ def derive() -> dict[str, str]:
         files[f"{name}_nest.py"] = derive_nest(name, BY_MEMORY, memory, files)
         files[f"{name}_time_nest.py"] = derive_nest(name, BY_TIME, f"{memory}\n{time}", files)
         files[f"{name}.js"] = derive_script(implementation)
-        files[f"{name}_inverse_kernel.py"] = derive_inverse(implementation, *INVERTED)
+        files[f"{name}_inverse_kernel.py"] = derive_inverse(implementation, *INVERTED, source=memory)
     for published in all_published():
         files |= derive_published(published)
     return files | derive_documents()
@@ -92,14 +92,17 @@ def derive_kernel(implementation: Implementation, outputs: Sequence[str], column
 
 
 def derive_inverse(
-    implementation: Implementation, symbol: str, along: Sequence[str], columns: Collection[str] | None = None,
+    implementation: Implementation, symbol: str, along: Sequence[str], columns: Collection[str] | None = None, *,
+    source: str | None = None,
 ) -> str:
     """The compiled inverse of an implementation: the estimate as a polynomial of ``symbol``, for columns of layouts.
 
-    ``along`` are parameters that grow with it, ``columns`` those that differ from row to row, by default of layouts.
+    ``along`` are parameters that grow with it, ``columns`` those that differ from row to row, by default of layouts;
+    ``source`` is the text of the plain evaluator, where it is there already.
     """
     title = f"Sharded training solved for {symbol}: {implementation.title}"
-    source = rendered("evaluator.py", evaluator(title, build(implementation), rules_for(implementation)))
+    if source is None:
+        source = rendered("evaluator.py", evaluator(title, build(implementation), rules_for(implementation)))
     return rendered("kernel.py", inverse_kernel(title, source, symbol, along, columns))
 
 
