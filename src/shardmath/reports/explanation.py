@@ -9,11 +9,15 @@ from rich.table import Table
 from shardmath.accounting import Explanation, RankAccount, plain
 from shardmath.generated.definitions import ROLES
 from shardmath.reports.files import whole_file
-from shardmath.reports.tables import console, gib, table
+from shardmath.reports.tables import console, gib, judged, table
 from shardmath.reports.time import show_time
 
 #: Ranks that are shown unless all are asked for: this many of each end.
 _ENDS = 3
+#: Below this width there are fewer ranks.
+_NARROW = 100
+#: Of more ranks than this moments are written in words, so that they may wrap.
+_WHOLE = 3
 #: Schedules whose backward passes come in two halves.
 _SPLIT = ("zero_bubble", "zbv", "dualpipev")
 
@@ -22,12 +26,12 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
     """Print the account of every rank, its verdict, and what published formulas say."""
     out = console()
     out.print(heading(found), markup=False)
-    ranks = shown_ranks(found)
+    ranks = shown_ranks(found, _ENDS - (out.width < _NARROW))
     if len(ranks) < len(found.ranks):
         out.print(f"ranks {', '.join(str(item.rank) for item in ranks)} of {len(found.ranks)}; "
                   "--all-ranks adds a line for every one")
     titles = ["component", "role", *(f"rank {item.rank}" for item in ranks), "term"]
-    built = table(titles, (), range(2, 2 + len(ranks)), "GiB on one GPU")
+    built = table(titles, (), range(2, 2 + len(ranks)), "GiB on one GPU", spare=("term",))
     terms = dict.fromkeys((line.component, line.role, line.term) for item in ranks for line in item.lines)
     for component, role, term in sorted(terms, key=lambda entry: ROLES.index(entry[1])):
         sizes = [next((gib(line.bytes) for line in item.lines if line.term == term), "") for item in ranks]
@@ -40,14 +44,16 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
     built.add_row("total", "", *(gib(item.total) for item in ranks), "stage.total")
     built.add_row("share", "", *(f"{item.share:.1%}" for item in ranks), "")
     built.add_row("verdict", "", *(item.verdict for item in ranks), "80 % rule")
-    built.add_row("peaks", "", *(item.site for item in ranks), "moment")
+    between = "_" if len(ranks) <= _WHOLE else " "
+    built.add_row("peaks", "", *(item.site.replace("_", between) for item in ranks), "moment")
     built.add_row("in flight", "", *(str(item.in_flight) for item in ranks), "in_flight")
     out.print(built)
     if all_ranks:
         out.print(every_rank(found))
     peak = found.peak
-    out.print(f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU: {peak.verdict} "
-              f"({found.reason}).", markup=False)
+    line = (f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU: {peak.verdict} "
+            f"({found.reason}).")
+    out.print(judged(line, peak.verdict))
     if not found.moments_counted:
         out.print("Counted are saved tensors and the loss; other moments of a step are not (kernel peak=saved).",
                   markup=False)
@@ -57,7 +63,8 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
     out.print(process_line(found), markup=False)
     show_time(out, found)
     for item in found.published:
-        out.print(f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title}).", markup=False)
+        line = f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title})."
+        out.print(judged(line, item.verdict))
 
 
 def process_line(found: Explanation) -> str:
@@ -105,14 +112,15 @@ def every_rank(found: Explanation) -> Table:
          str(item.in_flight), item.verdict)
         for item in found.ranks
     ]
-    return table(titles, rows, right=range(len(titles) - 1), title="GiB of every rank")
+    return table(titles, rows, right=range(len(titles) - 1), title="GiB of every rank",
+                 spare=("share", "input", "buffer"))
 
 
-def shown_ranks(found: Explanation) -> list[RankAccount]:
-    """All ranks, or the first and last few of many, always with the one that keeps most."""
-    if len(found.ranks) <= 2 * _ENDS:
+def shown_ranks(found: Explanation, number: int = _ENDS) -> list[RankAccount]:
+    """All ranks, or of many the first and last ``number``, always with the one that keeps most."""
+    if len(found.ranks) <= 2 * number:
         return list(found.ranks)
-    ends = {*range(_ENDS), *range(len(found.ranks) - _ENDS, len(found.ranks)), found.peak.rank}
+    ends = {*range(number), *range(len(found.ranks) - number, len(found.ranks)), found.peak.rank}
     return [item for item in found.ranks if item.rank in ends]
 
 

@@ -52,7 +52,8 @@ def _choices(choices: Iterable[Choice]) -> Table:
         for place, item in enumerate(choices, 1)
     ]
     right = set(range(len(titles) - 1)) - {titles.index("SP"), titles.index("recompute")}
-    return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB")
+    return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
+                 spare=("MFU", "margin", "accum"))
 
 
 def _why(choice: Choice) -> str:

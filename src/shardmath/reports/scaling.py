@@ -16,7 +16,8 @@ def show(found: Scaling) -> None:
     titles = ("GPUs", "batch", "seconds", *(title for title, _ in _rates(found, None)), "peak", "layout")
     rows = [_row(found, point, len(titles)) for point in found.points]
     right = range(len(titles) - 1)
-    out.print(table(titles, rows, right=right, title="The fastest layout that fits, by number of GPUs"))
+    out.print(table(titles, rows, right=right, title="The fastest layout that fits, by number of GPUs",
+                    spare=tuple(title for title, _ in _rates(found, None))[1:]))
     for point in found.points:
         if point.layout is None:
             why = "nothing fits" if point.legal else "no layout is legal"

@@ -76,4 +76,4 @@ def _layouts(layouts: Iterable[Layout], memory: int, title: str) -> object:
             for row, item in zip(rows, layouts, strict=True):
                 row.insert(place, str(getattr(item, name)))
     words = {titles.index("SP"), titles.index("recompute")}
-    return table(titles, rows, right=set(range(len(titles))) - words, title=title)
+    return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=("MFU", "margin", "share"))

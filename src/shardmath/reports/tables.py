@@ -1,33 +1,94 @@
-"""Tables in the terminal, made by rich; plain enough to be pasted into a report."""
+"""Tables in the terminal, made by rich; plain enough to be pasted into a report, and as narrow as the terminal is."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Sequence
+from copy import copy
+from dataclasses import replace
 from fractions import Fraction
 
 from rich import box
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Column, Table
+from rich.text import Text
 
-#: Columns of text that the widest table needs.
+from shardmath.generated.definitions import VERDICTS
+
+#: Columns of text where there is no terminal to ask.
 _WIDTH = 130
+#: What is left of the last column, which wraps, before others go.
+_LEAST = 18
+#: Colours of the verdicts, which are always written out too.
+_COLOURS = dict(zip((name for name, _ in VERDICTS), ("green", "yellow", "red"), strict=True))
 
 
 def console() -> Console:
-    """The terminal, or plain text where the output goes to a file or a pipe; never too narrow for our tables.
+    """The terminal, as wide as it is, or plain text where the output goes to a file or a pipe.
 
-    A terminal wraps what is wider than itself, which loses nothing; a cropped number would be lost. Brackets are text:
-    a formula has them.
+    Brackets are text: a formula has them. ``COLUMNS`` says how wide plain text may be.
     """
-    terminal = Console(highlight=False)
+    terminal = Console(highlight=False, markup=False)
     if terminal.is_terminal:
-        return Console(highlight=False, markup=False, width=max(terminal.width, _WIDTH))
-    return Console(highlight=False, markup=False, width=_WIDTH, color_system=None)
+        return terminal
+    width = None if os.environ.get("COLUMNS", "").isdecimal() else _WIDTH
+    return Console(highlight=False, markup=False, width=width, color_system=None)
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = (), title: str = "") -> Table:
-    """A table with the columns numbered in ``right`` flush right; only the last column may wrap."""
-    built = Table(box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False)
+class FittedTable(Table):
+    """A table that comes to fit: with closer columns, then with wrapped ones, then without those that are ``spare``.
+
+    The last of these goes first. What still does not fit is folded, never cropped. A cell that is a verdict has its colour.
+    """
+
+    spare: Sequence[str] = ()
+
+    def add_row(self, *cells: RenderableType | None, **options: object) -> None:
+        """Add a row; see rich."""
+        coloured = (judged(cell) if isinstance(cell, str) else cell for cell in cells)
+        super().add_row(*coloured, **options)  # type: ignore[arg-type]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render what fits."""
+        yield from Table.__rich_console__(self._fitted(console, options), console, options)
+
+    def _fitted(self, console: Console, options: ConsoleOptions) -> FittedTable:
+        shown, left = copy(self), list(self.spare)
+        while not shown._fits(console, options):
+            if shown.padding != (0, 0, 0, 0):
+                shown.padding = 0
+            elif (folded := _folded(shown.columns, options.max_width)) is not None:
+                shown.columns = folded
+                break
+            elif left:
+                gone = left.pop()
+                kept = [column for column in shown.columns if column.header != gone]
+                shown.columns = [replace(column, _index=place) for place, column in enumerate(kept)]
+            else:
+                shown.columns = [replace(column, no_wrap=False, overflow="fold") for column in shown.columns]
+                break
+        return shown
+
+    def _fits(self, console: Console, options: ConsoleOptions) -> bool:
+        wide = options.update(max_width=10 * _WIDTH)
+        *others, last = (console.measure(_alone(column), options=wide).maximum for column in self.columns)
+        _, right, _, left = self.padding
+        edges = 2 + len(others) * (1 + left + right)
+        return sum(others) + min(last, _LEAST) + edges <= options.max_width
+
+
+def table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = (), title: str = "",
+    spare: Sequence[str] = (),
+) -> FittedTable:
+    """A table with the columns numbered in ``right`` flush right; only the last column wraps while the table fits.
+
+    ``spare`` names columns that a narrow terminal does without, the most important first.
+    """
+    built = FittedTable(
+        box=box.SIMPLE_HEAD, title=title or None, title_justify="left", title_style="bold", pad_edge=False,
+    )
+    built.spare = spare
     for number, heading in enumerate(titles):
         built.add_column(heading, justify="right" if number in right else "left", no_wrap=number < len(titles) - 1)
     for row in rows:
@@ -35,12 +96,51 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Collectio
     return built
 
 
-def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = ()) -> None:
-    """Print a table."""
-    console().print(table(titles, rows, right))
+def print_table(
+    titles: Sequence[str], rows: Iterable[Sequence[str]], right: Collection[int] = (), spare: Sequence[str] = (),
+) -> None:
+    """Print a table; see ``table``."""
+    console().print(table(titles, rows, right, spare=spare))
+
+
+def judged(text: str, verdict: str | None = None) -> str | Text:
+    """A text with the verdict that it is, or that it has, in its colour."""
+    word = text if verdict is None else verdict
+    if word not in _COLOURS:
+        return text
+    coloured = Text(text)
+    coloured.highlight_words([word], _COLOURS[word])
+    return coloured
 
 
 def gib(size: int | Fraction) -> str:
     """Bytes as GiB with two decimals; a little is not shown as nothing."""
     value = float(size / 2**30)
     return "<0.01" if 0 < value < 0.005 else f"{value:.2f}"
+
+
+def _folded(columns: Sequence[Column], width: int) -> list[Column] | None:
+    """The columns with those flush right wrapped between words, and the last one; None where that is not enough."""
+    texts = [[str(cell) for cell in (column.header, *column._cells)] for column in columns]
+    wide = [max(map(len, cells)) for cells in texts]
+    words = [max(len(word) for cell in cells for word in cell.split() or [""]) for cells in texts]
+    narrow = [
+        word if column.justify == "right" else natural
+        for column, word, natural in zip(columns, words, wide, strict=True)
+    ]
+    narrow[-1] = max(words[-1], min(narrow[-1], _LEAST))
+    left = width - sum(narrow) - len(columns) - 1
+    if left < 0:
+        return None
+    sizes = list(narrow)
+    for place in (-1, *range(len(columns) - 1)):
+        sizes[place] = min(wide[place], narrow[place] + left)
+        left -= sizes[place] - narrow[place]
+    return [replace(column, no_wrap=False, width=size) for column, size in zip(columns, sizes, strict=True)]
+
+
+def _alone(column: Column) -> Table:
+    """A table of one column."""
+    built = Table(box=None, padding=0, show_header=True)
+    built.columns = [replace(column, _index=0, no_wrap=True)]
+    return built

@@ -21,7 +21,7 @@ def show_time(out: Console, found: Explanation) -> None:
     ]
     rows.append(("step", f"{time.seconds:.3f}", "100.0%", "", "step.time"))
     title = f"Seconds of a step on rank {time.rank}, the slowest"
-    out.print(table(("part", "seconds", "share", "", "term"), rows, right=(1, 2), title=title))
+    out.print(table(("part", "seconds", "share", "", "term"), rows, right=(1, 2), title=title, spare=("term",)))
     out.print(f"{rates(time)}.", markup=False)
 
 

@@ -1,0 +1,95 @@
+"""Tables in the terminal: as wide as it is, nothing cropped, verdicts in colour and always in words."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from shardmath.reports.tables import table
+
+EXPLAIN = "explain llama-3.1-70b --gpu h100-80gb --tp 4 --pp 8 --num-gpus 64"
+COMMANDS = (EXPLAIN, "sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024", "models", "gpus",
+            "networks", "formula loss.saved", "formula --list")
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def in_a_terminal(command: str, **environment: str) -> str:
+    """What a command prints into a pseudo-terminal."""
+    own, other = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "shardmath", *command.split()], stdout=other, stderr=subprocess.DEVNULL,
+        env={**os.environ, "TERM": "xterm-256color", **environment},
+    )
+    os.close(other)
+    text = b""
+    while True:
+        try:
+            part = os.read(own, 65536)
+        except OSError:  # Linux says so where macOS says that it is the end
+            break
+        if not part:
+            break
+        text += part
+    os.close(own)
+    assert process.wait() == 0
+    return text.decode().replace("\r\n", "\n")
+
+
+def piped(command: str, **environment: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", "shardmath", *command.split()], capture_output=True, text=True, check=True,
+        env={name: value for name, value in os.environ.items() if name != "COLUMNS"} | environment,
+    ).stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_no_line_is_wider_than_the_terminal(command: str) -> None:
+    lines = piped(command, COLUMNS="80").splitlines()
+    wide = [line for line in lines if len(line.rstrip()) > 80 and not line.startswith(("    ", "where "))]
+    assert wide == []  # but for formulas, which the terminal wraps
+
+
+def test_verdicts_have_colours_and_words() -> None:
+    text = in_a_terminal(EXPLAIN, COLUMNS="120")
+    assert "\x1b[32mfits\x1b[0m" in text
+    assert "\x1b[33muncertain\x1b[0m" in text
+    plain = in_a_terminal(EXPLAIN, COLUMNS="120", NO_COLOR="1")
+    assert not re.search(r"\x1b\[[0-9;]*3[0-7]", plain)
+    assert ESCAPES.sub("", plain) == ESCAPES.sub("", text)
+    assert "uncertain" in plain
+
+
+def test_a_pipe_gets_plain_text_as_wide_as_reports() -> None:
+    text = piped(EXPLAIN)
+    assert "\x1b" not in text
+    assert "stage.residual_gradient.layer_backward" in text
+
+
+def rendered(width: int, **options: object) -> list[str]:
+    console = Console(width=width, color_system=None)
+    rows = [("alpha beta", "123,456,789", "some words about it"), ("gamma", "1", "others")]
+    built = table(("name", "count", "meaning"), rows, right=(1,), **options)  # type: ignore[arg-type]
+    with console.capture() as capture:
+        console.print(built)
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def test_columns_come_closer_then_the_spare_ones_go() -> None:
+    wide, closer, without = (rendered(width, spare=("count",)) for width in (80, 44, 34))
+    assert any("alpha beta   123,456,789   some words about it" in line for line in wide)
+    assert any("alpha beta 123,456,789 some words about it" in line for line in closer)
+    assert not any("123,456,789" in line for line in without)
+    assert any("some words about it" in line for line in without)
+
+
+def test_what_does_not_fit_is_folded_and_never_cropped() -> None:
+    for width in range(12, 40):
+        text = "".join("".join(rendered(width)).split())
+        assert all(sign in text for sign in "alphbetgm123456789")
+        assert sum(text.count(digit) for digit in "123456789") == 10
