@@ -31,9 +31,20 @@ def test_speeds_are_in_the_units_of_the_heading(capsys: pytest.CaptureFixture[st
 @pytest.mark.parametrize("table", ["gpus", "networks"])
 def test_json_has_the_figures_of_the_catalogue(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code([table, "--json"]) == 0
-    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)[table]}
     catalogue = read(table)
     assert list(listed) == list(catalogue)
     for name, figures in catalogue.items():
         figures.pop("memory_gib", None)
         assert figures.items() <= listed[name].items()
+
+
+def test_words_choose_entries(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["models", "LLAMA", "3.1", "--json"]) == 0
+    names = [entry["name"] for entry in json.loads(capsys.readouterr().out)["models"]]
+    assert {"llama-3.1-8b", "llama-3.1-70b", "llama-3.1-405b"} <= {*names}
+    assert all("llama" in name for name in names)
+    assert exit_code(["gpus", "h200"]) == 0
+    assert "a100" not in capsys.readouterr().out
+    assert exit_code(["networks", "nowhere"]) == 2
+    assert "word = 'nowhere': must be in the texts of a network" in capsys.readouterr().err

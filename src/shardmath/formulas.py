@@ -96,16 +96,45 @@ def formula(name: str, implementation: str = "megatron", kernels: Mapping[str, s
     )
 
 
-def names(implementation: str = "megatron", kernels: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The terms of an implementation and of the published sets, with their meaning."""
+@dataclass(frozen=True)
+class Listed:
+    """One term that has a formula: what it belongs to, what it counts, and what it is."""
+
+    name: str
+    group: str
+    unit: str
+    meaning: str
+
+
+def names(implementation: str = "megatron", kernels: Mapping[str, str] | None = None) -> tuple[Listed, ...]:
+    """The terms of an implementation and of the published sets, in groups: by component, then what they add up to.
+
+    Raises InputError for an unknown implementation or kernel choice.
+    """
+    from shardmath.symbolic.accounts.rows import components_of
     from shardmath.symbolic.published import all_published
     from shardmath.symbolic.timing import build_all
 
-    found = build_all(_chosen(implementation, kernels)).terms
-    listed = {name: term.meaning for name, term in found.items()}
+    chosen = _chosen(implementation, kernels)
+    titles = {item.name: f"{item.title} ({item.name})" for item in components_of(chosen)}
+    groups: dict[str, list[Listed]] = {}
+    for name, term in build_all(chosen).terms.items():
+        owner = name.partition(".")[0] if "." in name else ""
+        group = titles.get(owner, _OTHER_GROUPS.get(owner, owner))
+        groups.setdefault(group, []).append(Listed(name, group, term.unit, term.meaning))
     for item in all_published():
-        listed |= {name: term.meaning for name, term in item.terms.terms.items() if name.startswith(item.name)}
-    return listed
+        groups[item.title] = [Listed(name, item.title, term.unit, term.meaning)
+                              for name, term in item.terms.terms.items() if name.startswith(item.name)]
+    return tuple(term for group in groups.values() for term in group)
+
+
+#: What terms belong to that are no component's, by the first part of their names.
+_OTHER_GROUPS = {
+    "": "Definitions, and the peak", "local": "Sizes on one rank", "layer": "One layer on one rank",
+    "expert_layer": "One layer with experts on one rank", "stage": "Rank r", "process": "What a process takes",
+    "first": "The first rank", "second": "The second rank", "penultimate": "The last rank but one",
+    "last": "The last rank", "step": "One step", "spent": "What the time of a step goes to",
+}
 
 
 def _chosen(implementation: str, kernels: Mapping[str, str] | None) -> Implementation:

@@ -8,12 +8,14 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options, kernel_choices
 from shardmath.errors import ABSENT, InputError
 
 
 @click.command(short_help="Write formulas and sources as LaTeX and BibTeX.")
-@click.option("--model", metavar="MODEL", help="Put the values of a configuration of this model to every term.")
+@click.option("--model", metavar="MODEL", shell_complete=model_names,
+              help="Put the values of a configuration of this model to every term.")
 @click.option("-o", "--output", metavar="FILE.tex", required=True, help="Where to write; a .bib is written beside it.")
 @click.option("--input", "body", is_flag=True, help=r"Write what another document reads by \input, not a document.")
 @configuration_options

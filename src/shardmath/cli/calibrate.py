@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from shardmath.cli.names import gpu_names, network_names
 from shardmath.cli.options import implementation_options, kernel_choices
+from shardmath.reports.answers import answer
 
 if TYPE_CHECKING:
     from shardmath.calibration import Calibration
@@ -14,8 +16,10 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Fit the efficiencies of a cluster to your own runs.")
 @click.argument("runs")
-@click.option("--gpu", required=True, help="GPU by name, or the path of a cluster file; see `shardmath gpus`.")
-@click.option("--network", help="Network by name; see `shardmath networks`  [default: that of the GPU's vendor]")
+@click.option("--gpu", shell_complete=gpu_names, required=True,
+              help="GPU by name, or the path of a cluster file; see `shardmath gpus`.")
+@click.option("--network", shell_complete=network_names,
+              help="Network by name; see `shardmath networks`  [default: that of the GPU's vendor]")
 @click.option("-o", "--output", metavar="FILE", help="Write a cluster file with what was fitted.")
 @click.option("--stage-stall", is_flag=True,
               help="Fit stage_stall_ns too: time that tensor-parallel ranks lose while stages cross nodes, which nobody"
@@ -33,8 +37,6 @@ def calibrate(
     `seq_length` and `recompute`. Errors after the fit are of runs that it has not seen: each `group` (a column, or else
     model, GPUs and sequence length) is predicted with constants fitted to all others.
     """
-    import json
-
     from shardmath.calibration import calibrate as fitted
     from shardmath.machines import write_cluster
     from shardmath.timing import as_cluster
@@ -44,7 +46,7 @@ def calibrate(
     if output is not None:
         write_cluster(found.cluster, output)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2))
+        click.echo(answer("calibrate", found.to_dict()))
     else:
         _show(found)
 

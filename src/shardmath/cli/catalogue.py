@@ -2,50 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from shardmath.errors import InputError, nearest_names
+from shardmath.reports.answers import answer
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+Entry = TypeVar("Entry", bound="BaseModel")
+
+_words = click.argument("words", nargs=-1, metavar="[WORD]...")
+_as_json = click.option("--json", is_flag=True, help="Print JSON, with sources and notes.")
+
 
 @click.command(short_help="List the models known by name.")
-def models() -> None:
-    """List the models known by name, with their dimensions and sources."""
+@_words
+@_as_json
+def models(words: tuple[str, ...], json: bool) -> None:
+    """List the models known by name, with their dimensions and sources; with WORDs those that have them all.
+
+    A word may be anywhere in the name, the source or the note.
+    """
     from shardmath.catalogue import read
+    from shardmath.models import Model
     from shardmath.reports.tables import print_table
 
-    columns = ("hidden_size", "ffn_hidden_size", "num_layers", "num_attention_heads", "num_kv_heads", "head_dim",
-               "vocab_size")
+    known = _with(words, "model", (Model.named(name) for name in read("models")))
+    if json:
+        return _print("models", known)
     titles = ("model", "hidden", "ffn", "layers", "heads", "kv heads", "head dim", "vocab", "source")
     rows = [
-        (name, *(str(entry[column]) for column in columns), entry["source"])
-        for name, entry in read("models").items()
+        (
+            model.name, str(model.hidden_size), str(model.ffn_hidden_size), str(model.num_layers),
+            str(model.num_attention_heads), str(model.num_kv_heads), str(model.head_dim), str(model.vocab_size),
+            model.source,
+        )
+        for model in known
     ]
-    print_table(titles, rows, right=range(1, 8))
-
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, with sources and notes.")
+    print_table(titles, rows, right=range(1, 8), spare=("source",))
 
 
 @click.command(short_help="List the GPUs known by name.")
+@_words
 @_as_json
-def gpus(as_json: bool) -> None:
-    """List the GPUs known by name, with memory, peak speeds and power.
+def gpus(words: tuple[str, ...], json: bool) -> None:
+    """List the GPUs known by name, with memory, peak speeds and power; with WORDs those that have them all.
 
     The node is the usual server. TFLOP/s are those of dense matrix products, in bf16 and in fp8, TB/s those of the
     GPU's memory. A link is NVLink or xGMI; its speed is that of all links of a GPU in each direction, and it joins so
-    many GPUs. A minus says that there is none, or that no figure is known.
+    many GPUs. A minus says that there is none, or that no figure is known. A word may be anywhere in the name, the
+    source or the note.
     """
     from shardmath.catalogue import read
     from shardmath.gpus import Gpu
     from shardmath.reports.tables import print_table
 
-    known = [Gpu.named(name) for name in read("gpus")]
-    if as_json:
-        return _print_json(known)
+    known = _with(words, "GPU", (Gpu.named(name) for name in read("gpus")))
+    if json:
+        return _print("gpus", known)
     titles = ("gpu", "GiB", "node", "TFLOP/s", "in fp8", "TB/s", "link GB/s", "joins", "PCIe", "W")
     rows = [
         (gpu.name, f"{gpu.memory_gib:g}", str(gpu.node_size), _thousands(gpu.bf16_gflops), _thousands(gpu.fp8_gflops),
@@ -53,30 +71,48 @@ def gpus(as_json: bool) -> None:
          _thousands(gpu.pcie_mb_per_s), _thousands(gpu.power_watts, 1))
         for gpu in known
     ]
-    print_table(titles, rows, right=range(1, 10))
+    print_table(titles, rows, right=range(1, 10), spare=("PCIe", "joins"))
 
 
 @click.command(short_help="List the networks known by name.")
+@_words
 @_as_json
-def networks(as_json: bool) -> None:
-    """List the networks between servers known by name.
+def networks(words: tuple[str, ...], json: bool) -> None:
+    """List the networks between servers known by name; with WORDs those that have them all.
 
     The speed is that of one port in each direction. Where no number of ports is named, each GPU has one. Latency is
-    what the collective library reckons with for each step of a ring.
+    what the collective library reckons with for each step of a ring. A word may be anywhere in the name, the source or
+    the note.
     """
     from shardmath.catalogue import read
     from shardmath.machines import Network
     from shardmath.reports.tables import print_table
 
-    known = [Network.named(name) for name in read("networks")]
-    if as_json:
-        return _print_json(known)
+    known = _with(words, "network", (Network.named(name) for name in read("networks")))
+    if json:
+        return _print("networks", known)
     rows = [
         (network.name, str(network.gbit_per_s), str(network.rails or "-"), _thousands(network.latency_ns),
          network.source)
         for network in known
     ]
-    print_table(("network", "Gbit/s", "ports", "us", "source"), rows, right=range(1, 4))
+    print_table(("network", "Gbit/s", "ports", "us", "source"), rows, right=range(1, 4), spare=("source",))
+
+
+def _with(words: tuple[str, ...], kind: str, entries: Iterable[Entry]) -> list[Entry]:
+    """The entries of which some text has each word. Raises InputError if there is none."""
+    every = list(entries)
+    found = [entry for entry in every if all(word.lower() in _texts(entry) for word in words)]
+    if not found:
+        names = [str(getattr(entry, "name", "")) for entry in every]
+        raise InputError("word", " ".join(words), f"must be in the texts of a {kind} of the catalogue",
+                         nearest_names(words[0], names))
+    return found
+
+
+def _texts(entry: BaseModel) -> str:
+    own: dict[str, Any] = entry.model_dump()
+    return "\n".join(str(own.get(name, "")) for name in ("name", "source", "note")).lower()
 
 
 def _thousands(value: int | None, unit: int = 1000) -> str:
@@ -84,7 +120,5 @@ def _thousands(value: int | None, unit: int = 1000) -> str:
     return "-" if value is None else f"{value / unit:,.10g}"
 
 
-def _print_json(known: Sequence[BaseModel]) -> None:
-    import json
-
-    click.echo(json.dumps([entry.model_dump() for entry in known], indent=2))
+def _print(document: str, known: Iterable[BaseModel]) -> None:
+    click.echo(answer(document, {document: [entry.model_dump() for entry in known]}))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -10,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from shardmath.cli.names import model_names
 from shardmath.cli.options import Count, configuration_options
 from shardmath.errors import InputError
+from shardmath.reports.answers import answer
 
 if TYPE_CHECKING:
     from shardmath.configured import Configuration
@@ -30,7 +31,7 @@ def _against(**options: Any) -> None:
 
 
 @click.command(short_help="Set configurations side by side, and explain each difference by tensor.")
-@click.argument("model")
+@click.argument("model", shell_complete=model_names)
 @configuration_options
 @click.option("--against", "against", multiple=True, metavar="OPTIONS", required=True,
               help="What another configuration has different, in quotes: options as here, and a MODEL of its own if"
@@ -67,7 +68,7 @@ def compare(
     if plot is not None:
         write_picture(picture(found), plot)
     if json:
-        click.echo(json_format.dumps(found.to_dict(), indent=2))
+        click.echo(answer("compare", found.to_dict()))
     else:
         show(found, everything)
 

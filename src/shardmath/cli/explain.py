@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json as json_format
 from typing import Any
 
 import click
 
+from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options
+from shardmath.reports.answers import answer
 
 
 @click.command(short_help="Account for every byte of one layout.")
-@click.argument("model")
+@click.argument("model", shell_complete=model_names)
 @configuration_options
 @click.option("--write", "format", metavar="FORMAT",
               help="Print the run as a file of megatron, nemo or torchtitan instead of its account.")
@@ -44,6 +45,6 @@ def explain(
     if plot is not None:
         write_picture(picture(found), plot)
     if json:
-        click.echo(json_format.dumps(found.to_dict(), indent=2))
+        click.echo(answer("explain", found.to_dict()))
     elif csv != "-":
         show(found, all_ranks)

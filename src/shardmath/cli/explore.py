@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 import os
 import shlex
 import sys
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from shardmath.cli.options import Count
+from shardmath.reports.answers import answer
 
 #: The exit code of what Ctrl-C has stopped.
 _STOPPED = 130
@@ -56,7 +56,7 @@ def explore(
     if plot is not None:
         write_picture(picture(found, os.path.basename(space)), plot)
     if json:
-        click.echo(json_format.dumps(found.to_dict(), indent=2))
+        click.echo(answer("explore", found.to_dict()))
     else:
         show(found)
     if found.complete:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_format
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options, device, kernel_choices
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import PARAMETERS
+from shardmath.reports.answers import answer
 
 
 @click.command(short_help="Solve a configuration for what still fits.")
@@ -50,7 +50,7 @@ def fit(
     chosen, gpu, arguments = configuration_arguments(model, options)
     found = solved(chosen, gpu, solve, share=share, keep=keep, formulas=form is not None or None, **arguments)
     if json:
-        click.echo(json_format.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        click.echo(answer("fit", found.to_dict()))
     elif form is not None:
         for one in found.answers:
             click.echo(one.formula_as(form))

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json as json_format
+from dataclasses import asdict
 
 import click
 
 from shardmath.cli.options import implementation_options, kernel_choices
 from shardmath.errors import ABSENT, InputError
+from shardmath.reports.answers import answer
 
 
 @click.command(short_help="Show a formula with its derivation.")
 @click.argument("term", required=False)
 @implementation_options
-@click.option("--list", "listing", is_flag=True, help="List all terms and stop.")
+@click.option("--list", "listing", is_flag=True, help="List all terms, by component, and stop.")
 @click.option("--latex", "form", flag_value="latex", help="Print the simplified form as LaTeX.")
 @click.option("--python", "form", flag_value="python", help="Print the simplified form as Python.")
 @click.option("--unicode", "form", flag_value="unicode", help="Print the simplified form as Unicode text.")
@@ -24,18 +25,21 @@ def formula(
     """Show the formula TERM: the tensors behind it and every step from them to the compiled form."""
     from shardmath.formulas import formula as derive
     from shardmath.formulas import names
-    from shardmath.reports.formula import show
+    from shardmath.reports.formula import show, show_terms
 
     choices = kernel_choices(kernels)
     if listing:
-        for name, meaning in names(implementation, choices).items():
-            click.echo(f"{name:<40} {meaning}")
-        return
+        terms = names(implementation, choices)
+        if json:
+            return click.echo(answer("formulas", {
+                "implementation": implementation, "kernels": choices, "terms": [asdict(term) for term in terms],
+            }))
+        return show_terms(terms)
     if term is None:
         raise InputError("term", ABSENT, "must be given; `shardmath formula --list` has them all")
     found = derive(term, implementation, choices)
     if json:
-        click.echo(json_format.dumps(found.to_dict(), indent=2, ensure_ascii=False))
+        click.echo(answer("formula", found.to_dict()))
     elif form is not None:
         click.echo(getattr(found, form))
     else:

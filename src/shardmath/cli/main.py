@@ -15,6 +15,7 @@ from shardmath.cli.appendix import appendix
 from shardmath.cli.calibrate import calibrate
 from shardmath.cli.catalogue import gpus, models, networks
 from shardmath.cli.compare import compare
+from shardmath.cli.completion import completion
 from shardmath.cli.evaluate import evaluate
 from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
@@ -24,6 +25,7 @@ from shardmath.cli.moves import moves
 from shardmath.cli.page import page
 from shardmath.cli.recommend import recommend
 from shardmath.cli.scale import scale
+from shardmath.cli.schema import schema
 from shardmath.cli.sweep import sweep
 from shardmath.errors import InputError
 
@@ -41,7 +43,7 @@ def cli() -> None:
 
 _COMMANDS = (
     sweep, recommend, scale, explore, explain, moves, fit, compare, evaluate, calibrate, formula, appendix, page,
-    models, gpus, networks,
+    models, gpus, networks, schema, completion,
 )
 for _command in _COMMANDS:
     cli.add_command(_command)

@@ -7,6 +7,15 @@ from typing import Any
 
 import click
 
+from shardmath.cli.names import (
+    gpu_names,
+    implementation_names,
+    kernel_names,
+    last_of,
+    network_names,
+    recompute_names,
+    schedule_names,
+)
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, PARAMETERS, RECOMPUTE_MODES
 from shardmath.parameters import MACHINE, OTHERS, checked
@@ -136,20 +145,21 @@ _AXES = "; ".join(f"{axis}: {', '.join(options)}" for axis, (_, options) in CHOI
 
 #: Options that choose an implementation and its kernels.
 implementation_options = _apply([
-    click.option("--implementation", default="megatron", show_default=True,
+    click.option("--implementation", default="megatron", show_default=True, shell_complete=implementation_names,
                  help=f"Framework whose kernels are assumed: {', '.join(IMPLEMENTATIONS)}."),
-    click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION",
+    click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION", shell_complete=kernel_names,
                  help=f"Another kernel than the implementation's ({_AXES}). May be repeated."),
 ])
 
 #: Options that describe the training run and the cluster.
 run_options = _apply([
-    click.option("--gpu", help="GPU by name (see `shardmath gpus`), or a cluster file."),
-    click.option("--network", help="Network between nodes (see `shardmath networks`)  [default: the vendor's]"),
+    click.option("--gpu", shell_complete=gpu_names, help="GPU by name (see `shardmath gpus`), or a cluster file."),
+    click.option("--network", shell_complete=network_names,
+                 help="Network between nodes (see `shardmath networks`)  [default: the vendor's]"),
     click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue."),
     click.option("--node-size", type=Count(), help="GPUs of one node  [default: the GPU's usual one]"),
     click.option("--seq-length", type=Count(), default=8192, show_default=True, help="Tokens of one sequence."),
-    click.option("--schedule", metavar="NAME",
+    click.option("--schedule", metavar="NAME", shell_complete=schedule_names,
                  help=f"Order of passes in the pipeline: {', '.join(CHOICES['schedule'][1])}  [default: 1f1b, with"
                       " several chunks of layers per rank interleaved]"),
     click.option("--gradients", help="fp32 or bf16  [default: the implementation's]"),
@@ -178,7 +188,7 @@ _layout_options = _apply([
                  help="Sequences of a step  [default: enough to fill the pipeline]"),
     click.option("--sequence-parallel/--no-sequence-parallel", default=None,
                  help="Shard norms and residuals over TP  [default: the implementation's]"),
-    click.option("--recompute", default="none", show_default=True,
+    click.option("--recompute", default="none", show_default=True, shell_complete=recompute_names,
                  help=f"One of {', '.join(RECOMPUTE_MODES)}, or regions with + between them."),
     click.option("--pipeline-layout", metavar="N,N,...",
                  help="Layers of every pipeline stage in the order of the model  [default: even]"),
@@ -214,7 +224,7 @@ axis_options = _apply([
                  help=f"Tensor-parallel size of routed experts.  [default: {EXPERT_TENSOR_PARALLEL}]"),
     click.option("--vpp", "--virtual-pipeline", "virtual_pipeline", type=Counts(), metavar="N,N,...",
                  help="Chunks of layers per pipeline rank to try.  [default: 1; recommend and scale try several]"),
-    click.option("--recompute", type=Names(), metavar="MODE,...",
+    click.option("--recompute", type=Names(), metavar="MODE,...", shell_complete=last_of(recompute_names),
                  help=f"Recompute modes to try  [default: {', '.join(RECOMPUTE_MODES)}]"),
 ])
 

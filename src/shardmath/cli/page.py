@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import click
 
+from shardmath.cli.names import model_names
+
 
 @click.command(short_help="Write one HTML page: formulas, sliders, what fits.")
-@click.argument("models", nargs=-1, metavar="[MODEL]...")
+@click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=model_names)
 @click.option("-o", "--output", metavar="FILE", required=True, help="Where to write the page; - is the terminal.")
 def page(models: tuple[str, ...], output: str) -> None:
     """Write a page that needs no network and no server: sliders for model and layout, memory of every stage, what fits.

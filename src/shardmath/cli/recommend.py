@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_format
 from typing import Any
 
 import click
 
+from shardmath.cli.names import model_names
 from shardmath.cli.options import (
     Count,
     axis_options,
@@ -19,10 +19,11 @@ from shardmath.cli.options import (
     without_absent,
 )
 from shardmath.errors import InputError
+from shardmath.reports.answers import answer
 
 
 @click.command(short_help="Say which few layouts to try, and why.")
-@click.argument("model")
+@click.argument("model", shell_complete=model_names)
 @click.option("--num-gpus", type=Count(), required=True, help="GPUs of the job.")
 @click.option("--global-batch-size", type=Count(), required=True, help="Sequences of one optimizer step.")
 @run_options
@@ -57,6 +58,6 @@ def recommend(
             raise InputError("choice", choice, f"must be one of the {len(found.choices)} choices")
         click.echo(found.choices[choice - 1].script(format), nl=False)
     elif json:
-        click.echo(json_format.dumps(found.to_dict(), indent=2))
+        click.echo(answer("recommend", found.to_dict()))
     else:
         show(found)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json as json_format
 from typing import Any
 
 import click
 
+from shardmath.cli.names import model_names
 from shardmath.cli.options import (
     Count,
     Counts,
@@ -19,10 +19,11 @@ from shardmath.cli.options import (
     run_options,
     without_absent,
 )
+from shardmath.reports.answers import answer
 
 
 @click.command(short_help="Show one model over many numbers of GPUs.")
-@click.argument("model")
+@click.argument("model", shell_complete=model_names)
 @click.option("--num-gpus", type=Counts(), required=True, metavar="N,N,...", help="Numbers of GPUs.")
 @click.option("--global-batch-size", type=Count(), help="Sequences of one step, the same everywhere.")
 @click.option("--tokens-per-gpu", type=Count(), help="Tokens of one step on each GPU: the batch grows with them.")
@@ -55,7 +56,7 @@ def scale(
     chosen, options = swept(model, pairs("set", settings, "key=value"), options)
     found = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
     if json:
-        click.echo(json_format.dumps(found.to_dict(), indent=2))
+        click.echo(answer("scale", found.to_dict()))
     else:
         show(found)
     if plot is not None:

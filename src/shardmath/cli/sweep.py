@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json as json_format
 from contextlib import ExitStack
 from typing import Any
 
 import click
 
+from shardmath.cli.names import model_names
 from shardmath.cli.options import (
     Count,
     axis_options,
@@ -19,10 +19,11 @@ from shardmath.cli.options import (
     run_options,
     without_absent,
 )
+from shardmath.reports.answers import answer
 
 
 @click.command(short_help="Try every layout and show the best that fit.")
-@click.argument("model")
+@click.argument("model", shell_complete=model_names)
 @click.option("--num-gpus", type=Count(), required=True, help="GPUs of the job.")
 @click.option("--global-batch-size", type=Count(), required=True, help="Sequences of one optimizer step.")
 @run_options
@@ -68,6 +69,6 @@ def sweep(
     if plot is not None:
         write_picture(picture(found, gathered), plot)
     if json:
-        click.echo(json_format.dumps(found.to_dict(), indent=2))
+        click.echo(answer("sweep", found.to_dict()))
     elif csv != "-":
         show(found)

@@ -1,0 +1,24 @@
+"""What all documents are made of: objects without further fields, in which every field is always there."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict
+
+from shardmath.gpus import Gpu
+from shardmath.machines import Cluster
+from shardmath.models import Model
+from shardmath.sweeps.layout import Layout
+from shardmath.timing import StepTime
+
+__all__ = ["Amount", "Cluster", "Gpu", "Label", "Layout", "Model", "Part", "StepTime"]
+
+#: An integer where the number is whole.
+Amount = int | float
+#: A size, or the name of a mode or of an option.
+Label = int | str
+
+
+class Part(BaseModel):
+    """An object of a document. The texts behind its fields say what they mean."""
+
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True, protected_namespaces=())
