@@ -38,7 +38,8 @@ def console() -> Console:
 class FittedTable(Table):
     """A table that comes to fit: with closer columns, then with wrapped ones, then without those that are ``spare``.
 
-    The last of these goes first. What still does not fit is folded, never cropped. A cell that is a verdict has its colour.
+    The last of these goes first. What still does not fit is folded, never cropped. A cell that is a verdict has its
+    colour.
     """
 
     spare: Sequence[str] = ()
