@@ -6,7 +6,7 @@ import contextlib
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from html.parser import HTMLParser
 from typing import Any
@@ -85,15 +85,13 @@ def _names(data: bytes, folder: str) -> str:
     from shardmath.settings import recompute_switches
 
     text = data.decode("utf-8", "surrogatepass" if len(data) % 2 else "replace") if _decodes(data) else repr(data)
-    found = {
-        outcome(partial(read, text)) for read in (
-            Model.named, Gpu.named, Network.named, recompute_switches, find,
-            lambda name: find("megatron", {name: name}),
-            lambda name: find("megatron", {"loss": name}), lambda name: find("megatron").unit_and_meaning(name),
-        )
-    }
+    named: tuple[Callable[[str], object], ...] = (
+        Model.named, Gpu.named, Network.named, recompute_switches, find, lambda name: find("megatron", {name: name}),
+        lambda name: find("megatron", {"loss": name}), lambda name: find("megatron").unit_and_meaning(name),
+    )
+    found = outcome(partial(named[sum(data) % len(named)], text))
     outcome(lambda: _raise(InputError(text, text, text, text)))
-    return "answered" if "answered" in found else "refused"
+    return found
 
 
 def _decodes(data: bytes) -> bool:

@@ -12,13 +12,12 @@ from fuzzing.outcome import Finding, outcome
 from fuzzing.reader import Reader, in_file
 
 _COLUMNS: dict[str, list[Any]] = {
-    "tensor_parallel": [1, 2, 4], "micro_batch_size": [1, 2, 1], "num_gpus": [8, 16, 64], "recompute": ["none",
-                                                                                                        "full", "mlp"],
-    "note": ["a", None, "ö"],
+    "tensor_parallel": [1, 2, 4], "micro_batch_size": [1, 2, 1], "pipeline_parallel": [1, 2, 1],
+    "recompute": ["none", "full", "mlp"], "note": ["a", None, "ö"],
 }
 #: The parameters of the examples: for others a kernel of its own would be derived and compiled, which takes seconds.
-_KNOWN = {"tensor_parallel", "micro_batch_size", "num_gpus", "recompute"}
-_QUESTION: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-80gb", "terms": ("peak",)}
+_KNOWN = {"tensor_parallel", "micro_batch_size", "pipeline_parallel", "recompute"}
+_QUESTION: dict[str, Any] = {"model": "llama-3.1-8b", "gpu": "h100-80gb"}
 _MOST = 1 << 20
 
 

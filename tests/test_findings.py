@@ -132,7 +132,7 @@ def test_a_name_like_none_is_not_answered_with_hundreds() -> None:
     assert nearest_names("peek", [*(f"term.{number}" for number in range(900)), "peak"]) == "peak"
 
 
-@pytest.mark.parametrize("pair", ["seq_length=--5", f"seq_length={'9' * 5000}", "seq_length=１２", "seq_length=²", "=1"])
+@pytest.mark.parametrize("pair", ["seq_length=--5", f"seq_length={'9' * 5000}", "seq_length=１２", "=1"])
 def test_values_for_all_rows_that_are_no_numbers(tmp_path: Path, pair: str, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "table.csv"

@@ -66,7 +66,7 @@ def test_an_example_is_answered(name: str, folder: str) -> None:
         pytest.importorskip("pyarrow")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert "answered" in {reader.read(seed, folder) for seed in [*reader.seeds()][:6]}
+        assert any(reader.read(seed, folder) == "answered" for seed in reader.seeds())
 
 
 def test_what_a_reader_may_not_do_is_found(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_what_a_reader_may_not_do_is_found(tmp_path: Path) -> None:
         with pytest.raises(PermissionError):
             (tmp_path.parent / "other").write_text("")
     with pytest.raises(Finding, match="more than"), limited(0.05):
-        sum(range(10**9))
+        _endless()
     with pytest.raises(Finding, match="not one short printable line"):
-        outcome(lambda: _raise(InputError("a", 1, "x" * 3000)))
+        outcome(lambda: _raise(_TwoLinesError("a", 1, "must")))
     with pytest.raises(ZeroDivisionError):
         outcome(lambda: 1 // 0)
     assert outcome(lambda: _raise(InputError("a", 1, "must"))) == "refused"
@@ -94,6 +94,16 @@ def test_what_a_reader_may_not_do_is_found(tmp_path: Path) -> None:
 
 def _raise(error: Exception) -> None:
     raise error
+
+
+def _endless() -> None:
+    while True:
+        pass
+
+
+class _TwoLinesError(InputError):
+    def __str__(self) -> str:
+        return "one\ntwo"
 
 
 def test_inputs_are_repeated_by_their_number() -> None:

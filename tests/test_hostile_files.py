@@ -25,7 +25,7 @@ from shardmath.cli.main import exit_code
 from shardmath.errors import InputError
 from shardmath.exploring import explore
 from shardmath.formats import read
-from shardmath.machines import read_cluster
+from shardmath.machines import read_cluster, write_cluster
 from shardmath.models import Model
 from shardmath.reports import files
 from shardmath.reports.files import PARTIAL, replacing, whole_file
@@ -160,11 +160,11 @@ WRITERS: dict[str, list[str]] = {
     "rows": ["explore", "space.toml", "--rows", "out.parquet"], "rows as CSV": ["explore", "space.toml", "--rows",
                                                                                 "out.csv"],
     "checkpoint": ["explore", "space.toml", "--checkpoint", "out"],
-    "table": ["evaluate", "table.csv", "-o", "out.parquet", "--model", "llama-3.1-8b", "--gpu", "h100-80gb"],
+    "table": ["evaluate", "table.csv", "-o", "out.parquet", "--model", "llama-3.1-8b", "--gpu", "h100-80gb", "--set",
+              "num_gpus=16", "--set", "global_batch_size=16"],
     "page": ["page", "-o", "out.html"],
     "plot": ["scale", "llama-3.1-8b", "--gpu", "h100-80gb", "--num-gpus", "8,16", "--global-batch-size", "16",
              "--recompute", "none", "--plot", "out.svg"],
-    "cluster": ["calibrate", "runs.csv", "--gpu", "h100-80gb", "-o", "out.toml"],
 }
 
 
@@ -172,9 +172,8 @@ WRITERS: dict[str, list[str]] = {
 def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the commands read."""
     small_space.file_in(tmp_path)
-    (tmp_path / "table.csv").write_text("num_gpus,tensor_parallel\n8,2\n16,4\n")
-    (tmp_path / "runs.csv").write_text(
-        "model,num_gpus,global_batch_size,step_seconds\nllama-3.1-8b,16,64,2\nllama-3.1-8b,32,64,1\n")
+    (tmp_path / "table.csv").write_text("data_parallel,tensor_parallel\n8,2\n4,4\n")
+    monkeypatch.setattr("shardmath.page.page", lambda models: "<!doctype html>" + "x" * 10_000)  # takes seconds
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -294,15 +293,30 @@ def test_a_full_device_behind_the_output_is_one_line(arguments: list[str]) -> No
     assert b"No space left on device" in done.stderr
 
 
+def test_a_cluster_file_on_a_full_disk(tmp_path: Path, full_disk: None) -> None:
+    with pytest.raises(InputError, match=r"cluster = .*File too large"):
+        write_cluster(as_cluster("h100-80gb").model_copy(update={"name": "x" * 500}), str(tmp_path / "own.toml"))
+    assert not [*tmp_path.iterdir()]
+
+
 # -- the cache -------------------------------------------------------------------------------------------------------
 
-#: A table is evaluated: a kernel is derived, compiled and kept.
-WORK = """
+#: A module is made, a function of it compiled, and both are kept.
+WORK = '''
 import sys, warnings
 warnings.showwarning = lambda message, *rest: print("warning:", message, file=sys.stderr)
-from shardmath import evaluate
-print(evaluate({"tensor_parallel": [1, 2, 4]}, "llama-3.1-8b", "h100-80gb").read_all().column("peak").to_pylist())
+import numpy as np
+from shardmath.cached import cached_module
+from shardmath.native.objects import native
+TEXT = """
+def total(numbers) -> int:
+    found = 0
+    for i in range(numbers.size):
+        found += numbers[i]
+    return found
 """
+print(native(cached_module("modules", "total", lambda: TEXT), "total")(np.arange(10)))
+'''
 
 
 def work(code: str = WORK, user: int | None = None, **environment: str) -> subprocess.Popen[str]:
@@ -311,19 +325,11 @@ def work(code: str = WORK, user: int | None = None, **environment: str) -> subpr
                             stderr=subprocess.PIPE, text=True, user=user)
 
 
-@pytest.fixture(scope="module")
-def peaks() -> list[int]:
-    found: list[int] = evaluate({"tensor_parallel": np.array([1, 2, 4])}, "llama-3.1-8b", "h100-80gb").read_all()[
-        "peak"].to_pylist()
-    return found
-
-
-@pytest.mark.slow
-def test_without_a_cache_the_answer_is_the_same(tmp_path: Path, peaks: list[int]) -> None:
+def test_without_a_cache_the_answer_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     process = work(HOME=str(tmp_path / "file"))
     out, err = process.communicate(timeout=300)
-    assert json.loads(out) == peaks
+    assert out == "45\n"
     (line,) = err.splitlines()
     assert line.startswith("warning: nothing can be kept in ")
 
@@ -338,23 +344,22 @@ def test_a_user_without_a_home_keeps_nothing(tmp_path: Path, monkeypatch: pytest
     assert not [*tmp_path.iterdir()]
 
 
-@pytest.mark.slow
-def test_two_processes_fill_one_cache(tmp_path: Path, peaks: list[int]) -> None:
+def test_two_processes_fill_one_cache(tmp_path: Path) -> None:
     processes = [work(HOME=str(tmp_path)) for _ in range(2)]
     for process in processes:
         out, err = process.communicate(timeout=300)
         assert err == ""
-        assert json.loads(out) == peaks
+        assert out == "45\n"
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(PARTIAL)]
     # Every file in it, damaged in turn, is made anew.
     kept = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert {path.suffix for path in kept} == {".py", ".pickle"}
+    assert {path.suffix for path in kept} == {".py", ".o"}
     for path in kept:
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
     process = work(HOME=str(tmp_path))
     out, err = process.communicate(timeout=300)
-    assert json.loads(out) == peaks
+    assert out == "45\n"
     assert err.count("is damaged, and is made anew") == len(err.splitlines()) == len(kept)
 
 

@@ -17,8 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Arrays = Mapping[str, NDArray[np.generic]]
-#: Bytes of all arrays of a file, far more than a sweep keeps.
-LARGEST = 2**32
 _DIGEST = "digest"
 _END = ".npy"
 _WRONG = (ValueError, TypeError, KeyError, EOFError, SyntaxError, RuntimeError, MemoryError, OverflowError,
@@ -39,14 +37,17 @@ def write_arrays(file: IO[bytes], arrays: Arrays, *, compressed: bool = False) -
             archive.writestr(zipfile.ZipInfo(f"{name}{_END}"), content, kind)
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """The arrays in a file. Raises DamagedError for any other file, and OSError for one that cannot be read."""
+def read_arrays(path: Path, largest: int | None = None) -> dict[str, NDArray[Any]]:
+    """The arrays in a file, of ``largest`` bytes together at most.
+
+    Raises DamagedError for any other file, and OSError for one that cannot be read.
+    """
     with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise DamagedError
         try:
             with zipfile.ZipFile(file) as archive:
-                if sum(info.file_size for info in archive.infolist()) > LARGEST:
+                if largest is not None and sum(info.file_size for info in archive.infolist()) > largest:
                     raise DamagedError
                 members = {info.filename.removesuffix(_END): _content(archive, info) for info in archive.infolist()}
             stated = str(_array_of(members.pop(_DIGEST)))

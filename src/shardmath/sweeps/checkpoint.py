@@ -26,6 +26,8 @@ from shardmath.sweeps.running import Run
 
 #: Seconds between two states.
 SECONDS = 3.0
+#: Bytes of all arrays together, far more than answers have.
+_LARGEST = 2**29
 _FORMAT = "shardmath checkpoint 2"
 
 
@@ -69,7 +71,7 @@ class Checkpoint:
     def load(self) -> list[Run]:
         """The state in the file. Raises InputError if it is none, or that of another space."""
         try:
-            arrays = read_arrays(self.path)
+            arrays = read_arrays(self.path, _LARGEST)
             header = json.loads(str(arrays["header"]))
             known = header["format"] == _FORMAT
         except OSError as error:
