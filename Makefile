@@ -9,7 +9,7 @@ DEVELOPMENT := $(VENV)/.development
 ORACLE := $(VENV)/.oracle
 PLOTS := $(VENV)/.plots
 EVIDENCE := .[plots,calibrate]
-EXTRAS := .[dev,parquet,bench,dask]
+EXTRAS := .[dev,parquet,bench,dask,plots,calibrate]
 # The build without GPU libraries, where the package index has it; the bytes are the same.
 TORCH := torch==2.13.0+cpu
 # Installed alone: what it asks for is for GPUs, and importing it needs no more than the extra `oracle`.
