@@ -63,7 +63,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 0 if all went well, 2 for bad input, 130 after Ctrl-C."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _warn
+            warnings.showwarning = _warn  # type: ignore[assignment]
             code = cli.main(args=None if arguments is None else list(arguments), prog_name="shardmath",
                             standalone_mode=False)
         return code if isinstance(code, int) else 0
