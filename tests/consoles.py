@@ -7,6 +7,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -47,6 +48,8 @@ def printed(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     """What a command that succeeds prints, without blanks at the ends of lines."""
     name, *arguments = shlex.split(command)
     assert name == "shardmath"
-    assert exit_code(arguments) == 0
+    with mock.patch.dict(os.environ):
+        os.environ.pop("COLUMNS", None)  # documents are as wide as what is written to a file
+        assert exit_code(arguments) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     return "".join(f"{line}\n" for line in lines)
