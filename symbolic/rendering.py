@@ -21,7 +21,8 @@ _TEMPLATES = Path(__file__).resolve().parents[1] / "templates"
 
 def rendered(template: str, data: dict[str, Any], header: str = HEADER) -> str:
     """The text of ``template`` (its name without ``.jinja``) with ``data``; the header says what made it."""
-    text = _environment(template.endswith((".tex", ".bib"))).get_template(f"{template}.jinja").render(header=header, **data)
+    environment = _environment(template.endswith((".tex", ".bib")))
+    text = environment.get_template(f"{template}.jinja").render(header=header, **data)
     return text.rstrip("\n") + "\n"
 
 
