@@ -176,7 +176,7 @@ class Around:
                 node_size=self.arguments.get("node_size"), global_batch_size=job.values["global_batch_size"],
                 tensor_parallel=self._degrees("tensor_parallel"), context_parallel=self._degrees("context_parallel"),
                 pipeline_parallel=pipelines, virtual_pipeline=chunks, recompute=self._modes(made, own),
-                **({} if job.model.num_experts else {"expert_parallel": (1,)}), **arguments,
+                expert_parallel=None if job.model.num_experts else (1,), **arguments,
             )
             yield ranked(space, BY_TIME if self.timed else BY_MEMORY)
 

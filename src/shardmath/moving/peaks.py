@@ -9,7 +9,7 @@ from types import ModuleType
 
 from shardmath.jobs import Job
 from shardmath.moving.duals import Dual, Number
-from shardmath.parameters import LARGEST
+from shardmath.parameters import limits
 from shardmath.stages import ANY, listed
 
 #: ``terms_beside`` or ``slopes_along``.
@@ -60,21 +60,14 @@ class Peak:
 
         Far from its own value only multiples of that, or its parts, are tried.
         """
-        own, (least, most) = self.job.values[name], self._limits(name)
+        own, (least, most) = int(self.job.values[name]), limits(name)
         near = range(own + step, own + step * (_NEAR + 1), step)
-        far = (own << bits if step > 0 else own >> bits for bits in range(1, 32)) if own else iter(())
+        far = [own << bits if step > 0 else own >> bits for bits in range(1, 32)]
         for candidate in (*near, *far):
             if least <= candidate <= most and candidate != own and self.keeps_rules(
                     {**self.job.values, name: candidate}):
                 return candidate
         return None
-
-    @staticmethod
-    def _limits(name: str) -> tuple[int, int]:
-        from shardmath.parameters import limits
-
-        least, most = limits(name)
-        return least, min(most, LARGEST)
 
     @property
     def _term(self) -> str:

@@ -53,10 +53,9 @@ def gaining(around: Around, made: Sequence[Variant], limit_bytes: int, seconds: 
     found: dict[frozenset[tuple[str, int | str]], Move] = {}
     for size in range(1, _PAIRS + 1):
         for move in _moves(around, made, size, gains):
-            best = min((known.seconds for part in _parts(move) if (known := found.get(part))), default=seconds)
-            assert move.seconds is not None
-            assert best is not None
-            if move.seconds < (1 - FASTER) * best:
+            parts = [found[part].seconds for part in _parts(move) if part in found]
+            best = min(known for known in (*parts, seconds) if known is not None)
+            if move.seconds is not None and move.seconds < (1 - FASTER) * best:
                 found[move.key] = move
     return list(found.values())
 
