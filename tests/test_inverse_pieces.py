@@ -110,3 +110,13 @@ def test_the_next_legal_value_is_that_of_looking_at_each(number: int, unit: int)
         assert legal.next(start, 199) == next((at for at in meets if at >= start), None)
         assert legal.next(start, 1) == next((at for at in meets[::-1] if at <= start), None)
     assert lcm(unit, legal.step) == legal.step
+
+
+@pytest.mark.parametrize("text", ["60/(x + 1)", "lcm(x, 6)*ceil_div(100, lcm(x, 6))", "x*x*x*x - 9/(7 - x)"])
+@pytest.mark.parametrize("at", [1, 4, 9])
+def test_on_a_single_integer_everything_is_a_number(text: str, at: int) -> None:
+    graph = Graph()
+    node = parse(text, graph, graph.name)
+    (piece,) = enclosed(node, "x", at, at)
+    assert piece.is_exact
+    assert value(piece.low, at) == exact([node], {"x": at})[0]

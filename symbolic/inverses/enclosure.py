@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from fractions import Fraction
+from math import lcm
 
 from ..nests.differences import number as number_of
 from ..nests.differences import plain
@@ -39,6 +41,7 @@ from .pieces import (
     divided,
     largest,
     multiplied,
+    number,
     padded,
     polynomial,
     rounded,
@@ -82,7 +85,7 @@ class _Enclosure:
             elif node.op == NAME:
                 if node.value != self.name:
                     raise NoClosedFormError(f"{node.value} has no value")
-                self._values[node] = self._polynomial({1: 1})
+                self._values[node] = self._polynomial({1: 1} if self.first < self.last else {0: self.first})
             elif node.op in self._rules:
                 try:
                     self._values[node] = self._rules[node.op](node)
@@ -124,6 +127,9 @@ class _Enclosure:
     def _multiple(self, node: Node) -> Pieces:
         """The least common multiple: at least each of both, at most their product."""
         one, two = self._of(node.args)
+        left, right = number(one), number(two)
+        if left is not None and right is not None and Fraction(left).denominator == Fraction(right).denominator == 1:
+            return self._polynomial({0: lcm(int(left), int(right))})
         return between(largest((one, two)), multiplied(one, two))
 
     def _truth(self, node: Node) -> Truth:

@@ -13,8 +13,11 @@ from ..nests.graph import NAME, NUMBER, TRUTH, Graph, Node, exact, ordered
 from .enclosure import enclosed
 from .laurent import NoClosedFormError
 from .legal import LegalValues
-from .pieces import Pieces
+from .pieces import Pieces, joined
 from .solve import Asked, Extreme, extreme
+
+#: Stretches without bounds that are cut in two, at most; on a single integer everything is a number.
+_MOST_CUTS = 400
 
 
 @lru_cache(maxsize=16)
@@ -38,15 +41,25 @@ class Question:
         known = read(source)
         self.name, self.first, self.last = name, max(1, first), last
         self.multiples = dict(multiples or {})
-        self.graph = Graph()
+        self.graph, self._cuts = Graph(), 0
         rules = [node for _, node in known.rules]
         self.root, *conditions = self._folded([known.named(term), *rules], values)
         unit = _whole(self.multiples.values())
         self.legal = LegalValues(conditions, name, unit)
 
     def enclosed(self, first: int, last: int) -> Pieces:
-        """The pieces of the term on a stretch of integers. Raises NoClosedFormError where it has none."""
-        return enclosed(self.root, self.name, first, last)
+        """The pieces of the term on a stretch of integers; where bounds are no polynomials there, on shorter ones.
+
+        Raises NoClosedFormError where too many of these are needed.
+        """
+        try:
+            return enclosed(self.root, self.name, first, last)
+        except NoClosedFormError:
+            self._cuts += 1
+            if first == last or self._cuts > _MOST_CUTS:
+                raise
+        middle = (first + last) // 2
+        return joined((*self.enclosed(first, middle), *self.enclosed(middle + 1, last)))
 
     def exact(self, at: int) -> Rational:
         """The value of the term. Raises NoClosedFormError where it has none, although all rules are met."""
@@ -59,6 +72,7 @@ class Question:
 
     def answer(self, limit: Rational, *, largest: bool) -> Extreme | None:
         """The largest or smallest legal value with which the term is at most ``limit``."""
+        self._cuts = 0
         asked = Asked(self.enclosed, self.exact, self.legal, limit)
         return extreme(asked, self.first, self.last, largest=largest)
 
