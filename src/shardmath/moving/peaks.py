@@ -62,8 +62,8 @@ class Peak:
         """
         own, (least, most) = int(self.job.values[name]), limits(name)
         near = range(own + step, own + step * (_NEAR + 1), step)
-        far = [own << bits if step > 0 else own >> bits for bits in range(1, 32)]
-        for candidate in (*near, *far):
+        far: list[int] = [own * 2**bits if step > 0 else own // 2**bits for bits in range(1, 32)]
+        for candidate in [*near, *far]:
             if least <= candidate <= most and candidate != own and self.keeps_rules(
                     {**self.job.values, name: candidate}):
                 return candidate
