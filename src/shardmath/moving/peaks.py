@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from types import ModuleType
 
 from shardmath.jobs import Job
@@ -60,14 +61,15 @@ class Peak:
 
         Far from its own value only multiples of that, or its parts, are tried.
         """
-        own, (least, most) = int(self.job.values[name]), limits(name)
+        own, (least, most) = self.job.values[name], limits(name)
         near = range(own + step, own + step * (_NEAR + 1), step)
-        far: list[int] = [own * 2**bits if step > 0 else own // 2**bits for bits in range(1, 32)]
-        for candidate in [*near, *far]:
-            if least <= candidate <= most and candidate != own and self.keeps_rules(
-                    {**self.job.values, name: candidate}):
-                return candidate
-        return None
+        far = (own << bits if step > 0 else own >> bits for bits in range(1, 32))
+        legal: Iterator[int] = (
+            candidate for candidate in chain(near, far)
+            if least <= candidate <= most and candidate != own
+            and self.keeps_rules({**self.job.values, name: candidate})
+        )
+        return next(legal, None)
 
     @property
     def _term(self) -> str:
