@@ -94,7 +94,7 @@ def _changed(data: bytes) -> bytes:
                 kind, shape, number = value.split(":")
                 sizes = tuple(min(9, int(size)) for size in shape.split(",") if size)
                 arrays[name] = np.full(sizes, number).astype(kind)
-        except (ValueError, TypeError, RecursionError, OverflowError):
+        except (ValueError, TypeError, RecursionError, OverflowError, SyntaxError):
             continue
     if "header" in arrays:
         arrays["header"] = np.array(json.dumps(header))

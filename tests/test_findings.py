@@ -117,6 +117,16 @@ def test_a_date_that_python_has_not(tmp_path: Path) -> None:
         evaluate(path, "llama-3.1-8b", "h100-80gb").read_all()
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".parquet", ".arrow", ".arrows"])
+def test_a_file_whose_name_is_no_text(tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip("pyarrow")
+    path = tmp_path / f"t\udce2{suffix}"
+    path.write_text("num_gpus\n8\n")
+    with pytest.raises(InputError) as refused:
+        evaluate(path, "llama-3.1-8b", "h100-80gb").read_all()
+    assert str(refused.value).isprintable()
+
+
 def test_listed_stages_of_a_step_with_billions_of_sequences() -> None:
     start = time.process_time()
     with pytest.raises(InputError, match="pipeline_layout = '16,16': must have at most 1048576 passes"):

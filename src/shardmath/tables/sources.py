@@ -169,7 +169,7 @@ def _whole(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _refusing(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+    except (OSError, UnicodeError, pa.ArrowException) as error:
         reason = getattr(error, "strerror", None) or next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError("table", str(path), f"must be a table that can be read: {reason}") from None
 
