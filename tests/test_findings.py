@@ -127,6 +127,20 @@ def test_a_file_whose_name_is_no_text(tmp_path: Path, suffix: str) -> None:
     assert str(refused.value).isprintable()
 
 
+@pytest.mark.parametrize("command", ["sweep", "recommend", "scale"])
+def test_more_gpus_than_can_be(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    start = time.process_time()
+    assert exit_code([command, "llama-3.1-8b", "--gpu", "h100-80gb", "--num-gpus", str(2**63),
+                      "--global-batch-size", "64"]) == 2
+    assert "num_gpus = 9223372036854775808: must be an integer from 1 to" in capsys.readouterr().err
+    assert time.process_time() - start < 10
+
+
+def test_a_list_of_layers_with_a_number_of_thousands_of_digits() -> None:
+    with pytest.raises(InputError, match="must be numbers of layers"):
+        explain("llama-3.1-8b", "h100-80gb", pipeline_layout="9" * 4301)
+
+
 def test_listed_stages_of_a_step_with_billions_of_sequences() -> None:
     start = time.process_time()
     with pytest.raises(InputError, match="pipeline_layout = '16,16': must have at most 1048576 passes"):

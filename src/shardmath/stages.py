@@ -26,7 +26,7 @@ def parsed(text: str) -> tuple[int, ...]:
     Raises InputError for anything else.
     """
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
+    if not all(part.isascii() and part.isdigit() and len(part) <= 30 for part in parts):
         raise InputError("pipeline_layout", text, "must be numbers of layers with commas between them", "4,5,5,4")
     return tuple(int(part) for part in parts)
 

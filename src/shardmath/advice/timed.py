@@ -104,7 +104,7 @@ def _stages(model: Model, num_gpus: int, implementation: str) -> tuple[int, ...]
     """Numbers of pipeline stages that share the layers evenly; torchtitan has pipelines where they are asked for."""
     if implementation != "megatron" or num_gpus < 1:
         return None
-    return tuple(size for size in divisors(num_gpus) if model.num_layers % size == 0)
+    return tuple(size for size in divisors(model.num_layers) if num_gpus % size == 0)
 
 
 def timed(asked: Iterable[Space], near: Mapping[str, int | str] | None = None, most: int = 0) -> Timed:
