@@ -70,3 +70,9 @@ def test_the_help_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("explain", "sweep"):
         assert exit_code([command, "--help"]) == 0
         assert "[default: that of TP with megatron, else 1]" in " ".join(capsys.readouterr().out.split())
+
+
+def test_replicas_of_experts_must_come_out_even() -> None:
+    with pytest.raises(InputError, match="data_parallel_replicas = 2"):
+        explain("mixtral-8x7b", "h100-80gb", num_gpus=8, expert_parallel=8, data_parallel_replicas=2)
+    explain("mixtral-8x7b", "h100-80gb", num_gpus=16, expert_parallel=8, data_parallel_replicas=2)

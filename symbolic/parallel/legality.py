@@ -73,6 +73,8 @@ _EXPERTS: tuple[Rule, ...] = (
     Rule("expert_ffn", "et", Divides(et, fe), "must divide moe_ffn_hidden_size"),
     Rule("expert_ranks", "e", Divides(e * et, D * c * t),
          "times expert_tensor_parallel must divide tensor_parallel * context_parallel * data_parallel"),
+    Rule("expert_replicas", "R", Divides(R * e * et, D * c * t),
+         "times the ranks that share out experts must divide tensor_parallel * context_parallel * data_parallel"),
     Rule("shared_experts", "t", Divides(t, fs), "must divide shared_expert_ffn_hidden_size"),
     Rule("some_experts", "E", Ge(E, 1), "must be 1 or more in layers with experts"),
     Rule("expert_sequence", "sp", Or(Eq(t, 1), Eq(sp, 1)),
