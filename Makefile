@@ -54,8 +54,8 @@ sweep: $(RUNTIME) ## the main job: every layout of Llama 3.1 70B on 512 H100, ra
 test: $(ORACLE) ## all tests but those that need pdflatex or chromium, with a few random cases of each oracle
 	@$(RUN) -m pytest -n 2 -m "not latex and not browser"
 
-oracle: $(ORACLE) ## thousands of random cases: bytes against PyTorch, Transformers and Megatron-Core, nests against exact counting
-	@ORACLES=full $(RUN) -m pytest -n 2 tests/oracles tests/test_nests_random.py
+oracle: $(ORACLE) ## thousands of random cases: bytes against PyTorch, Transformers and Megatron-Core, nests and inverses against exact counting
+	@ORACLES=full $(RUN) -m pytest -n 2 tests/oracles tests/test_nests_random.py tests/test_inverse_search.py tests/test_inverse_rows.py
 
 # mypy does not follow an editable install, so it gets a tree of links that looks like the wheel.
 lint: $(DEVELOPMENT) ## ruff and mypy --strict
