@@ -97,10 +97,10 @@ def plain(name: str, inputs: int, seed: int, corpus: Path) -> None:
 def unhurried() -> None:
     """Let what is derived and compiled once take its time."""
     from shardmath import cached, evaluators
-    from shardmath.native import objects
+    from shardmath.native import kernels, objects
 
     for module, function in ((evaluators, "_derived_files"), (evaluators, "cached_module"), (objects, "_compiled"),
-                             (cached, "cached_text")):
+                             (cached, "cached_text"), (kernels._Kept, "load_overload")):
         untimed(module, function)
 
 

@@ -60,14 +60,20 @@ def limited(seconds: float = SECONDS) -> Iterator[None]:
 
 
 def untimed(module: Any, name: str) -> None:
-    """Let a function of a module take its time: what is derived or compiled once is not what an input costs."""
+    """Let a function of a module take its time, unwatched: what is derived, compiled or found sealed in the cache.
+
+    That happens once, for whatever input asks for it first, and no byte of the input is in it.
+    """
     function = getattr(module, name)
 
     def unhurried(*arguments: Any, **options: Any) -> Any:
         left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
+        folders = [*_watched]
+        _watched.clear()
         try:
             return function(*arguments, **options)
         finally:
+            _watched[:] = folders
             signal.setitimer(signal.ITIMER_PROF, left)
 
     setattr(module, name, unhurried)
