@@ -197,7 +197,7 @@ def test_a_folder_keeps_what_is_done_and_nothing_else(tmp_path: Path) -> None:
     assert [list(table.numbers) for table in folder.tables(0)] == [[0, 0, 4], [0, 4, 8]]
     assert [list(table.numbers) for table in folder.tables(1)] == [[1, 2, 4]]
     (folder.path / "thesis.tex").write_text("what somebody else has put there")
-    with pytest.raises(InputError, match=r"thesis\.tex.*this file is none of them"):
+    with pytest.raises(InputError, match=r"thesis\.tex is none of them"):
         folder.remove()
     (folder.path / "thesis.tex").unlink()
     folder.remove()

@@ -97,8 +97,8 @@ class Folder:
         for path in [*self.path.iterdir()]:
             place = _OURS.fullmatch(path.name)
             if place is None:
-                rule = "must be a folder of rows of a checkpoint alone: this file is none of them"
-                raise InputError("checkpoint", str(path), rule)
+                rule = f"must have rows of a checkpoint alone beside it: {path.name:.60} is none of them"
+                raise InputError("checkpoint", str(self.path), rule)
             if place[1] is not None:
                 part, start, stop = map(int, place.groups())
                 stretches = list(done)[part] if part < len(done) else ()
