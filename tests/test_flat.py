@@ -130,7 +130,9 @@ def test_generated_evaluators_divide_once_by_each_divisor() -> None:
     for path in GENERATED.glob("*_kernel.py"):
         loop = path.read_text(encoding="utf-8").partition("    for row in ")[2]
         divisions = re.findall(r"/\S+", loop)
-        assert len(divisions) == len(set(divisions)) <= 6, path.name
+        # An inverse divides by what is in flight, too.
+        most = 7 if path.name.endswith("_inverse_kernel.py") else 6
+        assert len(divisions) == len(set(divisions)) <= most, path.name
 
 
 @njit(error_model="numpy")

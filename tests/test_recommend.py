@@ -142,7 +142,8 @@ def test_where_nothing_fits() -> None:
 def test_json(capsys: pytest.CaptureFixture[str], advice: Any) -> None:
     arguments = [item for name, value in JOB.items() for item in (f"--{name.replace('_', '-')}", str(value))]
     assert exit_code(["recommend", "llama-2-13b", "--json", *arguments]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(advice.to_dict()))
+    expected = {"schema": "shardmath/recommend/1", **advice.to_dict()}
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(expected))
 
 
 def test_text(capsys: pytest.CaptureFixture[str], advice: Any) -> None:
