@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -115,5 +117,7 @@ def _largest() -> int:
 
 
 def scratch_folder() -> str:
-    """A new folder, in memory where there is such a file system."""
-    return tempfile.mkdtemp(prefix="shardmath-fuzzing-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    """A new folder, in memory where there is such a file system; it goes with the process."""
+    path = tempfile.mkdtemp(prefix="shardmath-fuzzing-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
