@@ -11,7 +11,9 @@ import re
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import repeat
 from pathlib import Path
 
 from fuzzing import findings
@@ -47,13 +49,16 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--inputs", type=int, default=1_000_000, help="inputs of all readers together")
     parser.add_argument("--reader", action="append", choices=READERS, help="only this one; may be repeated")
     parser.add_argument("--seed", type=int, default=1, help="of all random choices")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="readers side by side (all cores)")
     asked = parser.parse_args(arguments)
     chosen = [READERS[name] for name in asked.reader or READERS]
-    rows = []
-    for reader, inputs in zip(chosen, shared_out(chosen, asked.inputs), strict=True):
-        rows.append(fuzzed(reader, inputs, asked.seed))
-        print(line(rows[-1]), flush=True)
-    print("\n" + table(rows))
+    started = time.monotonic()
+    with ThreadPoolExecutor(max(1, asked.jobs)) as jobs:
+        rows = []
+        for row in jobs.map(fuzzed, chosen, shared_out(chosen, asked.inputs), repeat(asked.seed)):
+            rows.append(row)
+            print(line(row), flush=True)
+    print(f"\n{table(rows)}\n\n{time.monotonic() - started:,.0f} s in all, {max(1, asked.jobs)} readers side by side")
     return 1 if any(row.findings for row in rows) else 0
 
 
