@@ -196,8 +196,8 @@ def first_layer_and_step(experts: list[int], num_layers: int, step: int) -> tupl
     if len(found) > 1:
         step = found[1] - found[0]
     start = found[0] if found else num_layers
-    regular = range(start, num_layers, step)
-    if not found or (start + 1) % step or len(found) != len(regular) or found != list(regular):
+    count = -(-(num_layers - start) // step)  # as numbers: a range of 2**63 layers has no length
+    if not found or (start + 1) % step or len(found) != count or found != [*range(start, num_layers, step)]:
         raise InputError("moe_layers", experts, "must be every layer, or every n-th, from one of them on to the last")
     return (0 if start == step - 1 else start), step
 
