@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Sequence
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ _SPACE = {
 }
 #: An input that is the file itself; others are changes to a whole one, with the right digest.
 _AS_IT_IS = b"P"
+#: Bytes of an array that is made anew: dimensions that are small each may not be so together.
+_LARGEST = 2**20
 
 
 @cache
@@ -93,7 +96,8 @@ def _changed(data: bytes) -> bytes:
             else:
                 kind, shape, number = value.split(":")
                 sizes = tuple(min(9, int(size)) for size in shape.split(",") if size)
-                arrays[name] = np.full(sizes, number).astype(kind)
+                if prod(sizes) * np.dtype(kind).itemsize <= _LARGEST:
+                    arrays[name] = np.full(sizes, number).astype(kind)
         except (ValueError, TypeError, RecursionError, OverflowError, SyntaxError):
             continue
     if "header" in arrays:

@@ -88,6 +88,8 @@ def test_words_as_long_as_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("changes", [
     {"gpu": None}, {"gpu": 1}, {"model": []}, {"tensor_parallel": [1]}, {"kernels": {"loss": 1}}, {"kernels": []},
     {"pipeline_layout": ["a"]}, {"pipeline_layout": {}}, {"recompute": {}}, {"seq_length": 1.5}, {"no_such": 1},
+    {"network": 16}, {"network": 0}, {"network": ""}, {"recompute": 1}, {"implementation": 1}, {"schedule": True},
+    {"kernels": "x"}, {"kernels": 0}, {"tensor_parallel": "2"}, {"sequence_parallel": "on"}, {"pipeline_layout": 2},
 ])
 def test_a_measured_run_with_anything_in_it(tmp_path: Path, changes: dict[str, object]) -> None:
     path = tmp_path / "measured.json"

@@ -72,7 +72,7 @@ class Cluster(BaseModel):
         unknown names.
         """
         gpu = Gpu.named(gpu) if isinstance(gpu, str) else gpu
-        network = network or gpu.network
+        network = gpu.network if network is None else network
         network = Network.named(network) if isinstance(network, str) else network
         name = gpu.name if network is None else f"{gpu.name} {network.name}"
         return cls(name=name, gpu=gpu, gpus_per_node=gpu.node_size, network=network)
