@@ -9,13 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
-from shardmath import InputError, formats, recommend, sweep
+from shardmath import InputError, explain, formats, recommend, sweep
+from shardmath.advice.changes import layout_at
 from shardmath.advice.choosing import SLOWER
+from shardmath.advice.columns import formula_column
 from shardmath.advice.timed import AXES, spaces, timed
 from shardmath.cli.main import exit_code
 from shardmath.machines import Cluster, write_cluster
 from shardmath.models import load_model
+from shardmath.reports.sizes import in_words
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recommend.md"
 JOB: dict[str, Any] = {"gpu": "h100-80gb", "num_gpus": 64, "global_batch_size": 128, "seq_length": 4096}
@@ -31,7 +36,7 @@ def test_the_first_choice_is_that_of_a_sweep() -> None:
     found = sweep("llama-2-13b", **JOB)
     first = recommend("llama-2-13b", **JOB, virtual_pipeline=(1,)).choices[0]
     best = found.best[0]
-    assert {name: getattr(best, name) for name in AXES} == dict(first.layout)
+    assert {**{name: getattr(best, name) for name in AXES}, "last_stage_layers": 0} == dict(first.layout)
     assert first.time.seconds == pytest.approx(best.step_seconds, rel=1e-12)
     assert first.explanation.peak.total == best.peak_bytes
 
@@ -130,6 +135,83 @@ def test_experts_and_interleaving_are_tried() -> None:
     assert set(found.columns["expert_parallel"].tolist()) > {1, 8}
     assert set(found.columns["virtual_pipeline"].tolist()) > {1, 2}
     assert "full" in found.columns["recompute"]
+
+
+#: Models whose layers few numbers of stages divide, with a corner of their layouts.
+UNEVEN: dict[str, dict[str, Any]] = {
+    "deepseek-v3": {"gpu": "h100-80gb", "num_gpus": 2048, "global_batch_size": 15360, "seq_length": 4096,
+                    "tensor_parallel": (1, 2), "expert_parallel": (32, 64), "micro_batch_size": (1,)},
+    "llama-3.1-405b": {"gpu": "h100-80gb", "num_gpus": 4096, "global_batch_size": 1024, "tensor_parallel": (8,)},
+}
+
+
+@pytest.mark.parametrize("model", UNEVEN)
+def test_a_shorter_last_stage_is_tried(model: str) -> None:
+    """It is what whole chunks on all other ranks leave, and needs what ``explain`` says of it."""
+    layers, job = load_model(model).num_layers, UNEVEN[model]
+    found = timed(spaces(load_model(model), implementation="megatron", **job))
+    columns = found.columns
+    sizes = set(zip(*(columns[name].tolist() for name in (
+        "pipeline_parallel", "virtual_pipeline", "last_stage_layers")), strict=True))
+    for stages, chunks, last in sizes:
+        others = next(each for each in range(chunks, 2 * layers, chunks) if stages * each >= layers)
+        assert last == (0 if stages * others == layers else layers - (stages - 1) * others)
+    assert {stages for stages, _, last in sizes if last} >= {4, 8, 16}
+    for stages, chunks, last in sizes:
+        alike = (columns["pipeline_parallel"] == stages) & (columns["virtual_pipeline"] == chunks)
+        layout = layout_at(found, int(np.flatnonzero(alike)[0]))
+        account = explain(model, "h100-80gb", num_gpus=job["num_gpus"], global_batch_size=job["global_batch_size"],
+                          seq_length=job.get("seq_length", 8192), **layout)
+        assert last == account.inputs["last_stage_layers"]
+        assert account.peak.total == columns["peak"][alike][0]
+        assert account.time.seconds == pytest.approx(columns["seconds"][alike][0], rel=1e-9)
+
+
+@pytest.mark.parametrize("model", UNEVEN)
+def test_a_shorter_last_stage_is_shown_and_launched(model: str, tmp_path: Path) -> None:
+    first = recommend(model, **UNEVEN[model]).choices[0]
+    last = first.layout["last_stage_layers"]
+    assert last
+    assert first.explanation.inputs["last_stage_layers"] == last
+    assert f"last stage {last}" in in_words(first.layout)
+    assert f"--decoder-last-pipeline-num-layers {last}\n" in first.script()
+    file = tmp_path / "run.sh"
+    file.write_text(first.script(), encoding="utf-8")
+    assert formats.read(str(file)).explain("h100-80gb").peak.total == first.explanation.peak.total
+
+
+def test_stages_of_one_size_are_tried_where_they_can_be() -> None:
+    """For Llama 70B with its 80 layers nothing is added; what is asked for is what is tried."""
+    job = {**JOB, "implementation": "megatron"}
+    assert not any(space.derived for space in spaces(load_model("llama-3.1-70b"), **{**job, "num_gpus": 512}))
+    last = timed(spaces(load_model("llama-3.1-70b"), **job, tensor_parallel=(8,))).columns["last_stage_layers"]
+    assert not last.any()
+    deepseek = load_model("deepseek-v3")
+    assert not any(space.derived for space in spaces(deepseek, **job, pipeline_parallel=(1, 61)))
+    assert not any(space.derived for space in spaces(deepseek, **job, kernels={"stages": "even"}))
+    asked = timed(spaces(deepseek, **job, last_stage_layers=1, recompute=("full",), micro_batch_size=(1,)))
+    assert set(asked.columns["pipeline_parallel"].tolist()) == {2, 4, 16}
+    assert set(asked.columns["last_stage_layers"].tolist()) == {1}
+
+
+@pytest.mark.parametrize("implementation", ["torchtitan", "nanotron"])
+def test_frameworks_without_a_shorter_last_stage(implementation: str) -> None:
+    job = {**JOB, "pipeline_parallel": (4,), "implementation": implementation}
+    assert not any(space.derived for space in spaces(load_model("llama-3.1-405b"), **job))
+    with pytest.raises(InputError, match="must leave at least one legal layout"):
+        recommend("llama-3.1-405b", **job)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.integers(1, 2**53 - 1), st.integers(1, 2**53 - 1), st.integers(1, 2**20))
+@example(2**53 - 1, 2**52, 3)
+@example(2**53 - 1, 2**53 - 2, 1)
+def test_quotients_of_columns_are_exact(numerator: int, large: int, small: int) -> None:
+    for denominator in (large, small):
+        for whole in (numerator, numerator // denominator * denominator, numerator // denominator * denominator - 1):
+            values = {"seq_length": np.asarray([float(whole)]), "hidden_size": np.asarray([float(denominator)])}
+            assert formula_column("ceil_div(seq_length, hidden_size)", values)[0] == -(-whole // denominator)
+            assert formula_column("floor_div(seq_length, hidden_size)", values)[0] == whole // denominator
 
 
 def test_where_nothing_fits() -> None:

@@ -11,7 +11,7 @@ from shardmath.models import Model
 from shardmath.settings import SELECTIVE
 
 #: Parameters that only formulas for uneven stages have.
-_UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
+UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
 
 #: Parameters that ask for a choice when they are not 0: the axis and its option.
 _CHOSEN = (
@@ -49,7 +49,7 @@ def evaluator_for(
         chosen["pipeline"] = "torch"
     if layout is not None:
         chosen["stages"] = "listed"
-    elif any(values[name] for name in _UNEVEN):
+    elif any(values[name] for name in UNEVEN):
         chosen["stages"] = "uneven"
     if values["hidden_dropout"] or values["attention_dropout"]:
         chosen["dropout"] = "masks"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.advice.timed import AXES, Timed
+from shardmath.advice.timed import AXES, FOLLOWING, Timed
 
 #: Switches of Megatron-LM that hide traffic, with what they ask for.
 OVERLAPS = {
@@ -38,7 +38,7 @@ class Change:
 
 def layout_at(found: Timed, row: int) -> dict[str, int | str]:
     """What tells a layout apart, by name."""
-    return {name: found.columns[name][row].item() for name in AXES}
+    return {name: found.columns[name][row].item() for name in (*AXES, *FOLLOWING)}
 
 
 def changes(found: Timed, first: int, more: Callable[[int], Timed]) -> Iterator[Change]:
@@ -47,7 +47,9 @@ def changes(found: Timed, first: int, more: Callable[[int], Timed]) -> Iterator[
     ``more`` looks at all layouts again for so many times the batch.
     """
     yield from _of_memory(found, first)
-    yield from _of_machine(found, first)
+    # What needs too much memory does so on any network: its time is not asked for again.
+    fitting = found.those(found.are("fits"))
+    yield from (_changed(words, found, first, fitting.with_values(**values)) for words, values in _of_machine(found))
     yield from _of_layout(found, first)
     yield _changed("twice the batch", found, first, more(2), tokens=2)
 
@@ -59,16 +61,16 @@ def _of_memory(found: Timed, first: int) -> Iterator[Change]:
         yield _changed(words, found, first, found.with_values(gpu_memory=memory * (100 + percent) // 100))
 
 
-def _of_machine(found: Timed, first: int) -> Iterator[Change]:
+def _of_machine(found: Timed) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """Other values of the machine's parameters, with words for them."""
     if found.value("num_gpus") > found.value("nvlink_domain"):
         bandwidth = found.value("network_bandwidth")
-        yield _changed("half the network bandwidth", found, first,
-                       found.with_values(network_bandwidth=max(1, bandwidth // 2)))
-        yield _changed("twice the network bandwidth", found, first, found.with_values(network_bandwidth=2 * bandwidth))
+        yield "half the network bandwidth", {"network_bandwidth": max(1, bandwidth // 2)}
+        yield "twice the network bandwidth", {"network_bandwidth": 2 * bandwidth}
     switches = OVERLAPS if found.legal[0].part.evaluator.implementation == "megatron" else {}
     for name, words in switches.items():
         if found.value(name) == 0:
-            yield _changed(f"{name}: {words}", found, first, found.with_values(**{name: 1}))
+            yield f"{name}: {words}", {name: 1}
 
 
 def _of_layout(found: Timed, first: int) -> Iterator[Change]:

@@ -15,12 +15,13 @@ import numpy as np
 
 from shardmath.cached import source_of
 
-#: Functions of the formulas, for numbers and columns.
+#: Functions of the formulas, for numbers and columns. Quotients of integers below 2^53 are never rounded across an
+#: integer, so that they may be rounded after they were divided, which is several times as fast as ``//``.
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "max": lambda *items: reduce(np.maximum, items),
     "min": lambda *items: reduce(np.minimum, items),
-    "ceil_div": lambda numerator, denominator: -(-numerator // denominator),
-    "floor_div": lambda numerator, denominator: numerator // denominator,
+    "ceil_div": lambda numerator, denominator: np.ceil(np.true_divide(numerator, denominator)),
+    "floor_div": lambda numerator, denominator: np.floor(np.true_divide(numerator, denominator)),
     "lcm": lambda left, right: np.lcm(np.asarray(left, np.int64), np.asarray(right, np.int64)),
     "divides": lambda divisor, whole: whole % divisor == 0,
     "choose": np.where,

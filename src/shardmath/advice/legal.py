@@ -48,6 +48,11 @@ class Legal:
         part = replace(self.part, fixed={**self.part.fixed, **values})
         return Legal(part, self.numbers, {**self.symbols, **{name: float(value) for name, value in values.items()}})
 
+    def those(self, among: NDArray[np.bool_]) -> Legal:
+        """Some rows alone."""
+        symbols = {name: value[among] if np.ndim(value) else value for name, value in self.symbols.items()}
+        return Legal(self.part, self.numbers[among], symbols)
+
 
 def legal_rows(part: Part, numbers: NDArray[np.int64] | None = None) -> Legal:
     """The configurations of a part that meet its constraints and the rules of its evaluator, in their order.
@@ -83,5 +88,4 @@ def _kept(rows: Legal, conditions: Iterable[Any]) -> Legal:
     kept = np.ones(len(rows), np.bool_)
     for met in conditions:
         kept &= met
-    symbols = {name: value[kept] if np.ndim(value) else value for name, value in rows.symbols.items()}
-    return Legal(rows.part, rows.numbers[kept], symbols)
+    return rows.those(kept)

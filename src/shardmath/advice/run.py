@@ -13,7 +13,7 @@ from shardmath.accounting import Explanation, explain
 from shardmath.advice.changes import Change, changes, layout_at
 from shardmath.advice.choosing import choose
 from shardmath.advice.neighbours import Neighbour, neighbours
-from shardmath.advice.timed import Timed, spaces, timed
+from shardmath.advice.timed import FOLLOWING, Timed, spaces, timed
 from shardmath.errors import InputError
 from shardmath.formats import written
 from shardmath.gpus import Gpu
@@ -178,7 +178,8 @@ def _explained(
     layout = layout_at(found, row)
     values = found.configuration(row).values
     others = {name: value for name, value in training.items() if name not in _AXES}
-    sizes: dict[str, Any] = {**layout, "sequence_parallel": bool(layout["sequence_parallel"])}
+    sizes: dict[str, Any] = {name: size for name, size in layout.items() if name not in FOLLOWING or size}
+    sizes["sequence_parallel"] = bool(layout["sequence_parallel"])
     return explain(model, cluster, num_gpus=values["num_gpus"], global_batch_size=values["global_batch_size"],
                    **{**others, **sizes})
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.advice.legal import Legal, legal_rows
-from shardmath.divisors import divisors
+from shardmath.advice.pipelines import chunk_sizes, stage_counts, with_last_stage
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS, VERDICTS, verdict
 from shardmath.models import Model
@@ -22,8 +22,8 @@ from shardmath.symbolic.nests.standard import BY_TIME
 #: What tells layouts apart, in the order in which people say it; ``recompute`` is the name of a mode.
 AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
         "micro_batch_size", "sequence_parallel", "recompute")
-#: Numbers of chunks that a pipeline is tried with: so many of the smallest that divide the layers.
-_CHUNKS = 8
+#: What follows from those and is shown beside them: 0 where all stages have as many layers.
+FOLLOWING = ("last_stage_layers",)
 #: More candidates than this are not looked at one by one.
 _MANY = 2 * 10**7
 
@@ -32,8 +32,9 @@ _MANY = 2 * 10**7
 class Timed:
     """All legal layouts of some parts, one row for each; none if no layout is legal.
 
-    ``columns`` has the sizes of ``AXES`` by name, ``seconds`` of a step (not a number where no time is asked for),
-    ``peak`` bytes and ``verdict`` (its place among the verdicts); ``part`` and ``number`` say where a row comes from.
+    ``columns`` has the sizes of ``AXES`` and ``FOLLOWING`` by name, ``seconds`` of a step (not a number where no time
+    is asked for), ``peak`` bytes and ``verdict`` (its place among the verdicts); ``part`` and ``number`` say where a
+    row comes from.
     """
 
     legal: tuple[Legal, ...]
@@ -55,7 +56,14 @@ class Timed:
 
     def with_values(self, **values: int) -> Timed:
         """The same layouts on another machine: other values of symbols that change neither memory nor legality."""
-        return _evaluated(tuple(rows.with_values(values) for rows in self.legal), self)
+        return _evaluated(tuple(rows.with_values(values) for rows in self.legal), self, values)
+
+    def those(self, among: NDArray[np.bool_]) -> Timed:
+        """Some rows alone."""
+        ends = np.cumsum([len(rows) for rows in self.legal])[:-1]
+        legal = tuple(rows.those(kept) for rows, kept in zip(self.legal, np.split(among, ends), strict=True))
+        columns = {name: column[among] for name, column in self.columns.items()}
+        return Timed(legal, self.part[among], self.number[among], columns)
 
     def are(self, *verdicts: str) -> NDArray[np.bool_]:
         """Which rows have one of these verdicts."""
@@ -87,24 +95,13 @@ def spaces(model: Model, num_gpus: int, implementation: str, **arguments: Any) -
         groups = [tuple(sizes) if chunks else None]
     else:
         groups = [group for group in ((1,) if 1 in sizes else (), several) if group]
-    arguments["pipeline_parallel"] = arguments.get("pipeline_parallel") or _stages(model, num_gpus, implementation)
     found = []
     for group in groups:
-        space = layouts(model, num_gpus=num_gpus, implementation=implementation, virtual_pipeline=group, **arguments)
-        found.append(ranked(space, BY_TIME))
+        counts = stage_counts(model, num_gpus, implementation, group or (), arguments)
+        space = layouts(model, num_gpus=num_gpus, implementation=implementation, virtual_pipeline=group,
+                        **{**arguments, "pipeline_parallel": counts})
+        found.append(ranked(with_last_stage(space, model, group or (), arguments), BY_TIME))
     return tuple(found)
-
-
-def chunk_sizes(model: Model) -> tuple[int, ...]:
-    """Numbers of chunks on a rank that interleaved pipelines are tried with."""
-    return divisors(model.num_layers)[1:_CHUNKS + 1]
-
-
-def _stages(model: Model, num_gpus: int, implementation: str) -> tuple[int, ...] | None:
-    """Numbers of pipeline stages that share the layers evenly; torchtitan has pipelines where they are asked for."""
-    if implementation != "megatron" or num_gpus < 1:
-        return None
-    return tuple(size for size in divisors(model.num_layers) if num_gpus % size == 0)
 
 
 def timed(asked: Iterable[Space], near: Mapping[str, int | str] | None = None, most: int = 0) -> Timed:
@@ -129,24 +126,29 @@ def _near(part: Part, own: Mapping[str, int | str], most: int) -> NDArray[np.int
     return np.flatnonzero(differing.ravel() <= most)
 
 
-def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None) -> Timed:
-    """All rows with their memory, or the one they had before, and the time of their step."""
+def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None, changed: Iterable[str] = ()) -> Timed:
+    """All rows with their memory and the time of their step, or what they had ``before`` some symbols ``changed``."""
     own = [_shown(rows) for rows in legal]
-    columns = {name: np.concatenate([item[name] for item in own]) for name in AXES}
-    memory = np.concatenate([rows.column("gpu_memory") for rows in legal])
-    columns["peak"] = before.columns["peak"] if before else np.concatenate([
-        rows.term("peak").astype(np.int64) for rows in legal])
-    columns["seconds"] = np.concatenate([
-        rows.term("step.time") if rows.part.timed else np.full(len(rows), np.nan) for rows in legal])
-    verdicts = map(verdict, columns["peak"].tolist(), memory.tolist())
-    columns["verdict"] = np.fromiter(verdicts, np.int64, len(memory))
+    columns = {name: np.concatenate([item[name] for item in own]) for name in (*AXES, *FOLLOWING)}
+    if before is None:
+        columns["peak"] = np.concatenate([rows.term("peak").astype(np.int64) for rows in legal])
+    else:
+        columns |= {name: before.columns[name] for name in ("peak", "seconds", "verdict")}
+    if before is None or any({*changed} & {*rows.part.evaluator.times.INPUTS} for rows in legal if rows.part.timed):
+        columns["seconds"] = np.concatenate([
+            rows.term("step.time") if rows.part.timed else np.full(len(rows), np.nan) for rows in legal])
+    if before is None or "gpu_memory" in changed:
+        memory = np.concatenate([rows.column("gpu_memory") for rows in legal])
+        verdicts = map(verdict, columns["peak"].tolist(), memory.tolist())
+        columns["verdict"] = np.fromiter(verdicts, np.int64, len(memory))
     places = np.repeat(np.arange(len(legal)), [len(rows) for rows in legal])
     return Timed(legal, places, np.concatenate([rows.numbers for rows in legal]), columns)
 
 
 def _shown(rows: Legal) -> dict[str, NDArray[Any]]:
-    """The candidates of ``AXES``, as people see them."""
+    """The candidates of ``AXES``, as people see them, and what follows."""
     part = rows.part
     places = np.unravel_index(rows.numbers, [axis.size for axis in part.axes])
     shown = {axis.name: np.asarray(axis.labels)[place] for axis, place in zip(part.axes, places, strict=True)}
-    return {name: shown[name] if name in shown else np.full(len(rows), part.fixed[name]) for name in AXES}
+    others = {name: rows.column(name).astype(np.int64) for name in (*AXES, *FOLLOWING) if name not in shown}
+    return {**shown, **others}

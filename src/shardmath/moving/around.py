@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.advice.timed import AXES, chunk_sizes, timed
+from shardmath.advice.pipelines import chunk_sizes
+from shardmath.advice.timed import AXES, timed
 from shardmath.configured import Configuration, configured
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
