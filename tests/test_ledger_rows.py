@@ -1,6 +1,6 @@
 """The ledger as a whole: what every row cites and names, and that its sums add up on every legal layout."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import product
 from math import lcm
 from typing import Any
@@ -18,7 +18,7 @@ from shardmath.symbolic.accounts.units import COUNTED_ROLES
 from shardmath.symbolic.choices import BY_NAME
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.dimensions import DIMENSIONS
-from shardmath.symbolic.exact import evaluate
+from shardmath.symbolic.exact import evaluate, number
 from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON, Implementation
 from shardmath.symbolic.ledger import (
     IN_LAYER,
@@ -207,3 +207,39 @@ def test_with_more_ranks_than_heads_each_keeps_one_head_and_its_share_of_the_wei
     saved_by_queries = {t: 16 * (4 * 16 // t * 8 + 4 * 16 // t + 2 * 64) for t in (2, 8)}
     assert two["attention.saved"] - saved_by_queries[2] == 16 * 4 * 8
     assert eight["attention.saved"] - saved_by_queries[8] == 16 * 4 * 8
+
+
+#: Choices with states that follow from the shapes of parameters, and bytes of such a state for a matrix m x n.
+BY_SHAPE: dict[str, tuple[dict[str, str], dict[str, Callable[[int, int], int]]]] = {
+    "adafactor": ({"optimizer": "adafactor"}, {"statistics": lambda m, n: 4 * (m + n), "rms": lambda m, n: 4}),
+    "adafactor_torch": ({"optimizer": "adafactor_torch"}, {"statistics": lambda m, n: 2 * (m + n)}),
+    "adamw_8bit": ({"optimizer": "adamw_8bit"}, {
+        "codes": lambda m, n: 2 * m * n, "scales": lambda m, n: 8 * -(-m * n // 256)}),
+    "muon": ({"optimizer": "muon"}, {"momentum": lambda m, n: 2 * m * n}),
+    "nf4": ({"adapters": "all_linear", "base_weights": "nf4"}, {
+        "frozen_nf4_codes": lambda m, n: -(-m * n // 2), "frozen_nf4_scales": lambda m, n: -(-m * n // 64),
+        "frozen_nf4_scales_of_scales": lambda m, n: 4 * -((-m * n // 64) // 256)}),
+}
+
+
+@pytest.mark.parametrize("name", BY_SHAPE)
+def test_rows_of_a_term_are_in_its_unit_and_add_up_to_it(name: str) -> None:
+    choices, of_matrices = BY_SHAPE[name]
+    implementation = HUGGINGFACE.with_choices(**choices)
+    terms, fixed = build(implementation), fixed_values(implementation)
+    h, a, k, d = 384, 6, 2, 64
+    known = {**DEFAULTS, **fixed, "h": h, "a": a, "k": k, "d": d, "f": 1000, "u": 999, "L": 2, "s": 64, "r": 0, "p": 1,
+             "c": 1, "t": 1, "D": 1, "N": 1, "n": 1, "b": 1, "B": 1, "g": 1, "w": 2, "rfull": 0, "rcore": 0, "rmlp": 0,
+             "tied": 0, "bias": 0, "qkn": 0}
+    counted = [term for term in terms.terms.values() if term.rows and term.unit == "bytes"]
+    values = evaluate(terms.closure(term.name for term in counted), known)
+    on = {**{symbol(letter): Integer(value) for letter, value in known.items()},
+          **{terms[term].symbol: value for term, value in values.items()}}
+    for term in counted:
+        assert sum(number(row.expression, on) for row in term.rows) == values[term.name], term.name
+    matrices = {"q.weight": (a * d, h), "k.weight": (k * d, h), "v.weight": (k * d, h), "o_proj.weight": (h, a * d)}
+    for state, size in of_matrices.items():
+        rows = {row.tensor.name: number(row.expression, on) for row in terms[f"attention.{state}"].rows}
+        assert terms[f"attention.{state}"].unit == "bytes"
+        assert {tensor: rows[tensor] for tensor in matrices} == {
+            tensor: size(*shape) for tensor, shape in matrices.items()}

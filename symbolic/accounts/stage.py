@@ -113,7 +113,7 @@ def _kept_by_tensor(
     for state in states(implementation.choices, group):
         name = f"{component.name}.{group.prefix}{state.name}"
         if state.role is role and state.count is not None and name in terms:
-            yield product(state.bytes, instances(component.place, implementation.choices), terms[name].symbol)
+            yield product(instances(component.place, implementation.choices), terms[name].symbol)
 
 
 def add_host(terms: TermSet, implementation: Implementation) -> None:

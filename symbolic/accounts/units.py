@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
 
 from sympy import Expr, Integer
 
@@ -89,14 +91,15 @@ def _states_by_tensor(
     implementation: Implementation,
 ) -> None:
     for state in states(implementation.choices, group):
-        units = total(*(size for row in weights for size in _units(row, state, implementation)))
-        if units != 0:
-            terms.add(f"{component.name}.{group.prefix}{state.name}", units, "units",
-                      f"{component.title}: {state.meaning}", weights)
+        sizes = {row: [size for size in _sizes(row, state, implementation) if size != 0] for row in weights}
+        kept = tuple(replace(row, expression=total(*own)) for row, own in sizes.items() if own)
+        if kept:
+            terms.add(f"{component.name}.{group.prefix}{state.name}", total(*chain.from_iterable(sizes.values())),
+                      "bytes", f"{component.title}: {state.meaning}", kept)
 
 
-def _units(row: Contribution, state: State, implementation: Implementation) -> Iterator[Expr]:
-    """The units of a state for every parameter of a row; those of an expert as often as a rank has experts."""
+def _sizes(row: Contribution, state: State, implementation: Implementation) -> Iterator[Expr]:
+    """The bytes of a state for every parameter of a row; those of an expert as often as a rank has experts."""
     if state.count is None:
         return
     for shape in shapes(row.tensor, implementation.choices):
@@ -105,7 +108,7 @@ def _units(row: Contribution, state: State, implementation: Implementation) -> I
             sizes = shard_shape(sizes, implementation.choices, _optimizer_ranks(row, implementation))
         experts = local_shape((EXPERTS,)) if EXPERTS in shape else ()
         count = state.count(Weight(row.component, row.tensor, sizes))
-        yield product(_when(row, implementation), *experts, count)
+        yield product(state.bytes, _when(row, implementation), *experts, count)
 
 
 def _aligned(row: Contribution, implementation: Implementation) -> Expr:
