@@ -13,7 +13,10 @@ import pytest
 
 from shardmath import InputError, Moves, explain, moves
 from shardmath.cli.main import exit_code
+from shardmath.configured import configured
 from shardmath.moving import Move
+from shardmath.moving.around import Around
+from shardmath.moving.smallest import singles
 
 Key = frozenset[tuple[str, int | str]]
 MODES = ("none", "core_attention", "mlp", "core_attention+mlp", "full")
@@ -46,9 +49,11 @@ MODEL = "llama-3.2-1b"
 class Tried:
     """Configurations by what they change, each explained alone; illegal ones are None."""
 
-    def __init__(self, arguments: Mapping[str, Any], choices: Mapping[str, tuple[Any, ...]], gpu: str) -> None:
-        self.arguments, self.choices, self.gpu = dict(arguments), choices, gpu
-        own = explain(MODEL, gpu, **arguments)
+    def __init__(
+        self, arguments: Mapping[str, Any], choices: Mapping[str, tuple[Any, ...]], gpu: str, model: str = MODEL,
+    ) -> None:
+        self.arguments, self.choices, self.gpu, self.model = dict(arguments), choices, gpu, model
+        own = explain(model, gpu, **arguments)
         value = own.inputs
         self.own: dict[str, Any] = {name: value.get(name) for name in choices}
         self.own |= {name: known for name, known in {
@@ -83,7 +88,7 @@ class Tried:
         if "optimizer" in asked:
             asked["kernels"] = {"optimizer": asked.pop("optimizer")}
         try:
-            found = explain(MODEL, self.gpu, **{**self.arguments, **asked})
+            found = explain(self.model, self.gpu, **{**self.arguments, **asked})
         except InputError:
             return None
         assert found.time is not None
@@ -177,15 +182,42 @@ def test_gains_are_worth_it_and_fit(case: str) -> None:
 
 
 def test_three_changes_where_two_do_not_do() -> None:
+    """Every set of three that fits, and no other; no single change and no pair fits."""
     arguments: dict[str, Any] = {"implementation": "nanotron", "num_gpus": 16, "global_batch_size": 16}
     found = moves("llama-3.1-8b", "a100-40gb", share=0.31, **arguments)
-    assert {len(move.changes) for move in found.smallest} == {3}
-    for move in found.smallest:
-        assert explain("llama-3.1-8b", "a100-40gb", **move.arguments).peak.total <= found.limit_bytes
-        for part in combinations(move.changes, 2):
-            kept = {change.name: change.after for change in part}
-            assert kept
+    choices = {
+        **dict.fromkeys(("tensor_parallel", "pipeline_parallel", "micro_batch_size"), (1, 2, 4, 8, 16)),
+        "sequence_parallel": (0, 1), "recompute": ("none", "full"), "zero_stage": (0, 1),
+    }
+    tried = Tried(arguments, choices, "a100-40gb", "llama-3.1-8b")
+    fitting = {size: {changes: result for changes in tried.sets(size)
+                      if (result := tried(changes)) is not None and result[0] <= found.limit_bytes}
+               for size in (1, 2, 3)}
+    assert not fitting[1]
+    assert not fitting[2]
+    assert fitting[3]
+    assert {move.key: (move.peak_bytes, move.seconds) for move in found.smallest} == {
+        changes: (peak, pytest.approx(seconds, rel=1e-9)) for changes, (peak, seconds) in fitting[3].items()}
     assert found.least.peak_bytes <= min(move.peak_bytes for move in found.smallest)
+
+
+def test_sizes_of_a_model_with_experts_change_one_by_one() -> None:
+    """Every legal single change of a size of Mixtral, among them experts shared out, against ``explain``."""
+    arguments: dict[str, Any] = {"tensor_parallel": 2, "pipeline_parallel": 2, "expert_parallel": 2, "num_gpus": 16,
+                                 "global_batch_size": 16, "seq_length": 4096}
+    choices: dict[str, tuple[Any, ...]] = {
+        **dict.fromkeys(("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size"),
+                        (1, 2, 4, 8, 16)),
+        "expert_parallel": (1, 2, 4, 8), "virtual_pipeline": (1, 2, 4, 8, 16, 32), "sequence_parallel": (0, 1),
+    }
+    tried = Tried(arguments, choices, "h100-80gb", "mixtral-8x7b")
+    expected = {changes: result for changes in tried.sets(1) if (result := tried(changes)) is not None}
+    around = Around(configured("mixtral-8x7b", "h100-80gb", **arguments), arguments, timed=True)
+    found = {move.key: move for move in singles(around, ()) if move.changes[0].name != "recompute"}
+    assert found.keys() == expected.keys()
+    assert {name for changes in expected for name, _ in changes} > {"expert_parallel", "virtual_pipeline"}
+    for key, move in found.items():
+        assert (move.peak_bytes, move.seconds) == (expected[key][0], pytest.approx(expected[key][1], rel=1e-9))
 
 
 def test_what_nothing_makes_fit() -> None:

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from random_layouts import batches
 
-from shardmath.accounting import explanation
+from shardmath.accounting import explain, explanation
 from shardmath.configured import configured
 from shardmath.evaluators import find
+from shardmath.models import load_model
 from shardmath.moving.duals import Dual, Frozen, StepsError, slopes_along, terms_beside
 from shardmath.moving.formulas import slope_formulas
 from shardmath.moving.peaks import Peak
@@ -56,9 +57,14 @@ def test_limits_and_slopes_are_those_of_exact_quotients(name: str, data: st.Data
     module, values = legal(data, name)
     moved, side = data.draw(st.sampled_from(MOVED)), data.draw(st.sampled_from((-1, 1)))
     try:
-        found = terms_beside(module, values, {moved: side})
+        agrees_with_quotients(module, values, moved, side)
     except StepsError:
         return
+
+
+def agrees_with_quotients(module: ModuleType, values: dict[str, int], moved: str, side: int) -> None:
+    """Raises StepsError where there is no limit."""
+    found = terms_beside(module, values, {moved: side})
     near, nearer = (
         exact(module, {**values, moved: values[moved] + side * step}) for step in (NEAR, NEAR / 1000)
     )
@@ -227,3 +233,42 @@ def test_an_explicit_list_of_layers_moves_like_what_each_rank_holds(layout: tupl
     if len(set(layout)) == 1:
         _, even = _of(**arguments)
         assert {name: known for name, known in even.items() if name in found} == found
+
+
+#: Mixtral where every kind of parallelism is on, and what of it moves: what is smooth, and what exists for integers.
+EXPERTS: dict[str, Any] = {"tensor_parallel": 2, "pipeline_parallel": 2, "expert_parallel": 2, "data_parallel": 4,
+                           "global_batch_size": 64, "seq_length": 4096}
+OF_EXPERTS = ("num_experts", "moe_topk", "moe_ffn_hidden_size", "expert_parallel", "expert_tensor_parallel",
+              "expert_load_percent", "tensor_parallel", "seq_length", "num_layers", "hidden_size")
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_experts_move_as_exact_quotients_say(side: int) -> None:
+    job = configured("mixtral-8x7b", "h100-80gb", **EXPERTS).job
+    limits = []
+    for moved in OF_EXPERTS:
+        for rank in (0, 1):
+            try:
+                agrees_with_quotients(job.evaluator.terms, job.on_rank(rank), moved, side)
+            except StepsError:
+                continue
+            limits.append(moved)
+    assert {*limits} >= {"moe_ffn_hidden_size", "seq_length", "hidden_size", "expert_load_percent"}
+
+
+def test_differences_with_experts_are_those_of_explain() -> None:
+    """The next legal value of every size, and of what a model with experts is like, against ``explain`` of that."""
+    model = load_model("mixtral-8x7b")
+    peak, found = _of(model="mixtral-8x7b", **EXPERTS)
+    total = peak.bytes(peak.job.values)
+    assert total == explain(model, "h100-80gb", **EXPERTS).peak.total
+    shape = {name for name in OF_EXPERTS if hasattr(model, name)}
+    own = {**EXPERTS, "expert_tensor_parallel": peak.job.values["expert_tensor_parallel"]}
+    checked = set()
+    for name in (*OF_EXPERTS, "micro_batch_size", "data_parallel", "pipeline_parallel", "context_parallel"):
+        for step in filter(None, (found[name].smaller, found[name].larger)):
+            changed = model.model_copy(update={name: step.after}) if name in shape else model
+            again = explain(changed, "h100-80gb", **{**own, **({} if name in shape else {name: step.after})})
+            assert again.peak.total - total == step.bytes, name
+            checked.add(name)
+    assert checked >= {*OF_EXPERTS, "micro_batch_size", "data_parallel", "pipeline_parallel"}
