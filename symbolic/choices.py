@@ -49,6 +49,7 @@ AXES: tuple[Axis, ...] = (
         "fused": "keeps nothing but the fp32 table of the stage",
         "unfused": "keeps bf16 cosines and sines in every layer, for queries and for keys",
         "shared": "keeps bf16 cosines and sines once (Hugging Face)",
+        "joined": "the same, and joins turned and other parts of heads, one head after another (GPT-NeoX there)",
         "complex": "keeps nothing but the complex64 table of the model (torchtitan)",
         "cached": "every layer has a bf16 table of cosines and sines of its own (flash-attn in nanotron)",
     }),
@@ -187,7 +188,12 @@ AXES: tuple[Axis, ...] = (
     }),
     Axis("positions", "how positions enter", {
         "rotary": "rotary embedding of queries and keys",
+        "partial": "rotary embedding of a part of every query and key head",
         "learned": "a learned table added to the embedding",
+    }),
+    Axis("residual", "what the MLP of a layer reads", {
+        "sequential": "the residual stream with the output of attention added: x + attention(x), then its MLP",
+        "parallel": "what attention reads: x + attention(norm(x)) + mlp(norm(x)), two norms of one tensor (GPT-NeoX)",
     }),
     Axis("scores", "how the router scores experts", {
         "softmax": "softmax of the chosen logits (Mixtral), which is that of all, divided by its sum (Qwen3-MoE)",
@@ -247,7 +253,7 @@ AXES: tuple[Axis, ...] = (
 )
 
 #: Axes that the model decides, not the framework.
-ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "positions", "scores")
+ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "positions", "residual", "scores")
 
 #: Options of ``peak`` that are moments of Megatron-LM.
 MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")

@@ -67,7 +67,7 @@ LLAMA: dict[str, str] = {
     "base_weights": "full", "optimizer_offload": "none", "activation_offload": "none",
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
-    "dropout": "none", "biases": "qkv",
+    "residual": "sequential", "dropout": "none", "biases": "qkv",
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
     "dispatch": "alltoall", "permute": "fused",
@@ -77,7 +77,8 @@ LLAMA: dict[str, str] = {
 
 #: What only other frameworks do.
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
-    "value": ("repacked",), "rope": ("complex", "cached"), "peak": ("torch",),
+    "value": ("repacked",), "rope": ("joined", "complex", "cached"), "peak": ("torch",),
+    "positions": ("partial",), "residual": ("parallel",),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron"),
     "router": ("huggingface",), "dispatch": ("huggingface",),
 }
@@ -116,7 +117,7 @@ HUGGINGFACE = Implementation(
     defaults={"g": 1, "og": 1, "ow": 1},
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
              "pipeline": ("own",),
-             "gathered_input": ("dropped",), "token_ids": ("masked",), "projections": ("separate",),
+             "gathered_input": ("dropped",), "token_ids": ("masked",),
              "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed"),
              "optimizer": ("adamw", "adamw_8bit", "adamw_8bit_torchao", "adafactor", "adafactor_torch", "muon",
@@ -130,8 +131,9 @@ _NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared",
 #: What plain Llamas on other frameworks are counted with.
 _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
-    for axis in ("normalisation", "mlp", "heads", "layers", "positions", "dropout", "biases", "mask", "context", "fp8",
-                 "fp8_weights", "adapters", "base_weights", "optimizer_offload", "activation_offload", "optimizer")
+    for axis in ("normalisation", "mlp", "heads", "layers", "positions", "residual", "dropout", "biases", "mask",
+                 "context", "fp8", "fp8_weights", "adapters", "base_weights", "optimizer_offload", "activation_offload",
+                 "optimizer")
 }
 
 TORCHTITAN = Implementation(

@@ -15,7 +15,7 @@ from shardmath.parameters import model_values
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.exact import evaluate
-from shardmath.symbolic.implementations import LLAMA, MEGATRON
+from shardmath.symbolic.implementations import HUGGINGFACE, LLAMA, MEGATRON
 from shardmath.symbolic.ledger import Place
 from shardmath.symbolic.parameters import BY_NAME
 
@@ -27,6 +27,9 @@ CONFIGS: dict[str, dict[str, Any]] = json.loads((DATA / "family_configs.json").r
 with open(DATA / "parameter_counts_families.csv", newline="") as table:
     #: Parameters by part, as transformers' own classes build them.
     COUNTED: dict[str, dict[str, str]] = {row["model"]: row for row in csv.DictReader(table)}
+
+#: Parallel residuals are counted in Hugging Face alone, whose fused projection has as many parameters.
+NEOX = HUGGINGFACE.with_choices(rope="joined", value="view", projections="fused")
 
 #: What the ledger has no row for, by model of the tables; the reader refuses these models.
 NOT_HELD = {
@@ -57,7 +60,7 @@ def missing_rows(model: Model) -> list[str]:
 def parameters_in_the_ledger(model: Model) -> int:
     """Parameters of the model on one rank, by the ledger's own terms; the vocabulary is not padded."""
     biases = "linear" if model.linear_bias else "qkv"
-    terms = build(MEGATRON.with_choices(**model.architecture, biases=biases))
+    terms = build((NEOX if model.parallel_residual else MEGATRON).with_choices(**model.architecture, biases=biases))
     names = [name for name in ("stage.parameters", "stage.expert_parameters") if name in terms]
     known = {**DEFAULTS, **{BY_NAME[name].letter: value for name, value in model_values(model).items()}}
     numbers = evaluate(tuple(terms.closure(names)), known)

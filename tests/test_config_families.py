@@ -18,6 +18,7 @@ LLAMA4 = CONFIGS["small llama4_text, dense first"]
 DEEPSEEK = CONFIGS["small deepseek_v3"]
 GPT = CONFIGS["small gpt2, inner width"]
 NEOX = CONFIGS["small gpt_neox, sequential"]
+PARALLEL = CONFIGS["small gpt_neox, parallel"]
 REMOVE = object()
 
 
@@ -62,7 +63,17 @@ def test_the_tables_have_every_family() -> None:
         (changed(GPT, n_inner=None), {"ffn_hidden_size": 256}),
         (changed(GPT, n_embd=REMOVE, hidden_size=128), {"hidden_size": 128}),
         (NEOX, {"learned_positions": 0, "tied_embeddings": False, "linear_bias": True, "qkv_bias": True}),
-        (changed(NEOX, rotary_pct=REMOVE, rope_parameters={"partial_rotary_factor": 1}), {"mlp": "gelu"}),
+        (NEOX, {"parallel_residual": False, "qk_rope_head_dim": 0, "note": ""}),
+        (changed(NEOX, rotary_pct=REMOVE, rope_parameters={"partial_rotary_factor": 1}), {"qk_rope_head_dim": 0}),
+        (changed(NEOX, rotary_pct=0.25), {"qk_rope_head_dim": 4}),
+        (changed(NEOX, use_parallel_residual=REMOVE), {"parallel_residual": True}),
+        # A quarter of 12 elements is 3, whose angles fill two pairs.
+        (PARALLEL, {"parallel_residual": True, "head_dim": 12, "qk_rope_head_dim": 4, "tied_embeddings": False}),
+        (changed(PARALLEL, rope_parameters={"partial_rotary_factor": 0.5}, rotary_pct=1), {"qk_rope_head_dim": 6}),
+        (changed(PARALLEL, rotary_pct=0.99), {"qk_rope_head_dim": 0}),
+        (changed(PARALLEL, hidden_act="gelu_pytorch_tanh"), {"note": ""}),
+        (changed(PARALLEL, hidden_act="gelu_fast"),
+         {"note": "gelu_fast is counted as one kernel; the steps of Transformers keep more of every layer"}),
     ],
 )
 def test_dimensions(tmp_path: Path, config: dict[str, Any], expected: dict[str, object]) -> None:
@@ -113,11 +124,13 @@ def test_dimensions(tmp_path: Path, config: dict[str, Any], expected: dict[str, 
          "reorder_and_upcast_attn = True: must be false: the ledger has no attention in fp32; nearest legal: false"),
         (changed(GPT, num_local_experts=8),
          "num_local_experts = 8: must not be there: no model of this model_type has experts"),
-        (changed(NEOX, use_parallel_residual=REMOVE),
-         "use_parallel_residual = True: must be false: in the ledger the MLP follows attention and keeps an input "
-         "of its own; nearest legal: false"),
-        (changed(NEOX, rotary_pct=0.25),
-         "rotary_pct = 0.25: must be 1: in the ledger positions turn whole heads; nearest legal: 1"),
+        (changed(NEOX, use_parallel_residual=1), "use_parallel_residual = 1: must be true or false"),
+        (changed(NEOX, rotary_pct=1.5),
+         "rotary_pct = 1.5: must be a number that leaves at least one of 16 elements of a head, and at most 1; "
+         "nearest legal: 0.25 or 1"),
+        (changed(NEOX, rope_parameters={"partial_rotary_factor": "all"}),
+         "rotary_pct = 'all': must be a number that leaves at least one of 16 elements of a head, and at most 1; "
+         "nearest legal: 0.25 or 1"),
         (changed(NEOX, attention_bias=False),
          "attention_bias = False: must be true: with MLP biases the ledger has all others; "
          "nearest legal: true"),

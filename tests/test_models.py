@@ -11,7 +11,7 @@ from shardmath.models import Model, load_model
 from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
-CHOOSE_ROWS = {"normalisation", "mlp", "expert_scores"}
+CHOOSE_ROWS = {"normalisation", "mlp", "parallel_residual", "expert_scores"}
 NOT_IN_THE_LEDGER = {"attention_output_bias", "mlp_bias"}
 
 
@@ -45,12 +45,13 @@ def test_the_architecture_is_one_option_of_every_axis(name: str) -> None:
         ("deepseek-v2", {"heads": "latent", "layers": "experts", "scores": "softmax_all"}),
         ("deepseek-v3", {"heads": "latent", "layers": "experts", "scores": "sigmoid"}),
         ("gpt2", {"normalisation": "layer", "mlp": "gelu", "positions": "learned"}),
+        ("pythia-6.9b", {"normalisation": "layer", "mlp": "gelu", "positions": "partial", "residual": "parallel"}),
     ],
 )
 def test_architectures(name: str, different_from_llama: dict[str, str]) -> None:
     llama = {
         "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
-        "scores": "softmax",
+        "residual": "sequential", "scores": "softmax",
     }
     assert Model.named(name).architecture == llama | different_from_llama
 
@@ -180,6 +181,14 @@ LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_k
         (
             {"learned_positions": 1024},
             "max_seq_length = 131072: must be at most learned_positions = 1024; nearest legal: 1024",
+        ),
+        (
+            {"learned_positions": 131072, "qk_rope_head_dim": 32},
+            "qk_rope_head_dim = 32: must be 0 with learned positions; nearest legal: 0",
+        ),
+        (
+            {"qk_rope_head_dim": 128},
+            "qk_rope_head_dim = 128: must be below head_dim = 128, of which it is a part; nearest legal: 127",
         ),
         ({"mlp_bias": True}, f"mlp_bias = True: {WITH_ALL_BIASES}"),
         ({"moe_topk": -1}, "moe_topk = -1: must be at least 0; nearest legal: 0"),

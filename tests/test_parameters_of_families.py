@@ -62,6 +62,8 @@ PUBLISHED = {
     "gpt2-medium": 354_823_168,
     "gpt2-large": 774_030_080,
     "gpt2-xl": 1_557_611_200,
+    "gpt-neox-20b": 20_554_567_680,
+    "pythia-6.9b": 6_857_302_016,
 }
 
 # Released with an image encoder and its projector, which transformers' classes build with so many parameters.

@@ -216,7 +216,7 @@ def test_shapes_obey_the_rules_of_models(shape: dict[str, int], without: set[str
         shape |= dict.fromkeys(("moe_topk", "moe_ffn_hidden_size", "shared_expert_ffn_hidden_size",
                                 "shared_expert_gate", "expert_groups", "expert_group_topk"), 0)
     if "kv_lora_rank" in without:
-        shape |= {"q_lora_rank": 0, "qk_rope_head_dim": 0, "v_head_dim": 0}
+        shape |= {"q_lora_rank": 0, "v_head_dim": 0}
     assert _is_a_model(shape) == _obeys({**model_values(load_model("llama-3.2-1b")), **shape})
 
 

@@ -19,6 +19,9 @@ _CHOSEN = (
     ("optimizer_offload_percent", "optimizer_offload", "cpu"),
     ("cpu_offloading_num_layers", "activation_offload", "layers"),
 )
+#: What GPT-NeoX's classes in Transformers do otherwise than those of Llama: one projection for queries, keys and
+#: values, of which v stays a view, and queries and keys joined from a part that is turned and one that is not.
+_NEOX: Mapping[str, str] = {"projections": "fused", "value": "view", "rope": "joined"}
 #: Choices with which nobody has counted the moments of a step; reports say that only saved tensors are counted.
 _WITHOUT_MOMENTS = ("fp8", "activation_offload")
 #: Parameters that only the precision-aware optimizer has.
@@ -53,6 +56,8 @@ def evaluator_for(
         chosen["stages"] = "uneven"
     if values["hidden_dropout"] or values["attention_dropout"]:
         chosen["dropout"] = "masks"
+    if implementation == "huggingface" and model is not None and _is_neox(model):
+        chosen |= _NEOX
     if model is not None and model.linear_bias:
         chosen["biases"] = "linear"
     if values["recompute_num_layers"] > 1:
@@ -69,6 +74,12 @@ def evaluator_for(
     if any(chosen.get(axis, "none") != "none" for axis in _WITHOUT_MOMENTS):
         chosen.setdefault("peak", "saved")
     return find(implementation, chosen)
+
+
+def _is_neox(model: Model) -> bool:
+    """True for the only models with LayerNorm, GELU and rotary positions whose config.json is read."""
+    found = model.architecture
+    return (found["normalisation"], found["mlp"]) == ("layer", "gelu") and found["positions"] != "learned"
 
 
 def following(evaluator: Evaluator, asked: Mapping[str, int]) -> dict[str, str]:

@@ -45,6 +45,11 @@ Gelu = Annotated[str, only(
 )]
 
 
+#: Names of GELU that PyTorch computes in one kernel, which keeps its input; the others are written out in steps.
+_ONE_KERNEL = ("gelu", "gelu_pytorch_tanh")
+_IN_STEPS = "{} is counted as one kernel; the steps of Transformers keep more of every layer"
+
+
 class Family(BaseModel):
     """The keys of a ``config.json`` that every family has."""
 
@@ -207,24 +212,28 @@ class Gpt2(GptFamily):
 
 
 class GptNeoX(GptFamily):
-    """GPT-NeoX where attention and MLP follow one another and all of a head is rotary (not the 20B model)."""
+    """GPT-NeoX and Pythia: attention and MLP read the same input, a part of every head is rotary."""
+
+    derived_from: ClassVar[Mapping[str, str]] = {"qk_rope_head_dim": "rotary_pct"}
 
     ffn_hidden_size: Size = Field(validation_alias=keys("intermediate_size"))
     hidden_act: Gelu = "gelu"
     attention_bias: Annotated[bool, only(True, why=": with MLP biases the ledger has all others")] = True
-    use_parallel_residual: Annotated[
-        bool, only(False, why=": in the ledger the MLP follows attention and keeps an input of its own")
-    ] = Field(True, validate_default=True)
+    parallel_residual: bool = Field(True, validation_alias=keys("use_parallel_residual"))
     rotary_pct: Any = 0.25
     rope_parameters: Any = None
 
     def fields(self) -> dict[str, Any]:
-        """As the base class says."""
+        """As the base class says; the rotary part of a head is the share rounded down, then up to pairs."""
         parameters = self.rope_parameters if isinstance(self.rope_parameters, dict) else {}
         share = parameters.get("partial_rotary_factor", self.rotary_pct)
-        if type(share) not in (int, float) or share != 1:
-            raise InputError("rotary_pct", share, "must be 1: in the ledger positions turn whole heads", "1")
-        return super().fields()
+        width = self.hidden_size_per_head()
+        if type(share) not in (int, float) or not 1 <= width * share <= width:
+            rule = f"must be a number that leaves at least one of {width} elements of a head, and at most 1"
+            raise InputError("rotary_pct", share, rule, "0.25 or 1" if width >= 4 else "1")
+        turned = (int(width * share) + 1) // 2 * 2  # angles come in pairs
+        found = {**super().fields(), "qk_rope_head_dim": turned if turned < width else 0}
+        return found if self.hidden_act in _ONE_KERNEL else {**found, "note": _IN_STEPS.format(self.hidden_act)}
 
 
 DENSE: Mapping[str, type[Family]] = {

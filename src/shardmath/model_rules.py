@@ -33,6 +33,8 @@ def _biases(model: Model) -> None:
 
 
 def _positions(model: Model) -> None:
+    if model.learned_positions and model.qk_rope_head_dim:
+        raise InputError("qk_rope_head_dim", model.qk_rope_head_dim, "must be 0 with learned positions", "0")
     if 0 < model.learned_positions < model.max_seq_length:
         rule = f"must be at most learned_positions = {model.learned_positions}"
         raise InputError("max_seq_length", model.max_seq_length, rule, str(model.learned_positions))
@@ -95,14 +97,16 @@ def _expert_layers(model: Model) -> None:
 
 
 def _latent_attention(model: Model) -> None:
-    if not model.kv_lora_rank:
-        _refuse_any(model, ("q_lora_rank", "qk_rope_head_dim", "v_head_dim"), "kv_lora_rank")
-        return
-    _need(model, ("qk_rope_head_dim", "v_head_dim"), "with latent attention")
+    if model.kv_lora_rank:
+        _need(model, ("qk_rope_head_dim", "v_head_dim"), "with latent attention")
+    else:
+        _refuse_any(model, ("q_lora_rank", "v_head_dim"), "kv_lora_rank")
     if model.qk_rope_head_dim >= model.head_dim:
         rule = f"must be below head_dim = {model.head_dim}, of which it is a part"
         below = str(model.head_dim - 1) if model.head_dim > 1 else None
         raise InputError("qk_rope_head_dim", model.qk_rope_head_dim, rule, below)
+    if not model.kv_lora_rank:
+        return
     if model.num_kv_heads != model.num_attention_heads:
         rule = f"must equal num_attention_heads = {model.num_attention_heads} with latent attention"
         raise InputError("num_kv_heads", model.num_kv_heads, rule, str(model.num_attention_heads))

@@ -30,7 +30,8 @@ class Model(BaseModel):
     Biases: ``qkv_bias``, q, k and v (Qwen2); ``attention_output_bias``, the projection after attention;
     ``mlp_bias``, all projections of dense MLPs; ``linear_bias``, all of these (GPT). ``qk_norm``: an RMS norm
     of ``head_dim`` weights on q and another on k (Qwen3). ``learned_positions``: rows of the table of learned
-    positions; without one, positions are rotary.
+    positions; without one, positions are rotary. ``parallel_residual``: attention and MLP read the same input, each
+    through a norm of its own, and both outputs are added to it (GPT-NeoX).
 
     Experts: layer i, counted from 1, has them if ``moe_layer_step`` divides i and i is above
     ``first_dense_layers``; the others have a dense MLP. A token is sent to ``moe_topk`` of ``num_experts``
@@ -44,7 +45,8 @@ class Model(BaseModel):
     Latent attention (MLA) if ``kv_lora_rank`` is above 0: keys and values are compressed to that width,
     queries to ``q_lora_rank`` (0: not). ``head_dim`` is then the width of a query or key head,
     ``qk_rope_head_dim`` its rotary part, ``v_head_dim`` the width of a value head, and every query head has
-    a key and a value head of its own.
+    a key and a value head of its own. Without latent attention, ``qk_rope_head_dim`` is the part of each head that
+    the rotary embedding turns (GPT-NeoX); 0 for all of it.
 
     Raises ``InputError`` for anything that breaks a rule.
     """
@@ -71,6 +73,7 @@ class Model(BaseModel):
     attention_output_bias: bool = False
     mlp_bias: bool = False
     learned_positions: Count = 0
+    parallel_residual: bool = False
     num_experts: Count = 0
     moe_topk: Count = 0
     moe_ffn_hidden_size: Count = 0
@@ -106,9 +109,16 @@ class Model(BaseModel):
             "mlp": self.mlp,
             "heads": "latent" if self.kv_lora_rank else "grouped",
             "layers": "experts" if self.num_experts else "dense",
-            "positions": "learned" if self.learned_positions else "rotary",
+            "positions": self._positions,
+            "residual": "parallel" if self.parallel_residual else "sequential",
             "scores": self.expert_scores,
         }
+
+    @property
+    def _positions(self) -> str:
+        if self.learned_positions:
+            return "learned"
+        return "partial" if self.qk_rope_head_dim and not self.kv_lora_rank else "rotary"
 
     @classmethod
     def named(cls, name: str) -> "Model":

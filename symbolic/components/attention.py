@@ -18,6 +18,7 @@ from ..dimensions import (
     KV_HEADS,
     QKV_FEATURES,
     QUERY_FEATURES,
+    ROTARY_DIM,
     SEQUENCE,
     SEQUENCE_SP,
 )
@@ -45,7 +46,7 @@ _FLASH = ("flash", "flash_bshd", "sdpa")
 _SOFTMAX_16 = ("fused_softmax", "te_unfused")
 _MEGATRON_SCORED = ("unfused", *_SOFTMAX_16)
 _SCORED = ("eager", *_MEGATRON_SCORED)
-_ROTARY, _LEARNED = ("rotary",), ("learned",)
+_ROTARY, _LEARNED = ("rotary", "partial"), ("learned",)
 #: The QKV projection has a bias if it alone has one, or if all projections have one.
 _QKV_BIAS = bias + lbias - bias * lbias
 #: Queries without rotary embedding are copied where several groups of them lie between keys and values.
@@ -84,9 +85,10 @@ def _qkv() -> tuple[Tensor, ...]:
         saved("qkv.input_scale", at, (), 4, "transformer_engine", "fp32 inverse scale of the input", fp8=_SCALED),
         saved("qkv.input_scales", at, (SEQUENCE_SP, BATCH, HIDDEN_SCALES), 1, "transformer_engine",
               "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=_BLOCKS),
-        saved("q.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input for q", precision=_CAST),
-        saved("k.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input for k", precision=_CAST),
-        saved("v.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input for v", precision=_CAST),
+        saved("qkv.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input", precision=_CAST,
+              projections=("fused",)),
+        *(saved(f"{name}.input_cast", at, RESIDUAL, 2, "pytorch", f"bf16 copy of the input for {name}",
+                precision=_CAST, projections=("separate",)) for name in ("q", "k", "v")),
         saved("q.weight_cast", at, (HIDDEN, QUERY_FEATURES), 2, "pytorch", "bf16 copy of the q weight",
               precision=_CAST),
         saved("k.weight_cast", at, (HIDDEN, KV_FEATURES), 2, "pytorch", "bf16 copy of the k weight",
@@ -170,6 +172,9 @@ def _core() -> tuple[Tensor, ...]:
               when=Iverson(Eq(a, k)), attention=_MEGATRON_SCORED, positions=_ROTARY),
         saved("v.unexpanded_k_part", at, KEY, 2, "megatron_core", "key part of the fused projection, kept by v",
               when=Iverson(Eq(a, k)), attention=_MEGATRON_SCORED, positions=_ROTARY),
+        saved("v.batched_part", at, QUERY, 4, "transformers",
+              "query and key parts of the fused projection, kept by v, which stays a view for b = 1 or a = 1",
+              when=1 - Iverson(b > 1) * Iverson(a > 1), attention=("eager",), rope=("joined",)),
         saved("probabilities_fp32", "softmax", SCORES, 4, "transformers", "softmax of the scores",
               attention=("eager", "unfused")),
         saved("probabilities", at, SCORES, 2, "transformers", "bf16 softmax after dropout, multiplied with v",
@@ -233,6 +238,9 @@ def _output() -> tuple[Tensor, ...]:
               "contiguous copy of the batch-first output that all-reduce mode makes; the asynchronous linear layer of"
               " reduce-scatter mode keeps the output itself", when=Iverson(b > 1) * Iverson(t > 1) * (1 - sp),
               attention=("flash_bshd",), value=("repacked",)),
+        saved("o_proj.input_of_heads", at, QUERY, 2, "transformers",
+              "copy of the output, in which one head lies after another as in the joined queries",
+              when=Iverson(a > 1), attention=("sdpa",), rope=("joined",)),
         saved("o_proj.input_transposed", at, QUERY, 2, "transformers",
               "contiguous copy of the transposed output", attention=_SCORED),
         saved("o_proj.weight_cast", at, (HIDDEN, QUERY_FEATURES), 2, "pytorch",
@@ -258,9 +266,14 @@ def _work() -> tuple[Work, ...]:
               ("fused", 4, 4, 1, "transformer_engine", "one kernel"),
               ("cached", 4, 4, 1, "nanotron", "one kernel"),
               ("shared", 20, 28, 5, "transformers", "halves swapped, products and their sum"),
+              ("joined", 4, 4, 1, "transformers", "turned and other part joined"),
               ("unfused", 24, 28, 6, "megatron_core", "halves swapped, products and their sum, and a copy of it"),
               ("complex", 20, 20, 3, "torchtitan", "fp32 copy, complex product and cast"),
           )),
+        *(Stream(f"rope.{of}_turned", "rope", (SEQUENCE, BATCH, heads, ROTARY_DIM if share == "partial" else HEAD_DIM),
+                 20, 28, "transformers", f"part of {of} rotated: halves swapped, products and their sum", 5,
+                 options={"rope": ("joined",), "positions": (share,)})
+          for of, heads in (("q", HEADS), ("k", KV_HEADS)) for share in _ROTARY),
         *attention_work(HEAD_DIM, HEAD_DIM), *context_exchange(HEAD_DIM, 4),
         *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual"),
     )

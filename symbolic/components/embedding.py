@@ -59,7 +59,7 @@ COMPONENTS = (
                    "rows looked up; their gradients added up"),
             Transfer("sum", "embedding", Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, sp + 2 * (1 - sp), sp,
                      "korthikanti2022", "rows of all vocabulary shards summed, their gradient gathered",
-                     options={"positions": ("rotary",)}),
+                     options={"positions": ("rotary", "partial")}),
             # Learned positions are added to whole sequences, which are cut into parts only then.
             Transfer("sum.whole", "embedding", Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, Integer(2), sp,
                      "megatron_core", "rows of all vocabulary shards summed, their gradient gathered",

@@ -27,11 +27,13 @@ def norm_rows(
     when: Expr = ONE,
     kept: Expr = ONE,
     checkpoint: str = "",
+    parallel_storage: str = "",
 ) -> tuple[Tensor, ...]:
     """The rows of one norm over ``width``, applied to every element of ``tokens``.
 
     ``prefix`` starts the names of the rows; the storages say what other rows the input and the output
-    are shared with. The norm exists ``when``, and what it saves is there if it is ``kept`` too.
+    are shared with. The norm exists ``when``, and what it saves is there if it is ``kept`` too. With parallel
+    residuals the input lies in ``parallel_storage``, if that is named.
     PyTorch's LayerNorm is fused wherever it runs, so it has no eager variant.
     """
     shape = (*tokens, width)
@@ -45,16 +47,28 @@ def norm_rows(
             storage=storage, lifetime=lifetime, when=when * kept, checkpoint=checkpoint, **options,
         )
 
+    def read(
+        name: str, size: int, source: str, meaning: str, *, storage: str = "", **options: tuple[str, ...],
+    ) -> tuple[Tensor, ...]:
+        if not parallel_storage:
+            return (row(name, shape, size, source, meaning, storage=storage, **options),)
+        return (
+            row(name, shape, size, source, meaning, storage=storage, residual=("sequential",), **options),
+            row(f"{name}_of_layer", shape, size, source, f"{meaning}, that of the layer",
+                storage=f"{parallel_storage}_fp32" if size == 4 else parallel_storage, residual=("parallel",),
+                **options),
+        )
+
     return (
         weight(prefix + "weight", module, (width,), "megatron_core", "scale of the norm, on every rank", when),
         Tensor(prefix + "bias", module, Role.WEIGHT, (width,), 0, Lifetime.PERSISTENT, "megatron_core",
                "shift of LayerNorm, on every rank", when=when, options={"normalisation": _LAYER}),
-        row("input", shape, 2, "megatron_core", "bf16 input of the norm",
-            storage=input_storage, norm=("fused",)),
-        row("input_layer_norm", shape, 2, "pytorch", "bf16 input of PyTorch's LayerNorm",
-            storage=input_storage, norm=("eager", "torch"), normalisation=_LAYER, precision=_LOW),
-        row("input_layer_norm_fp32", shape, 4, "pytorch", "fp32 input of PyTorch's LayerNorm under autocast",
-            norm=("eager", "torch"), normalisation=_LAYER, precision=("autocast",)),
+        *read("input", 2, "megatron_core", "bf16 input of the norm", storage=input_storage, norm=("fused",)),
+        *read("input_layer_norm", 2, "pytorch", "bf16 input of PyTorch's LayerNorm", storage=input_storage,
+              norm=("eager", "torch"), normalisation=_LAYER, precision=_LOW),
+        *read("input_layer_norm_fp32", 4, "pytorch", "fp32 input of PyTorch's LayerNorm under autocast",
+              storage=input_storage and f"{input_storage}_fp32", norm=("eager", "torch"), normalisation=_LAYER,
+              precision=("autocast",)),
         row("output", shape, 2, "pytorch", "bf16 output of the norm, kept instead of its input",
             storage=output_storage, norm=("keeps_output",)),
         row("input_fp32", shape, 4, "transformers", "fp32 copy of the input (fp32 input under autocast)",
@@ -75,13 +89,16 @@ def norm_rows(
 COMPONENTS = (
     Component(
         "attention_norm", "Norm before attention", 20, Place.LAYER,
-        norm_rows("", "attention_norm", (SEQUENCE_SP, BATCH), HIDDEN, output_storage="attention.normed"),
+        norm_rows("", "attention_norm", (SEQUENCE_SP, BATCH), HIDDEN, input_storage="layer.input",
+                  output_storage="attention.normed"),
         options={"heads": ("grouped",)},
         work=norm_work("norm", "attention_norm"),
     ),
     Component(
         "ffn_norm", "Norm before the MLP", 40, Place.DENSE,
-        norm_rows("", "ffn_norm", (SEQUENCE_SP, BATCH), HIDDEN, output_storage="mlp.normed"),
+        norm_rows("", "ffn_norm", (SEQUENCE_SP, BATCH), HIDDEN, output_storage="mlp.normed",
+                  parallel_storage="layer.input"),
+        note="With parallel residuals it reads what the norm before attention has saved already.",
         work=norm_work("norm", "ffn_norm"),
     ),
     Component(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HEADS, HIDDEN, KEY_SEQUENCE, SEQUENCE
+from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HEADS, HIDDEN, KEY_SEQUENCE, ROTARY_DIM, SEQUENCE
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved
 from ..parameters import symbols
 
 rfull, ts = symbols("rfull ts")
-_TABLE = (SEQUENCE, HEAD_DIM)
+_TABLE, _PART = (SEQUENCE, HEAD_DIM), (SEQUENCE, ROTARY_DIM)
+_HUGGINGFACE = ("shared", "joined")
 
 
 def _shared(words: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ...]:
     """Cosines and sines that all layers save, and that are gone when the backward pass is over."""
     return tuple(
-        saved(f"rope.{name}_{words}", "rope", _TABLE, size, "transformers", f"{words} {meaning}, shared by all layers",
-              lifetime=Lifetime.SHARED, rope=("shared",), positions=("rotary",), heads=("grouped",),
-              precision=precisions)
+        saved(f"rope.{name}{suffix}_{words}", "rope", table, size, "transformers",
+              f"{words} {meaning}, shared by all layers", lifetime=Lifetime.SHARED, rope=_HUGGINGFACE,
+              positions=(positions,), heads=("grouped",), precision=precisions)
+        for positions, suffix, table in (("rotary", "", _TABLE), ("partial", "_part", _PART))
         for name, meaning in (("cos", "cosines"), ("sin", "sines"))
     )
 
@@ -58,7 +60,7 @@ COMPONENTS = (
             *_gathered(),
             saved("position_ids", "rope", (SEQUENCE,), 8, "transformers",
                   "int64 positions, kept by the closures of full recompute", lifetime=Lifetime.SHARED, when=rfull,
-                  rope=("shared",), positions=("rotary",)),
+                  rope=_HUGGINGFACE, positions=("rotary", "partial")),
             Tensor("mask", "mask", Role.BUFFER, (SEQUENCE, KEY_SEQUENCE), 1, Lifetime.ONCE, "megatron_core",
                    "bool causal mask, shared by all layers", options={"attention": ("unfused",)}),
             Tensor("scores", "core_attention", Role.BUFFER, (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE), 2, Lifetime.ONCE,

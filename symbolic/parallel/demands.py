@@ -88,12 +88,25 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
     Raises ValueError with the combination.
     """
     refused = (
-        *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices), *_of_adapters(choices),
-        *_of_deepspeed(choices),
+        *_of_models(choices), *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices),
+        *_of_adapters(choices), *_of_deepspeed(choices),
     )
     found = [text for text, holds in refused if holds]
     if found:
         raise ValueError(f"no library has {found[0]}, or it has not been counted")
+
+
+def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
+    grouped, joined = choices["heads"] == "grouped", choices["rope"] == "joined"
+    parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
+    return (
+        ("parallel residuals in other models than GPT-NeoX: with LayerNorm, GELU and rotary positions",
+         choices["residual"] == "parallel" and not (joined and grouped and parts == ("layer", "gelu", "dense"))),
+        ("rotary embedding of a part of each head in other models than GPT-NeoX",
+         choices["positions"] == "partial" and not (joined and grouped)),
+        ("rope = joined without value = view and projections = fused",
+         joined and (choices["value"], choices["projections"]) != ("view", "fused")),
+    )
 
 
 def _of_pipelines(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:

@@ -88,8 +88,9 @@ def parameter_data(evaluators: Iterable[Evaluator]) -> dict[str, dict[str, Any]]
 
 def _is_stored(model: Model) -> bool:
     """Whether the plain evaluators of the package are about the model's architecture."""
-    chosen = {axis: model.architecture[axis] for axis in ARCHITECTURE}
-    return not model.linear_bias and not changed_choices("megatron", chosen)
+    if model.linear_bias:
+        return False
+    return not changed_choices("megatron", {axis: model.architecture[axis] for axis in ARCHITECTURE})
 
 
 def _evaluators(model: Model) -> dict[str, Pair]:
