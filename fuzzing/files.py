@@ -6,9 +6,13 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from typing import TYPE_CHECKING
 
 from fuzzing.outcome import Finding, outcome
 from fuzzing.reader import DATA, ROOT, Reader, in_file
+
+if TYPE_CHECKING:
+    from shardmath.machines import Cluster
 
 #: Of the inputs that are answered, every how many are used for all that is done with an answer.
 _DEEPER = 64
@@ -117,7 +121,7 @@ def _runs(data: bytes, folder: str) -> str:
 
 
 @cache
-def _h100() -> object:
+def _h100() -> Cluster:
     from shardmath.timing import as_cluster
 
     return as_cluster("h100-80gb")

@@ -36,7 +36,7 @@ _COMMANDS = (
 )
 #: Commands and options that take seconds or reach other machines: derivations, fits, pages, clusters.
 _SLOW = ("--dask", "--all-terms", "--device")
-_FILES = {
+_FILES: dict[str, Callable[[], str]] = {
     "run.sh": lambda: (DATA / "formats" / "megatron_gpt3_175b.sh").read_text(encoding="utf-8"),
     "space.toml": lambda: 'model = "llama-3.1-8b"\ngpu = "h100-80gb"\n[axes]\ntensor_parallel = [1, 2]\n'
                           '[fixed]\nnum_gpus = 8\n[questions.best]\nbest = ["peak"]\n',

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
 from io import BytesIO
 from typing import Any
 
@@ -78,7 +79,7 @@ def _parquet() -> Sequence[bytes]:
 
     kinds: list[dict[str, Any]] = [{}, {"compression": "none", "use_dictionary": False}, {"compression": "zstd"},
                                    {"version": "1.0", "data_page_version": "2.0", "compression": "gzip"}]
-    return [_written(lambda table, file, kind=kind: parquet.write_table(table, file, **kind)) for kind in kinds]
+    return [_written(partial(parquet.write_table, **kind)) for kind in kinds]
 
 
 def _arrow(stream: bool) -> Callable[[], Sequence[bytes]]:
