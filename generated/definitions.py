@@ -517,7 +517,7 @@ DEFAULTS: dict[str, int] = {
 }
 
 #: Choices that the model decides, not the framework.
-ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'positions', 'residual', 'scores')
+ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'residual', 'positions', 'scores')
 
 #: Meaning of every moment of a step at which a rank may peak, and the activations held then, by name.
 SITES: dict[str, tuple[str, str]] = {

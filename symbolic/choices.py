@@ -253,7 +253,7 @@ AXES: tuple[Axis, ...] = (
 )
 
 #: Axes that the model decides, not the framework.
-ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "positions", "residual", "scores")
+ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "residual", "positions", "scores")
 
 #: Options of ``peak`` that are moments of Megatron-LM.
 MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")

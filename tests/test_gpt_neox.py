@@ -60,6 +60,12 @@ def test_whole_heads_have_wider_tables_and_nothing_else() -> None:
     assert whole == part
 
 
+def test_megatron_core_refuses_the_published_models() -> None:
+    for model in (NEOX, PYTHIA):
+        with pytest.raises(InputError, match=r"^residual = 'parallel': must be one of sequential with megatron;"):
+            explain(model, "h100-80gb")
+
+
 @pytest.mark.parametrize("implementation", ["megatron", "torchtitan", "nanotron"])
 def test_frameworks_without_it_refuse_it(implementation: str) -> None:
     # Other dimensions as these frameworks have them: the residual alone is refused.

@@ -109,8 +109,8 @@ class Model(BaseModel):
             "mlp": self.mlp,
             "heads": "latent" if self.kv_lora_rank else "grouped",
             "layers": "experts" if self.num_experts else "dense",
-            "positions": self._positions,
             "residual": "parallel" if self.parallel_residual else "sequential",
+            "positions": self._positions,
             "scores": self.expert_scores,
         }
 
