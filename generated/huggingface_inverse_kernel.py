@@ -125,6 +125,16 @@ def quotient(over, under, reciprocal):
 
 
 @njit(forceinline=True, error_model="numpy")
+def rounded_up(over, reciprocal):
+    """A quotient rounded up, by way of a reciprocal that was made smaller by 2**-49 of it, and rounded eight times.
+
+    The product is then too small, by less than 2**-48 of it. So a whole quotient is rounded up to itself, and any other
+    one of an integer below 2**48 is further from the whole number below it.
+    """
+    return np.ceil(over * reciprocal)
+
+
+@njit(forceinline=True, error_model="numpy")
 def whole(number):
     """Whether a quotient has no rest."""
     return np.floor(number) == number
@@ -183,76 +193,82 @@ def evaluate(
     x30 = (sharded_gradients == 0.0)
     x31 = (sharded_weights == 0.0)
     x32 = (gradient_bytes == 2.0)
-    x34 = 1.0/data_parallel_replicas
-    x35 = (qk_norm == 0.0)
-    x36 = ceil(quotient(vocab_size, vocab_multiple, 1.0/vocab_multiple))
-    x37 = hidden_size*vocab_multiple*x36
-    x38 = 8.0*(hidden_size + num_layers*(3.0*hidden_size*ffn_hidden_size + hidden_size + hidden_size + 2.0*hidden_size*num_attention_heads*head_dim + 2.0*hidden_size*num_kv_heads*head_dim + select(x35, 0.0, 2.0*head_dim) + select((qkv_bias == 0.0), 0.0, num_attention_heads*head_dim + 2.0*num_kv_heads*head_dim)) + x37 + select((tied_embeddings == 0.0), x37, 0.0))
-    x39 = 8.0*seq_length
-    x41 = 4.0*head_dim*seq_length
-    x44 = 2.0*hidden_size*num_layers*seq_length
-    x46 = hidden_size*seq_length
-    x47 = 2.0*(x46 + 4.0*ffn_hidden_size*seq_length)
-    x48 = 2.0*seq_length*(2.0 + 3.0*hidden_size)
-    x49 = select(x35, 2.0, 5.0)
-    x50 = larger(1.0, num_kv_heads)
-    x51 = 2.0*num_attention_heads*seq_length*(1.0 + qk_norm) + x46 + num_attention_heads*head_dim*seq_length*x49 + head_dim*seq_length*x50*x49
-    x52 = x47 + x48 + x48 + 2.0*(x51 + 2.0*seq_length*x50*select(x35, 0.0, 1.0))
-    x56 = 8.0 + x39 + 6.0*seq_length*vocab_multiple*x36
-    x57 = x48 + 2.0*hidden_size*seq_length + 4.0*seq_length*vocab_multiple*x36
-    x60 = 10.0*seq_length*vocab_multiple*x36
-    x66 = x47 + x48 + x48 + 2.0*(x51 + select(x35, 0.0, 2.0*seq_length*x50))
-    x67 = hidden_size*num_layers*seq_length
-    for row in range(np.uint64(start), np.uint64(stop)):
-        global_batch_size = np.float64(global_batch_size_column[row])
-        tensor_parallel = np.float64(tensor_parallel_column[row])
-        context_parallel = np.float64(context_parallel_column[row])
-        pipeline_parallel = np.float64(pipeline_parallel_column[row])
-        data_parallel = np.float64(data_parallel_column[row])
-        micro_batch_size = np.float64(micro_batch_size_column[row])
-        sequence_parallel = np.float64(sequence_parallel_column[row])
-        recompute_full = np.float64(recompute_full_column[row])
-        recompute_core_attention = np.float64(recompute_core_attention_column[row])
-        recompute_mlp = np.float64(recompute_mlp_column[row])
-        x28 = (sequence_parallel == 0.0)
-        x33 = context_parallel*data_parallel
-        x40 = micro_batch_size*x39
-        x42 = (recompute_full == 0.0)
-        x43 = x41 + x39*select(x42, 0.0, 1.0)
-        x45 = select(x42, num_layers, 0.0)
-        x53 = x43 + select(x42, 0.0, micro_batch_size*x44) + micro_batch_size*x45*x52
-        x54 = x53 + select(x42, 0.0, micro_batch_size*x52)
-        x55 = (1.0 < micro_batch_size)
-        x58 = 4.0 + x53 + micro_batch_size*x57
-        x59 = 4.0 + select(x55, x40, 0.0) + micro_batch_size*x56 + x58
-        x61 = 4.0 + x58 + micro_batch_size*x60
-        x62 = x38 + x40 + larger(larger(x54, x59), x61)
-        x63 = (x59 <= x61)
-        x64 = (select(x63, x61, x59) <= x54)
-        x65 = x38 + select(x64, x43, 8.0 + x43)
-        x68 = x45*x66 + 2.0*select(x42, 0.0, x67)
-        x69 = x57 + x68
-        x70 = x39 + select(x64, select(x42, 0.0, x66) + x68, select(x63, x60 + x69, x56 + x69 + 8.0*select(x55, seq_length, 0.0)))
-        x71 = select(whole(quotient(global_batch_size, data_parallel*micro_batch_size, (1.0/data_parallel)*(1.0/micro_batch_size))), 1.0, 0.0)
-        broken = np.int8(0)
-        broken = where((data_parallel_replicas*nearest(x33*x34) == x33), broken, np.int8(13))
-        broken = where((context_parallel*select(x28, 1.0, tensor_parallel)*nearest(seq_length*((1.0/context_parallel)*select(x28, 1.0, 1.0/tensor_parallel))) == seq_length), broken, np.int8(12))
-        broken = where((num_gpus == tensor_parallel*pipeline_parallel*x33), broken, np.int8(11))
-        broken = where(x32, broken, np.int8(10))
-        broken = where(x31, broken, np.int8(9))
-        broken = where(x30, broken, np.int8(8))
-        broken = where(x29, broken, np.int8(7))
-        broken = where((recompute_mlp == 0.0), broken, np.int8(6))
-        broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
-        broken = where(x28, broken, np.int8(4))
-        broken = where((pipeline_parallel == 1.0), broken, np.int8(3))
-        broken = where((context_parallel == 1.0), broken, np.int8(2))
-        broken = where((tensor_parallel == 1.0), broken, np.int8(1))
-        rule[row] = broken
-        legal = broken == np.int8(0)
-        out[0, row] = select(legal, x62, 0.0)
-        out[1, row] = select(legal, x65, 0.0)
-        out[2, row] = select(legal, x70, 0.0)
-        out[3, row] = select(legal, x71, 0.0)
-        answer = np.int8(0)
-        verdict[row] = where(legal, answer, np.int8(-1))
+    x35 = 1.0/num_gpus
+    x36 = seq_length*x35
+    x37 = 1.0/data_parallel_replicas
+    x38 = (qk_norm == 0.0)
+    x39 = rounded_up(vocab_size, 0.9999999999999982*(1.0/vocab_multiple))
+    x40 = hidden_size*vocab_multiple*x39
+    x41 = 8.0*(hidden_size + num_layers*(3.0*hidden_size*ffn_hidden_size + hidden_size + hidden_size + 2.0*hidden_size*num_attention_heads*head_dim + 2.0*hidden_size*num_kv_heads*head_dim + select(x38, 0.0, 2.0*head_dim) + select((qkv_bias == 0.0), 0.0, num_attention_heads*head_dim + 2.0*num_kv_heads*head_dim)) + x40 + select((tied_embeddings == 0.0), x40, 0.0))
+    x42 = 8.0*seq_length
+    x45 = hidden_size*seq_length
+    x46 = 2.0*(x45 + 4.0*ffn_hidden_size*seq_length)
+    x47 = 2.0*seq_length*(2.0 + 3.0*hidden_size)
+    x48 = select(x38, 2.0, 5.0)
+    x49 = larger(1.0, num_kv_heads)
+    x50 = 2.0*num_attention_heads*seq_length*(1.0 + qk_norm) + x45 + num_attention_heads*head_dim*seq_length*x48 + head_dim*seq_length*x49*x48
+    x51 = x46 + x47 + x47 + 2.0*(x50 + 2.0*seq_length*x49*select(x38, 0.0, 1.0))
+    x52 = 4.0*head_dim*seq_length
+    x54 = 2.0*hidden_size*num_layers*seq_length
+    x59 = 8.0 + x42 + 6.0*seq_length*vocab_multiple*x39
+    x60 = x47 + 2.0*hidden_size*seq_length + 4.0*seq_length*vocab_multiple*x39
+    x63 = 10.0*seq_length*vocab_multiple*x39
+    x69 = x46 + x47 + x47 + 2.0*(x50 + select(x38, 0.0, 2.0*seq_length*x49))
+    x70 = hidden_size*num_layers*seq_length
+    # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
+    lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
+    for low, high in ((start, lined), (lined, stop)):
+        for row in range(np.uint64(low), np.uint64(high)):
+            global_batch_size = np.float64(global_batch_size_column[row])
+            tensor_parallel = np.float64(tensor_parallel_column[row])
+            context_parallel = np.float64(context_parallel_column[row])
+            pipeline_parallel = np.float64(pipeline_parallel_column[row])
+            data_parallel = np.float64(data_parallel_column[row])
+            micro_batch_size = np.float64(micro_batch_size_column[row])
+            sequence_parallel = np.float64(sequence_parallel_column[row])
+            recompute_full = np.float64(recompute_full_column[row])
+            recompute_core_attention = np.float64(recompute_core_attention_column[row])
+            recompute_mlp = np.float64(recompute_mlp_column[row])
+            x28 = (sequence_parallel == 0.0)
+            x33 = context_parallel*data_parallel
+            x34 = tensor_parallel*pipeline_parallel
+            x43 = micro_batch_size*x42
+            x44 = (recompute_full == 0.0)
+            x53 = x52 + x42*select(x44, 0.0, 1.0)
+            x55 = select(x44, num_layers, 0.0)
+            x56 = x53 + select(x44, 0.0, micro_batch_size*x54) + x51*(micro_batch_size*x55)
+            x57 = select(x44, 0.0, micro_batch_size*x51) + x56
+            x58 = (1.0 < micro_batch_size)
+            x61 = 4.0 + micro_batch_size*x60 + x56
+            x62 = 4.0 + select(x58, x43, 0.0) + micro_batch_size*x59 + x61
+            x64 = 4.0 + micro_batch_size*x63 + x61
+            x65 = x41 + x43 + larger(larger(x57, x62), x64)
+            x66 = (x62 <= x64)
+            x67 = (select(x66, x64, x62) <= x57)
+            x68 = x41 + select(x67, x53, 8.0 + x53)
+            x71 = x55*x69 + 2.0*select(x44, 0.0, x70)
+            x72 = x60 + x71
+            x73 = x42 + select(x67, select(x44, 0.0, x69) + x71, select(x66, x63 + x72, x59 + x72 + 8.0*select(x58, seq_length, 0.0)))
+            x74 = select(whole(quotient(global_batch_size, data_parallel*micro_batch_size, x35*(context_parallel*(1.0/micro_batch_size)*x34))), 1.0, 0.0)
+            broken = np.int8(0)
+            broken = where((data_parallel_replicas*nearest(x33*x37) == x33), broken, np.int8(13))
+            broken = where((context_parallel*select(x28, 1.0, tensor_parallel)*nearest(x36*(data_parallel*x34*select(x28, 1.0, x35*(pipeline_parallel*x33)))) == seq_length), broken, np.int8(12))
+            broken = where((num_gpus == x33*x34), broken, np.int8(11))
+            broken = where(x32, broken, np.int8(10))
+            broken = where(x31, broken, np.int8(9))
+            broken = where(x30, broken, np.int8(8))
+            broken = where(x29, broken, np.int8(7))
+            broken = where((recompute_mlp == 0.0), broken, np.int8(6))
+            broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
+            broken = where(x28, broken, np.int8(4))
+            broken = where((pipeline_parallel == 1.0), broken, np.int8(3))
+            broken = where((context_parallel == 1.0), broken, np.int8(2))
+            broken = where((tensor_parallel == 1.0), broken, np.int8(1))
+            rule[row] = broken
+            legal = broken == np.int8(0)
+            out[0, row] = select(legal, x65, 0.0)
+            out[1, row] = select(legal, x68, 0.0)
+            out[2, row] = select(legal, x73, 0.0)
+            out[3, row] = select(legal, x74, 0.0)
+            answer = np.int8(0)
+            verdict[row] = where(legal, answer, np.int8(-1))

@@ -125,6 +125,16 @@ def quotient(over, under, reciprocal):
 
 
 @njit(forceinline=True, error_model="numpy")
+def rounded_up(over, reciprocal):
+    """A quotient rounded up, by way of a reciprocal that was made smaller by 2**-49 of it, and rounded eight times.
+
+    The product is then too small, by less than 2**-48 of it. So a whole quotient is rounded up to itself, and any other
+    one of an integer below 2**48 is further from the whole number below it.
+    """
+    return np.ceil(over * reciprocal)
+
+
+@njit(forceinline=True, error_model="numpy")
 def whole(number):
     """Whether a quotient has no rest."""
     return np.floor(number) == number
@@ -184,74 +194,81 @@ def evaluate(
     x31 = (sharded_gradients == 0.0)
     x32 = (sharded_weights == 0.0)
     x33 = (gradient_bytes == 2.0)
-    x36 = 1.0/data_parallel_replicas
-    x37 = 8.0*seq_length
-    x40 = (qk_norm == 0.0)
-    x41 = ceil(quotient(vocab_size, vocab_multiple, 1.0/vocab_multiple))
-    x42 = hidden_size*vocab_multiple*x41
-    x43 = 8.0*(hidden_size + num_layers*(3.0*hidden_size*ffn_hidden_size + hidden_size + hidden_size + 2.0*hidden_size*num_attention_heads*head_dim + 2.0*hidden_size*num_kv_heads*head_dim + select(x40, 0.0, 2.0*head_dim) + select((qkv_bias == 0.0), 0.0, num_attention_heads*head_dim + 2.0*num_kv_heads*head_dim)) + x42 + select((tied_embeddings == 0.0), x42, 0.0))
-    x45 = 8.0 + x37 + 6.0*seq_length*vocab_multiple*x41
-    x47 = 2.0*seq_length*(2.0 + 3.0*hidden_size)
-    x48 = x47 + 2.0*hidden_size*seq_length + 4.0*seq_length*vocab_multiple*x41
-    x50 = 4.0*head_dim*seq_length
-    x53 = 2.0*hidden_size*num_layers*seq_length
-    x54 = hidden_size*seq_length
-    x55 = select(x40, 2.0, 5.0)
-    x56 = larger(1.0, num_kv_heads)
-    x57 = 2.0*(x54 + 4.0*ffn_hidden_size*seq_length) + x47 + x47 + 2.0*(2.0*num_attention_heads*seq_length*(1.0 + qk_norm) + x54 + num_attention_heads*head_dim*seq_length*x55 + head_dim*seq_length*x56*x55 + 2.0*seq_length*x56*select(x40, 0.0, 1.0))
-    x61 = 10.0*seq_length*vocab_multiple*x41
-    x69 = 4.0*gpu_memory
-    for row in range(np.uint64(start), np.uint64(stop)):
-        tensor_parallel = np.float64(tensor_parallel_column[row])
-        context_parallel = np.float64(context_parallel_column[row])
-        pipeline_parallel = np.float64(pipeline_parallel_column[row])
-        data_parallel = np.float64(data_parallel_column[row])
-        micro_batch_size = np.float64(micro_batch_size_column[row])
-        sequence_parallel = np.float64(sequence_parallel_column[row])
-        recompute_full = np.float64(recompute_full_column[row])
-        recompute_core_attention = np.float64(recompute_core_attention_column[row])
-        recompute_mlp = np.float64(recompute_mlp_column[row])
-        x29 = (sequence_parallel == 0.0)
-        x34 = context_parallel*data_parallel
-        num_microbatches = nearest(global_batch_size*((1.0/data_parallel)*(1.0/micro_batch_size)))
-        x38 = smaller(1.0, num_microbatches)
-        x39 = micro_batch_size*x38
-        x44 = micro_batch_size*x37
-        x46 = 4.0 + select((1.0 < micro_batch_size), x44, 0.0) + micro_batch_size*x45
-        x49 = 4.0 + micro_batch_size*x48
-        x51 = (recompute_full == 0.0)
-        x52 = x50 + x37*select(x51, 0.0, 1.0)
-        x58 = micro_batch_size*select(x51, num_layers, 0.0)
-        x59 = x52 + select(x51, 0.0, x39*x53) + x38*x57*x58
-        x60 = x49 + x59
-        x62 = 4.0 + micro_batch_size*x61
-        x63 = select(x51, 0.0, micro_batch_size*x57)
-        x64 = x37*x39 + x43 + larger(larger(x46 + x60, x62 + x60), x63 + x59)
-        x65 = x52 + select(x51, 0.0, micro_batch_size*x53) + x57*x58
-        x66 = x49 + x65
-        x67 = x43 + x44 + larger(larger(x63 + x65, x46 + x66), x62 + x66)
-        x68 = larger(x64, x67)
-        broken = np.int8(0)
-        broken = where((data_parallel_replicas*nearest(x34*x36) == x34), broken, np.int8(14))
-        broken = where((data_parallel*micro_batch_size*num_microbatches == global_batch_size), broken, np.int8(13))
-        broken = where((context_parallel*select(x29, 1.0, tensor_parallel)*nearest(seq_length*((1.0/context_parallel)*select(x29, 1.0, 1.0/tensor_parallel))) == seq_length), broken, np.int8(12))
-        broken = where((num_gpus == tensor_parallel*pipeline_parallel*x34), broken, np.int8(11))
-        broken = where(x33, broken, np.int8(10))
-        broken = where(x32, broken, np.int8(9))
-        broken = where(x31, broken, np.int8(8))
-        broken = where(x30, broken, np.int8(7))
-        broken = where((recompute_mlp == 0.0), broken, np.int8(6))
-        broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
-        broken = where(x29, broken, np.int8(4))
-        broken = where((pipeline_parallel == 1.0), broken, np.int8(3))
-        broken = where((context_parallel == 1.0), broken, np.int8(2))
-        broken = where((tensor_parallel == 1.0), broken, np.int8(1))
-        rule[row] = broken
-        legal = broken == np.int8(0)
-        out[0, row] = select(legal, x64, 0.0)
-        out[1, row] = select(legal, x67, 0.0)
-        out[2, row] = select(legal, x68, 0.0)
-        answer = np.int8(2)
-        answer = where((x68 <= gpu_memory), np.int8(1), answer)
-        answer = where((5.0*x68 <= x69), np.int8(0), answer)
-        verdict[row] = where(legal, answer, np.int8(-1))
+    x36 = 1.0/num_gpus
+    x37 = seq_length*x36
+    x38 = global_batch_size*x36
+    x40 = 1.0/data_parallel_replicas
+    x41 = (qk_norm == 0.0)
+    x42 = rounded_up(vocab_size, 0.9999999999999982*(1.0/vocab_multiple))
+    x43 = hidden_size*vocab_multiple*x42
+    x44 = 8.0*(hidden_size + num_layers*(3.0*hidden_size*ffn_hidden_size + hidden_size + hidden_size + 2.0*hidden_size*num_attention_heads*head_dim + 2.0*hidden_size*num_kv_heads*head_dim + select(x41, 0.0, 2.0*head_dim) + select((qkv_bias == 0.0), 0.0, num_attention_heads*head_dim + 2.0*num_kv_heads*head_dim)) + x43 + select((tied_embeddings == 0.0), x43, 0.0))
+    x45 = 8.0*seq_length
+    x48 = hidden_size*seq_length
+    x49 = 2.0*seq_length*(2.0 + 3.0*hidden_size)
+    x50 = select(x41, 2.0, 5.0)
+    x51 = larger(1.0, num_kv_heads)
+    x52 = 2.0*(x48 + 4.0*ffn_hidden_size*seq_length) + x49 + x49 + 2.0*(2.0*num_attention_heads*seq_length*(1.0 + qk_norm) + x48 + num_attention_heads*head_dim*seq_length*x50 + head_dim*seq_length*x51*x50 + 2.0*seq_length*x51*select(x41, 0.0, 1.0))
+    x54 = 4.0*head_dim*seq_length
+    x56 = 2.0*hidden_size*num_layers*seq_length
+    x59 = 8.0 + x45 + 6.0*seq_length*vocab_multiple*x42
+    x61 = x49 + 2.0*hidden_size*seq_length + 4.0*seq_length*vocab_multiple*x42
+    x64 = 10.0*seq_length*vocab_multiple*x42
+    x73 = 4.0*gpu_memory
+    # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
+    lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
+    for low, high in ((start, lined), (lined, stop)):
+        for row in range(np.uint64(low), np.uint64(high)):
+            tensor_parallel = np.float64(tensor_parallel_column[row])
+            context_parallel = np.float64(context_parallel_column[row])
+            pipeline_parallel = np.float64(pipeline_parallel_column[row])
+            data_parallel = np.float64(data_parallel_column[row])
+            micro_batch_size = np.float64(micro_batch_size_column[row])
+            sequence_parallel = np.float64(sequence_parallel_column[row])
+            recompute_full = np.float64(recompute_full_column[row])
+            recompute_core_attention = np.float64(recompute_core_attention_column[row])
+            recompute_mlp = np.float64(recompute_mlp_column[row])
+            x29 = (sequence_parallel == 0.0)
+            x34 = context_parallel*data_parallel
+            x35 = tensor_parallel*pipeline_parallel
+            num_microbatches = nearest(x38*(context_parallel*(1.0/micro_batch_size)*x35))
+            x46 = micro_batch_size*x45
+            x47 = (recompute_full == 0.0)
+            x53 = select(x47, 0.0, micro_batch_size*x52)
+            x55 = x54 + x45*select(x47, 0.0, 1.0)
+            x57 = micro_batch_size*select(x47, num_layers, 0.0)
+            x58 = x55 + select(x47, 0.0, micro_batch_size*x56) + x52*x57
+            x60 = 4.0 + select((1.0 < micro_batch_size), x46, 0.0) + micro_batch_size*x59
+            x62 = 4.0 + micro_batch_size*x61
+            x63 = x62 + x58
+            x65 = 4.0 + micro_batch_size*x64
+            x66 = x44 + x46 + larger(larger(x53 + x58, x60 + x63), x65 + x63)
+            x67 = smaller(1.0, num_microbatches)
+            x68 = micro_batch_size*x67
+            x69 = x55 + select(x47, 0.0, x56*x68) + x52*(x57*x67)
+            x70 = x62 + x69
+            x71 = x44 + x45*x68 + larger(larger(x60 + x70, x65 + x70), x53 + x69)
+            x72 = larger(x66, x71)
+            broken = np.int8(0)
+            broken = where((data_parallel_replicas*nearest(x34*x40) == x34), broken, np.int8(14))
+            broken = where((data_parallel*micro_batch_size*num_microbatches == global_batch_size), broken, np.int8(13))
+            broken = where((context_parallel*select(x29, 1.0, tensor_parallel)*nearest(x37*(data_parallel*x35*select(x29, 1.0, x36*(pipeline_parallel*x34)))) == seq_length), broken, np.int8(12))
+            broken = where((num_gpus == x34*x35), broken, np.int8(11))
+            broken = where(x33, broken, np.int8(10))
+            broken = where(x32, broken, np.int8(9))
+            broken = where(x31, broken, np.int8(8))
+            broken = where(x30, broken, np.int8(7))
+            broken = where((recompute_mlp == 0.0), broken, np.int8(6))
+            broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
+            broken = where(x29, broken, np.int8(4))
+            broken = where((pipeline_parallel == 1.0), broken, np.int8(3))
+            broken = where((context_parallel == 1.0), broken, np.int8(2))
+            broken = where((tensor_parallel == 1.0), broken, np.int8(1))
+            rule[row] = broken
+            legal = broken == np.int8(0)
+            out[0, row] = select(legal, x71, 0.0)
+            out[1, row] = select(legal, x66, 0.0)
+            out[2, row] = select(legal, x72, 0.0)
+            answer = np.int8(2)
+            answer = where((x72 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x72 <= x73), np.int8(0), answer)
+            verdict[row] = where(legal, answer, np.int8(-1))

@@ -128,6 +128,16 @@ def quotient(over, under, reciprocal):
 
 
 @njit(forceinline=True, error_model="numpy")
+def rounded_up(over, reciprocal):
+    """A quotient rounded up, by way of a reciprocal that was made smaller by 2**-49 of it, and rounded eight times.
+
+    The product is then too small, by less than 2**-48 of it. So a whole quotient is rounded up to itself, and any other
+    one of an integer below 2**48 is further from the whole number below it.
+    """
+    return np.ceil(over * reciprocal)
+
+
+@njit(forceinline=True, error_model="numpy")
 def whole(number):
     """Whether a quotient has no rest."""
     return np.floor(number) == number
@@ -187,287 +197,299 @@ def evaluate(
     """
     x31 = (sharded_gradients == 0.0)
     x32 = (sharded_weights == 0.0)
-    x36 = 1.0/num_kv_heads
-    x38 = num_kv_heads*head_dim
-    x48 = 1.0/data_parallel_replicas
-    x53 = (gradient_bytes == 2.0)
-    x54 = (x53 | (gradient_bytes == 4.0))
-    x66 = 2.0*hidden_size
-    x71 = (tied_embeddings == 0.0)
-    x72 = opposite(x71)
-    x76 = 1.0/vocab_multiple
-    x78 = hidden_size*vocab_multiple
-    x80 = 3.0*hidden_size
-    x81 = hidden_size*head_dim
-    x83 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x84 = hidden_size + x83
-    x85 = (qk_norm == 0.0)
-    x86 = 2.0*head_dim
-    x87 = hidden_size + hidden_size + select(x85, 0.0, x86)
-    x90 = (distributed_optimizer == 0.0)
-    x91 = select(x90, 1.0, 0.0)
-    x92 = 12.0*x91
-    x93 = select(x90, 0.0, 1.0)
-    x94 = 1536.0*x93
-    x97 = 64.0*x83
-    x98 = 0.015625*hidden_size
-    x99 = ceil(x98)
-    attention_norm_aligned = 64.0*x99
-    x101 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x85, 0.0, 2.0*ceil(0.015625*head_dim))
-    x102 = 0.03125*hidden_size
-    x103 = 0.015625*hidden_size*head_dim
-    x105 = 0.015625*hidden_size*vocab_multiple
-    x111 = 4.0*head_dim
+    x35 = 1.0/num_gpus
+    x36 = num_attention_heads*x35
+    x39 = 1.0/num_kv_heads
+    x42 = num_kv_heads*head_dim*x35
+    x44 = num_kv_heads*head_dim
+    x45 = ffn_hidden_size*x35
+    x47 = num_layers*x35
+    x52 = seq_length*x35
+    x55 = 1.0/data_parallel_replicas
+    x60 = (gradient_bytes == 2.0)
+    x61 = (x60 | (gradient_bytes == 4.0))
+    x75 = 2.0*hidden_size
+    x84 = (distributed_optimizer == 0.0)
+    x85 = select(x84, 1.0, 0.0)
+    x86 = 12.0*x85
+    x88 = (tied_embeddings == 0.0)
+    x89 = opposite(x88)
+    x93 = hidden_size*vocab_multiple
+    x94 = 0.9999999999999982*x35*(1.0/vocab_multiple)
+    x97 = (qk_norm == 0.0)
+    x98 = 2.0*head_dim
+    x99 = hidden_size + hidden_size + select(x97, 0.0, x98)
+    x100 = 3.0*hidden_size
+    x101 = hidden_size*head_dim
+    x102 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x103 = hidden_size + x102
+    x107 = select(x84, 0.0, 1.0)
+    x108 = 1536.0*x107
+    x111 = 0.015625*hidden_size
+    x112 = ceil(x111)
+    attention_norm_aligned = 64.0*x112
+    x114 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x97, 0.0, 2.0*ceil(0.015625*head_dim))
+    x115 = 64.0*x102
+    x116 = 0.03125*hidden_size
+    x117 = 0.015625*hidden_size*head_dim
+    x119 = 0.015625*hidden_size*vocab_multiple
+    x121 = 0.007812499999999986*data_parallel_replicas*x35
+    x125 = 4.0*head_dim
     query_size = num_attention_heads*head_dim
-    x116 = query_size + 2.0*num_kv_heads*head_dim
-    x117 = opposite((query_size == ffn_hidden_size))
-    x119 = 2.0*ffn_hidden_size
-    x120 = opposite((x119 == x116))
-    x121 = 4.0*hidden_size
-    x123 = 2.0*hidden_size*head_dim
-    x134 = 2.0 + qk_norm
-    x135 = 1.0 + qk_norm
-    x136 = 4.0*select(x85, 0.0, 1.0)
-    x137 = 2.0*(2.0 + hidden_size)
-    x138 = x66 + x137
-    x139 = x137 + x138
-    x161 = 2.0 + gradient_bytes
-    x162 = 128.0*x93
-    x192 = select(x53, 1.0, 0.0)
-    x193 = 4.0*x192*x91
-    x194 = 512.0*x192*x93
-    x211 = 2.0*hidden_size*vocab_multiple
-    x220 = engine_workspace_bytes + 2.0*torch_workspace_bytes
-    x230 = 4.0*vocab_multiple
-    x234 = 2.0*vocab_multiple
-    for row in range(np.uint64(start), np.uint64(stop)):
-        global_batch_size = np.float64(global_batch_size_column[row])
-        tensor_parallel = np.float64(tensor_parallel_column[row])
-        context_parallel = np.float64(context_parallel_column[row])
-        pipeline_parallel = np.float64(pipeline_parallel_column[row])
-        data_parallel = np.float64(data_parallel_column[row])
-        micro_batch_size = np.float64(micro_batch_size_column[row])
-        sequence_parallel = np.float64(sequence_parallel_column[row])
-        recompute_full = np.float64(recompute_full_column[row])
-        recompute_core_attention = np.float64(recompute_core_attention_column[row])
-        recompute_mlp = np.float64(recompute_mlp_column[row])
-        x33 = context_parallel*data_parallel
-        x34 = 1.0/tensor_parallel
-        local_heads = nearest(num_attention_heads*x34)
-        x37 = quotient(num_kv_heads, tensor_parallel, x34)
-        x39 = nearest(x38*x34)
-        local_ffn = nearest(ffn_hidden_size*x34)
-        x41 = 1.0/pipeline_parallel
-        stage_layers = nearest(num_layers*x41)
-        x43 = (sequence_parallel == 0.0)
-        sequence_shards = select(x43, 1.0, tensor_parallel)
-        x45 = 1.0/context_parallel
-        local_sequence_sp = nearest(seq_length*(x45*select(x43, 1.0, x34)))
-        local_sequence = sequence_shards*local_sequence_sp
-        x49 = nearest(x33*x48)
-        x50 = (recompute_core_attention == 0.0)
-        x51 = (recompute_mlp == 0.0)
-        x52 = (recompute_full == 0.0)
-        x55 = pipeline_parallel - 1.0
-        x56 = smaller(1.0, x55)
-        x57 = (x56 == 0.0)
-        x58 = pipeline_parallel - x56
-        x59 = data_parallel*micro_batch_size
-        x60 = 1.0/data_parallel
-        x61 = 1.0/micro_batch_size
-        num_microbatches = quotient(global_batch_size, x59, x60*x61)
-        second_in_flight = smaller(x58, num_microbatches)
-        x64 = (second_in_flight < num_microbatches)
-        x65 = (opposite(x57) & x64)
-        x67 = micro_batch_size*local_sequence_sp
-        layer_input_saved = x66*x67
-        x69 = (x56 == x55)
-        x70 = (pipeline_parallel == 1.0)
-        x73 = (x70 & x72)
-        x74 = opposite(x73)
-        x75 = (x69 & x74)
-        x77 = ceil(quotient(vocab_size, vocab_multiple*tensor_parallel, x34*x76))
-        embedding_parameters = x77*x78
-        local_qkv_features = head_dim*local_heads + 2.0*x39
-        x88 = stage_layers*(local_ffn*x80 + local_heads*x81 + local_qkv_features*x84 + x87)
-        second_parameters = select(x69, hidden_size, 0.0) + select(x75, embedding_parameters, 0.0) + select(x57, embedding_parameters, 0.0) + x88
-        x95 = common(x49, 128.0)
-        x96 = reciprocal_of_power(x95)
-        x104 = stage_layers*(ceil(0.015625*local_qkv_features)*x97 + x101 + 64.0*(ceil(local_ffn*x98) + ceil(local_ffn*x102) + ceil(local_heads*x103) + ceil(x98*local_qkv_features)))
-        x106 = ceil(x77*x105)
-        x107 = x49*x96
-        x108 = data_parallel_replicas*(x45*x60*x95)
-        x109 = ceil(0.0078125*quotient(x104 + 64.0*(select(x57, x106, 0.0) + select(x69, x99, 0.0) + select(x75, x106, 0.0)), x107, x108))
-        second_optimizer = second_parameters*x92 + x94*(x96*x109)
-        tables_buffer = x111*local_sequence
-        x113 = hidden_size*tensor_parallel
-        x114 = (ffn_hidden_size == x113)
-        x118 = (query_size == x113)
-        mlp_dummies_buffer = x66*select((opposite((x114 & (x116 == x113))) & x117), local_ffn, 0.0) + select((opposite((x118 & (x119 == x113))) & x120), local_ffn, 0.0)*x121
-        attention_dummies_buffer = local_heads*x123 + x66*local_qkv_features
-        x125 = 2.0*select(x69, torch_workspace_bytes, 0.0)
-        x126 = select(x64, 3.0, 2.0)
-        x127 = stage_layers*x67
-        last_held_dense_layers = select(x52, stage_layers, 0.0)
-        x129 = select(x50, 0.0, 1.0)
-        x130 = opposite(x50)
-        x131 = ((num_kv_heads < tensor_parallel) & x130)
-        x132 = micro_batch_size*local_sequence
-        x133 = select(x131, 1.0, 0.0)
-        x140 = local_sequence_sp*(sequence_shards*(local_heads*(x86*(recompute_core_attention + x134 - x133) + 4.0*(x135 - x129)) + larger(1.0, x37)*(x136 + x86*(recompute_core_attention + x134 - 2.0*x133))) + x139)
-        x141 = hidden_size*local_sequence_sp
-        x142 = local_ffn*local_sequence
-        x143 = x141 + 3.0*select(x51, x142, 0.0)
-        layer_saved = 4.0*x129 + 2.0*select(x131, x116*x132, 0.0) + micro_batch_size*(x140 + 2.0*x143)
-        x145 = last_held_dense_layers*layer_saved
-        x146 = (1.0 < tensor_parallel)
-        x147 = (x146 & x57)
-        x148 = second_in_flight*x132
-        padded_vocab_size = vocab_multiple*(tensor_parallel*x77)
-        x150 = (x113 == padded_vocab_size)
-        x151 = opposite((x118 & x150))
-        x152 = opposite((x114 & x150))
-        x153 = opposite((x119 == padded_vocab_size))
-        x154 = opposite((x116 == padded_vocab_size))
-        x155 = (x151 & x152 & x153 & x154)
-        local_vocab = vocab_multiple*x77
-        x157 = (1.0 < sequence_shards)
-        head_buffer = x66*(select(x155, local_vocab, 0.0) + select(x157, x132, 0.0))
-        x159 = (tensor_parallel == 1.0)
-        x160 = (x159 & x57)
-        x163 = x161*(x91*second_parameters + x162*(x107*x109))
-        x164 = engine_workspace_bytes + select(x65, layer_input_saved, 0.0) + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x125 + select(x69, 0.0, x66*(x126*x67)) + select(x52, 0.0, x66*(second_in_flight*x127)) + second_in_flight*x145 + 9.0*select(x147, x148, 0.0) + select(x69, head_buffer, 0.0) + 8.0*select(x160, x148, 0.0) + x163
-        x165 = larger(0.0, pipeline_parallel - 2.0)
-        x166 = (x165 == 0.0)
-        x167 = pipeline_parallel - x165
-        penultimate_in_flight = smaller(x167, num_microbatches)
-        x169 = (penultimate_in_flight < num_microbatches)
-        x170 = (opposite(x166) & x169)
-        x171 = (x165 == x55)
-        x172 = (x171 & x74)
-        penultimate_parameters = select(x171, hidden_size, 0.0) + x88 + select(x172, embedding_parameters, 0.0) + select(x166, embedding_parameters, 0.0)
-        x174 = ceil(0.0078125*quotient(x104 + 64.0*(select(x166, x106, 0.0) + select(x171, x99, 0.0) + select(x172, x106, 0.0)), x107, x108))
-        penultimate_optimizer = x92*penultimate_parameters + x94*(x96*x174)
-        x176 = 2.0*select(x171, torch_workspace_bytes, 0.0)
-        x177 = select(x169, 3.0, 2.0)
-        x178 = (x146 & x166)
-        x179 = penultimate_in_flight*x132
-        x180 = (x159 & x166)
-        x181 = x161*(x91*penultimate_parameters + x162*(x107*x174))
-        x182 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x170, layer_input_saved, 0.0) + penultimate_optimizer + x176 + select(x171, 0.0, x66*(x177*x67)) + select(x52, 0.0, x66*(penultimate_in_flight*x127)) + penultimate_in_flight*x145 + 9.0*select(x178, x179, 0.0) + select(x171, head_buffer, 0.0) + 8.0*select(x180, x179, 0.0) + x181
-        x183 = (x70 & x71)
-        first_parameters = select(x70, hidden_size, 0.0) + embedding_parameters + x88 + select(x183, embedding_parameters, 0.0)
-        x185 = ceil(0.0078125*quotient(x104 + 64.0*(x106 + select(x70, x99, 0.0) + select(x183, x106, 0.0)), x107, x108))
-        x186 = x96*x185
-        first_optimizer = x92*first_parameters + x94*x186
-        x188 = 2.0*select(x70, torch_workspace_bytes, 0.0)
-        first_in_flight = smaller(pipeline_parallel, num_microbatches)
-        x190 = first_in_flight*x132
-        x191 = x161*(x91*first_parameters + x162*(x107*x185))
-        first_gradient_copies_optimizer_step = first_parameters*x193 + x186*x194
-        x196 = select((first_in_flight < num_microbatches), 3.0, 2.0)
-        first_layer_input_activation = select(x52, 0.0, x66*(first_in_flight*x127))
-        x198 = first_in_flight*x145
-        first_inner_activations = first_layer_input_activation + x198 + 9.0*select(x146, x190, 0.0)
-        first_stage_exchange_all = select(x70, 0.0, x66*(x196*x67)) + first_inner_activations
-        x201 = local_ffn*x132
-        x202 = 4.0*x201
-        x203 = select(x157, x141, 0.0) + local_sequence*(hidden_size*select(x157, 2.0, 1.0) - local_ffn)
-        x204 = 2.0*micro_batch_size*x203
-        x205 = select(x157, hidden_size, 0.0) + local_ffn
-        x206 = 2.0*x205*x132
-        stage_mlp_gradients_layer_backward = larger(larger(x202, x204), x206)
-        stage_recomputed_layer_layer_backward = select(x52, 0.0, layer_saved)
-        x209 = 6.0*select(x51, 0.0, x201)
-        first_layer_backward_all = layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x209
-        x212 = x77*x211
-        x213 = (1.0 < pipeline_parallel)
-        first_embedding_backward = x212 + first_inner_activations + x66*(select(x213, x67, 0.0) + x132) - quotient(first_layer_input_activation + x198, first_in_flight, 1.0/first_in_flight)
-        x215 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + x188 + select(x70, head_buffer, 0.0) + 8.0*select(x159, x190, 0.0) + x191 + larger(larger(larger(first_gradient_copies_optimizer_step, first_stage_exchange_all), first_layer_backward_all), first_embedding_backward)
-        last_parameters = hidden_size + x88 + select(x73, 0.0, embedding_parameters) + select(x70, embedding_parameters, 0.0)
-        x217 = ceil(0.0078125*quotient(attention_norm_aligned + x104 + 64.0*(select(x70, x106, 0.0) + select(x73, 0.0, x106)), x107, x108))
-        x218 = x96*x217
-        last_optimizer = x92*last_parameters + x94*x218
-        x221 = (x70 & x159)
-        x222 = x161*(x91*last_parameters + x162*(x107*x217))
-        last_gradient_copies_optimizer_step = x193*last_parameters + x194*x218
-        last_optimizer_step = select(x70, 0.0, x67*x121) + last_gradient_copies_optimizer_step
-        x225 = (opposite(x70) & (1.0 < num_microbatches))
-        last_sent_gradient = select(x225, layer_input_saved, 0.0)
-        x227 = x67*x138
-        x228 = (x70 & x146)
-        last_inner_activations = x145 + select(x52, 0.0, x66*x127) + 9.0*select(x228, x132, 0.0)
-        x231 = 4.0*(7.0 + 2.0*select((1.0 < micro_batch_size), 1.0, 0.0) - 2.0*select(x221, 1.0, 0.0)) + 2.0*(10.0 + local_vocab) + 9.0 + x77*x230
-        last_loss_forward_all = last_sent_gradient + x227 + last_inner_activations + x231*x132
-        x233 = x66*(local_sequence + select(x157, local_sequence_sp, 0.0))
-        x235 = x234*(x77*local_sequence)
-        last_head_backward_all = last_sent_gradient + x227 + last_inner_activations + micro_batch_size*(x233 + x235)
-        last_layer_backward_all = layer_input_saved + last_sent_gradient + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x209 + last_inner_activations
-        x238 = tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + last_optimizer + x220 + head_buffer + 8.0*select(x221, x132, 0.0) + x222 + larger(larger(larger(last_optimizer_step, last_loss_forward_all), last_head_backward_all), last_layer_backward_all)
-        x239 = larger(larger(larger(x164, x182), x215), x238)
-        x240 = (x164 <= x182)
-        x241 = select(x240, x182, x164)
-        x242 = (x241 <= x215)
-        x243 = (select(x242, x215, x241) <= x238)
-        x244 = (last_loss_forward_all <= last_head_backward_all)
-        x245 = select(x244, last_head_backward_all, last_loss_forward_all)
-        x246 = (x245 <= last_layer_backward_all)
-        x247 = (select(x246, last_layer_backward_all, x245) <= last_optimizer_step)
-        x248 = select((opposite(x52) & x130), 1.0, 0.0)
-        x249 = select(x50, 0.0, last_held_dense_layers)
-        x250 = (first_gradient_copies_optimizer_step <= first_stage_exchange_all)
-        x251 = select(x250, first_stage_exchange_all, first_gradient_copies_optimizer_step)
-        x252 = (x251 <= first_layer_backward_all)
-        x253 = (select(x252, first_layer_backward_all, x251) <= first_embedding_backward)
-        x254 = (num_microbatches <= pipeline_parallel)
-        x255 = quotient(quotient(global_batch_size, micro_batch_size, x61), data_parallel, x60)
-        x256 = select(x254, x255, pipeline_parallel)
-        x257 = last_held_dense_layers*x256
-        x258 = select(x50, 0.0, x257)
-        x259 = select((x167 <= num_microbatches), x167, x255)
-        x260 = select((x58 <= num_microbatches), x58, x255)
-        x261 = select(x243, tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + last_optimizer + x220 + select(x155, x212, 0.0) + x222 + select(x247, last_gradient_copies_optimizer_step, select(x246, 4.0*(x248 + x249), select(x50, 0.0, 4.0*last_held_dense_layers))), select(x242, engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + x188 + select((x70 & x151 & x152 & x153 & x154), x212, 0.0) + x191 + select(x253, x212 + 4.0*x258 - 4.0*x249, select(x252, 4.0*(x248 + x258), select(x250, select(x50, 0.0, 4.0*x257), first_gradient_copies_optimizer_step))), select(x240, engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + x176 + select((x171 & x151 & x152 & x153 & x154), x212, 0.0) + 4.0*select(x50, 0.0, last_held_dense_layers*x259) + x181, engine_workspace_bytes + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x125 + select((x69 & x151 & x152 & x153 & x154), x212, 0.0) + 4.0*select(x50, 0.0, last_held_dense_layers*x260) + x163)))
-        x262 = x66*local_sequence
-        x263 = x66*local_sequence_sp
-        x264 = select(x225, x263, 0.0)
-        x265 = stage_layers*local_sequence_sp
-        x266 = x140 + 2.0*(select(x131, x116*local_sequence, 0.0) + x143)
-        x267 = last_held_dense_layers*x266
-        x268 = select(x52, 0.0, x66*x265) + 9.0*select(x228, local_sequence, 0.0) + x267
-        x269 = (x204 <= x202)
-        x270 = select((select(x269, x202, x204) <= x206), 2.0*x205*local_sequence, select(x269, 4.0*x142, 2.0*x203))
-        x271 = select(x52, 0.0, x266)
-        x272 = 6.0*select(x51, 0.0, x142)
-        x273 = local_sequence_sp*x138
-        x274 = x256*local_sequence
-        x275 = select(x52, 0.0, x66*(x256*x265))
-        x276 = x256*x267
-        x277 = x275 + x276 + 9.0*select(x146, x274, 0.0)
-        x278 = x259*local_sequence
-        x279 = x260*local_sequence
-        x280 = select(x243, select(x157, x262, 0.0) + 8.0*select(x221, local_sequence, 0.0) + select(x247, select(x70, 0.0, local_sequence_sp*x121), select(x246, x263 + x264 + x268 + x270 + x271 + x272, select(x244, x233 + x264 + x273 + x235 + x268, x264 + x273 + x268 + local_sequence*x231))), select(x242, select((x70 & x157), x262, 0.0) + 8.0*select(x159, x274, 0.0) + select(x253, x66*(local_sequence + select(x213, local_sequence_sp, 0.0)) + x277 - quotient(x275 + x276, x256, select(x254, x59*(1.0/global_batch_size), x41)), select(x252, x263 + x270 + x271 + x272 + x277, select(x250, select(x70, 0.0, x66*(x196*local_sequence_sp)) + x277, 0.0))), select(x240, select((x171 & x157), x262, 0.0) + select(x170, x263, 0.0) + select(x171, 0.0, x66*(x177*local_sequence_sp)) + 8.0*select(x180, x278, 0.0) + select(x52, 0.0, x66*(x259*x265)) + x259*x267 + 9.0*select(x178, x278, 0.0), select((x69 & x157), x262, 0.0) + select(x65, x263, 0.0) + select(x69, 0.0, x66*(x126*local_sequence_sp)) + 8.0*select(x160, x279, 0.0) + select(x52, 0.0, x66*(x260*x265)) + x260*x267 + 9.0*select(x147, x279, 0.0))))
-        x281 = select(whole(num_microbatches), 1.0, 0.0)
-        broken = np.int8(0)
-        broken = where(x54, broken, np.int8(15))
-        broken = where(((x50 & x51) | x52), broken, np.int8(14))
-        broken = where((data_parallel_replicas*x49 == x33), broken, np.int8(13))
-        broken = where((x43 | (2.0 <= tensor_parallel)), broken, np.int8(12))
-        broken = where(((context_parallel < 2.0) | whole(0.5*local_sequence)), broken, np.int8(11))
-        broken = where((context_parallel*local_sequence == seq_length), broken, np.int8(10))
-        broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(9))
-        broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(8))
-        broken = where((tensor_parallel*x39 == x38), broken, np.int8(7))
-        broken = where((whole(quotient(tensor_parallel, num_kv_heads, x36)) | whole(x37)), broken, np.int8(6))
-        broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(5))
-        broken = where((tensor_parallel <= node_size), broken, np.int8(4))
-        broken = where((num_gpus == tensor_parallel*pipeline_parallel*x33), broken, np.int8(3))
-        broken = where(x32, broken, np.int8(2))
-        broken = where(x31, broken, np.int8(1))
-        rule[row] = broken
-        legal = broken == np.int8(0)
-        out[0, row] = select(legal, x239, 0.0)
-        out[1, row] = select(legal, x261, 0.0)
-        out[2, row] = select(legal, x280, 0.0)
-        out[3, row] = select(legal, x281, 0.0)
-        answer = np.int8(0)
-        verdict[row] = where(legal, answer, np.int8(-1))
+    x130 = query_size + 2.0*num_kv_heads*head_dim
+    x131 = opposite((query_size == ffn_hidden_size))
+    x132 = 4.0*hidden_size
+    x134 = 2.0*ffn_hidden_size
+    x135 = opposite((x134 == x130))
+    x137 = 2.0*hidden_size*head_dim
+    x157 = 2.0*(2.0 + hidden_size)
+    x158 = x75 + x157
+    x159 = x157 + x158
+    x162 = (-2.0)*head_dim
+    x163 = 2.0*head_dim*(2.0 + qk_norm)
+    x164 = x163 + 4.0*(1.0 + qk_norm)
+    x165 = (-4.0)*head_dim
+    x166 = 4.0*select(x97, 0.0, 1.0) + x163
+    x170 = 2.0 + gradient_bytes
+    x171 = x85*x170
+    x173 = 128.0*x107*x170
+    x203 = select(x60, 1.0, 0.0)
+    x204 = 4.0*x203*x85
+    x205 = 512.0*x203*x107
+    x222 = 2.0*hidden_size*vocab_multiple
+    x227 = engine_workspace_bytes + 2.0*torch_workspace_bytes
+    x240 = 6.0*vocab_multiple
+    x244 = 2.0*vocab_multiple
+    # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
+    lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
+    for low, high in ((start, lined), (lined, stop)):
+        for row in range(np.uint64(low), np.uint64(high)):
+            global_batch_size = np.float64(global_batch_size_column[row])
+            tensor_parallel = np.float64(tensor_parallel_column[row])
+            context_parallel = np.float64(context_parallel_column[row])
+            pipeline_parallel = np.float64(pipeline_parallel_column[row])
+            data_parallel = np.float64(data_parallel_column[row])
+            micro_batch_size = np.float64(micro_batch_size_column[row])
+            sequence_parallel = np.float64(sequence_parallel_column[row])
+            recompute_full = np.float64(recompute_full_column[row])
+            recompute_core_attention = np.float64(recompute_core_attention_column[row])
+            recompute_mlp = np.float64(recompute_mlp_column[row])
+            x33 = context_parallel*data_parallel
+            x34 = tensor_parallel*pipeline_parallel
+            x37 = pipeline_parallel*x33
+            local_heads = nearest(x36*x37)
+            x40 = x35*x37
+            x41 = quotient(num_kv_heads, tensor_parallel, x40)
+            x43 = nearest(x42*x37)
+            local_ffn = nearest(x45*x37)
+            x48 = tensor_parallel*x33
+            stage_layers = nearest(x47*x48)
+            x50 = (sequence_parallel == 0.0)
+            sequence_shards = select(x50, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x52*(data_parallel*x34*select(x50, 1.0, x40)))
+            local_sequence = sequence_shards*local_sequence_sp
+            x56 = nearest(x33*x55)
+            x57 = (recompute_core_attention == 0.0)
+            x58 = (recompute_mlp == 0.0)
+            x59 = (recompute_full == 0.0)
+            x62 = pipeline_parallel - 1.0
+            x63 = smaller(1.0, x62)
+            x64 = (x63 == x62)
+            x65 = 2.0*select(x64, torch_workspace_bytes, 0.0)
+            x66 = (x63 == 0.0)
+            x67 = pipeline_parallel - x63
+            x68 = data_parallel*micro_batch_size
+            x69 = 1.0/micro_batch_size
+            x70 = context_parallel*x34
+            num_microbatches = quotient(global_batch_size, x68, x35*(x69*x70))
+            second_in_flight = smaller(x67, num_microbatches)
+            x73 = (second_in_flight < num_microbatches)
+            x74 = (opposite(x66) & x73)
+            x76 = micro_batch_size*local_sequence_sp
+            layer_input_saved = x75*x76
+            x78 = select(x73, 3.0, 2.0)
+            x79 = stage_layers*x76
+            x80 = (1.0 < tensor_parallel)
+            x81 = (x80 & x66)
+            x82 = micro_batch_size*local_sequence
+            x83 = second_in_flight*x82
+            x87 = (pipeline_parallel == 1.0)
+            x90 = (x87 & x89)
+            x91 = opposite(x90)
+            x92 = (x64 & x91)
+            x95 = rounded_up(vocab_size, x94*x37)
+            embedding_parameters = x93*x95
+            local_qkv_features = head_dim*local_heads + 2.0*x43
+            x105 = stage_layers*(x99 + x100*local_ffn + x101*local_heads + x103*local_qkv_features)
+            second_parameters = select(x64, hidden_size, 0.0) + select(x92, embedding_parameters, 0.0) + select(x66, embedding_parameters, 0.0) + x105
+            x109 = common(x56, 128.0)
+            x110 = reciprocal_of_power(x109)
+            x118 = stage_layers*(x114 + x115*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x111*local_ffn) + ceil(x116*local_ffn) + ceil(x117*local_heads) + ceil(x111*local_qkv_features)))
+            x120 = ceil(x119*x95)
+            x122 = x121*(x109*x34)
+            x123 = rounded_up(x118 + 64.0*(select(x64, x112, 0.0) + select(x66, x120, 0.0) + select(x92, x120, 0.0)), x122)
+            second_optimizer = x86*second_parameters + x108*(x110*x123)
+            tables_buffer = x125*local_sequence
+            x127 = hidden_size*tensor_parallel
+            x128 = (ffn_hidden_size == x127)
+            x133 = (query_size == x127)
+            mlp_dummies_buffer = x75*select((opposite((x128 & (x130 == x127))) & x131), local_ffn, 0.0) + x132*select((opposite((x133 & (x134 == x127))) & x135), local_ffn, 0.0)
+            attention_dummies_buffer = x137*local_heads + x75*local_qkv_features
+            x139 = (1.0 < sequence_shards)
+            padded_vocab_size = vocab_multiple*(tensor_parallel*x95)
+            x141 = (x127 == padded_vocab_size)
+            x142 = opposite((x133 & x141))
+            x143 = opposite((x128 & x141))
+            x144 = opposite((x134 == padded_vocab_size))
+            x145 = opposite((x130 == padded_vocab_size))
+            x146 = (x142 & x143 & x144 & x145)
+            head_buffer = x75*(select(x139, x82, 0.0) + select(x146, vocab_multiple*x95, 0.0))
+            x148 = (tensor_parallel == 1.0)
+            x149 = (x148 & x66)
+            last_held_dense_layers = select(x59, stage_layers, 0.0)
+            x151 = select(x57, 0.0, 1.0)
+            x152 = opposite(x57)
+            x153 = ((num_kv_heads < tensor_parallel) & x152)
+            x154 = hidden_size*local_sequence_sp
+            x155 = local_ffn*local_sequence
+            x156 = x154 + 3.0*select(x58, x155, 0.0)
+            x160 = recompute_core_attention*x98
+            x161 = select(x153, 1.0, 0.0)
+            x167 = local_sequence_sp*(x159 + sequence_shards*(local_heads*(x160 + x161*x162 + x164 - 4.0*x151) + larger(1.0, x41)*(x160 + x161*x165 + x166)))
+            layer_saved = 4.0*x151 + 2.0*select(x153, x130*x82, 0.0) + micro_batch_size*(2.0*x156 + x167)
+            x169 = last_held_dense_layers*layer_saved
+            x172 = x56*x110
+            x174 = second_parameters*x171 + (x172*x123)*x173
+            x175 = engine_workspace_bytes + x65 + select(x74, layer_input_saved, 0.0) + select(x64, 0.0, x75*(x76*x78)) + select(x59, 0.0, x75*(second_in_flight*x79)) + 9.0*select(x81, x83, 0.0) + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x64, head_buffer, 0.0) + 8.0*select(x149, x83, 0.0) + second_in_flight*x169 + x174
+            x176 = larger(0.0, pipeline_parallel - 2.0)
+            x177 = (x176 == x62)
+            x178 = 2.0*select(x177, torch_workspace_bytes, 0.0)
+            x179 = (x176 == 0.0)
+            x180 = pipeline_parallel - x176
+            penultimate_in_flight = smaller(x180, num_microbatches)
+            x182 = (penultimate_in_flight < num_microbatches)
+            x183 = (opposite(x179) & x182)
+            x184 = select(x182, 3.0, 2.0)
+            x185 = (x80 & x179)
+            x186 = x82*penultimate_in_flight
+            x187 = (x177 & x91)
+            penultimate_parameters = select(x177, hidden_size, 0.0) + x105 + select(x187, embedding_parameters, 0.0) + select(x179, embedding_parameters, 0.0)
+            x189 = rounded_up(x118 + 64.0*(select(x177, x112, 0.0) + select(x179, x120, 0.0) + select(x187, x120, 0.0)), x122)
+            penultimate_optimizer = x86*penultimate_parameters + x108*(x110*x189)
+            x191 = (x148 & x179)
+            x192 = penultimate_parameters*x171 + (x172*x189)*x173
+            x193 = engine_workspace_bytes + x178 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x183, layer_input_saved, 0.0) + select(x177, 0.0, x75*(x76*x184)) + select(x59, 0.0, x75*(x79*penultimate_in_flight)) + 9.0*select(x185, x186, 0.0) + penultimate_optimizer + select(x177, head_buffer, 0.0) + 8.0*select(x191, x186, 0.0) + penultimate_in_flight*x169 + x192
+            x194 = 2.0*select(x87, torch_workspace_bytes, 0.0)
+            x195 = (x87 & x88)
+            first_parameters = select(x87, hidden_size, 0.0) + embedding_parameters + x105 + select(x195, embedding_parameters, 0.0)
+            x197 = rounded_up(x118 + 64.0*(select(x87, x112, 0.0) + x120 + select(x195, x120, 0.0)), x122)
+            x198 = x110*x197
+            first_optimizer = x86*first_parameters + x108*x198
+            first_in_flight = smaller(pipeline_parallel, num_microbatches)
+            x201 = x82*first_in_flight
+            x202 = first_parameters*x171 + (x172*x197)*x173
+            first_gradient_copies_optimizer_step = x204*first_parameters + x205*x198
+            x207 = select((first_in_flight < num_microbatches), 3.0, 2.0)
+            first_layer_input_activation = select(x59, 0.0, x75*(x79*first_in_flight))
+            x209 = first_in_flight*x169
+            first_inner_activations = first_layer_input_activation + 9.0*select(x80, x201, 0.0) + x209
+            first_stage_exchange_all = select(x87, 0.0, x75*(x76*x207)) + first_inner_activations
+            x212 = local_ffn*x82
+            x213 = 4.0*x212
+            x214 = select(x139, x154, 0.0) + local_sequence*(hidden_size*select(x139, 2.0, 1.0) - local_ffn)
+            x215 = 2.0*micro_batch_size*x214
+            x216 = select(x139, hidden_size, 0.0) + local_ffn
+            x217 = 2.0*x82*x216
+            stage_mlp_gradients_layer_backward = larger(larger(x213, x215), x217)
+            x219 = 6.0*select(x58, 0.0, x212)
+            stage_recomputed_layer_layer_backward = select(x59, 0.0, layer_saved)
+            first_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x219 + first_inner_activations + stage_recomputed_layer_layer_backward
+            x223 = x222*x95
+            x224 = (1.0 < pipeline_parallel)
+            first_embedding_backward = x223 + x75*(x82 + select(x224, x76, 0.0)) + first_inner_activations - quotient(first_layer_input_activation + x209, first_in_flight, 1.0/first_in_flight)
+            x226 = engine_workspace_bytes + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + select(x87, head_buffer, 0.0) + 8.0*select(x148, x201, 0.0) + x202 + larger(larger(larger(first_gradient_copies_optimizer_step, first_stage_exchange_all), first_layer_backward_all), first_embedding_backward)
+            last_parameters = hidden_size + x105 + select(x90, 0.0, embedding_parameters) + select(x87, embedding_parameters, 0.0)
+            x229 = rounded_up(attention_norm_aligned + x118 + 64.0*(select(x87, x120, 0.0) + select(x90, 0.0, x120)), x122)
+            x230 = x110*x229
+            last_optimizer = x86*last_parameters + x108*x230
+            x232 = (x87 & x148)
+            x233 = last_parameters*x171 + (x172*x229)*x173
+            last_gradient_copies_optimizer_step = x204*last_parameters + x205*x230
+            last_optimizer_step = select(x87, 0.0, x132*x76) + last_gradient_copies_optimizer_step
+            x236 = (opposite(x87) & (1.0 < num_microbatches))
+            last_sent_gradient = select(x236, layer_input_saved, 0.0)
+            x238 = (x87 & x80)
+            last_inner_activations = select(x59, 0.0, x75*x79) + 9.0*select(x238, x82, 0.0) + x169
+            x241 = x158 + sequence_shards*(57.0 + 8.0*select((1.0 < micro_batch_size), 1.0, 0.0) + x95*x240 - 8.0*select(x232, 1.0, 0.0))
+            last_loss_forward_all = last_sent_gradient + last_inner_activations + x76*x241
+            x243 = x75*(local_sequence + select(x139, local_sequence_sp, 0.0))
+            x245 = local_sequence_sp*(x158 + x244*(sequence_shards*x95))
+            last_head_backward_all = last_sent_gradient + last_inner_activations + micro_batch_size*(x243 + x245)
+            last_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x219 + last_sent_gradient + stage_recomputed_layer_layer_backward + last_inner_activations
+            x248 = x227 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + head_buffer + last_optimizer + 8.0*select(x232, x82, 0.0) + x233 + larger(larger(larger(last_optimizer_step, last_loss_forward_all), last_head_backward_all), last_layer_backward_all)
+            x249 = larger(larger(larger(x175, x193), x226), x248)
+            x250 = (x175 <= x193)
+            x251 = select(x250, x193, x175)
+            x252 = (x251 <= x226)
+            x253 = (select(x252, x226, x251) <= x248)
+            x254 = (last_loss_forward_all <= last_head_backward_all)
+            x255 = select(x254, last_head_backward_all, last_loss_forward_all)
+            x256 = (x255 <= last_layer_backward_all)
+            x257 = (select(x256, last_layer_backward_all, x255) <= last_optimizer_step)
+            x258 = select((opposite(x59) & x152), 1.0, 0.0)
+            x259 = select(x57, 0.0, last_held_dense_layers)
+            x260 = (first_gradient_copies_optimizer_step <= first_stage_exchange_all)
+            x261 = select(x260, first_stage_exchange_all, first_gradient_copies_optimizer_step)
+            x262 = (x261 <= first_layer_backward_all)
+            x263 = (select(x262, first_layer_backward_all, x261) <= first_embedding_backward)
+            x264 = (num_microbatches <= pipeline_parallel)
+            x265 = quotient(quotient(global_batch_size, micro_batch_size, x69), data_parallel, x35*x70)
+            x266 = select(x264, x265, pipeline_parallel)
+            x267 = last_held_dense_layers*x266
+            x268 = select(x57, 0.0, x267)
+            x269 = select((x180 <= num_microbatches), x180, x265)
+            x270 = select((x67 <= num_microbatches), x67, x265)
+            x271 = select(x253, x227 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + last_optimizer + select(x146, x223, 0.0) + x233 + select(x257, last_gradient_copies_optimizer_step, select(x256, 4.0*(x258 + x259), select(x57, 0.0, 4.0*last_held_dense_layers))), select(x252, engine_workspace_bytes + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + select((x87 & x142 & x143 & x144 & x145), x223, 0.0) + x202 + select(x263, x223 + 4.0*x268 - 4.0*x259, select(x262, 4.0*(x258 + x268), select(x260, select(x57, 0.0, 4.0*x267), first_gradient_copies_optimizer_step))), select(x250, engine_workspace_bytes + x178 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + select((x177 & x142 & x143 & x144 & x145), x223, 0.0) + 4.0*select(x57, 0.0, last_held_dense_layers*x269) + x192, engine_workspace_bytes + x65 + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x64 & x142 & x143 & x144 & x145), x223, 0.0) + 4.0*select(x57, 0.0, last_held_dense_layers*x270) + x174)))
+            x272 = x75*local_sequence
+            x273 = x75*local_sequence_sp
+            x274 = (x215 <= x213)
+            x275 = select((select(x274, x213, x215) <= x217), 2.0*local_sequence*x216, select(x274, 4.0*x155, 2.0*x214))
+            x276 = select(x236, x273, 0.0)
+            x277 = 6.0*select(x58, 0.0, x155)
+            x278 = stage_layers*local_sequence_sp
+            x279 = 2.0*(x156 + select(x153, x130*local_sequence, 0.0)) + x167
+            x280 = last_held_dense_layers*x279
+            x281 = select(x59, 0.0, x75*x278) + 9.0*select(x238, local_sequence, 0.0) + x280
+            x282 = select(x59, 0.0, x279)
+            x283 = local_sequence*x266
+            x284 = select(x59, 0.0, x75*(x266*x278))
+            x285 = x266*x280
+            x286 = x284 + 9.0*select(x80, x283, 0.0) + x285
+            x287 = local_sequence*x269
+            x288 = local_sequence*x270
+            x289 = select(x253, select(x139, x272, 0.0) + 8.0*select(x232, local_sequence, 0.0) + select(x257, select(x87, 0.0, x132*local_sequence_sp), select(x256, x273 + x275 + x276 + x277 + x281 + x282, select(x254, x243 + x276 + x245 + x281, x276 + x281 + local_sequence_sp*x241))), select(x252, select((x87 & x139), x272, 0.0) + 8.0*select(x148, x283, 0.0) + select(x263, x75*(local_sequence + select(x224, local_sequence_sp, 0.0)) + x286 - quotient(x284 + x285, x266, select(x264, x68*(1.0/global_batch_size), x35*x48)), select(x262, x273 + x275 + x277 + x282 + x286, select(x260, select(x87, 0.0, x75*(local_sequence_sp*x207)) + x286, 0.0))), select(x250, select((x177 & x139), x272, 0.0) + 8.0*select(x191, x287, 0.0) + select(x183, x273, 0.0) + select(x177, 0.0, x75*(local_sequence_sp*x184)) + select(x59, 0.0, x75*(x269*x278)) + 9.0*select(x185, x287, 0.0) + x269*x280, select((x64 & x139), x272, 0.0) + 8.0*select(x149, x288, 0.0) + select(x74, x273, 0.0) + select(x64, 0.0, x75*(local_sequence_sp*x78)) + select(x59, 0.0, x75*(x270*x278)) + 9.0*select(x81, x288, 0.0) + x270*x280)))
+            x290 = select(whole(num_microbatches), 1.0, 0.0)
+            broken = np.int8(0)
+            broken = where(x61, broken, np.int8(15))
+            broken = where(((x57 & x58) | x59), broken, np.int8(14))
+            broken = where((data_parallel_replicas*x56 == x33), broken, np.int8(13))
+            broken = where((x50 | (2.0 <= tensor_parallel)), broken, np.int8(12))
+            broken = where(((context_parallel < 2.0) | whole(0.5*local_sequence)), broken, np.int8(11))
+            broken = where((context_parallel*local_sequence == seq_length), broken, np.int8(10))
+            broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(9))
+            broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(8))
+            broken = where((tensor_parallel*x43 == x44), broken, np.int8(7))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x39)) | whole(x41)), broken, np.int8(6))
+            broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(5))
+            broken = where((tensor_parallel <= node_size), broken, np.int8(4))
+            broken = where((num_gpus == x33*x34), broken, np.int8(3))
+            broken = where(x32, broken, np.int8(2))
+            broken = where(x31, broken, np.int8(1))
+            rule[row] = broken
+            legal = broken == np.int8(0)
+            out[0, row] = select(legal, x249, 0.0)
+            out[1, row] = select(legal, x271, 0.0)
+            out[2, row] = select(legal, x289, 0.0)
+            out[3, row] = select(legal, x290, 0.0)
+            answer = np.int8(0)
+            verdict[row] = where(legal, answer, np.int8(-1))

@@ -128,6 +128,16 @@ def quotient(over, under, reciprocal):
 
 
 @njit(forceinline=True, error_model="numpy")
+def rounded_up(over, reciprocal):
+    """A quotient rounded up, by way of a reciprocal that was made smaller by 2**-49 of it, and rounded eight times.
+
+    The product is then too small, by less than 2**-48 of it. So a whole quotient is rounded up to itself, and any other
+    one of an integer below 2**48 is further from the whole number below it.
+    """
+    return np.ceil(over * reciprocal)
+
+
+@njit(forceinline=True, error_model="numpy")
 def whole(number):
     """Whether a quotient has no rest."""
     return np.floor(number) == number
@@ -188,197 +198,202 @@ def evaluate(
     """
     x32 = (sharded_gradients == 0.0)
     x33 = (sharded_weights == 0.0)
-    x37 = 1.0/num_kv_heads
-    x39 = num_kv_heads*head_dim
-    x50 = 1.0/data_parallel_replicas
-    x55 = (gradient_bytes == 2.0)
-    x56 = (x55 | (gradient_bytes == 4.0))
-    x58 = 1.0/vocab_multiple
-    x60 = hidden_size*vocab_multiple
-    x62 = (tied_embeddings == 0.0)
-    x64 = 3.0*hidden_size
-    x65 = hidden_size*head_dim
-    x67 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x68 = hidden_size + x67
-    x69 = (qk_norm == 0.0)
-    x70 = 2.0*head_dim
-    x71 = hidden_size + hidden_size + select(x69, 0.0, x70)
-    x74 = (distributed_optimizer == 0.0)
-    x75 = select(x74, 1.0, 0.0)
-    x76 = 12.0*x75
-    x77 = select(x74, 0.0, 1.0)
-    x78 = 1536.0*x77
-    x81 = 64.0*x67
-    x82 = 0.015625*hidden_size
-    x83 = ceil(x82)
-    attention_norm_aligned = 64.0*x83
-    x85 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x69, 0.0, 2.0*ceil(0.015625*head_dim))
-    x86 = 0.03125*hidden_size
-    x87 = 0.015625*hidden_size*head_dim
-    x89 = 0.015625*hidden_size*vocab_multiple
-    x95 = 4.0*head_dim
-    x97 = 2.0*hidden_size
+    x36 = 1.0/num_gpus
+    x37 = num_attention_heads*x36
+    x40 = 1.0/num_kv_heads
+    x43 = num_kv_heads*head_dim*x36
+    x45 = num_kv_heads*head_dim
+    x46 = ffn_hidden_size*x36
+    x48 = num_layers*x36
+    x52 = seq_length*x36
+    x55 = global_batch_size*x36
+    x57 = 1.0/data_parallel_replicas
+    x62 = (gradient_bytes == 2.0)
+    x63 = (x62 | (gradient_bytes == 4.0))
+    x64 = 4.0*head_dim
+    x66 = 2.0*hidden_size
     query_size = num_attention_heads*head_dim
-    x101 = query_size + 2.0*num_kv_heads*head_dim
-    x102 = opposite((query_size == ffn_hidden_size))
-    x104 = 2.0*ffn_hidden_size
-    x105 = opposite((x104 == x101))
-    x106 = 4.0*hidden_size
-    x108 = 2.0*hidden_size*head_dim
+    x70 = query_size + 2.0*num_kv_heads*head_dim
+    x71 = opposite((query_size == ffn_hidden_size))
+    x72 = 4.0*hidden_size
+    x74 = 2.0*ffn_hidden_size
+    x75 = opposite((x74 == x70))
+    x77 = 2.0*hidden_size*head_dim
     head_workspace_buffer = 2.0*torch_workspace_bytes
-    x120 = 2.0 + gradient_bytes
-    x121 = 128.0*x77
-    x122 = select(x55, 1.0, 0.0)
-    x123 = 4.0*x122*x75
-    x124 = 512.0*x122*x77
-    x125 = 2.0*(2.0 + hidden_size)
-    x126 = x97 + x125
-    x130 = 2.0*vocab_multiple
-    x133 = 4.0*vocab_multiple
-    x140 = (-2.0)*head_dim
-    x141 = head_dim*(2.0 + qk_norm)
-    x142 = 2.0*(x141 + 2.0*(1.0 + qk_norm))
-    x144 = 2.0*(x141 + 2.0*select(x69, 0.0, 1.0))
-    x145 = (-4.0)*head_dim
-    x146 = x97 + x125 + x126
-    x158 = 2.0*hidden_size*vocab_multiple
-    x161 = opposite(x62)
-    x191 = 4.0*gpu_memory
-    for row in range(np.uint64(start), np.uint64(stop)):
-        tensor_parallel = np.float64(tensor_parallel_column[row])
-        context_parallel = np.float64(context_parallel_column[row])
-        pipeline_parallel = np.float64(pipeline_parallel_column[row])
-        data_parallel = np.float64(data_parallel_column[row])
-        micro_batch_size = np.float64(micro_batch_size_column[row])
-        sequence_parallel = np.float64(sequence_parallel_column[row])
-        recompute_full = np.float64(recompute_full_column[row])
-        recompute_core_attention = np.float64(recompute_core_attention_column[row])
-        recompute_mlp = np.float64(recompute_mlp_column[row])
-        x34 = context_parallel*data_parallel
-        x35 = 1.0/tensor_parallel
-        local_heads = nearest(num_attention_heads*x35)
-        x38 = quotient(num_kv_heads, tensor_parallel, x35)
-        x40 = nearest(x39*x35)
-        local_ffn = nearest(ffn_hidden_size*x35)
-        stage_layers = nearest(num_layers*(1.0/pipeline_parallel))
-        x43 = (sequence_parallel == 0.0)
-        sequence_shards = select(x43, 1.0, tensor_parallel)
-        x45 = 1.0/context_parallel
-        local_sequence_sp = nearest(seq_length*(x45*select(x43, 1.0, x35)))
-        local_sequence = sequence_shards*local_sequence_sp
-        x48 = 1.0/data_parallel
-        num_microbatches = nearest(global_batch_size*(x48*(1.0/micro_batch_size)))
-        x51 = nearest(x34*x50)
-        x52 = (recompute_core_attention == 0.0)
-        x53 = (recompute_mlp == 0.0)
-        x54 = (recompute_full == 0.0)
-        x57 = (pipeline_parallel == 1.0)
-        x59 = ceil(quotient(vocab_size, vocab_multiple*tensor_parallel, x35*x58))
-        embedding_parameters = x59*x60
-        x63 = (x57 & x62)
-        local_qkv_features = head_dim*local_heads + 2.0*x40
-        x72 = stage_layers*(local_ffn*x64 + local_heads*x65 + local_qkv_features*x68 + x71)
-        first_parameters = select(x57, hidden_size, 0.0) + embedding_parameters + select(x63, embedding_parameters, 0.0) + x72
-        x79 = common(x51, 128.0)
-        x80 = reciprocal_of_power(x79)
-        x88 = stage_layers*(ceil(0.015625*local_qkv_features)*x81 + x85 + 64.0*(ceil(local_ffn*x82) + ceil(local_ffn*x86) + ceil(local_heads*x87) + ceil(x82*local_qkv_features)))
-        x90 = ceil(x59*x89)
-        x91 = x51*x80
-        x92 = data_parallel_replicas*(x45*x48*x79)
-        x93 = ceil(0.0078125*quotient(x88 + 64.0*(x90 + select(x57, x83, 0.0) + select(x63, x90, 0.0)), x91, x92))
-        x94 = x80*x93
-        tables_buffer = x95*local_sequence
-        x98 = hidden_size*tensor_parallel
-        x99 = (ffn_hidden_size == x98)
-        x103 = (query_size == x98)
-        mlp_dummies_buffer = x97*select((opposite((x99 & (x101 == x98))) & x102), local_ffn, 0.0) + select((opposite((x103 & (x104 == x98))) & x105), local_ffn, 0.0)*x106
-        attention_dummies_buffer = local_heads*x108 + x97*local_qkv_features
-        padded_vocab_size = vocab_multiple*(tensor_parallel*x59)
-        x112 = (x98 == padded_vocab_size)
-        x113 = (1.0 < sequence_shards)
-        x114 = micro_batch_size*local_sequence_sp
-        x115 = sequence_shards*x114
-        x116 = head_workspace_buffer + x97*(select((opposite((x103 & x112)) & opposite((x99 & x112)) & opposite((x104 == padded_vocab_size)) & opposite((x101 == padded_vocab_size))), vocab_multiple*x59, 0.0) + select(x113, x115, 0.0))
-        x117 = (tensor_parallel == 1.0)
-        first_in_flight = smaller(pipeline_parallel, num_microbatches)
-        x119 = first_in_flight*x115
-        x127 = x114*x126
-        x128 = select(x57, x127, 0.0)
-        x129 = (x57 & x117)
-        x131 = x59*x130
-        x132 = (48.0 + 8.0*select((1.0 < micro_batch_size), 1.0, 0.0) + x131 - 8.0*select(x129, 1.0, 0.0))*x115
-        loss_saved = (9.0 + x59*x133)*x115
-        x135 = stage_layers*x114
-        first_layer_input_activation = select(x54, 0.0, x97*(first_in_flight*x135))
-        x137 = select(x52, 0.0, 1.0)
-        x138 = ((num_kv_heads < tensor_parallel) & opposite(x52))
-        x139 = select(x138, 1.0, 0.0)
-        x143 = recompute_core_attention*x70
-        layer_saved = 4.0*x137 + 2.0*select(x138, x101*x115, 0.0) + micro_batch_size*(local_sequence_sp*(sequence_shards*(local_heads*(x139*x140 + x142 + x143 - 4.0*x137) + larger(1.0, x38)*(x144 + x143 + x139*x145)) + x146) + 6.0*select(x53, local_ffn*local_sequence, 0.0))
-        x148 = select(x54, stage_layers, 0.0)*layer_saved
-        x149 = first_in_flight*x148
-        x150 = (1.0 < tensor_parallel)
-        first_inner_activations = first_layer_input_activation + x149 + 9.0*select(x150, x119, 0.0)
-        x152 = micro_batch_size*(x97*select(x113, local_sequence_sp, 0.0) + local_sequence*(x97 + x131))
-        layer_input_saved = x97*x114
-        x154 = local_ffn*x115
-        stage_mlp_gradients_layer_backward = larger(larger(4.0*x154, micro_batch_size*(2.0*select(x113, hidden_size*local_sequence_sp, 0.0) + local_sequence*(x97*select(x113, 2.0, 1.0) - 2.0*local_ffn))), 2.0*(select(x113, hidden_size, 0.0) + local_ffn)*x115)
-        stage_recomputed_layer_layer_backward = select(x54, 0.0, layer_saved)
-        x157 = 6.0*select(x53, 0.0, x154)
-        embedding_embedding_backward = x59*x158 + x97*(select((1.0 < pipeline_parallel), x114, 0.0) + x115)
-        x160 = engine_workspace_bytes + first_parameters*x76 + x78*x94 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x57, x116, 0.0) + 8.0*select(x117, x119, 0.0) + x120*(x75*first_parameters + x121*(x91*x93)) + larger(larger(larger(larger(larger(first_parameters*x123 + x94*x124, x128 + select(x57, x132, 0.0) + select(x57, loss_saved, 0.0) + first_inner_activations), x128 + first_inner_activations + select(x57, x152, 0.0)), first_inner_activations + select(x57, 0.0, x97*(x114*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x157), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x149, first_in_flight, 1.0/first_in_flight))
-        x162 = (x57 & x161)
-        last_parameters = hidden_size + x72 + select(x162, 0.0, embedding_parameters) + select(x57, embedding_parameters, 0.0)
-        x164 = ceil(0.0078125*quotient(attention_norm_aligned + x88 + 64.0*(select(x57, x90, 0.0) + select(x162, 0.0, x90)), x91, x92))
-        x165 = x80*x164
-        last_sent_gradient = select((opposite(x57) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
-        last_layer_input_activation = select(x54, 0.0, x97*x135)
-        last_inner_activations = x148 + last_layer_input_activation + 9.0*select((x57 & x150), x115, 0.0)
-        x169 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x76*last_parameters + x78*x165 + x116 + 8.0*select(x129, x115, 0.0) + x120*(x75*last_parameters + x121*(x91*x164)) + larger(larger(larger(larger(select(x57, 0.0, x106*x114) + x123*last_parameters + x124*x165, x127 + last_sent_gradient + x132 + loss_saved + last_inner_activations), x127 + last_sent_gradient + x152 + last_inner_activations), layer_input_saved + last_sent_gradient + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x157 + last_inner_activations), last_sent_gradient + select(x57, embedding_embedding_backward, 0.0) + select(x57, last_inner_activations - (x148 + last_layer_input_activation), 0.0))
-        x170 = pipeline_parallel - 1.0
-        x171 = smaller(1.0, x170)
-        x172 = (x171 == 0.0)
-        second_in_flight = smaller(pipeline_parallel - x171, num_microbatches)
-        x174 = (second_in_flight < num_microbatches)
-        x175 = (x171 == x170)
-        x176 = opposite(x162)
-        x177 = (x175 & x176)
-        second_parameters = select(x175, hidden_size, 0.0) + x72 + select(x177, embedding_parameters, 0.0) + select(x172, embedding_parameters, 0.0)
-        x179 = ceil(0.0078125*quotient(x88 + 64.0*(select(x172, x90, 0.0) + select(x175, x83, 0.0) + select(x177, x90, 0.0)), x91, x92))
-        x180 = second_in_flight*x115
-        x181 = larger(0.0, pipeline_parallel - 2.0)
-        x182 = (x181 == 0.0)
-        penultimate_in_flight = smaller(pipeline_parallel - x181, num_microbatches)
-        x184 = (penultimate_in_flight < num_microbatches)
-        x185 = (x181 == x170)
-        x186 = (x185 & x176)
-        penultimate_parameters = select(x185, hidden_size, 0.0) + x72 + select(x186, embedding_parameters, 0.0) + select(x182, embedding_parameters, 0.0)
-        x188 = ceil(0.0078125*quotient(x88 + 64.0*(select(x182, x90, 0.0) + select(x185, x83, 0.0) + select(x186, x90, 0.0)), x91, x92))
-        x189 = penultimate_in_flight*x115
-        x190 = larger(larger(larger(x160, x169), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x172) & x174), layer_input_saved, 0.0) + x76*second_parameters + x78*(x80*x179) + select(x175, 0.0, x97*(x114*select(x174, 3.0, 2.0))) + select(x54, 0.0, x97*(second_in_flight*x135)) + second_in_flight*x148 + 9.0*select((x150 & x172), x180, 0.0) + select(x175, x116, 0.0) + 8.0*select((x117 & x172), x180, 0.0) + x120*(x75*second_parameters + x121*(x91*x179))), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x182) & x184), layer_input_saved, 0.0) + x76*penultimate_parameters + x78*(x80*x188) + select(x185, 0.0, x97*(x114*select(x184, 3.0, 2.0))) + select(x54, 0.0, x97*(penultimate_in_flight*x135)) + penultimate_in_flight*x148 + 9.0*select((x150 & x182), x189, 0.0) + select(x185, x116, 0.0) + 8.0*select((x117 & x182), x189, 0.0) + x120*(x75*penultimate_parameters + x121*(x91*x188)))
-        broken = np.int8(0)
-        broken = where(x56, broken, np.int8(16))
-        broken = where(((x52 & x53) | x54), broken, np.int8(15))
-        broken = where((data_parallel_replicas*x51 == x34), broken, np.int8(14))
-        broken = where((x43 | (2.0 <= tensor_parallel)), broken, np.int8(13))
-        broken = where((data_parallel*micro_batch_size*num_microbatches == global_batch_size), broken, np.int8(12))
-        broken = where(((context_parallel < 2.0) | whole(0.5*local_sequence)), broken, np.int8(11))
-        broken = where((context_parallel*local_sequence == seq_length), broken, np.int8(10))
-        broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(9))
-        broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(8))
-        broken = where((tensor_parallel*x40 == x39), broken, np.int8(7))
-        broken = where((whole(quotient(tensor_parallel, num_kv_heads, x37)) | whole(x38)), broken, np.int8(6))
-        broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(5))
-        broken = where((tensor_parallel <= node_size), broken, np.int8(4))
-        broken = where((num_gpus == tensor_parallel*pipeline_parallel*x34), broken, np.int8(3))
-        broken = where(x33, broken, np.int8(2))
-        broken = where(x32, broken, np.int8(1))
-        rule[row] = broken
-        legal = broken == np.int8(0)
-        out[0, row] = select(legal, x160, 0.0)
-        out[1, row] = select(legal, x169, 0.0)
-        out[2, row] = select(legal, x190, 0.0)
-        answer = np.int8(2)
-        answer = where((x190 <= gpu_memory), np.int8(1), answer)
-        answer = where((5.0*x190 <= x191), np.int8(0), answer)
-        verdict[row] = where(legal, answer, np.int8(-1))
+    x85 = 0.9999999999999982*x36*(1.0/vocab_multiple)
+    x93 = select(x62, 1.0, 0.0)
+    x94 = (distributed_optimizer == 0.0)
+    x95 = select(x94, 1.0, 0.0)
+    x96 = 4.0*x93*x95
+    x97 = hidden_size*vocab_multiple
+    x99 = (tied_embeddings == 0.0)
+    x101 = (qk_norm == 0.0)
+    x102 = 2.0*head_dim
+    x103 = hidden_size + hidden_size + select(x101, 0.0, x102)
+    x104 = 3.0*hidden_size
+    x105 = hidden_size*head_dim
+    x106 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x107 = hidden_size + x106
+    x110 = select(x94, 0.0, 1.0)
+    x111 = 512.0*x93*x110
+    x114 = 0.015625*hidden_size
+    x115 = ceil(x114)
+    attention_norm_aligned = 64.0*x115
+    x117 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x101, 0.0, 2.0*ceil(0.015625*head_dim))
+    x118 = 64.0*x106
+    x119 = 0.03125*hidden_size
+    x120 = 0.015625*hidden_size*head_dim
+    x122 = 0.015625*hidden_size*vocab_multiple
+    x124 = 0.007812499999999986*data_parallel_replicas*x36
+    x128 = 2.0*vocab_multiple
+    x131 = 4.0*vocab_multiple
+    x133 = 2.0*(2.0 + hidden_size)
+    x134 = x66 + x133
+    x141 = x66 + x133 + x134
+    x143 = (-2.0)*head_dim
+    x144 = head_dim*(2.0 + qk_norm)
+    x145 = 2.0*(x144 + 2.0*(1.0 + qk_norm))
+    x147 = 2.0*(x144 + 2.0*select(x101, 0.0, 1.0))
+    x148 = (-4.0)*head_dim
+    x160 = 2.0*hidden_size*vocab_multiple
+    x162 = 1536.0*x110
+    x163 = 2.0 + gradient_bytes
+    x164 = 128.0*x110*x163
+    x166 = 12.0*x95 + x95*x163
+    x171 = opposite(x99)
+    x193 = 4.0*gpu_memory
+    # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
+    lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
+    for low, high in ((start, lined), (lined, stop)):
+        for row in range(np.uint64(low), np.uint64(high)):
+            tensor_parallel = np.float64(tensor_parallel_column[row])
+            context_parallel = np.float64(context_parallel_column[row])
+            pipeline_parallel = np.float64(pipeline_parallel_column[row])
+            data_parallel = np.float64(data_parallel_column[row])
+            micro_batch_size = np.float64(micro_batch_size_column[row])
+            sequence_parallel = np.float64(sequence_parallel_column[row])
+            recompute_full = np.float64(recompute_full_column[row])
+            recompute_core_attention = np.float64(recompute_core_attention_column[row])
+            recompute_mlp = np.float64(recompute_mlp_column[row])
+            x34 = context_parallel*data_parallel
+            x35 = tensor_parallel*pipeline_parallel
+            x38 = pipeline_parallel*x34
+            local_heads = nearest(x37*x38)
+            x41 = x36*x38
+            x42 = quotient(num_kv_heads, tensor_parallel, x41)
+            x44 = nearest(x43*x38)
+            local_ffn = nearest(x46*x38)
+            stage_layers = nearest(x48*(tensor_parallel*x34))
+            x50 = (sequence_parallel == 0.0)
+            sequence_shards = select(x50, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x52*(data_parallel*x35*select(x50, 1.0, x41)))
+            local_sequence = sequence_shards*local_sequence_sp
+            num_microbatches = nearest(x55*(context_parallel*(1.0/micro_batch_size)*x35))
+            x58 = nearest(x34*x57)
+            x59 = (recompute_core_attention == 0.0)
+            x60 = (recompute_mlp == 0.0)
+            x61 = (recompute_full == 0.0)
+            tables_buffer = x64*local_sequence
+            x67 = hidden_size*tensor_parallel
+            x68 = (ffn_hidden_size == x67)
+            x73 = (query_size == x67)
+            mlp_dummies_buffer = x66*select((opposite((x68 & (x70 == x67))) & x71), local_ffn, 0.0) + x72*select((opposite((x73 & (x74 == x67))) & x75), local_ffn, 0.0)
+            local_qkv_features = head_dim*local_heads + 2.0*x44
+            attention_dummies_buffer = x77*local_heads + x66*local_qkv_features
+            x80 = (pipeline_parallel == 1.0)
+            x82 = (1.0 < sequence_shards)
+            x83 = micro_batch_size*local_sequence_sp
+            x84 = sequence_shards*x83
+            x86 = rounded_up(vocab_size, x85*x38)
+            padded_vocab_size = vocab_multiple*(tensor_parallel*x86)
+            x88 = (x67 == padded_vocab_size)
+            x89 = head_workspace_buffer + x66*(select(x82, x84, 0.0) + select((opposite((x73 & x88)) & opposite((x68 & x88)) & opposite((x74 == padded_vocab_size)) & opposite((x70 == padded_vocab_size))), vocab_multiple*x86, 0.0))
+            x90 = (tensor_parallel == 1.0)
+            first_in_flight = smaller(pipeline_parallel, num_microbatches)
+            x92 = first_in_flight*x84
+            embedding_parameters = x97*x86
+            x100 = (x80 & x99)
+            x108 = stage_layers*(x103 + x104*local_ffn + x105*local_heads + x107*local_qkv_features)
+            first_parameters = select(x80, hidden_size, 0.0) + embedding_parameters + select(x100, embedding_parameters, 0.0) + x108
+            x112 = common(x58, 128.0)
+            x113 = reciprocal_of_power(x112)
+            x121 = stage_layers*(x117 + x118*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x114*local_ffn) + ceil(x119*local_ffn) + ceil(x120*local_heads) + ceil(x114*local_qkv_features)))
+            x123 = ceil(x122*x86)
+            x125 = x124*(x112*x35)
+            x126 = rounded_up(x121 + 64.0*(select(x80, x115, 0.0) + x123 + select(x100, x123, 0.0)), x125)
+            x127 = (x80 & x90)
+            x129 = x128*x86
+            x130 = x84*(48.0 + 8.0*select((1.0 < micro_batch_size), 1.0, 0.0) + x129 - 8.0*select(x127, 1.0, 0.0))
+            loss_saved = x84*(9.0 + x131*x86)
+            x135 = x134*x83
+            x136 = select(x80, x135, 0.0)
+            x137 = stage_layers*x83
+            first_layer_input_activation = select(x61, 0.0, x66*(first_in_flight*x137))
+            x139 = select(x59, 0.0, 1.0)
+            x140 = ((num_kv_heads < tensor_parallel) & opposite(x59))
+            x142 = select(x140, 1.0, 0.0)
+            x146 = recompute_core_attention*x102
+            layer_saved = 4.0*x139 + 2.0*select(x140, x70*x84, 0.0) + micro_batch_size*(6.0*select(x60, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x141 + sequence_shards*((x142*x143 + x145 + x146 - 4.0*x139)*local_heads + (x147 + x146 + x142*x148)*larger(1.0, x42))))
+            x150 = select(x61, stage_layers, 0.0)*layer_saved
+            x151 = first_in_flight*x150
+            x152 = (1.0 < tensor_parallel)
+            first_inner_activations = first_layer_input_activation + x151 + 9.0*select(x152, x92, 0.0)
+            x154 = micro_batch_size*(local_sequence*(x66 + x129) + x66*select(x82, local_sequence_sp, 0.0))
+            layer_input_saved = x66*x83
+            x156 = local_ffn*x84
+            stage_mlp_gradients_layer_backward = larger(larger(4.0*x156, micro_batch_size*(local_sequence*(x66*select(x82, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x82, hidden_size*local_sequence_sp, 0.0))), 2.0*x84*(select(x82, hidden_size, 0.0) + local_ffn))
+            stage_recomputed_layer_layer_backward = select(x61, 0.0, layer_saved)
+            x159 = 6.0*select(x60, 0.0, x156)
+            embedding_embedding_backward = x160*x86 + x66*(x84 + select((1.0 < pipeline_parallel), x83, 0.0))
+            x165 = x113*(x162 + x58*x164)
+            x167 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x80, x89, 0.0) + 8.0*select(x90, x92, 0.0) + larger(larger(larger(larger(larger(x96*first_parameters + x111*(x113*x126), select(x80, x130, 0.0) + select(x80, loss_saved, 0.0) + x136 + first_inner_activations), x136 + first_inner_activations + select(x80, x154, 0.0)), first_inner_activations + select(x80, 0.0, x66*(x83*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x159), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x151, first_in_flight, 1.0/first_in_flight)) + x126*x165 + first_parameters*x166
+            last_sent_gradient = select((opposite(x80) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
+            last_layer_input_activation = select(x61, 0.0, x66*x137)
+            last_inner_activations = x150 + last_layer_input_activation + 9.0*select((x80 & x152), x84, 0.0)
+            x172 = (x80 & x171)
+            last_parameters = hidden_size + x108 + select(x172, 0.0, embedding_parameters) + select(x80, embedding_parameters, 0.0)
+            x174 = rounded_up(attention_norm_aligned + x121 + 64.0*(select(x80, x123, 0.0) + select(x172, 0.0, x123)), x125)
+            x175 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x89 + 8.0*select(x127, x84, 0.0) + larger(larger(larger(larger(x130 + loss_saved + x135 + last_sent_gradient + last_inner_activations, x135 + x154 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x159 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x80, embedding_embedding_backward, 0.0) + select(x80, last_inner_activations - (x150 + last_layer_input_activation), 0.0)), select(x80, 0.0, x72*x83) + x96*last_parameters + x111*(x113*x174)) + x174*x165 + last_parameters*x166
+            x176 = pipeline_parallel - 1.0
+            x177 = smaller(1.0, x176)
+            x178 = (x177 == 0.0)
+            second_in_flight = smaller(pipeline_parallel - x177, num_microbatches)
+            x180 = (second_in_flight < num_microbatches)
+            x181 = (x177 == x176)
+            x182 = x84*second_in_flight
+            x183 = opposite(x172)
+            x184 = (x181 & x183)
+            x185 = larger(0.0, pipeline_parallel - 2.0)
+            x186 = (x185 == 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x185, num_microbatches)
+            x188 = (penultimate_in_flight < num_microbatches)
+            x189 = (x185 == x176)
+            x190 = x84*penultimate_in_flight
+            x191 = (x189 & x183)
+            x192 = larger(larger(larger(x167, x175), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x178) & x180), layer_input_saved, 0.0) + select(x181, 0.0, x66*(x83*select(x180, 3.0, 2.0))) + select(x61, 0.0, x66*(x137*second_in_flight)) + x150*second_in_flight + 9.0*select((x152 & x178), x182, 0.0) + select(x181, x89, 0.0) + 8.0*select((x90 & x178), x182, 0.0) + rounded_up(x121 + 64.0*(select(x181, x115, 0.0) + select(x178, x123, 0.0) + select(x184, x123, 0.0)), x125)*x165 + (select(x181, hidden_size, 0.0) + x108 + select(x184, embedding_parameters, 0.0) + select(x178, embedding_parameters, 0.0))*x166), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x186) & x188), layer_input_saved, 0.0) + select(x189, 0.0, x66*(x83*select(x188, 3.0, 2.0))) + select(x61, 0.0, x66*(x137*penultimate_in_flight)) + x150*penultimate_in_flight + 9.0*select((x152 & x186), x190, 0.0) + select(x189, x89, 0.0) + 8.0*select((x90 & x186), x190, 0.0) + rounded_up(x121 + 64.0*(select(x189, x115, 0.0) + select(x186, x123, 0.0) + select(x191, x123, 0.0)), x125)*x165 + (select(x189, hidden_size, 0.0) + x108 + select(x191, embedding_parameters, 0.0) + select(x186, embedding_parameters, 0.0))*x166)
+            broken = np.int8(0)
+            broken = where(x63, broken, np.int8(16))
+            broken = where(((x59 & x60) | x61), broken, np.int8(15))
+            broken = where((data_parallel_replicas*x58 == x34), broken, np.int8(14))
+            broken = where((x50 | (2.0 <= tensor_parallel)), broken, np.int8(13))
+            broken = where((data_parallel*micro_batch_size*num_microbatches == global_batch_size), broken, np.int8(12))
+            broken = where(((context_parallel < 2.0) | whole(0.5*local_sequence)), broken, np.int8(11))
+            broken = where((context_parallel*local_sequence == seq_length), broken, np.int8(10))
+            broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(9))
+            broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(8))
+            broken = where((tensor_parallel*x44 == x45), broken, np.int8(7))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x40)) | whole(x42)), broken, np.int8(6))
+            broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(5))
+            broken = where((tensor_parallel <= node_size), broken, np.int8(4))
+            broken = where((num_gpus == x34*x35), broken, np.int8(3))
+            broken = where(x33, broken, np.int8(2))
+            broken = where(x32, broken, np.int8(1))
+            rule[row] = broken
+            legal = broken == np.int8(0)
+            out[0, row] = select(legal, x167, 0.0)
+            out[1, row] = select(legal, x175, 0.0)
+            out[2, row] = select(legal, x192, 0.0)
+            answer = np.int8(2)
+            answer = where((x192 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x192 <= x193), np.int8(0), answer)
+            verdict[row] = where(legal, answer, np.int8(-1))

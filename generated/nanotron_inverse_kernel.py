@@ -126,6 +126,16 @@ def quotient(over, under, reciprocal):
 
 
 @njit(forceinline=True, error_model="numpy")
+def rounded_up(over, reciprocal):
+    """A quotient rounded up, by way of a reciprocal that was made smaller by 2**-49 of it, and rounded eight times.
+
+    The product is then too small, by less than 2**-48 of it. So a whole quotient is rounded up to itself, and any other
+    one of an integer below 2**48 is further from the whole number below it.
+    """
+    return np.ceil(over * reciprocal)
+
+
+@njit(forceinline=True, error_model="numpy")
 def whole(number):
     """Whether a quotient has no rest."""
     return np.floor(number) == number
@@ -184,149 +194,163 @@ def evaluate(
     x29 = (gradient_bytes == 4.0)
     x30 = (sharded_gradients == 0.0)
     x31 = (sharded_weights == 0.0)
-    x35 = 1.0/num_kv_heads
-    x37 = num_kv_heads*head_dim
-    x44 = 1.0/data_parallel_replicas
-    x46 = 9.0*seq_length
-    x52 = 4.0*hidden_size*seq_length
-    x53 = 2.0*head_dim*seq_length
-    x57 = 1.0/vocab_multiple
-    x59 = hidden_size*vocab_multiple
-    x61 = (tied_embeddings == 0.0)
-    x62 = 3.0*hidden_size
-    x63 = hidden_size*head_dim
-    x64 = hidden_size + select((qkv_bias == 0.0), 0.0, 1.0)
-    x65 = (qk_norm == 0.0)
-    x66 = hidden_size + hidden_size + select(x65, 0.0, 2.0*head_dim)
-    x69 = (distributed_optimizer == 0.0)
-    x70 = select(x69, 1.0, 0.0)
-    x71 = select(x69, 0.0, 1.0)
-    x73 = data_parallel_replicas*x71
-    x77 = 8.0*seq_length
-    x80 = 4.0*seq_length
-    x82 = 2.0*hidden_size
-    x86 = 4.0*seq_length*(1.0 + qk_norm)
-    x88 = 2.0 + qk_norm
-    x89 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*select(x65, 0.0, 1.0))
-    x90 = 2.0*(2.0 + hidden_size)
-    x91 = x82 + x90
-    x92 = x90 + x91
-    x94 = (-2.0)*hidden_size
-    x106 = opposite(x61)
-    x118 = 4.0*vocab_multiple
-    x120 = 2.0*seq_length
-    x121 = 2.0*vocab_multiple
-    x133 = hidden_size*seq_length
-    for row in range(np.uint64(start), np.uint64(stop)):
-        global_batch_size = np.float64(global_batch_size_column[row])
-        tensor_parallel = np.float64(tensor_parallel_column[row])
-        context_parallel = np.float64(context_parallel_column[row])
-        pipeline_parallel = np.float64(pipeline_parallel_column[row])
-        data_parallel = np.float64(data_parallel_column[row])
-        micro_batch_size = np.float64(micro_batch_size_column[row])
-        sequence_parallel = np.float64(sequence_parallel_column[row])
-        recompute_full = np.float64(recompute_full_column[row])
-        recompute_core_attention = np.float64(recompute_core_attention_column[row])
-        recompute_mlp = np.float64(recompute_mlp_column[row])
-        x32 = context_parallel*data_parallel
-        x33 = 1.0/tensor_parallel
-        local_heads = nearest(num_attention_heads*x33)
-        x36 = quotient(num_kv_heads, tensor_parallel, x33)
-        x38 = nearest(x37*x33)
-        local_ffn = nearest(ffn_hidden_size*x33)
-        stage_layers = nearest(num_layers*(1.0/pipeline_parallel))
-        x41 = (sequence_parallel == 0.0)
-        sequence_shards = select(x41, 1.0, tensor_parallel)
-        x43 = context_parallel*nearest(seq_length*((1.0/context_parallel)*select(x41, 1.0, x33)))
-        x45 = (1.0 < tensor_parallel)
-        x47 = 1.0/data_parallel
-        x48 = 1.0/micro_batch_size
-        num_microbatches = quotient(global_batch_size, data_parallel*micro_batch_size, x47*x48)
-        x50 = micro_batch_size*smaller(pipeline_parallel, num_microbatches)
-        x51 = (1.0 < sequence_shards)
-        x54 = stage_layers*x53
-        x55 = select(x51, micro_batch_size*x52, 0.0) + x54
-        x56 = (pipeline_parallel == 1.0)
-        x58 = ceil(quotient(vocab_size, vocab_multiple*tensor_parallel, x33*x57))
-        embedding_parameters = x58*x59
-        x67 = stage_layers*(local_ffn*x62 + local_heads*x63 + (head_dim*local_heads + 2.0*x38)*x64 + x66)
-        first_aligned = select(x56, hidden_size, 0.0) + embedding_parameters + select((x56 & x61), embedding_parameters, 0.0) + x67
-        x72 = x70 + quotient(data_parallel, data_parallel_replicas, x44)*x71
-        x74 = x70 + x47*x73
-        x75 = quotient(12.0*first_aligned, x72, x74)
-        x76 = (tensor_parallel == 1.0)
-        x78 = 2.0 + select(((1.0 < data_parallel) & x69), 6.0, 4.0)
-        x79 = first_aligned*x78
-        x81 = local_ffn*x80
-        x83 = x82*x43
-        x84 = x82*local_ffn
-        x85 = (recompute_full == 0.0)
-        x87 = (1.0 < micro_batch_size)
-        x93 = local_heads*(x86 + (select((x45 & x87), 1.0, 0.0) + x88 - select((x45 & x87 & opposite(x41)), 1.0, 0.0))*x53) + larger(1.0, x36)*x89 + x43*x92 + 2.0*(hidden_size*x43 + x81)
-        x95 = micro_batch_size*(x81 + x83) + x84 + select(x85, 0.0, micro_batch_size*x93 + x94*(micro_batch_size*x43))
-        x96 = stage_layers*x43
-        x97 = select(x85, stage_layers, 0.0)*x93
-        x98 = select(x45, x46*x50, 0.0) + x55 + x75 + select(x76, x77*x50, 0.0) + x79 + x95 + select(x85, 0.0, x82*(x50*x96)) + x50*x97
-        x99 = pipeline_parallel - 1.0
-        x100 = smaller(1.0, x99)
-        x101 = (x100 == 0.0)
-        x102 = (x45 & x101)
-        x103 = pipeline_parallel - x100
-        x104 = micro_batch_size*smaller(x103, num_microbatches)
-        x105 = (x100 == x99)
-        x107 = (x56 & x106)
-        second_aligned = select(x105, hidden_size, 0.0) + x67 + select((x105 & opposite(x107)), embedding_parameters, 0.0) + select(x101, embedding_parameters, 0.0)
-        x109 = quotient(12.0*second_aligned, x72, x74)
-        x110 = (x76 & x101)
-        x111 = x78*second_aligned
-        x112 = x55 + select(x102, x46*x104, 0.0) + x109 + select(x110, x77*x104, 0.0) + x111 + x95 + select(x85, 0.0, x82*(x104*x96)) + x104*x97
-        last_aligned = hidden_size + x67 + select(x107, 0.0, embedding_parameters) + select(x56, embedding_parameters, 0.0)
-        x114 = quotient(12.0*last_aligned, x72, x74)
-        x115 = (x76 & x56)
-        x116 = x78*last_aligned
-        x117 = x43*x91
-        x119 = seq_length*(9.0 + x58*x118)
-        x122 = x120*(19.0 + 4.0*select(x87, 1.0, 0.0) + x58*x121)
-        x123 = (x45 & x56)
-        x124 = select(x123, micro_batch_size*x46, 0.0) + select(x85, 0.0, x82*(micro_batch_size*x96)) + micro_batch_size*x97
-        x125 = micro_batch_size*(x117 + x119 + x122) + x124
-        x126 = x95 + x124
-        x127 = x55 + x114 + select(x115, micro_batch_size*x77, 0.0) + x116 + larger(x125, x126)
-        x128 = larger(larger(x98, x112), x127)
-        x129 = (x98 <= x112)
-        x130 = (select(x129, x112, x98) <= x127)
-        x131 = (x125 <= x126)
-        x132 = select(x130, x54 + x114 + x116 + select(x131, x84, 0.0), select(x129, x84 + x54 + x109 + x111, x84 + x54 + x75 + x79))
-        x134 = 4.0*select(x51, x133, 0.0)
-        x135 = x81 + x83 + select(x85, 0.0, x93 + x43*x94)
-        x136 = x97 + 9.0*select(x123, seq_length, 0.0) + select(x85, 0.0, x82*x96)
-        x137 = quotient(quotient(global_batch_size, micro_batch_size, x48), data_parallel, x47)
-        x138 = select((x103 <= num_microbatches), x103, x137)
-        x139 = select((num_microbatches <= pipeline_parallel), x137, pipeline_parallel)
-        x140 = select(x130, x134 + 8.0*select(x115, seq_length, 0.0) + select(x131, x135 + x136, x117 + x119 + x122 + x136), select(x129, x134 + x135 + select(x110, x77*x138, 0.0) + select(x102, x46*x138, 0.0) + select(x85, 0.0, x82*(x138*x96)) + x138*x97, x134 + x135 + select(x76, x77*x139, 0.0) + select(x45, x46*x139, 0.0) + select(x85, 0.0, x82*(x139*x96)) + x139*x97))
-        x141 = select(((x99 <= num_microbatches) & whole(num_microbatches)), 1.0, 0.0)
-        broken = np.int8(0)
-        broken = where((data_parallel_replicas*nearest(x32*x44) == x32), broken, np.int8(16))
-        broken = where((x41 | (2.0 <= tensor_parallel)), broken, np.int8(15))
-        broken = where((sequence_shards*x43 == seq_length), broken, np.int8(14))
-        broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(13))
-        broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(12))
-        broken = where((tensor_parallel*x38 == x37), broken, np.int8(11))
-        broken = where((whole(quotient(tensor_parallel, num_kv_heads, x35)) | whole(x36)), broken, np.int8(10))
-        broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(9))
-        broken = where((tensor_parallel <= node_size), broken, np.int8(8))
-        broken = where((num_gpus == tensor_parallel*pipeline_parallel*x32), broken, np.int8(7))
-        broken = where((recompute_mlp == 0.0), broken, np.int8(6))
-        broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
-        broken = where(x31, broken, np.int8(4))
-        broken = where(x30, broken, np.int8(3))
-        broken = where((context_parallel == 1.0), broken, np.int8(2))
-        broken = where(x29, broken, np.int8(1))
-        rule[row] = broken
-        legal = broken == np.int8(0)
-        out[0, row] = select(legal, x128, 0.0)
-        out[1, row] = select(legal, x132, 0.0)
-        out[2, row] = select(legal, x140, 0.0)
-        out[3, row] = select(legal, x141, 0.0)
-        answer = np.int8(0)
-        verdict[row] = where(legal, answer, np.int8(-1))
+    x34 = 1.0/num_gpus
+    x35 = num_attention_heads*x34
+    x38 = 1.0/num_kv_heads
+    x41 = num_kv_heads*head_dim*x34
+    x43 = num_kv_heads*head_dim
+    x44 = ffn_hidden_size*x34
+    x46 = num_layers*x34
+    x50 = seq_length*x34
+    x53 = 1.0/data_parallel_replicas
+    x55 = 2.0*hidden_size
+    x62 = 9.0*seq_length
+    x64 = 4.0*hidden_size*seq_length
+    x65 = 2.0*head_dim*seq_length
+    x69 = 8.0*seq_length
+    x70 = 4.0*seq_length
+    x74 = (-2.0)*hidden_size
+    x75 = (qk_norm == 0.0)
+    x76 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*select(x75, 0.0, 1.0))
+    x78 = (-2.0)*head_dim*seq_length
+    x79 = 4.0*seq_length*(1.0 + qk_norm) + 2.0*head_dim*seq_length*(2.0 + qk_norm)
+    x80 = 2.0*(2.0 + hidden_size)
+    x81 = x55 + x80
+    x82 = x55 + x80 + x81
+    x88 = hidden_size*vocab_multiple
+    x89 = 0.9999999999999982*x34*(1.0/vocab_multiple)
+    x92 = (tied_embeddings == 0.0)
+    x93 = hidden_size + hidden_size + select(x75, 0.0, 2.0*head_dim)
+    x94 = 3.0*hidden_size
+    x95 = hidden_size + select((qkv_bias == 0.0), 0.0, 1.0)
+    x96 = 2.0*x95
+    x97 = hidden_size*head_dim + head_dim*x95
+    x100 = (distributed_optimizer == 0.0)
+    x101 = select(x100, 1.0, 0.0)
+    x102 = select(x100, 0.0, 1.0)
+    x104 = data_parallel_replicas*x34*x102
+    x118 = opposite(x92)
+    x131 = 4.0*seq_length*vocab_multiple
+    x134 = 38.0*seq_length
+    x144 = hidden_size*seq_length
+    # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
+    lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
+    for low, high in ((start, lined), (lined, stop)):
+        for row in range(np.uint64(low), np.uint64(high)):
+            global_batch_size = np.float64(global_batch_size_column[row])
+            tensor_parallel = np.float64(tensor_parallel_column[row])
+            context_parallel = np.float64(context_parallel_column[row])
+            pipeline_parallel = np.float64(pipeline_parallel_column[row])
+            data_parallel = np.float64(data_parallel_column[row])
+            micro_batch_size = np.float64(micro_batch_size_column[row])
+            sequence_parallel = np.float64(sequence_parallel_column[row])
+            recompute_full = np.float64(recompute_full_column[row])
+            recompute_core_attention = np.float64(recompute_core_attention_column[row])
+            recompute_mlp = np.float64(recompute_mlp_column[row])
+            x32 = tensor_parallel*context_parallel
+            x33 = pipeline_parallel*data_parallel
+            x36 = context_parallel*x33
+            local_heads = nearest(x35*x36)
+            x39 = x34*x36
+            x40 = quotient(num_kv_heads, tensor_parallel, x39)
+            x42 = nearest(x41*x36)
+            local_ffn = nearest(x44*x36)
+            stage_layers = nearest(x46*(data_parallel*x32))
+            x48 = (sequence_parallel == 0.0)
+            sequence_shards = select(x48, 1.0, tensor_parallel)
+            x51 = context_parallel*nearest(x50*(tensor_parallel*x33*select(x48, 1.0, x39)))
+            x52 = context_parallel*data_parallel
+            x54 = (recompute_full == 0.0)
+            x56 = stage_layers*x51
+            x57 = 1.0/micro_batch_size
+            x58 = pipeline_parallel*x32
+            num_microbatches = quotient(global_batch_size, data_parallel*micro_batch_size, x34*(x57*x58))
+            x60 = micro_batch_size*smaller(pipeline_parallel, num_microbatches)
+            x61 = (1.0 < tensor_parallel)
+            x63 = (1.0 < sequence_shards)
+            x66 = x65*stage_layers
+            x67 = select(x63, micro_batch_size*x64, 0.0) + x66
+            x68 = (tensor_parallel == 1.0)
+            x71 = x70*local_ffn
+            x72 = x55*x51
+            x73 = x55*local_ffn
+            x77 = (1.0 < micro_batch_size)
+            x83 = x76*larger(1.0, x40) + local_heads*(select((x61 & x77), 1.0, 0.0)*x65 + select((x61 & x77 & opposite(x48)), 1.0, 0.0)*x78 + x79) + x69*local_ffn + x51*x82
+            x84 = x74*x51 + x83
+            x85 = micro_batch_size*(x71 + x72) + x73 + select(x54, 0.0, micro_batch_size*x84)
+            x86 = select(x54, stage_layers, 0.0)*x83
+            x87 = (pipeline_parallel == 1.0)
+            x90 = rounded_up(vocab_size, x89*x36)
+            embedding_parameters = x88*x90
+            x98 = stage_layers*(x93 + x94*local_ffn + x42*x96 + local_heads*x97)
+            first_aligned = select(x87, hidden_size, 0.0) + embedding_parameters + select((x87 & x92), embedding_parameters, 0.0) + x98
+            x103 = x101 + quotient(data_parallel, data_parallel_replicas, x53)*x102
+            x105 = x101 + x104*x58
+            x106 = quotient(12.0*first_aligned, x103, x105)
+            x107 = 2.0 + select(((1.0 < data_parallel) & x100), 6.0, 4.0)
+            x108 = x107*first_aligned
+            x109 = select(x54, 0.0, x55*(x56*x60)) + select(x61, x62*x60, 0.0) + x67 + select(x68, x69*x60, 0.0) + x85 + x60*x86 + x106 + x108
+            x110 = pipeline_parallel - 1.0
+            x111 = smaller(1.0, x110)
+            x112 = pipeline_parallel - x111
+            x113 = micro_batch_size*smaller(x112, num_microbatches)
+            x114 = (x111 == 0.0)
+            x115 = (x61 & x114)
+            x116 = (x68 & x114)
+            x117 = (x111 == x110)
+            x119 = (x87 & x118)
+            second_aligned = select(x117, hidden_size, 0.0) + select((x117 & opposite(x119)), embedding_parameters, 0.0) + select(x114, embedding_parameters, 0.0) + x98
+            x121 = quotient(12.0*second_aligned, x103, x105)
+            x122 = x107*second_aligned
+            x123 = x67 + select(x54, 0.0, x55*(x56*x113)) + select(x115, x62*x113, 0.0) + select(x116, x69*x113, 0.0) + x85 + x113*x86 + x121 + x122
+            x124 = (x68 & x87)
+            last_aligned = hidden_size + select(x119, 0.0, embedding_parameters) + select(x87, embedding_parameters, 0.0) + x98
+            x126 = quotient(12.0*last_aligned, x103, x105)
+            x127 = x107*last_aligned
+            x128 = (x61 & x87)
+            x129 = select(x128, micro_batch_size*x62, 0.0) + select(x54, 0.0, x55*(micro_batch_size*x56)) + micro_batch_size*x86
+            x130 = x81*x51
+            x132 = x90*x131
+            x133 = x62 + x132
+            x135 = x134 + select(x77, 1.0, 0.0)*x69 + x132
+            x136 = x129 + micro_batch_size*(x130 + x133 + x135)
+            x137 = x85 + x129
+            x138 = select(x124, micro_batch_size*x69, 0.0) + x67 + x126 + x127 + larger(x136, x137)
+            x139 = larger(larger(x109, x123), x138)
+            x140 = (x109 <= x123)
+            x141 = (select(x140, x123, x109) <= x138)
+            x142 = (x136 <= x137)
+            x143 = select(x141, x66 + x126 + x127 + select(x142, x73, 0.0), select(x140, x73 + x66 + x121 + x122, x73 + x66 + x106 + x108))
+            x145 = 4.0*select(x63, x144, 0.0)
+            x146 = x71 + x72 + select(x54, 0.0, x84)
+            x147 = 9.0*select(x128, seq_length, 0.0) + select(x54, 0.0, x55*x56) + x86
+            x148 = quotient(quotient(global_batch_size, micro_batch_size, x57), data_parallel, x34*x58)
+            x149 = select((x112 <= num_microbatches), x112, x148)
+            x150 = select((num_microbatches <= pipeline_parallel), x148, pipeline_parallel)
+            x151 = select(x141, x145 + 8.0*select(x124, seq_length, 0.0) + select(x142, x146 + x147, x130 + x133 + x135 + x147), select(x140, x145 + select(x116, x69*x149, 0.0) + select(x54, 0.0, x55*(x56*x149)) + select(x115, x62*x149, 0.0) + x146 + x149*x86, x145 + select(x68, x69*x150, 0.0) + select(x54, 0.0, x55*(x56*x150)) + select(x61, x62*x150, 0.0) + x146 + x150*x86))
+            x152 = select(((x110 <= num_microbatches) & whole(num_microbatches)), 1.0, 0.0)
+            broken = np.int8(0)
+            broken = where((data_parallel_replicas*nearest(x52*x53) == x52), broken, np.int8(16))
+            broken = where((x48 | (2.0 <= tensor_parallel)), broken, np.int8(15))
+            broken = where((sequence_shards*x51 == seq_length), broken, np.int8(14))
+            broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(13))
+            broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(12))
+            broken = where((tensor_parallel*x42 == x43), broken, np.int8(11))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x38)) | whole(x40)), broken, np.int8(10))
+            broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(9))
+            broken = where((tensor_parallel <= node_size), broken, np.int8(8))
+            broken = where((num_gpus == x32*x33), broken, np.int8(7))
+            broken = where((recompute_mlp == 0.0), broken, np.int8(6))
+            broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
+            broken = where(x31, broken, np.int8(4))
+            broken = where(x30, broken, np.int8(3))
+            broken = where((context_parallel == 1.0), broken, np.int8(2))
+            broken = where(x29, broken, np.int8(1))
+            rule[row] = broken
+            legal = broken == np.int8(0)
+            out[0, row] = select(legal, x139, 0.0)
+            out[1, row] = select(legal, x143, 0.0)
+            out[2, row] = select(legal, x151, 0.0)
+            out[3, row] = select(legal, x152, 0.0)
+            answer = np.int8(0)
+            verdict[row] = where(legal, answer, np.int8(-1))

@@ -126,6 +126,16 @@ def quotient(over, under, reciprocal):
 
 
 @njit(forceinline=True, error_model="numpy")
+def rounded_up(over, reciprocal):
+    """A quotient rounded up, by way of a reciprocal that was made smaller by 2**-49 of it, and rounded eight times.
+
+    The product is then too small, by less than 2**-48 of it. So a whole quotient is rounded up to itself, and any other
+    one of an integer below 2**48 is further from the whole number below it.
+    """
+    return np.ceil(over * reciprocal)
+
+
+@njit(forceinline=True, error_model="numpy")
 def whole(number):
     """Whether a quotient has no rest."""
     return np.floor(number) == number
@@ -185,124 +195,138 @@ def evaluate(
     x30 = (gradient_bytes == 4.0)
     x31 = (sharded_gradients == 0.0)
     x32 = (sharded_weights == 0.0)
-    x36 = 1.0/num_kv_heads
-    x38 = num_kv_heads*head_dim
-    x50 = 1.0/data_parallel_replicas
-    x51 = 4.0*hidden_size*seq_length
-    x52 = 2.0*head_dim*seq_length
-    x55 = 1.0/vocab_multiple
-    x57 = hidden_size*vocab_multiple
-    x59 = (tied_embeddings == 0.0)
-    x60 = 3.0*hidden_size
-    x61 = hidden_size*head_dim
-    x62 = hidden_size + select((qkv_bias == 0.0), 0.0, 1.0)
-    x63 = (qk_norm == 0.0)
-    x64 = hidden_size + hidden_size + select(x63, 0.0, 2.0*head_dim)
-    x67 = (distributed_optimizer == 0.0)
-    x68 = select(x67, 1.0, 0.0)
-    x69 = select(x67, 0.0, 1.0)
-    x71 = data_parallel_replicas*x69
-    x74 = 8.0*seq_length
-    x78 = 38.0*seq_length
-    x80 = 4.0*seq_length*vocab_multiple
-    x83 = 9.0*seq_length
-    x84 = 2.0*hidden_size
-    x85 = 2.0*(2.0 + hidden_size)
-    x86 = x84 + x85
-    x92 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
-    x93 = (-2.0)*head_dim*seq_length
-    x94 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*select(x63, 0.0, 1.0))
-    x95 = x84 + x85 + x86
-    x99 = 4.0*seq_length
-    x100 = (-2.0)*hidden_size
-    x103 = opposite(x59)
-    x115 = 4.0*gpu_memory
-    for row in range(np.uint64(start), np.uint64(stop)):
-        tensor_parallel = np.float64(tensor_parallel_column[row])
-        context_parallel = np.float64(context_parallel_column[row])
-        pipeline_parallel = np.float64(pipeline_parallel_column[row])
-        data_parallel = np.float64(data_parallel_column[row])
-        micro_batch_size = np.float64(micro_batch_size_column[row])
-        sequence_parallel = np.float64(sequence_parallel_column[row])
-        recompute_full = np.float64(recompute_full_column[row])
-        recompute_core_attention = np.float64(recompute_core_attention_column[row])
-        recompute_mlp = np.float64(recompute_mlp_column[row])
-        x33 = context_parallel*data_parallel
-        x34 = 1.0/tensor_parallel
-        local_heads = nearest(num_attention_heads*x34)
-        x37 = quotient(num_kv_heads, tensor_parallel, x34)
-        x39 = nearest(x38*x34)
-        local_ffn = nearest(ffn_hidden_size*x34)
-        x41 = pipeline_parallel - 1.0
-        x42 = data_parallel*micro_batch_size
-        x43 = 1.0/data_parallel
-        x44 = x43*(1.0/micro_batch_size)
-        stage_layers = nearest(num_layers*(1.0/pipeline_parallel))
-        x46 = (sequence_parallel == 0.0)
-        sequence_shards = select(x46, 1.0, tensor_parallel)
-        x48 = context_parallel*nearest(seq_length*((1.0/context_parallel)*select(x46, 1.0, x34)))
-        num_microbatches = nearest(global_batch_size*x44)
-        x53 = select((1.0 < sequence_shards), micro_batch_size*x51, 0.0) + stage_layers*x52
-        x54 = (pipeline_parallel == 1.0)
-        x56 = ceil(quotient(vocab_size, vocab_multiple*tensor_parallel, x34*x55))
-        embedding_parameters = x56*x57
-        x65 = stage_layers*(local_ffn*x60 + local_heads*x61 + (head_dim*local_heads + 2.0*x39)*x62 + x64)
-        first_aligned = select(x54, hidden_size, 0.0) + embedding_parameters + select((x54 & x59), embedding_parameters, 0.0) + x65
-        x70 = x68 + quotient(data_parallel, data_parallel_replicas, x50)*x69
-        x72 = x68 + x43*x71
-        x73 = (tensor_parallel == 1.0)
-        first_in_flight = smaller(pipeline_parallel, num_microbatches)
-        x76 = micro_batch_size*first_in_flight
-        x77 = 2.0 + select(((1.0 < data_parallel) & x67), 6.0, 4.0)
-        x79 = (1.0 < micro_batch_size)
-        x81 = x56*x80
-        x82 = micro_batch_size*(x78 + select(x79, 1.0, 0.0)*x74 + x81)
-        x87 = micro_batch_size*(x81 + x83 + x86*x48)
-        x88 = (1.0 < tensor_parallel)
-        x89 = (recompute_full == 0.0)
-        x90 = micro_batch_size*x48
-        x91 = stage_layers*x90
-        x96 = micro_batch_size*(local_ffn*x74 + local_heads*(x92 + select((x88 & x79), 1.0, 0.0)*x52 + select((x88 & x79 & opposite(x46)), 1.0, 0.0)*x93) + larger(1.0, x37)*x94 + x48*x95)
-        x97 = select(x89, stage_layers, 0.0)*x96
-        x98 = select(x88, x76*x83, 0.0) + select(x89, 0.0, x84*(first_in_flight*x91)) + first_in_flight*x97
-        x101 = micro_batch_size*(local_ffn*x99 + x84*x48) + x84*local_ffn + select(x89, 0.0, x96 + x100*x90)
-        x102 = x53 + quotient(12.0*first_aligned, x70, x72) + select(x73, x74*x76, 0.0) + first_aligned*x77 + larger(select(x54, x82, 0.0) + select(x54, x87, 0.0) + x98, x98 + x101)
-        x104 = (x54 & x103)
-        last_aligned = hidden_size + x65 + select(x104, 0.0, embedding_parameters) + select(x54, embedding_parameters, 0.0)
-        x106 = select((x88 & x54), micro_batch_size*x83, 0.0) + x97 + select(x89, 0.0, x84*x91)
-        x107 = x53 + quotient(12.0*last_aligned, x70, x72) + select((x73 & x54), micro_batch_size*x74, 0.0) + x77*last_aligned + larger(x82 + x87 + x106, x101 + x106)
-        x108 = smaller(1.0, x41)
-        x109 = (x108 == 0.0)
-        second_in_flight = smaller(pipeline_parallel - x108, num_microbatches)
-        x111 = micro_batch_size*second_in_flight
-        x112 = (x108 == x41)
-        second_aligned = select(x112, hidden_size, 0.0) + x65 + select((x112 & opposite(x104)), embedding_parameters, 0.0) + select(x109, embedding_parameters, 0.0)
-        x114 = larger(larger(x102, x107), x53 + select((x88 & x109), x83*x111, 0.0) + quotient(12.0*second_aligned, x70, x72) + select((x73 & x109), x74*x111, 0.0) + x77*second_aligned + x101 + select(x89, 0.0, x84*(second_in_flight*x91)) + second_in_flight*x97)
-        broken = np.int8(0)
-        broken = where((data_parallel_replicas*nearest(x33*x50) == x33), broken, np.int8(18))
-        broken = where((x46 | (2.0 <= tensor_parallel)), broken, np.int8(17))
-        broken = where((x42*num_microbatches == global_batch_size), broken, np.int8(16))
-        broken = where((sequence_shards*x48 == seq_length), broken, np.int8(15))
-        broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(14))
-        broken = where((x41 <= quotient(global_batch_size, x42, x44)), broken, np.int8(13))
-        broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(12))
-        broken = where((tensor_parallel*x39 == x38), broken, np.int8(11))
-        broken = where((whole(quotient(tensor_parallel, num_kv_heads, x36)) | whole(x37)), broken, np.int8(10))
-        broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(9))
-        broken = where((tensor_parallel <= node_size), broken, np.int8(8))
-        broken = where((num_gpus == tensor_parallel*pipeline_parallel*x33), broken, np.int8(7))
-        broken = where((recompute_mlp == 0.0), broken, np.int8(6))
-        broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
-        broken = where(x32, broken, np.int8(4))
-        broken = where(x31, broken, np.int8(3))
-        broken = where((context_parallel == 1.0), broken, np.int8(2))
-        broken = where(x30, broken, np.int8(1))
-        rule[row] = broken
-        legal = broken == np.int8(0)
-        out[0, row] = select(legal, x102, 0.0)
-        out[1, row] = select(legal, x107, 0.0)
-        out[2, row] = select(legal, x114, 0.0)
-        answer = np.int8(2)
-        answer = where((x114 <= gpu_memory), np.int8(1), answer)
-        answer = where((5.0*x114 <= x115), np.int8(0), answer)
-        verdict[row] = where(legal, answer, np.int8(-1))
+    x35 = 1.0/num_gpus
+    x36 = num_attention_heads*x35
+    x39 = 1.0/num_kv_heads
+    x42 = num_kv_heads*head_dim*x35
+    x44 = num_kv_heads*head_dim
+    x45 = ffn_hidden_size*x35
+    x51 = num_layers*x35
+    x55 = seq_length*x35
+    x57 = global_batch_size*x35
+    x60 = 1.0/data_parallel_replicas
+    x61 = 4.0*hidden_size*seq_length
+    x62 = 2.0*head_dim*seq_length
+    x65 = 8.0*seq_length
+    x69 = 38.0*seq_length
+    x71 = 4.0*seq_length*vocab_multiple
+    x72 = 0.9999999999999982*x35*(1.0/vocab_multiple)
+    x76 = 9.0*seq_length
+    x77 = 2.0*hidden_size
+    x78 = 2.0*(2.0 + hidden_size)
+    x79 = x77 + x78
+    x85 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
+    x86 = (-2.0)*head_dim*seq_length
+    x87 = (qk_norm == 0.0)
+    x88 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*select(x87, 0.0, 1.0))
+    x89 = x77 + x78 + x79
+    x93 = 4.0*seq_length
+    x94 = (-2.0)*hidden_size
+    x96 = hidden_size*vocab_multiple
+    x98 = (tied_embeddings == 0.0)
+    x99 = hidden_size + hidden_size + select(x87, 0.0, 2.0*head_dim)
+    x100 = 3.0*hidden_size
+    x101 = hidden_size + select((qkv_bias == 0.0), 0.0, 1.0)
+    x102 = 2.0*x101
+    x103 = hidden_size*head_dim + head_dim*x101
+    x106 = (distributed_optimizer == 0.0)
+    x107 = select(x106, 1.0, 0.0)
+    x108 = select(x106, 0.0, 1.0)
+    x110 = data_parallel_replicas*x35*x108
+    x115 = opposite(x98)
+    x126 = 4.0*gpu_memory
+    # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
+    lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
+    for low, high in ((start, lined), (lined, stop)):
+        for row in range(np.uint64(low), np.uint64(high)):
+            tensor_parallel = np.float64(tensor_parallel_column[row])
+            context_parallel = np.float64(context_parallel_column[row])
+            pipeline_parallel = np.float64(pipeline_parallel_column[row])
+            data_parallel = np.float64(data_parallel_column[row])
+            micro_batch_size = np.float64(micro_batch_size_column[row])
+            sequence_parallel = np.float64(sequence_parallel_column[row])
+            recompute_full = np.float64(recompute_full_column[row])
+            recompute_core_attention = np.float64(recompute_core_attention_column[row])
+            recompute_mlp = np.float64(recompute_mlp_column[row])
+            x33 = tensor_parallel*context_parallel
+            x34 = pipeline_parallel*data_parallel
+            x37 = context_parallel*x34
+            local_heads = nearest(x36*x37)
+            x40 = x35*x37
+            x41 = quotient(num_kv_heads, tensor_parallel, x40)
+            x43 = nearest(x42*x37)
+            local_ffn = nearest(x45*x37)
+            x47 = pipeline_parallel - 1.0
+            x48 = data_parallel*micro_batch_size
+            x49 = pipeline_parallel*x33
+            x50 = (1.0/micro_batch_size)*x49
+            stage_layers = nearest(x51*(data_parallel*x33))
+            x53 = (sequence_parallel == 0.0)
+            sequence_shards = select(x53, 1.0, tensor_parallel)
+            x56 = context_parallel*nearest(x55*(tensor_parallel*x34*select(x53, 1.0, x40)))
+            num_microbatches = nearest(x57*x50)
+            x59 = context_parallel*data_parallel
+            x63 = select((1.0 < sequence_shards), micro_batch_size*x61, 0.0) + x62*stage_layers
+            x64 = (tensor_parallel == 1.0)
+            first_in_flight = smaller(pipeline_parallel, num_microbatches)
+            x67 = micro_batch_size*first_in_flight
+            x68 = (pipeline_parallel == 1.0)
+            x70 = (1.0 < micro_batch_size)
+            x73 = rounded_up(vocab_size, x72*x37)
+            x74 = x71*x73
+            x75 = micro_batch_size*(x69 + select(x70, 1.0, 0.0)*x65 + x74)
+            x80 = micro_batch_size*(x76 + x74 + x79*x56)
+            x81 = (recompute_full == 0.0)
+            x82 = micro_batch_size*x56
+            x83 = stage_layers*x82
+            x84 = (1.0 < tensor_parallel)
+            x90 = micro_batch_size*(x65*local_ffn + (x85 + select((x84 & x70), 1.0, 0.0)*x62 + select((x84 & x70 & opposite(x53)), 1.0, 0.0)*x86)*local_heads + x88*larger(1.0, x41) + x89*x56)
+            x91 = select(x81, stage_layers, 0.0)*x90
+            x92 = select(x81, 0.0, x77*(first_in_flight*x83)) + select(x84, x76*x67, 0.0) + first_in_flight*x91
+            x95 = micro_batch_size*(x93*local_ffn + x77*x56) + x77*local_ffn + select(x81, 0.0, x90 + x94*x82)
+            embedding_parameters = x96*x73
+            x104 = stage_layers*(x99 + x100*local_ffn + x43*x102 + local_heads*x103)
+            first_aligned = select(x68, hidden_size, 0.0) + embedding_parameters + select((x68 & x98), embedding_parameters, 0.0) + x104
+            x109 = x107 + quotient(data_parallel, data_parallel_replicas, x60)*x108
+            x111 = x107 + x110*x49
+            x112 = 2.0 + select(((1.0 < data_parallel) & x106), 6.0, 4.0)
+            x113 = x63 + select(x64, x65*x67, 0.0) + larger(select(x68, x75, 0.0) + select(x68, x80, 0.0) + x92, x92 + x95) + quotient(12.0*first_aligned, x109, x111) + x112*first_aligned
+            x114 = select((x84 & x68), micro_batch_size*x76, 0.0) + x91 + select(x81, 0.0, x77*x83)
+            x116 = (x68 & x115)
+            last_aligned = hidden_size + select(x116, 0.0, embedding_parameters) + select(x68, embedding_parameters, 0.0) + x104
+            x118 = select((x64 & x68), micro_batch_size*x65, 0.0) + x63 + larger(x75 + x80 + x114, x95 + x114) + quotient(12.0*last_aligned, x109, x111) + x112*last_aligned
+            x119 = smaller(1.0, x47)
+            second_in_flight = smaller(pipeline_parallel - x119, num_microbatches)
+            x121 = (x119 == 0.0)
+            x122 = micro_batch_size*second_in_flight
+            x123 = (x119 == x47)
+            second_aligned = select(x123, hidden_size, 0.0) + select((x123 & opposite(x116)), embedding_parameters, 0.0) + select(x121, embedding_parameters, 0.0) + x104
+            x125 = larger(larger(x113, x118), x63 + x95 + select(x81, 0.0, x77*(x83*second_in_flight)) + select((x84 & x121), x76*x122, 0.0) + x91*second_in_flight + select((x64 & x121), x65*x122, 0.0) + quotient(12.0*second_aligned, x109, x111) + x112*second_aligned)
+            broken = np.int8(0)
+            broken = where((data_parallel_replicas*nearest(x59*x60) == x59), broken, np.int8(18))
+            broken = where((x53 | (2.0 <= tensor_parallel)), broken, np.int8(17))
+            broken = where((x48*num_microbatches == global_batch_size), broken, np.int8(16))
+            broken = where((sequence_shards*x56 == seq_length), broken, np.int8(15))
+            broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(14))
+            broken = where((x47 <= quotient(global_batch_size, x48, x35*x50)), broken, np.int8(13))
+            broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(12))
+            broken = where((tensor_parallel*x43 == x44), broken, np.int8(11))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x39)) | whole(x41)), broken, np.int8(10))
+            broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(9))
+            broken = where((tensor_parallel <= node_size), broken, np.int8(8))
+            broken = where((num_gpus == x33*x34), broken, np.int8(7))
+            broken = where((recompute_mlp == 0.0), broken, np.int8(6))
+            broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
+            broken = where(x32, broken, np.int8(4))
+            broken = where(x31, broken, np.int8(3))
+            broken = where((context_parallel == 1.0), broken, np.int8(2))
+            broken = where(x30, broken, np.int8(1))
+            rule[row] = broken
+            legal = broken == np.int8(0)
+            out[0, row] = select(legal, x113, 0.0)
+            out[1, row] = select(legal, x118, 0.0)
+            out[2, row] = select(legal, x125, 0.0)
+            answer = np.int8(2)
+            answer = where((x125 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x125 <= x126), np.int8(0), answer)
+            verdict[row] = where(legal, answer, np.int8(-1))

@@ -126,6 +126,16 @@ def quotient(over, under, reciprocal):
 
 
 @njit(forceinline=True, error_model="numpy")
+def rounded_up(over, reciprocal):
+    """A quotient rounded up, by way of a reciprocal that was made smaller by 2**-49 of it, and rounded eight times.
+
+    The product is then too small, by less than 2**-48 of it. So a whole quotient is rounded up to itself, and any other
+    one of an integer below 2**48 is further from the whole number below it.
+    """
+    return np.ceil(over * reciprocal)
+
+
+@njit(forceinline=True, error_model="numpy")
 def whole(number):
     """Whether a quotient has no rest."""
     return np.floor(number) == number
@@ -184,222 +194,229 @@ def evaluate(
     x29 = (distributed_optimizer == 1.0)
     x30 = (sharded_gradients == 1.0)
     x31 = (sharded_weights == 1.0)
-    x35 = 1.0/num_kv_heads
+    x34 = 1.0/num_gpus
+    x35 = num_attention_heads*x34
+    x38 = 1.0/num_kv_heads
+    x41 = num_kv_heads*head_dim*x34
     kv_size = num_kv_heads*head_dim
-    x45 = 1.0/data_parallel_replicas
-    x47 = ((gradient_bytes == 2.0) | (gradient_bytes == 4.0))
-    x48 = (tied_embeddings == 0.0)
-    x49 = (qkv_bias == 0.0)
-    x50 = (qk_norm == 0.0)
-    x51 = 4.0*head_dim*seq_length + 4.0 + select(x48, 8.0, 4.0) + num_layers*(36.0 + select(x49, 0.0, 12.0) + select(x50, 0.0, 8.0))
-    x52 = 4.0*data_parallel_replicas
-    x54 = 2.0*select(x50, 0.0, 1.0)
-    x56 = select(x49, 0.0, 1.0)
-    x59 = 2.0*hidden_size
-    x63 = 1.0/vocab_multiple
-    x66 = select(x48, 1.0, 0.0)
-    x67 = hidden_size + hidden_size*x66
-    x81 = (data_parallel_replicas == 1.0)
-    x87 = 2.0*hidden_size*vocab_multiple
-    x92 = hidden_size*gradient_bytes
-    x93 = hidden_size*gradient_bytes*data_parallel_replicas
-    x97 = 2.0*hidden_size*x66
-    x99 = 4.0*vocab_multiple
-    x101 = 2.0 + hidden_size
-    x102 = 2.0*x101
-    x106 = 2.0*hidden_size*num_layers
-    x108 = 4.0*x101
-    x109 = head_dim*(2.0 + qk_norm)
-    x110 = 2.0*(x109 + 2.0*(1.0 + qk_norm))
-    x111 = 2.0*(x54 + x109)
-    x116 = 2.0*vocab_multiple
-    x124 = 4.0*hidden_size*x66 + hidden_size*gradient_bytes*x66
-    x125 = 4.0*hidden_size*data_parallel_replicas
-    x129 = (-2.0)*hidden_size
-    x138 = 6.0*hidden_size
-    x140 = 4.0*hidden_size
-    x145 = 2.0*head_dim
-    x146 = 2.0*(hidden_size + hidden_size + select(x50, 0.0, x145))
-    x147 = 4.0*hidden_size*head_dim
-    x148 = 2.0*x56
-    x150 = 4.0 + x140
-    x154 = (2.0 <= num_layers)
-    x155 = 2.0*hidden_size*select(x154, 0.0, 1.0)
-    x156 = select(x154, 1.0, 0.0)
-    x157 = 2.0 + 2.0*x156
-    x159 = (3.0 <= num_layers)
-    x160 = select(x159, 1.0, 0.0)
-    x161 = 4.0 + gradient_bytes
-    x163 = x160*(num_layers - 2.0)
-    x168 = x156*(num_layers - 1.0)
-    x170 = 2.0*hidden_size*select(x159, 0.0, 1.0)
-    x171 = 2.0 + gradient_bytes + 2.0*x160
-    x173 = -x156
-    x206 = x59 + x102
-    for row in range(np.uint64(start), np.uint64(stop)):
-        global_batch_size = np.float64(global_batch_size_column[row])
-        tensor_parallel = np.float64(tensor_parallel_column[row])
-        context_parallel = np.float64(context_parallel_column[row])
-        pipeline_parallel = np.float64(pipeline_parallel_column[row])
-        data_parallel = np.float64(data_parallel_column[row])
-        micro_batch_size = np.float64(micro_batch_size_column[row])
-        sequence_parallel = np.float64(sequence_parallel_column[row])
-        recompute_full = np.float64(recompute_full_column[row])
-        recompute_core_attention = np.float64(recompute_core_attention_column[row])
-        recompute_mlp = np.float64(recompute_mlp_column[row])
-        x32 = context_parallel*data_parallel
-        x33 = 1.0/tensor_parallel
-        local_heads = nearest(num_attention_heads*x33)
-        x36 = quotient(num_kv_heads, tensor_parallel, x33)
-        local_kv_features = nearest(kv_size*x33)
-        local_ffn = nearest(ffn_hidden_size*x33)
-        x40 = (sequence_parallel == 0.0)
-        sequence_shards = select(x40, 1.0, tensor_parallel)
-        x42 = 1.0/context_parallel
-        local_sequence_sp = nearest(seq_length*(x42*select(x40, 1.0, x33)))
-        x44 = sequence_shards*local_sequence_sp
-        x46 = nearest(x32*x45)
-        x53 = 1.0/x46
-        local_query_features = head_dim*local_heads
-        local_qkv_features = local_query_features + 2.0*local_kv_features
-        x58 = ceil(quotient(hidden_size, x46, x53))
-        x60 = ceil(quotient(head_dim, x46, x53))*x54 + hidden_size*ceil(quotient(local_query_features, x46, x53)) + x56*ceil(quotient(local_qkv_features, x46, x53)) + x58*(2.0 + local_ffn + local_query_features) + x59*(ceil(quotient(local_ffn, x46, x53)) + ceil(quotient(local_kv_features, x46, x53)))
-        x61 = x46*x60
-        x62 = num_layers*x61
-        x64 = ceil(quotient(vocab_size, vocab_multiple*tensor_parallel, x33*x63))
-        x65 = ceil(quotient(vocab_multiple*x64, x46, x53))
-        x68 = x62 + x46*(x58 + x65*x67)
-        x69 = 1.0/data_parallel
-        x70 = x42*x69
-        x71 = quotient(x52*x68, x32, x70)
-        x72 = quotient(8.0*x68, x46, x53)
-        x73 = 1.0/micro_batch_size
-        num_microbatches = quotient(global_batch_size, data_parallel*micro_batch_size, x69*x73)
-        x75 = smaller(1.0, num_microbatches)
-        x76 = micro_batch_size*local_sequence_sp
-        x77 = sequence_shards*x76
-        last_steps_head_reduce = 8.0 + x59*x76
-        x79 = (1.0 < num_microbatches)
-        x80 = select(x79, x71, 0.0)
-        x82 = (x81 & x79)
-        x83 = select(x82, 0.0, x46*x58)
-        x84 = x46*x65
-        x85 = select((x48 & opposite(x79)), hidden_size*x84, 0.0)
-        x86 = x80 + quotient(x52*(x83 + x85 + select(x82, 0.0, x62)), x32, x70)
-        first_embedding_gradients_embedding_backward = x64*x87
-        x89 = gradient_bytes*x61 + x59*x84
-        x90 = first_embedding_gradients_embedding_backward + x89
-        x91 = last_steps_head_reduce + x86 + x90
-        x94 = 8.0 + first_embedding_gradients_embedding_backward + x86 + x84*x92 + quotient(x84*x93, x32, x70)
-        x95 = (1.0 < tensor_parallel)
-        x96 = select(x95, 1.0, 0.0)
-        x98 = x46*(2.0*x58 + x65*x97) + x80
-        x100 = x64*x77
-        x103 = x102 + x59*sequence_shards
-        x104 = x76*x103
-        x105 = (recompute_full == 0.0)
-        x107 = select(x105, num_layers, 0.0)
-        x112 = x108 + sequence_shards*(x59 + local_heads*x110 + larger(1.0, x36)*x111 + 2.0*(hidden_size + 4.0*local_ffn))
-        x113 = x76*x112
-        x114 = select(x105, 0.0, x106*(x75*x76)) + x107*x75*x113
-        x115 = x99*x100 + x104 + x114
-        x117 = select(x95, 5.0, 3.0)
-        x118 = select(x95, x77, 0.0)
-        x119 = 8.0 + x98 + x115 + x116*(x117*x100) + 12.0*x118 - 8.0*x96
-        x120 = select(x95, 3.0, 2.0)
-        x121 = 8.0 + 4.0*x96 + x98 + x115 + x99*(x120*x100) + 33.0*x118
-        x122 = x59 + x64*x116
-        x123 = 8.0 + x98 + first_embedding_gradients_embedding_backward + x104 + x114 + x122*x77
-        x126 = x80 + x46*(4.0*x58 + x65*x124) + x66*quotient(x125*(x84*select(x82, 0.0, 1.0)), x32, x70)
-        x127 = x102*x76 + last_steps_head_reduce + x114 + x126
-        x128 = 8.0 + x80
-        x130 = x129*x76
-        x131 = select(x105, 0.0, x130 + x113)
-        x132 = select(x95, x44, 0.0)
-        x133 = local_sequence_sp + 2.0*x132
-        x134 = x59*(micro_batch_size*x133)
-        x135 = x59*local_ffn
-        x136 = x59 + 4.0*sequence_shards*local_ffn
-        x137 = x135 + x76*x136
-        x139 = local_ffn*x138
-        x141 = x59 + sequence_shards*(x140 - 6.0*local_ffn)
-        x142 = x139 + x76*x141
-        x143 = x59 + 2.0*sequence_shards*local_ffn
-        x144 = x135 + x76*x143 + 2.0*select(x95, hidden_size*x77, 0.0)
-        x149 = x139 + x146 + local_heads*x147 + local_kv_features*x140 + local_qkv_features*x148
-        x151 = sequence_shards*(x138 + x145*local_heads) + x150
-        x152 = x129 + x149 + x76*x151 - x76*x112
-        x153 = quotient(x52*(x83 + x85), x32, x70)
-        x158 = x153 + x46*(gradient_bytes*x58 + x65*x155) + x61*x157
-        x162 = x160*(x153 + x161*x61)
-        x164 = select(x82, 0.0, quotient(x52*x61, x32, x70))
-        x165 = x164 + select(x105, -x113, x130)
-        x166 = x162 + x163*x165
-        x167 = x156*(x153 + 2.0*x46*x60 + x89)
-        x169 = x167 + x168*x165
-        x172 = x84*x170 + x61*x171
-        x174 = x156*(x153 + x164 + x172 + x131) + x173*x113
-        x175 = x128 + x114 + x131 + larger(larger(larger(larger(x134, x137), x142), x144), x152) + larger(larger(larger(x158, x166), x169), x174)
-        x176 = x51 + x71 + x72 + (8.0 + 8.0*x75)*x77 + larger(larger(larger(larger(larger(larger(larger(x71, x91), x94), x119), x121), x123), x127), x175)
-        x177 = (x71 <= x119)
-        x178 = select(x177, x119, x71)
-        x179 = (x178 <= x121)
-        x180 = select(x179, x121, x178)
-        x181 = (x180 <= x123)
-        x182 = select(x181, x123, x180)
-        x183 = (x182 <= x127)
-        x184 = select(x183, x127, x182)
-        x185 = (x184 <= x175)
-        x186 = select(x185, x175, x184)
-        x187 = (x186 <= x91)
-        x188 = (select(x187, x91, x186) <= x94)
-        x189 = (x134 <= x137)
-        x190 = select(x189, x137, x134)
-        x191 = (x190 <= x142)
-        x192 = select(x191, x142, x190)
-        x193 = (x192 <= x144)
-        x194 = (select(x193, x144, x192) <= x152)
-        x195 = (x166 <= x169)
-        x196 = select(x195, x169, x166)
-        x197 = (x196 <= x174)
-        x198 = (select(x197, x174, x196) <= x158)
-        x199 = x51 + x71 + x72 + select(x188, x94, select(x187, 8.0 + x86 + x90, select(x185, x128 + select(x194, x129 + x149, select(x193, x135, select(x191, x139, select(x189, x135, 0.0)))) + select(x198, x158, select(x197, x156*(x153 + x164 + x172), select(x195, x167 + x164*x168, x162 + x164*x163))), select(x183, 8.0 + x126, select(x181, 8.0 + x98 + first_embedding_gradients_embedding_backward, select(x179, select(x95, 12.0, 8.0) + x98, select(x177, x98 + 8.0*select(x95, 0.0, 1.0), x71)))))))
-        x200 = (1.0 <= num_microbatches)
-        x201 = select(x200, 1.0, quotient(quotient(global_batch_size, micro_batch_size, x73), data_parallel, x69))
-        x202 = local_sequence_sp*x112
-        x203 = x129*local_sequence_sp
-        x204 = select(x105, 0.0, x106*(x201*local_sequence_sp)) + x107*x201*x202
-        x205 = select(x105, -x202, x203)
-        x207 = local_sequence_sp*x103
-        x208 = x64*x44
-        x209 = x207 + x204 + x99*x208
-        x210 = x44*(8.0 + 8.0*x201) + select(x188, 0.0, select(x187, x59*local_sequence_sp, select(x185, select(x105, 0.0, x202 + x203) + x204 + select(x194, local_sequence_sp*x151 - local_sequence_sp*x112, select(x193, local_sequence_sp*x143 + 2.0*select(x95, hidden_size*x44, 0.0), select(x191, local_sequence_sp*x141, select(x189, local_sequence_sp*x136, x59*x133)))) + select(x198, 0.0, select(x197, x156*x205, select(x195, x168*x205, x163*x205))), select(x183, local_sequence_sp*x206 + x204, select(x181, x207 + x204 + x44*x122, select(x179, 33.0*x132 + x99*(x120*x208) + x209, select(x177, 12.0*x132 + x209 + x116*(x117*x208), 0.0)))))))
-        x211 = select((x200 & whole(num_microbatches)), 1.0, 0.0)
-        broken = np.int8(0)
-        broken = where(((sequence_parallel == 1.0) | (tensor_parallel == 1.0)), broken, np.int8(19))
-        broken = where((pipeline_parallel == 1.0), broken, np.int8(18))
-        broken = where(x47, broken, np.int8(17))
-        broken = where((data_parallel_replicas*x46 == x32), broken, np.int8(16))
-        broken = where((x40 | (2.0 <= tensor_parallel)), broken, np.int8(15))
-        broken = where(((context_parallel < 2.0) | whole(0.5*x44)), broken, np.int8(14))
-        broken = where((context_parallel*x44 == seq_length), broken, np.int8(13))
-        broken = where((pipeline_parallel*nearest(num_layers*(1.0/pipeline_parallel)) == num_layers), broken, np.int8(12))
-        broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(11))
-        broken = where((tensor_parallel*local_kv_features == kv_size), broken, np.int8(10))
-        broken = where((whole(quotient(tensor_parallel, num_kv_heads, x35)) | whole(x36)), broken, np.int8(9))
-        broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(8))
-        broken = where((tensor_parallel <= node_size), broken, np.int8(7))
-        broken = where((num_gpus == tensor_parallel*pipeline_parallel*x32), broken, np.int8(6))
-        broken = where(x31, broken, np.int8(5))
-        broken = where(x30, broken, np.int8(4))
-        broken = where(x29, broken, np.int8(3))
-        broken = where((recompute_mlp == 0.0), broken, np.int8(2))
-        broken = where((recompute_core_attention == 0.0), broken, np.int8(1))
-        rule[row] = broken
-        legal = broken == np.int8(0)
-        out[0, row] = select(legal, x176, 0.0)
-        out[1, row] = select(legal, x199, 0.0)
-        out[2, row] = select(legal, x210, 0.0)
-        out[3, row] = select(legal, x211, 0.0)
-        answer = np.int8(0)
-        verdict[row] = where(legal, answer, np.int8(-1))
+    x44 = ffn_hidden_size*x34
+    x46 = num_layers*x34
+    x49 = seq_length*x34
+    x52 = 1.0/data_parallel_replicas
+    x54 = ((gradient_bytes == 2.0) | (gradient_bytes == 4.0))
+    x55 = (tied_embeddings == 0.0)
+    x56 = (qkv_bias == 0.0)
+    x57 = (qk_norm == 0.0)
+    x58 = 4.0*head_dim*seq_length + 4.0 + select(x55, 8.0, 4.0) + num_layers*(36.0 + select(x56, 0.0, 12.0) + select(x57, 0.0, 8.0))
+    x65 = 4.0*data_parallel_replicas
+    x69 = select(x55, 1.0, 0.0)
+    x70 = hidden_size + hidden_size*x69
+    x71 = 0.9999999999999982*x34*(1.0/vocab_multiple)
+    x74 = 2.0*select(x57, 0.0, 1.0)
+    x76 = select(x56, 0.0, 1.0)
+    x78 = 2.0*hidden_size
+    x88 = 2.0*hidden_size*num_layers
+    x90 = 2.0 + hidden_size
+    x91 = 4.0*x90
+    x92 = 4.0*hidden_size
+    x93 = head_dim*(2.0 + qk_norm)
+    x94 = 2.0*(x93 + 2.0*(1.0 + qk_norm))
+    x95 = 2.0*(x74 + x93)
+    x99 = 2.0*x90
+    x101 = 4.0*vocab_multiple
+    x104 = 2.0*vocab_multiple
+    x106 = 2.0*hidden_size*x69
+    x113 = 2.0*hidden_size*vocab_multiple
+    x118 = 4.0*hidden_size*x69 + hidden_size*gradient_bytes*x69
+    x119 = 4.0*hidden_size*data_parallel_replicas
+    x121 = (data_parallel_replicas == 1.0)
+    x125 = (-2.0)*hidden_size
+    x135 = 6.0*hidden_size
+    x140 = 2.0*head_dim
+    x141 = 2.0*(hidden_size + hidden_size + select(x57, 0.0, x140))
+    x142 = 4.0*hidden_size*head_dim
+    x143 = 2.0*x76
+    x145 = 4.0 + x92
+    x148 = (3.0 <= num_layers)
+    x149 = select(x148, 1.0, 0.0)
+    x154 = (4.0 + gradient_bytes)*x149
+    x156 = x149*(num_layers - 2.0)
+    x160 = (2.0 <= num_layers)
+    x161 = select(x160, 1.0, 0.0)
+    x162 = 2.0*x161
+    x165 = x161*(num_layers - 1.0)
+    x167 = 2.0*hidden_size*select(x148, 0.0, 1.0)
+    x168 = 2.0 + gradient_bytes + 2.0*x149
+    x170 = -x161
+    x172 = 2.0*hidden_size*select(x160, 0.0, 1.0)
+    x173 = 2.0 + x162
+    x180 = hidden_size*gradient_bytes
+    x181 = hidden_size*gradient_bytes*data_parallel_replicas
+    x212 = x78 + x99
+    # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
+    lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
+    for low, high in ((start, lined), (lined, stop)):
+        for row in range(np.uint64(low), np.uint64(high)):
+            global_batch_size = np.float64(global_batch_size_column[row])
+            tensor_parallel = np.float64(tensor_parallel_column[row])
+            context_parallel = np.float64(context_parallel_column[row])
+            pipeline_parallel = np.float64(pipeline_parallel_column[row])
+            data_parallel = np.float64(data_parallel_column[row])
+            micro_batch_size = np.float64(micro_batch_size_column[row])
+            sequence_parallel = np.float64(sequence_parallel_column[row])
+            recompute_full = np.float64(recompute_full_column[row])
+            recompute_core_attention = np.float64(recompute_core_attention_column[row])
+            recompute_mlp = np.float64(recompute_mlp_column[row])
+            x32 = context_parallel*data_parallel
+            x33 = tensor_parallel*pipeline_parallel
+            x36 = pipeline_parallel*x32
+            local_heads = nearest(x35*x36)
+            x39 = x34*x36
+            x40 = quotient(num_kv_heads, tensor_parallel, x39)
+            local_kv_features = nearest(x41*x36)
+            local_ffn = nearest(x44*x36)
+            x47 = (sequence_parallel == 0.0)
+            sequence_shards = select(x47, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x49*(data_parallel*x33*select(x47, 1.0, x39)))
+            x51 = sequence_shards*local_sequence_sp
+            x53 = nearest(x32*x52)
+            x59 = 1.0/micro_batch_size
+            x60 = context_parallel*x33
+            num_microbatches = quotient(global_batch_size, data_parallel*micro_batch_size, x34*(x59*x60))
+            x62 = smaller(1.0, num_microbatches)
+            x63 = micro_batch_size*local_sequence_sp
+            x64 = sequence_shards*x63
+            x66 = 1.0/x53
+            x67 = 0.9999999999999982*x66
+            x68 = rounded_up(hidden_size, x67)
+            x72 = rounded_up(vocab_size, x71*x36)
+            x73 = rounded_up(vocab_multiple*x72, x67)
+            local_query_features = head_dim*local_heads
+            local_qkv_features = local_query_features + 2.0*local_kv_features
+            x79 = rounded_up(head_dim, x67)*x74 + hidden_size*rounded_up(local_query_features, x67) + x76*rounded_up(local_qkv_features, x67) + x68*(2.0 + local_ffn + local_query_features) + x78*(rounded_up(local_ffn, x67) + rounded_up(local_kv_features, x67))
+            x80 = x53*(x68 + x70*x73 + num_layers*x79)
+            x81 = x34*x33
+            x82 = quotient(x65*x80, x32, x81)
+            x83 = quotient(8.0*x80, x53, x66)
+            x84 = (1.0 < tensor_parallel)
+            x85 = select(x84, 1.0, 0.0)
+            x86 = select(x84, x64, 0.0)
+            x87 = (recompute_full == 0.0)
+            x89 = select(x87, num_layers, 0.0)
+            x96 = x91 + sequence_shards*(x92 + x94*local_heads + x95*larger(1.0, x40) + 8.0*local_ffn)
+            x97 = x63*x96
+            x98 = select(x87, 0.0, x88*(x62*x63)) + x89*x62*x97
+            x100 = x99 + x78*sequence_shards
+            x102 = x100 + x101*(sequence_shards*x72)
+            x103 = x98 + x63*x102
+            x105 = select(x84, 5.0, 3.0)*x72
+            x107 = (1.0 < num_microbatches)
+            x108 = select(x107, x82, 0.0)
+            x109 = x53*(2.0*x68 + x106*x73) + x108
+            x110 = 8.0 + 12.0*x86 + x103 + x104*(x64*x105) + x109 - 8.0*x85
+            x111 = select(x84, 3.0, 2.0)*x72
+            x112 = 8.0 + 4.0*x85 + 33.0*x86 + x103 + x109 + x101*(x64*x111)
+            first_embedding_gradients_embedding_backward = x113*x72
+            x115 = x100 + sequence_shards*(x78 + x104*x72)
+            x116 = 8.0 + first_embedding_gradients_embedding_backward + x98 + x109 + x63*x115
+            last_steps_head_reduce = 8.0 + x78*x63
+            x120 = x53*x73
+            x122 = (x121 & x107)
+            x123 = x53*(4.0*x68 + x118*x73) + x69*quotient(x119*(x120*select(x122, 0.0, 1.0)), x32, x81) + x108
+            x124 = x99*x63 + last_steps_head_reduce + x98 + x123
+            x126 = x125 + x96
+            x127 = select(x87, 0.0, x63*x126)
+            x128 = select(x84, x51, 0.0)
+            x129 = local_sequence_sp + 2.0*x128
+            x130 = x78*(micro_batch_size*x129)
+            x131 = x78 + 4.0*sequence_shards*local_ffn
+            x132 = x78*local_ffn
+            x133 = x63*x131 + x132
+            x134 = x78 + sequence_shards*(x92 - 6.0*local_ffn)
+            x136 = x135*local_ffn
+            x137 = x63*x134 + x136
+            x138 = x78 + 2.0*sequence_shards*local_ffn
+            x139 = x132 + x63*x138 + 2.0*select(x84, hidden_size*x64, 0.0)
+            x144 = x141 + x136 + x142*local_heads + x92*local_kv_features + x143*local_qkv_features
+            x146 = x145 + sequence_shards*(x135 + x140*local_heads) - x96
+            x147 = x125 + x144 + x63*x146
+            x150 = select(x122, 0.0, x53*x68)
+            x151 = select((x55 & opposite(x107)), hidden_size*x120, 0.0)
+            x152 = quotient(x65*(x150 + x151), x32, x81)
+            x153 = x53*x79
+            x155 = x149*x152 + x153*x154
+            x157 = select(x122, 0.0, quotient(x65*x153, x32, x81))
+            x158 = x157 + select(x87, -x97, x125*x63)
+            x159 = x155 + x156*x158
+            x163 = x53*(gradient_bytes*x79 + x78*x73)
+            x164 = x162*x153 + x161*(x152 + x163)
+            x166 = x164 + x165*x158
+            x169 = x53*(x167*x73 + x168*x79)
+            x171 = x161*(x152 + x157 + x127 + x169) + x170*x97
+            x174 = x152 + x53*(gradient_bytes*x68 + x172*x73 + x173*x79)
+            x175 = 8.0 + x108
+            x176 = x98 + x127 + larger(larger(larger(larger(x130, x133), x137), x139), x147) + larger(larger(larger(x159, x166), x171), x174) + x175
+            x177 = quotient(x65*(x150 + x151 + select(x122, 0.0, num_layers*x153)), x32, x81) + x108
+            x178 = first_embedding_gradients_embedding_backward + x163
+            x179 = last_steps_head_reduce + x177 + x178
+            x182 = 8.0 + first_embedding_gradients_embedding_backward + x180*x120 + quotient(x181*x120, x32, x81) + x177
+            x183 = x58 + (8.0 + 8.0*x62)*x64 + x82 + x83 + larger(larger(larger(larger(larger(larger(larger(x82, x110), x112), x116), x124), x176), x179), x182)
+            x184 = (x82 <= x110)
+            x185 = select(x184, x110, x82)
+            x186 = (x185 <= x112)
+            x187 = select(x186, x112, x185)
+            x188 = (x187 <= x116)
+            x189 = select(x188, x116, x187)
+            x190 = (x189 <= x124)
+            x191 = select(x190, x124, x189)
+            x192 = (x191 <= x176)
+            x193 = select(x192, x176, x191)
+            x194 = (x193 <= x179)
+            x195 = (select(x194, x179, x193) <= x182)
+            x196 = (x130 <= x133)
+            x197 = select(x196, x133, x130)
+            x198 = (x197 <= x137)
+            x199 = select(x198, x137, x197)
+            x200 = (x199 <= x139)
+            x201 = (select(x200, x139, x199) <= x147)
+            x202 = (x159 <= x166)
+            x203 = select(x202, x166, x159)
+            x204 = (x203 <= x171)
+            x205 = (select(x204, x171, x203) <= x174)
+            x206 = x58 + x82 + x83 + select(x195, x182, select(x194, 8.0 + x177 + x178, select(x192, x175 + select(x201, x125 + x144, select(x200, x132, select(x198, x136, select(x196, x132, 0.0)))) + select(x205, x174, select(x204, x161*(x152 + x157 + x169), select(x202, x165*x157 + x164, x156*x157 + x155))), select(x190, 8.0 + x123, select(x188, 8.0 + first_embedding_gradients_embedding_backward + x109, select(x186, select(x84, 12.0, 8.0) + x109, select(x184, 8.0*select(x84, 0.0, 1.0) + x109, x82)))))))
+            x207 = (1.0 <= num_microbatches)
+            x208 = select(x207, 1.0, quotient(quotient(global_batch_size, micro_batch_size, x59), data_parallel, x34*x60))
+            x209 = local_sequence_sp*x208
+            x210 = select(x87, 0.0, x88*x209) + x89*x209*x96
+            x211 = select(x87, -local_sequence_sp*x96, x125*local_sequence_sp)
+            x213 = x210 + local_sequence_sp*x102
+            x214 = x51*(8.0 + 8.0*x208) + select(x195, 0.0, select(x194, x78*local_sequence_sp, select(x192, x210 + select(x87, 0.0, local_sequence_sp*x126) + select(x201, local_sequence_sp*x146, select(x200, local_sequence_sp*x138 + 2.0*select(x84, hidden_size*x51, 0.0), select(x198, local_sequence_sp*x134, select(x196, local_sequence_sp*x131, x78*x129)))) + select(x205, 0.0, select(x204, x161*x211, select(x202, x165*x211, x156*x211))), select(x190, x212*local_sequence_sp + x210, select(x188, x210 + local_sequence_sp*x115, select(x186, 33.0*x128 + x101*(x51*x111) + x213, select(x184, 12.0*x128 + x213 + x104*(x51*x105), 0.0)))))))
+            x215 = select((x207 & whole(num_microbatches)), 1.0, 0.0)
+            broken = np.int8(0)
+            broken = where(((sequence_parallel == 1.0) | (tensor_parallel == 1.0)), broken, np.int8(19))
+            broken = where((pipeline_parallel == 1.0), broken, np.int8(18))
+            broken = where(x54, broken, np.int8(17))
+            broken = where((data_parallel_replicas*x53 == x32), broken, np.int8(16))
+            broken = where((x47 | (2.0 <= tensor_parallel)), broken, np.int8(15))
+            broken = where(((context_parallel < 2.0) | whole(0.5*x51)), broken, np.int8(14))
+            broken = where((context_parallel*x51 == seq_length), broken, np.int8(13))
+            broken = where((pipeline_parallel*nearest(x46*(tensor_parallel*x32)) == num_layers), broken, np.int8(12))
+            broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(11))
+            broken = where((tensor_parallel*local_kv_features == kv_size), broken, np.int8(10))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x38)) | whole(x40)), broken, np.int8(9))
+            broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(8))
+            broken = where((tensor_parallel <= node_size), broken, np.int8(7))
+            broken = where((num_gpus == x32*x33), broken, np.int8(6))
+            broken = where(x31, broken, np.int8(5))
+            broken = where(x30, broken, np.int8(4))
+            broken = where(x29, broken, np.int8(3))
+            broken = where((recompute_mlp == 0.0), broken, np.int8(2))
+            broken = where((recompute_core_attention == 0.0), broken, np.int8(1))
+            rule[row] = broken
+            legal = broken == np.int8(0)
+            out[0, row] = select(legal, x183, 0.0)
+            out[1, row] = select(legal, x206, 0.0)
+            out[2, row] = select(legal, x214, 0.0)
+            out[3, row] = select(legal, x215, 0.0)
+            answer = np.int8(0)
+            verdict[row] = where(legal, answer, np.int8(-1))

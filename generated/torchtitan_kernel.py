@@ -126,6 +126,16 @@ def quotient(over, under, reciprocal):
 
 
 @njit(forceinline=True, error_model="numpy")
+def rounded_up(over, reciprocal):
+    """A quotient rounded up, by way of a reciprocal that was made smaller by 2**-49 of it, and rounded eight times.
+
+    The product is then too small, by less than 2**-48 of it. So a whole quotient is rounded up to itself, and any other
+    one of an integer below 2**48 is further from the whole number below it.
+    """
+    return np.ceil(over * reciprocal)
+
+
+@njit(forceinline=True, error_model="numpy")
 def whole(number):
     """Whether a quotient has no rest."""
     return np.floor(number) == number
@@ -185,174 +195,184 @@ def evaluate(
     x30 = (distributed_optimizer == 1.0)
     x31 = (sharded_gradients == 1.0)
     x32 = (sharded_weights == 1.0)
-    x36 = 1.0/num_kv_heads
+    x35 = 1.0/num_gpus
+    x36 = num_attention_heads*x35
+    x39 = 1.0/num_kv_heads
+    x42 = num_kv_heads*head_dim*x35
     kv_size = num_kv_heads*head_dim
-    x50 = 1.0/data_parallel_replicas
-    x52 = ((gradient_bytes == 2.0) | (gradient_bytes == 4.0))
-    x53 = (tied_embeddings == 0.0)
-    x54 = (qkv_bias == 0.0)
-    x55 = (qk_norm == 0.0)
-    x56 = 4.0*head_dim*seq_length + 4.0 + select(x53, 8.0, 4.0) + num_layers*(36.0 + select(x54, 0.0, 12.0) + select(x55, 0.0, 8.0))
-    x57 = 4.0*data_parallel_replicas
-    x59 = 2.0*select(x55, 0.0, 1.0)
-    x61 = select(x54, 0.0, 1.0)
-    x64 = 2.0*hidden_size
-    x67 = 1.0/vocab_multiple
-    x70 = select(x53, 1.0, 0.0)
-    x71 = hidden_size + hidden_size*x70
-    x79 = 2.0*hidden_size*vocab_multiple
-    x86 = (data_parallel_replicas == 1.0)
-    x92 = hidden_size*gradient_bytes
-    x93 = hidden_size*gradient_bytes*data_parallel_replicas
-    x95 = 4.0*vocab_multiple
-    x97 = 2.0 + hidden_size
-    x98 = 2.0*x97
-    x102 = 2.0*hidden_size*num_layers
-    x103 = 4.0*x97
-    x104 = head_dim*(2.0 + qk_norm)
-    x105 = 2.0*(x104 + 2.0*(1.0 + qk_norm))
-    x106 = 2.0*(x59 + x104)
-    x107 = 4.0*hidden_size
-    x115 = 2.0*hidden_size*x70
-    x117 = 2.0*vocab_multiple
-    x123 = 4.0*hidden_size*x70 + hidden_size*gradient_bytes*x70
-    x125 = 4.0*hidden_size*data_parallel_replicas
-    x127 = (-2.0)*hidden_size
-    x131 = 6.0*hidden_size
-    x133 = 4.0*hidden_size*head_dim
-    x134 = 2.0*x61
-    x135 = 2.0*head_dim
-    x136 = x127 + 2.0*(hidden_size + hidden_size + select(x55, 0.0, x135))
-    x137 = 4.0 + x107
-    x139 = (2.0 <= num_layers)
-    x140 = 2.0*hidden_size*select(x139, 0.0, 1.0)
-    x141 = select(x139, 1.0, 0.0)
-    x142 = 2.0*x141
-    x143 = 2.0 + x142
-    x144 = (3.0 <= num_layers)
-    x145 = select(x144, 1.0, 0.0)
-    x146 = (4.0 + gradient_bytes)*x145
-    x147 = x145*(num_layers - 2.0)
-    x150 = x141*(num_layers - 1.0)
-    x151 = x141*(2.0 + gradient_bytes + 2.0*x145)
-    x152 = 2.0*hidden_size*x141*select(x144, 0.0, 1.0)
-    x153 = -x141
-    x158 = -x70
-    x159 = (-4.0)*hidden_size*data_parallel_replicas
-    x162 = 4.0*gpu_memory
-    for row in range(np.uint64(start), np.uint64(stop)):
-        tensor_parallel = np.float64(tensor_parallel_column[row])
-        context_parallel = np.float64(context_parallel_column[row])
-        pipeline_parallel = np.float64(pipeline_parallel_column[row])
-        data_parallel = np.float64(data_parallel_column[row])
-        micro_batch_size = np.float64(micro_batch_size_column[row])
-        sequence_parallel = np.float64(sequence_parallel_column[row])
-        recompute_full = np.float64(recompute_full_column[row])
-        recompute_core_attention = np.float64(recompute_core_attention_column[row])
-        recompute_mlp = np.float64(recompute_mlp_column[row])
-        x33 = context_parallel*data_parallel
-        x34 = 1.0/tensor_parallel
-        local_heads = nearest(num_attention_heads*x34)
-        x37 = quotient(num_kv_heads, tensor_parallel, x34)
-        local_kv_features = nearest(kv_size*x34)
-        local_ffn = nearest(ffn_hidden_size*x34)
-        x41 = data_parallel*micro_batch_size
-        x42 = 1.0/data_parallel
-        x43 = x42*(1.0/micro_batch_size)
-        x44 = (sequence_parallel == 0.0)
-        sequence_shards = select(x44, 1.0, tensor_parallel)
-        x46 = 1.0/context_parallel
-        local_sequence_sp = nearest(seq_length*(x46*select(x44, 1.0, x34)))
-        x48 = sequence_shards*local_sequence_sp
-        num_microbatches = nearest(global_batch_size*x43)
-        x51 = nearest(x33*x50)
-        x58 = 1.0/x51
-        local_query_features = head_dim*local_heads
-        local_qkv_features = local_query_features + 2.0*local_kv_features
-        x63 = ceil(quotient(hidden_size, x51, x58))
-        x65 = x51*(ceil(quotient(head_dim, x51, x58))*x59 + hidden_size*ceil(quotient(local_query_features, x51, x58)) + x61*ceil(quotient(local_qkv_features, x51, x58)) + x63*(2.0 + local_ffn + local_query_features) + x64*(ceil(quotient(local_ffn, x51, x58)) + ceil(quotient(local_kv_features, x51, x58))))
-        x66 = num_layers*x65
-        x68 = ceil(quotient(vocab_size, vocab_multiple*tensor_parallel, x34*x67))
-        x69 = ceil(quotient(vocab_multiple*x68, x51, x58))
-        x72 = x66 + x51*(x63 + x69*x71)
-        x73 = x42*x46
-        x74 = quotient(x57*x72, x33, x73)
-        x75 = quotient(8.0*x72, x51, x58)
-        x76 = smaller(1.0, num_microbatches)
-        x77 = micro_batch_size*local_sequence_sp
-        x78 = sequence_shards*x77
-        first_embedding_gradients_embedding_backward = x68*x79
-        last_steps_head_reduce = 8.0 + x64*x77
-        x82 = x51*x69
-        x83 = gradient_bytes*x65 + x64*x82
-        x84 = (1.0 < num_microbatches)
-        x85 = select(x84, x74, 0.0)
-        x87 = (x86 & x84)
-        x88 = select(x87, 0.0, x51*x63)
-        x89 = select((x53 & opposite(x84)), hidden_size*x82, 0.0)
-        x90 = x85 + quotient(x57*(x88 + x89 + select(x87, 0.0, x66)), x33, x73)
-        x91 = first_embedding_gradients_embedding_backward + last_steps_head_reduce + x83 + x90
-        x94 = 8.0 + first_embedding_gradients_embedding_backward + x90 + x82*x92 + quotient(x82*x93, x33, x73)
-        x96 = x68*x78
-        x99 = x77*(x98 + x64*sequence_shards)
-        last_end_activations = x95*x96 + x99
-        x101 = (recompute_full == 0.0)
-        x108 = x103 + sequence_shards*(8.0*local_ffn + local_heads*x105 + larger(1.0, x37)*x106 + x107)
-        x109 = x77*x108
-        x110 = select(x101, num_layers, 0.0)*x109
-        x111 = select(x101, 0.0, x102*(x76*x77)) + x76*x110
-        x112 = last_end_activations + x111
-        x113 = (1.0 < tensor_parallel)
-        x114 = select(x113, 1.0, 0.0)
-        x116 = x51*(2.0*x63 + x69*x115) + x85
-        x118 = select(x113, x78, 0.0)
-        x119 = 8.0 + x116 + x117*(select(x113, 5.0, 3.0)*x96) + 12.0*x118 - 8.0*x114
-        x120 = 8.0 + 4.0*x114 + x116 + x95*(select(x113, 3.0, 2.0)*x96) + 33.0*x118
-        x121 = 8.0 + x116 + first_embedding_gradients_embedding_backward + x99 + (x64 + x68*x117)*x78
-        attention_norm_saved = x98*x77
-        x124 = x51*(4.0*x63 + x69*x123)
-        x126 = x82*select(x87, 0.0, 1.0)
-        x128 = x127*x77
-        x129 = select(x101, 0.0, x128 + x109)
-        x130 = x64*local_ffn
-        x132 = local_ffn*x131
-        x138 = quotient(x57*(x88 + x89), x33, x73)
-        x148 = select(x87, 0.0, quotient(x57*x65, x33, x73))
-        x149 = x148 + select(x101, -x109, x128)
-        x154 = 8.0 + x85 + x129 + larger(larger(larger(larger(micro_batch_size*(x64*local_sequence_sp + x107*select(x113, x48, 0.0)), x130 + x77*(x64 + 4.0*sequence_shards*local_ffn)), x132 + x77*(x64 + sequence_shards*(x107 - 6.0*local_ffn))), x130 + x77*(x64 + 2.0*sequence_shards*local_ffn) + 2.0*select(x113, hidden_size*x78, 0.0)), x132 + local_heads*x133 + local_kv_features*x107 + local_qkv_features*x134 + x136 + x77*(sequence_shards*(x131 + x135*local_heads) + x137) - x77*x108) + larger(larger(larger(x138 + x51*(gradient_bytes*x63 + x69*x140) + x65*x143, x145*x138 + x65*x146 + x147*x149), x141*(x138 + x83) + x65*x142 + x150*x149), x65*x151 + x82*x152 + x141*(x138 + x148 + x129) + x153*x109)
-        x155 = x56 + x74 + x75 + (8.0 + 8.0*x76)*x78 + larger(larger(larger(larger(larger(larger(larger(x74, x91), x94), x112 + x119), x112 + x120), x111 + x121), attention_norm_saved + x85 + last_steps_head_reduce + x124 + x111 + x70*quotient(x125*x126, x33, x73)), x111 + x154)
-        x156 = select(x101, 0.0, x77*x102) + x110
-        x157 = last_end_activations + x156
-        x160 = x56 + x74 + x75 + 16.0*sequence_shards*x77 + larger(larger(larger(larger(larger(larger(larger(x74, x91), x94), x119 + x157), x120 + x157), x121 + x156), attention_norm_saved + x85 + last_steps_head_reduce + x124 + x156 + x158*quotient(x159*x126, x33, x73)), x154 + x156)
-        x161 = larger(x155, x160)
-        broken = np.int8(0)
-        broken = where(((sequence_parallel == 1.0) | (tensor_parallel == 1.0)), broken, np.int8(21))
-        broken = where((pipeline_parallel == 1.0), broken, np.int8(20))
-        broken = where(x52, broken, np.int8(19))
-        broken = where((data_parallel_replicas*x51 == x33), broken, np.int8(18))
-        broken = where((x44 | (2.0 <= tensor_parallel)), broken, np.int8(17))
-        broken = where((x41*num_microbatches == global_batch_size), broken, np.int8(16))
-        broken = where(((context_parallel < 2.0) | whole(0.5*x48)), broken, np.int8(15))
-        broken = where((context_parallel*x48 == seq_length), broken, np.int8(14))
-        broken = where((pipeline_parallel*nearest(num_layers*(1.0/pipeline_parallel)) == num_layers), broken, np.int8(13))
-        broken = where((pipeline_parallel <= quotient(global_batch_size, x41, x43)), broken, np.int8(12))
-        broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(11))
-        broken = where((tensor_parallel*local_kv_features == kv_size), broken, np.int8(10))
-        broken = where((whole(quotient(tensor_parallel, num_kv_heads, x36)) | whole(x37)), broken, np.int8(9))
-        broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(8))
-        broken = where((tensor_parallel <= node_size), broken, np.int8(7))
-        broken = where((num_gpus == tensor_parallel*pipeline_parallel*x33), broken, np.int8(6))
-        broken = where(x32, broken, np.int8(5))
-        broken = where(x31, broken, np.int8(4))
-        broken = where(x30, broken, np.int8(3))
-        broken = where((recompute_mlp == 0.0), broken, np.int8(2))
-        broken = where((recompute_core_attention == 0.0), broken, np.int8(1))
-        rule[row] = broken
-        legal = broken == np.int8(0)
-        out[0, row] = select(legal, x155, 0.0)
-        out[1, row] = select(legal, x160, 0.0)
-        out[2, row] = select(legal, x161, 0.0)
-        answer = np.int8(2)
-        answer = where((x161 <= gpu_memory), np.int8(1), answer)
-        answer = where((5.0*x161 <= x162), np.int8(0), answer)
-        verdict[row] = where(legal, answer, np.int8(-1))
+    x45 = ffn_hidden_size*x35
+    x49 = num_layers*x35
+    x52 = seq_length*x35
+    x55 = global_batch_size*x35
+    x57 = 1.0/data_parallel_replicas
+    x59 = ((gradient_bytes == 2.0) | (gradient_bytes == 4.0))
+    x60 = (tied_embeddings == 0.0)
+    x61 = (qkv_bias == 0.0)
+    x62 = (qk_norm == 0.0)
+    x63 = 4.0*head_dim*seq_length + 4.0 + select(x60, 8.0, 4.0) + num_layers*(36.0 + select(x61, 0.0, 12.0) + select(x62, 0.0, 8.0))
+    x64 = 4.0*data_parallel_replicas
+    x67 = 2.0*select(x62, 0.0, 1.0)
+    x69 = select(x61, 0.0, 1.0)
+    x72 = 2.0*hidden_size
+    x75 = select(x60, 1.0, 0.0)
+    x76 = hidden_size + hidden_size*x75
+    x77 = 0.9999999999999982*x35*(1.0/vocab_multiple)
+    x87 = 4.0*vocab_multiple
+    x89 = 2.0 + hidden_size
+    x90 = 2.0*x89
+    x94 = 2.0*hidden_size*num_layers
+    x95 = 4.0*x89
+    x96 = 4.0*hidden_size
+    x97 = head_dim*(2.0 + qk_norm)
+    x98 = 2.0*(x97 + 2.0*(1.0 + qk_norm))
+    x99 = 2.0*(x67 + x97)
+    x107 = 2.0*vocab_multiple
+    x109 = 2.0*hidden_size*x75
+    x115 = 2.0*hidden_size*vocab_multiple
+    x120 = 4.0*hidden_size*x75 + hidden_size*gradient_bytes*x75
+    x122 = 4.0*hidden_size*data_parallel_replicas
+    x124 = (data_parallel_replicas == 1.0)
+    x132 = hidden_size*gradient_bytes
+    x133 = hidden_size*gradient_bytes*data_parallel_replicas
+    x135 = (-2.0)*hidden_size
+    x138 = 6.0*hidden_size
+    x140 = 2.0*head_dim
+    x141 = x135 + 2.0*(hidden_size + hidden_size + select(x62, 0.0, x140))
+    x142 = 4.0*hidden_size*head_dim
+    x143 = 2.0*x69
+    x144 = 4.0 + x96
+    x145 = (3.0 <= num_layers)
+    x146 = select(x145, 1.0, 0.0)
+    x148 = (4.0 + gradient_bytes)*x146
+    x149 = x146*(num_layers - 2.0)
+    x152 = (2.0 <= num_layers)
+    x153 = select(x152, 1.0, 0.0)
+    x154 = x153*(num_layers - 1.0)
+    x155 = 2.0*x153
+    x156 = 2.0*hidden_size*select(x152, 0.0, 1.0)
+    x157 = 2.0 + x155
+    x158 = -x153
+    x159 = x153*(2.0 + gradient_bytes + 2.0*x146)
+    x160 = 2.0*hidden_size*x153*select(x145, 0.0, 1.0)
+    x165 = -x75
+    x166 = (-4.0)*hidden_size*data_parallel_replicas
+    x169 = 4.0*gpu_memory
+    # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
+    lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
+    for low, high in ((start, lined), (lined, stop)):
+        for row in range(np.uint64(low), np.uint64(high)):
+            tensor_parallel = np.float64(tensor_parallel_column[row])
+            context_parallel = np.float64(context_parallel_column[row])
+            pipeline_parallel = np.float64(pipeline_parallel_column[row])
+            data_parallel = np.float64(data_parallel_column[row])
+            micro_batch_size = np.float64(micro_batch_size_column[row])
+            sequence_parallel = np.float64(sequence_parallel_column[row])
+            recompute_full = np.float64(recompute_full_column[row])
+            recompute_core_attention = np.float64(recompute_core_attention_column[row])
+            recompute_mlp = np.float64(recompute_mlp_column[row])
+            x33 = context_parallel*data_parallel
+            x34 = tensor_parallel*pipeline_parallel
+            x37 = pipeline_parallel*x33
+            local_heads = nearest(x36*x37)
+            x40 = x35*x37
+            x41 = quotient(num_kv_heads, tensor_parallel, x40)
+            local_kv_features = nearest(x42*x37)
+            local_ffn = nearest(x45*x37)
+            x47 = data_parallel*micro_batch_size
+            x48 = context_parallel*(1.0/micro_batch_size)*x34
+            x50 = (sequence_parallel == 0.0)
+            sequence_shards = select(x50, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x52*(data_parallel*x34*select(x50, 1.0, x40)))
+            x54 = sequence_shards*local_sequence_sp
+            num_microbatches = nearest(x55*x48)
+            x58 = nearest(x33*x57)
+            x65 = 1.0/x58
+            x66 = 0.9999999999999982*x65
+            local_query_features = head_dim*local_heads
+            local_qkv_features = local_query_features + 2.0*local_kv_features
+            x71 = rounded_up(hidden_size, x66)
+            x73 = x58*(rounded_up(head_dim, x66)*x67 + hidden_size*rounded_up(local_query_features, x66) + x69*rounded_up(local_qkv_features, x66) + x71*(2.0 + local_ffn + local_query_features) + x72*(rounded_up(local_ffn, x66) + rounded_up(local_kv_features, x66)))
+            x74 = num_layers*x73
+            x78 = rounded_up(vocab_size, x77*x37)
+            x79 = rounded_up(vocab_multiple*x78, x66)
+            x80 = x74 + x58*(x71 + x76*x79)
+            x81 = x35*x34
+            x82 = quotient(x64*x80, x33, x81)
+            x83 = smaller(1.0, num_microbatches)
+            x84 = micro_batch_size*local_sequence_sp
+            x85 = sequence_shards*x84
+            x86 = quotient(8.0*x80, x58, x65)
+            x88 = x78*x85
+            x91 = (x90 + x72*sequence_shards)*x84
+            last_end_activations = x87*x88 + x91
+            x93 = (recompute_full == 0.0)
+            x100 = x95 + sequence_shards*(x96 + 8.0*local_ffn + x98*local_heads + x99*larger(1.0, x41))
+            x101 = x84*x100
+            x102 = select(x93, num_layers, 0.0)*x101
+            x103 = select(x93, 0.0, x94*(x83*x84)) + x83*x102
+            x104 = last_end_activations + x103
+            x105 = (1.0 < tensor_parallel)
+            x106 = select(x105, 1.0, 0.0)
+            x108 = select(x105, x85, 0.0)
+            x110 = (1.0 < num_microbatches)
+            x111 = select(x110, x82, 0.0)
+            x112 = x58*(2.0*x71 + x109*x79) + x111
+            x113 = 8.0 + x107*(select(x105, 5.0, 3.0)*x88) + 12.0*x108 + x112 - 8.0*x106
+            x114 = 8.0 + 4.0*x106 + x112 + x87*(select(x105, 3.0, 2.0)*x88) + 33.0*x108
+            first_embedding_gradients_embedding_backward = x115*x78
+            x117 = 8.0 + x91 + x112 + x85*(x72 + x107*x78) + first_embedding_gradients_embedding_backward
+            attention_norm_saved = x90*x84
+            last_steps_head_reduce = 8.0 + x72*x84
+            x121 = x58*(4.0*x71 + x120*x79)
+            x123 = x58*x79
+            x125 = (x124 & x110)
+            x126 = x123*select(x125, 0.0, 1.0)
+            x127 = gradient_bytes*x73 + x72*x123
+            x128 = select(x125, 0.0, x58*x71)
+            x129 = select((x60 & opposite(x110)), hidden_size*x123, 0.0)
+            x130 = x111 + quotient(x64*(x128 + x129 + select(x125, 0.0, x74)), x33, x81)
+            x131 = first_embedding_gradients_embedding_backward + last_steps_head_reduce + x127 + x130
+            x134 = 8.0 + first_embedding_gradients_embedding_backward + x130 + x132*x123 + quotient(x133*x123, x33, x81)
+            x136 = select(x93, 0.0, x84*(x135 + x100))
+            x137 = x72*local_ffn
+            x139 = x138*local_ffn
+            x147 = quotient(x64*(x128 + x129), x33, x81)
+            x150 = select(x125, 0.0, quotient(x64*x73, x33, x81))
+            x151 = select(x93, -x101, x135*x84) + x150
+            x161 = 8.0 + x111 + x136 + larger(larger(larger(larger(micro_batch_size*(x72*local_sequence_sp + x96*select(x105, x54, 0.0)), x84*(x72 + 4.0*sequence_shards*local_ffn) + x137), x84*(x72 + sequence_shards*(x96 - 6.0*local_ffn)) + x139), x137 + x84*(x72 + 2.0*sequence_shards*local_ffn) + 2.0*select(x105, hidden_size*x85, 0.0)), x141 + x139 + x142*local_heads + x96*local_kv_features + x143*local_qkv_features + x84*(x144 + sequence_shards*(x138 + x140*local_heads) - x100)) + larger(larger(larger(x146*x147 + x148*x73 + x149*x151, x153*(x147 + x127) + x154*x151 + x155*x73), x147 + x58*(gradient_bytes*x71 + x156*x79) + x157*x73), x158*x101 + x159*x73 + x160*x123 + x153*(x147 + x150 + x136))
+            x162 = x63 + x82 + (8.0 + 8.0*x83)*x85 + x86 + larger(larger(larger(larger(larger(larger(larger(x82, x104 + x113), x104 + x114), x103 + x117), attention_norm_saved + x103 + x111 + last_steps_head_reduce + x121 + x75*quotient(x122*x126, x33, x81)), x131), x134), x103 + x161)
+            x163 = x102 + select(x93, 0.0, x94*x84)
+            x164 = last_end_activations + x163
+            x167 = x63 + x82 + x86 + 16.0*sequence_shards*x84 + larger(larger(larger(larger(larger(larger(larger(x82, x131), x134), x113 + x164), x114 + x164), x117 + x163), attention_norm_saved + x111 + last_steps_head_reduce + x121 + x163 + x165*quotient(x166*x126, x33, x81)), x163 + x161)
+            x168 = larger(x162, x167)
+            broken = np.int8(0)
+            broken = where(((sequence_parallel == 1.0) | (tensor_parallel == 1.0)), broken, np.int8(21))
+            broken = where((pipeline_parallel == 1.0), broken, np.int8(20))
+            broken = where(x59, broken, np.int8(19))
+            broken = where((data_parallel_replicas*x58 == x33), broken, np.int8(18))
+            broken = where((x50 | (2.0 <= tensor_parallel)), broken, np.int8(17))
+            broken = where((x47*num_microbatches == global_batch_size), broken, np.int8(16))
+            broken = where(((context_parallel < 2.0) | whole(0.5*x54)), broken, np.int8(15))
+            broken = where((context_parallel*x54 == seq_length), broken, np.int8(14))
+            broken = where((pipeline_parallel*nearest(x49*(tensor_parallel*x33)) == num_layers), broken, np.int8(13))
+            broken = where((pipeline_parallel <= quotient(global_batch_size, x47, x35*x48)), broken, np.int8(12))
+            broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(11))
+            broken = where((tensor_parallel*local_kv_features == kv_size), broken, np.int8(10))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x39)) | whole(x41)), broken, np.int8(9))
+            broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(8))
+            broken = where((tensor_parallel <= node_size), broken, np.int8(7))
+            broken = where((num_gpus == x33*x34), broken, np.int8(6))
+            broken = where(x32, broken, np.int8(5))
+            broken = where(x31, broken, np.int8(4))
+            broken = where(x30, broken, np.int8(3))
+            broken = where((recompute_mlp == 0.0), broken, np.int8(2))
+            broken = where((recompute_core_attention == 0.0), broken, np.int8(1))
+            rule[row] = broken
+            legal = broken == np.int8(0)
+            out[0, row] = select(legal, x162, 0.0)
+            out[1, row] = select(legal, x167, 0.0)
+            out[2, row] = select(legal, x168, 0.0)
+            answer = np.int8(2)
+            answer = where((x168 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x168 <= x169), np.int8(0), answer)
+            verdict[row] = where(legal, answer, np.int8(-1))

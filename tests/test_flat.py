@@ -19,6 +19,7 @@ from shardmath.symbolic.documents.kernel import lines
 from shardmath.symbolic.flat.choices import with_choices
 from shardmath.symbolic.flat.factors import factored
 from shardmath.symbolic.flat.plan import Flat, Plan, planned
+from shardmath.symbolic.flat.quotients import BELOW
 from shardmath.symbolic.nests.graph import EQ, LE, MUL, NUMBER, Graph, Node, exact, ordered
 from shardmath.symbolic.nests.source import parse
 from shardmath.symbolic.printers.nest import PYTHON
@@ -27,6 +28,8 @@ from shardmath.symbolic.write import GENERATED
 
 SWITCHES = ("u", "w")
 MEMORY = "limit"
+#: What a reciprocal is multiplied with to be rounded up with.
+TOO_SMALL = float(BELOW)
 #: Roundings that a reciprocal may have, as many as its docstring says.
 ROUNDINGS = 8
 
@@ -143,13 +146,14 @@ def _all_of(over, under, reciprocal, out):  # type: ignore[no-untyped-def]
         out[0, place], out[1, place], out[2, place] = found, np.ceil(found), np.floor(found)
         out[3, place] = megatron_kernel.whole(found)
         out[4, place] = near * under[place] == over[place]
+        out[5, place] = megatron_kernel.rounded_up(over[place], TOO_SMALL * reciprocal[place])
 
 
 def check(over: np.ndarray[Any, Any], under: np.ndarray[Any, Any], off: np.ndarray[Any, Any]) -> None:
     """Divide integers with reciprocals that are off by so many roundings; all must be exact."""
     reciprocal = 1.0 / under
     reciprocal *= 1 + off * 2.0**-52  # half a last place, or a whole one
-    out = np.empty((5, len(over)))
+    out = np.empty((6, len(over)))
     _all_of(over.astype(np.float64), under.astype(np.float64), reciprocal, out)
     floor, rest = np.divmod(over, under)
     whole = rest == 0
@@ -159,6 +163,8 @@ def check(over: np.ndarray[Any, Any], under: np.ndarray[Any, Any], off: np.ndarr
     assert np.array_equal(out[3] == 1, whole)
     small = floor < 2**48
     assert np.array_equal(out[4][small] == 1, whole[small])
+    small = over < 2**48
+    assert np.array_equal(out[5][small], (floor + ~whole)[small].astype(np.float64))
 
 
 def test_small_quotients_are_exact() -> None:
@@ -178,9 +184,10 @@ def test_large_quotients_are_exact(bits: int) -> None:
     floor = generator.integers(0, largest + 1)
     for rest in (np.zeros_like(under), np.ones_like(under), under - 1, generator.integers(0, under)):
         check(floor * under + rest % under, under, off)
-    edges = np.maximum(largest - generator.integers(0, 3, count), 0)
-    for more in (-1, 0, 1):
-        check(np.maximum(edges * under + more, 0), under, off)
+    for most in (largest, 2**48 // under):
+        edges = np.maximum(most - generator.integers(0, 3, count), 0)
+        for more in (-1, 0, 1):
+            check(np.maximum(edges * under + more, 0), under, off)
 
 
 def test_powers_of_two_and_common_factors() -> None:

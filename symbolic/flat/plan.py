@@ -87,7 +87,8 @@ def planned(flat: Flat, columns: Collection[str], switches: Collection[str], kno
     flat = then(flat, with_choices(graph, flat.roots, switches))
     flat = then(flat, with_reciprocals(graph, flat.rules, [*flat.verdicts, *flat.outputs]))
     flat = then(flat, weighted(graph, flat.roots, varies))
-    flat = then(flat, factored(graph, flat.roots, varies))
+    for _ in range(2):  # what several products of one sum share is used once when they are one product
+        flat = then(flat, factored(graph, flat.roots, varies))
     return _in_order(flat, varies, names)
 
 

@@ -2,8 +2,9 @@
 
 A product is divided by dividing the factor that a rule says is a multiple of the divisor: that quotient is needed for
 the rule already, and it is the whole number next to the product with the reciprocal. Any other quotient is that
-product, corrected: see ``quotient`` in ``kernel.py.jinja``. The reciprocal of a product is the product of those of its
-factors.
+product, corrected, or just rounded up: see ``quotient`` and ``rounded_up`` in ``kernel.py.jinja``. The reciprocal of a
+product is the product of those of its factors. Where a rule says what several names multiply to, the reciprocal of one
+is the product of the others over that, which is one division for all.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ from ..nests.graph import (
     FLOOR_DIV,
     LCM,
     MUL,
+    NAME,
     NEAREST,
+    QUOTIENT,
+    ROUNDED_UP,
     SELECT,
     WHOLE,
     Graph,
@@ -34,6 +38,8 @@ from ..nests.graph import (
 from .choices import factors
 
 _ROUNDED = {CEIL_DIV: CEIL, FLOOR_DIV: FLOOR}
+#: What makes a reciprocal too small by more than all its roundings, and by less than a dividend below 2**48 can tell.
+BELOW = 1 - Fraction(1, 2**49)
 
 
 def with_reciprocals(graph: Graph, conditions: Sequence[Node], roots: Sequence[Node]) -> dict[Node, Node]:
@@ -47,6 +53,7 @@ def with_reciprocals(graph: Graph, conditions: Sequence[Node], roots: Sequence[N
         if condition.op == DIVIDES:
             dividing.known.append(condition.args)
         found[condition] = dividing.rewritten([condition])[condition]
+        dividing.multiplied(condition)
     return dividing.rewritten(roots) | found
 
 
@@ -57,6 +64,14 @@ class _Dividing:
         self.graph = graph
         self.known: list[tuple[Node, ...]] = []
         self._sides: dict[Node, tuple[Node, Node]] = {}
+        #: Names with what they multiply to.
+        self._products: list[tuple[tuple[Node, ...], Node]] = []
+
+    def multiplied(self, condition: Node) -> None:
+        """Note what names multiply to, if that is what the condition says."""
+        for total, product in (condition.args, condition.args[::-1]) if condition.op == EQ else ():
+            if total.op == NAME and product.op == MUL and all(factor.op == NAME for factor in product.args):
+                self._products.append((product.args, total))
 
     def rewritten(self, roots: Sequence[Node]) -> dict[Node, Node]:
         """Quotients are taken apart as they were written, then made of what their parts have become."""
@@ -69,6 +84,8 @@ class _Dividing:
                 done[node] = self.graph.binary(EQ, self.graph.chained(MUL, [args[0], under]), over)
             elif node.op == DIV:
                 done[node] = self._nearest(*args) if self._is_whole(node) else self._corrected(*args)
+            elif node.op == CEIL:
+                done[node] = self._rounded_up(args[0])
             else:
                 done[node] = self.graph.rebuilt(node, args)
         return {node: done[new] for node, new in apart.items()}
@@ -140,7 +157,20 @@ class _Dividing:
         self._sides[found] = over, under
         return found
 
+    def _rounded_up(self, number: Node) -> Node:
+        """A quotient, or a part of one, needs no correction where it is rounded up."""
+        count, rest = self.graph.coefficient(number)
+        if rest.op != QUOTIENT or _power_of_two(1 / count) * count != 1:
+            return self.graph.rounded(CEIL, number)
+        over, _, reciprocal = rest.args
+        return self.graph.binary(ROUNDED_UP, over, self.graph.mul((self.graph.number(count * BELOW), reciprocal)))
+
     def _reciprocal(self, node: Node) -> Node:
+        for product, total in self._products:
+            some = [factor for factor in product if factor in factors(node)]
+            others, rest = _without(product, some), _without(factors(node), some)
+            if some and others is not None and rest is not None:
+                return self.graph.mul((*others, self._inverse(total), *map(self._reciprocal, rest)))
         if node.op == MUL:
             return self.graph.mul(map(self._reciprocal, node.args))
         if node.op == SELECT:
@@ -154,7 +184,7 @@ class _Dividing:
         return self._inverse(node)
 
 
-def _without(all_factors: tuple[Node, ...], some: tuple[Node, ...]) -> list[Node] | None:
+def _without(all_factors: Sequence[Node], some: Sequence[Node]) -> list[Node] | None:
     """The factors that are left, or None unless all of ``some`` are among them."""
     left = list(all_factors)
     for factor in some:

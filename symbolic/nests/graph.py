@@ -17,6 +17,8 @@ ADD, MUL, DIV, CEIL_DIV, FLOOR_DIV, LCM, MAX, MIN, SELECT = (
 EQ, LE, LT, DIVIDES, AND, OR, NOT = "eq", "le", "lt", "divides", "and", "or", "not"
 #: What divisions are made of where reciprocals are shared: a corrected product, what is done to it, common factors.
 QUOTIENT, CEIL, FLOOR, NEAREST, WHOLE, COMMON = "quotient", "ceil", "floor", "nearest", "whole", "common"
+#: A product with a reciprocal that is a little too small, rounded up.
+ROUNDED_UP = "rounded_up"
 CONDITIONS = frozenset((TRUTH, EQ, LE, LT, DIVIDES, WHOLE, AND, OR, NOT))
 
 
@@ -44,6 +46,7 @@ _NUMBERS: dict[str, Callable[..., Fraction]] = {
     FLOOR_DIV: lambda over, under: Fraction(over // under),
     LCM: lambda left, right: Fraction(lcm(int(left), int(right))),
     COMMON: lambda left, right: Fraction(gcd(int(left), int(right))),
+    ROUNDED_UP: lambda over, reciprocal: Fraction(ceil(over * reciprocal)),
 }
 _OF_QUOTIENTS: dict[str, Callable[[Fraction], Fraction | bool]] = {
     CEIL: lambda value: Fraction(ceil(value)),

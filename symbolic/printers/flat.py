@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..nests.graph import CEIL, COMMON, DIV, FLOOR, NEAREST, NUMBER, QUOTIENT, WHOLE, Node
+from ..nests.graph import CEIL, COMMON, DIV, FLOOR, NEAREST, NUMBER, QUOTIENT, ROUNDED_UP, WHOLE, Node
 from .nest import NestPrinter
 
-_CALLS = {QUOTIENT: "quotient", CEIL: "ceil", FLOOR: "floor", NEAREST: "nearest", WHOLE: "whole", COMMON: "common"}
+_CALLS = {QUOTIENT: "quotient", CEIL: "ceil", FLOOR: "floor", NEAREST: "nearest", WHOLE: "whole", COMMON: "common",
+          ROUNDED_UP: "rounded_up"}
 
 
 class FlatPrinter(NestPrinter):
