@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,8 @@ CASES = {
     f"{EXPLAIN} --recompute core": {"core_attention", "core_attention+mlp"},
     f"{EXPLAIN} --schedule zb": {"zbv"},
     f"{EXPLAIN} --tensor": {"--tensor-parallel"},
+    f"{EXPLAIN} --gpu=h200": {"--gpu=h200-141gb"},
+    f"{EXPLAIN} --kernel=swiglu=e": {"--kernel=swiglu=eager"},
     "shardmath sweep llama-3.1-8b --recompute none,fu": {"none,full"},
     "shardmath completion ": {"bash", "zsh", "fish"},
     "shardmath schema mo": {"models", "moves"},
@@ -86,13 +89,65 @@ case $COMP_WORDBREAKS in *=*) exit 4;; esac
 """
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
-@pytest.mark.parametrize("line", [f"{EXPLAIN} --gpu h200", f"{EXPLAIN} --kernel swiglu=ea"])
-def test_bash_completes(line: str, tmp_path: Path) -> None:
+ZSH = r"""
+zmodload zsh/zpty
+zpty -b shell "env TERM=dumb zsh -f -i"
+zpty -w shell 'PATH={folder}:$PATH; PS1=; cd {folder}; autoload -Uz compinit; compinit -u -D'
+zpty -w shell 'eval "$(shardmath completion zsh)"'
+zpty -w shell 'shown() {{ print -r -- "<$BUFFER>"; }}; zle -N shown; bindkey "^X" shown'
+zpty -w shell 'zle-line-init() {{ print READ""Y; }}; zle -N zle-line-init'
+repeat 600; do zpty -r -t shell part && out+=$part; [[ $out == *READY* ]] && break; sleep 0.05; done
+zpty -n -w shell '{line}'$'\t'$'\x18'
+out=
+repeat 600; do zpty -r -t shell part && out+=$part; [[ $out == *"<"*">"* ]] && break; sleep 0.05; done
+print -r -- "$out"
+"""
+#: What becomes of a line by one tab: what shells complete in one way alone.
+LINES = {
+    f"{EXPLAIN} --gpu h200": "h200-141gb", f"{EXPLAIN} --kernel swiglu=ea": "swiglu=eager",
+    f"{EXPLAIN} --gpu=h200": "--gpu=h200-141gb", "shardmath sweep llama-3.1-8b --recompute none,fu": "none,full",
+    "shardmath exp": "expl", "shardmath explain ./shar": "./shardmath",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with the command, to be put where a shell looks for commands."""
     command = tmp_path / "shardmath"
     command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m shardmath "$@"\n')
     command.chmod(0o755)
-    script = BASH.format(folder=tmp_path, words=line, last=len(line.split()) - 1)
+    return tmp_path
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize("line", [line for line in LINES if not line.endswith(("exp", "shar"))])
+def test_bash_completes(line: str, folder: Path) -> None:
+    script = BASH.format(folder=folder, words=line, last=len(line.split()) - 1)
     result = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
-    assert result.stdout.split() == [{"h200": "h200-141gb", "swiglu=ea": "swiglu=eager"}[line.rsplit(maxsplit=1)[-1]]]
+    assert result.stdout.split() == [LINES[line]]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize("line", LINES)
+def test_zsh_completes(line: str, folder: Path) -> None:
+    script = ZSH.format(folder=folder, line=line)
+    result = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, check=True, timeout=100)
+    assert re.findall(r"<(.*?) ?>", result.stdout) == [f"{line.rpartition(' ')[0]} {LINES[line]}"], result.stdout
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+def test_fish_completes(folder: Path) -> None:
+    script = "set PATH $PATH_OF_IT $PATH; cd $PATH_OF_IT; shardmath completion fish | source\n"
+    script += "\n".join(f"complete --do-complete '{line}'; echo end" for line in LINES)
+    result = subprocess.run(
+        ["fish", "--no-config", "-c", script], capture_output=True, text=True, check=True,
+        env={**os.environ, "PATH_OF_IT": str(folder), "HOME": str(folder)},
+    )
+    proposed = [part.split("\n") for part in result.stdout.removesuffix("end\n").split("end\n")]
+    words = [[item.partition("\t")[0] for item in part if item] for part in proposed]
+    expected = [["explain", "explore"] if line.endswith("exp") else [word] for line, word in LINES.items()]
+    assert words == expected
+    said = dict(item.split("\t") for item in proposed[list(LINES).index("shardmath exp")] if item)
+    assert said == {"explain": "Account for every byte of one layout.",
+                    "explore": "Look at every configuration of a declared space."}

@@ -3,19 +3,48 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
 from shardmath.cli.names import names_of
 from shardmath.errors import InputError, nearest_names
 
-_SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_SHARDMATH_COMPLETE"
-#: Bash takes AXIS=OPTION for three words, of which it would replace the last one alone.
-_ONE_WORD = {"bash": "\nCOMP_WORDBREAKS=${COMP_WORDBREAKS//=/}"}
+
+
+class _WholeWords(ShellComplete):
+    """Proposes whole words: click leaves out what stands before the value in ``--gpu=h200``, and shells replace it."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        """What may stand for the last word."""
+        found = super().get_completions(args, incomplete)
+        option, equals, _ = incomplete.partition("=")
+        if not (equals and option.startswith("--")):
+            return found
+        return [CompletionItem(f"{option}={item.value}", item.type, item.help) for item in found]
+
+
+class _Bash(_WholeWords, BashComplete):
+    def source(self) -> str:
+        """Bash takes AXIS=OPTION for three words, of which it would replace the last one alone."""
+        return f"{super().source().strip()}\nCOMP_WORDBREAKS=${{COMP_WORDBREAKS//=/}}"
+
+
+class _Zsh(_WholeWords, ZshComplete):
+    # Paths begin after the option.
+    source_template = ZshComplete.source_template.replace("_path_files", "compset -P '--*='; _path_files")
+
+
+class _Fish(_WholeWords, FishComplete):
+    # Names and what is said of them have commas of their own.
+    source_template = FishComplete.source_template.replace('string split ","', 'string split --max 1 ","')
+
+
+#: What click asks for by the name of a shell.
+SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
 
 
 @click.command(short_help="Print what completes names in a shell.")
-@click.argument("shell", shell_complete=names_of(lambda: _SHELLS))
+@click.argument("shell", shell_complete=names_of(lambda: SHELLS))
 def completion(shell: str) -> None:
     r"""Print a script for SHELL (bash, zsh or fish) that completes commands, options and names.
 
@@ -24,9 +53,7 @@ def completion(shell: str) -> None:
     zsh:  put  eval "$(shardmath completion zsh)"  into ~/.zshrc
     fish: shardmath completion fish >~/.config/fish/completions/shardmath.fish
     """
-    if shell not in _SHELLS:
-        raise InputError("shell", shell, f"must be one of {', '.join(_SHELLS)}", nearest_names(shell, _SHELLS))
+    if shell not in SHELLS:
+        raise InputError("shell", shell, f"must be one of {', '.join(SHELLS)}", nearest_names(shell, SHELLS))
     root = click.get_current_context().find_root().command
-    made = get_completion_class(shell)
-    assert made is not None
-    click.echo(made(root, {}, "shardmath", _VARIABLE).source().strip() + _ONE_WORD.get(shell, ""))
+    click.echo(SHELLS[shell](root, {}, "shardmath", _VARIABLE).source().strip())

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 
 import click
+from click.shell_completion import add_completion_class
 
 from shardmath import __version__
 from shardmath.cli.appendix import appendix
 from shardmath.cli.calibrate import calibrate
 from shardmath.cli.catalogue import gpus, models, networks
 from shardmath.cli.compare import compare
-from shardmath.cli.completion import completion
+from shardmath.cli.completion import SHELLS, completion
 from shardmath.cli.evaluate import evaluate
 from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
@@ -47,6 +48,8 @@ _COMMANDS = (
 )
 for _command in _COMMANDS:
     cli.add_command(_command)
+for _name, _shell in SHELLS.items():
+    add_completion_class(_shell, _name)
 
 
 def run(arguments: Sequence[str] | None = None) -> None:
