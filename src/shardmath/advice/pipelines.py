@@ -11,6 +11,7 @@ from shardmath.choosing import UNEVEN
 from shardmath.divisors import divisors
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
 from shardmath.models import Model
+from shardmath.parameters import checked
 from shardmath.spaces import Space
 
 #: What is left for the last stage where all others have as few layers in whole chunks as will do; 0 is an even share.
@@ -40,13 +41,13 @@ def stage_counts(
     """Numbers of stages to try with these numbers of chunks; None for all that divide the GPUs.
 
     ``asked`` are the arguments of ``sweep``: what they name is what is tried. torchtitan has pipelines where they are
-    asked for.
+    asked for. Raises InputError for a number of GPUs that cannot be.
     """
     given: tuple[int, ...] | None = asked.get("pipeline_parallel")
-    if given or implementation != "megatron" or num_gpus < 1 or _says_stages(asked):
+    if given or implementation != "megatron" or _says_stages(asked):
         return given or None
     uneven = _has_uneven(model, implementation, chunks, asked)
-    return tuple(size for size in divisors(num_gpus)
+    return tuple(size for size in divisors(checked("num_gpus", num_gpus))
                  if model.num_layers % size == 0 or (uneven and is_uneven(model, size)))
 
 
