@@ -60,7 +60,8 @@ def _written(title: str, key: str, plan: Plan, literal: bool, header: str, kerne
 
 
 def _planned(problem: Problem, names: Mapping[Node, str], limits: Mapping[str, Limits] | None, blocks: bool) -> Plan:
-    order = chosen_order(problem, blocks=blocks)
+    # Whether a table can be passed over may depend on all loops; it is asked of all turns of a block together.
+    order = chosen_order(problem, blocks=blocks, between=limits is None)
     skipping = problem if limits is None else with_skipping(problem, order, limits)
     grouped, renamed = regrouped(skipping, order, names)
     return planned(grouped, order, renamed)

@@ -5,6 +5,7 @@ from fractions import Fraction
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 from numba.core.registry import CPUDispatcher
 
 
@@ -16,6 +17,8 @@ def interpreted(source: str) -> ModuleType:
     for name, value in list(module.__dict__.items()):  # evaluators of columns are made for Numba
         if isinstance(value, CPUDispatcher):
             module.__dict__[name] = value.py_func
+        if isinstance(value, np.uint64):  # NumPy's sum of a signed and an unsigned integer is no integer
+            module.__dict__[name] = int(value)
     module.__dict__.update(
         larger=max, smaller=min, floor=_rounded(math.floor), ceil=_rounded(math.ceil), opposite=lambda met: not met,
         select=lambda condition, yes, no: yes if condition else no, divides=_divides, ceil_div=_ratio(math.ceil),

@@ -20,6 +20,7 @@ from shardmath.sweeps.answers import Answer, BestAnswer, FrontAnswer, HistogramA
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Run
 from shardmath.symbolic.nesting import nest_source
+from shardmath.symbolic.nests import order
 from shardmath.symbolic.nests import problem as posed
 from shardmath.symbolic.nests.graph import (
     CEIL_DIV,
@@ -221,6 +222,24 @@ def compare_random(data: st.DataObject, made: Made) -> None:
 @given(data=st.data())
 def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
     compare_random(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal)), getattr))
+
+
+@settings(max_examples=1500 if THOROUGH else 60, deadline=None, phases=(Phase.reuse, Phase.generate),
+          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(data=st.data())
+def test_a_nest_with_a_block_answers_as_exact_counting(data: st.DataObject) -> None:
+    """Orders that only large spaces would have: small tables, few shards, and any block that is possible."""
+    fewest, size = data.draw(st.sampled_from((1, 4, 32))), data.draw(st.sampled_from((-1, 1)))
+
+    def operations(tried: order.Order, *_: object) -> int:
+        return 0 if not tried.block else -1000 * (1 + tried.between) - size * tried.turns
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(order, "_SHARDS", 1)
+        patch.setattr(order, "MOST_ENTRIES", fewest)
+        patch.setattr(order, "_operations", operations)
+        compare_random(
+            data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=True)), getattr))
 
 
 def _tried(nest: Nest, conditions: Sequence[tuple[str, Node]]) -> list[str]:

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..nests.graph import NAME, Node, ordered
-from ..nests.plan import Check, Level, Plan
+from ..nests.grouping import are_limits
+from ..nests.plan import Check, Plan
 from ..nests.problem import ESTIMATE, NestAxis
 from ..printers.nest import Dialect
 from .nest_block import block
@@ -29,10 +30,8 @@ class Loops:
             "entries": str(order.entries) if self.literal else "entries",
             "shard_index": self._shard_index(order.shard),
             "shards": self._product(order.shard, 0),
-            "below": [{"name": f"below_{number}", "source": self._product(
-                (*order.loops[number - 1:], *order.block), len(order.shard) + number - 1)}
-                for number in range(1, self.depth)],
-            "block": block(self.plan, self.steps) if order.block else None,
+            "below": [{"name": f"below_{number}", "source": self._inside(number)} for number in range(1, self.depth)],
+            "block": block(self.plan, self.steps, self.literal) if order.block else None,
             "top": self._level(1),
         }
 
@@ -42,6 +41,26 @@ class Loops:
 
     def _product(self, axes: Sequence[NestAxis], start: int) -> str:
         return " * ".join(self.size(start + number, axis) for number, axis in enumerate(axes)) or "1"
+
+    def _inside(self, number: int) -> str:
+        """How many turns all loops inside a level have; the turns of a block are not counted below their tests."""
+        sizes = []
+        for inner in range(number + 1, self.depth + 1):
+            axes = self.plan.order.levels[inner - 1]
+            sizes += [self.size(self._position(axis), axis) for axis in axes]
+        return " * ".join(sizes) or "1"
+
+    def _position(self, axis: NestAxis) -> int:
+        """The place of an axis in the sizes; that of a block is a number in the text."""
+        outer = self.plan.order.outer
+        return outer.index(axis) if axis in outer else -1
+
+    def _below(self, number: int) -> str:
+        """How many tables stand for what is rejected once on a level: inside the tests of a block, for legal turns."""
+        tested = self.plan.order.tested
+        if number == self.depth:
+            return "1"
+        return f"legal_turns * below_{number}" if tested and number > tested else f"below_{number}"
 
     def _shard_index(self, axes: Sequence[NestAxis]) -> list[dict[str, str]]:
         """Places on each axis from the number of a shard, the last axis running fastest."""
@@ -55,7 +74,6 @@ class Loops:
         plan = self.plan
         level, order = plan.levels[number], plan.order
         axes = order.levels[number - 1]
-        position = 0 if number == 1 else len(order.shard) + number - 2
         parameters = [parameter for axis in (*order.outer, *order.block) for parameter in axis.parameters]
         alive_row = max((pen for pen in self.steps.pens if pen < number), default=None)
         innermost = number == self.depth
@@ -65,11 +83,12 @@ class Loops:
         if number in self.steps.pens:
             steps, stores = self.steps.with_alive(steps, number), [*stores, alive(number)]
         return {
-            "number": number, "innermost": innermost,
-            "axis": None if number == 1 else {"name": f"i_{axes[0].name}", "size": self.size(position, axes[0])},
+            "number": number, "innermost": innermost, "tested": number == order.tested,
+            "axis": None if number in (1, order.tested) or not axes else {
+                "name": f"i_{axes[0].name}", "size": self.size(self._position(axes[0]), axes[0])},
             "values": [
                 {"name": parameter, "row": parameters.index(parameter), "index": f"i_{axis.name}"}
-                for axis in axes for parameter in axis.parameters
+                for axis in axes if number != order.tested for parameter in axis.parameters
             ],
             "before": [self.steps.step(step) for step in level.before],
             "lost": [step.number for step in level.before if isinstance(step, Check)],
@@ -80,18 +99,19 @@ class Loops:
             "steps": steps,
             "checks": [check.number for check in level.table_checks],
             "stores": stores,
-            "below": "1" if innermost else f"below_{number}",
+            "below": self._below(number),
             "estimate": self.steps.source(plan.problem.estimate) if innermost else "",
             "late": [self.steps.step(step) for step in late],
-            "skip": self._skip(level) if innermost else "",
+            "skip": self._skip() if number == (order.tested or self.depth) else "",
             "met": [self.steps.source(node) for node in plan.problem.verdicts] if innermost else [],
+            "upwards": are_limits(plan.problem.verdicts),
             "inner": None if innermost else self._level(number + 1),
         }
 
-    def _skip(self, level: Level) -> str:
+    def _skip(self) -> str:
         """When the table need not be looked at; where entries break conditions in it, it always is."""
         skip = self.plan.problem.skip
-        return "" if skip is None or level.table_checks else self.steps.source(skip)
+        return "" if skip is None or self.plan.levels[-1].table_checks else self.steps.source(skip)
 
 
 def _using(roots: Sequence[Node], name: str) -> set[Node]:

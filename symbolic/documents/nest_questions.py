@@ -5,12 +5,13 @@ Answers are rare, so the table loop keeps nothing of its entries: where one may 
 
 from __future__ import annotations
 
-from functools import reduce
 from typing import Any
 
-from ..nests.graph import LE, Node
+from ..nests.graph import Node
+from ..nests.grouping import are_limits
 from ..nests.plan import group_axes
 from ..nests.problem import ESTIMATE, Best, Front, Histogram, Question, Rows
+from .nest_block import is_steady
 from .nest_loops import Loops
 
 
@@ -32,7 +33,7 @@ class Questions:
         name = question.name.replace("-", "_")
         base: dict[str, Any] = {"name": name, "among": among, "kind": type(question).__name__.lower(),
                                 "bounded": isinstance(question, Best | Front), "edge": None,
-                                "steady": self._is_steady(question)}
+                                "steady": is_steady(self.plan, question)}
         keys = [self._key(node) for node in question.keys]
         if isinstance(question, Histogram):
             return {**base, "keys": keys}
@@ -45,33 +46,14 @@ class Questions:
             return base
         return {**base, "group": self._group(question), "per": list(question.per)}
 
-    def _is_steady(self, question: Question) -> bool:
-        """Whether what an answer must beat changes only as answers are found, not from one turn of a block to the next.
-
-        So it is if no turn sets its group, or a number that it depends on and that is the same for a whole table.
-        """
-        block = {axis.name for axis in self.plan.order.block}
-        if not block or not isinstance(question, Best | Front):
-            return False
-        keys, place = question.keys, self.plan.place
-        if isinstance(question, Best):
-            if block & set(question.per):
-                return False
-            # Keys behind the first one that differs between entries are not looked at in advance.
-            keys = keys[:next((number for number, key in enumerate(keys) if place[key][1]), None)]
-        edges = [arg for verdict in self.plan.problem.verdicts for arg in verdict.args]
-        return all(place[node] != (self.loops.depth, False) for node in (*keys, *edges))
-
     def _edge(self, among: int | None) -> str | None:
         """The largest estimate that has one of the first verdicts, if it is one number for all entries."""
         if among is None:
             return "LARGEST"
-        edges = []
-        for verdict in self.plan.problem.verdicts[:among]:
-            if verdict.op != LE or verdict.args[0].value != ESTIMATE or self.plan.place[verdict.args[1]][1]:
-                return None
-            edges.append(self.steps.source(verdict.args[1]))
-        return reduce("larger({}, {})".format, edges)
+        verdicts = self.plan.problem.verdicts
+        if not are_limits(verdicts) or self.plan.place[verdicts[among - 1].args[1]][1]:
+            return None
+        return self.steps.source(verdicts[among - 1].args[1])
 
     def _key(self, node: Node) -> dict[str, Any]:
         fused = self.plan.place[node][1]

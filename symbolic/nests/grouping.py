@@ -23,9 +23,14 @@ def places(problem: Problem, order: Order) -> Callable[[int], Place]:
     number = {axis.name: 1 << index for index, axis in enumerate(problem.axes)}
     levels = [sum(number[axis.name] for axis in level) for level in order.levels]
     table = sum(number[axis.name] for axis in order.fused)
+    tested, last = order.tested, len(levels)
+    inside = table | sum(levels[tested:] if tested else [])
 
     def place(mask: int) -> Place:
-        return (max((depth + 1 for depth, bits in enumerate(levels) if mask & bits), default=0), bool(mask & table))
+        fused = bool(mask & table)
+        if tested and mask & levels[tested - 1]:
+            return (last if mask & inside else tested), fused
+        return max((depth + 1 for depth, bits in enumerate(levels) if mask & bits), default=0), fused
 
     return place
 
@@ -54,8 +59,13 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
             masks[node] = mask
         return place_of(masks[node])
 
+    turned = (order.tested, len(order.levels)) if order.block else ()
+
+    def rank(part: Node) -> tuple[bool, Place]:
+        return place(part)[0] in turned, place(part)
+
     def nested(op: str, parts: Sequence[Node]) -> Node:
-        return _nested(op, parts, place, graph.chained)
+        return _nested(op, parts, rank, graph.chained)
 
     beside = set(nodes).difference(ordered([problem.estimate]))  # maxima of the estimate are taken apart below
     for node in nodes:
@@ -71,14 +81,15 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
             parts += parts_of[arg] if arg.op == node.op and uses[arg] == 1 else [new[arg]]
         parts_of[node] = parts
         new[node] = nested(node.op, parts)
-    maxima = Maxima(graph, place, nested)
+    maxima = Maxima(graph, place, nested, len(order.levels), order.tested)
     last = max((place(new[node]) for _, node in problem.conditions if place(new[node])[1]), default=None)
     alive = None
     if last is not None and last[0] < len(order.levels):
         alive = graph.name(ALIVE)
         masks[alive] = next(masks[new[node]] for _, node in problem.conditions if place(new[node]) == last)
     new[problem.estimate] = maxima.rewritten(new[problem.estimate], alive)
-    new |= {node: _threshold(graph, new[node]) for node in problem.verdicts}
+    new |= dict(zip(problem.verdicts, _upwards(graph, [_threshold(graph, new[node]) for node in problem.verdicts]),
+                    strict=True))
     renamed = {new[node]: name for node, name in reversed(list(names.items())) if node in new}
     return problem.with_roots([new[root] for root in roots]), renamed
 
@@ -96,24 +107,45 @@ def _of_largest(graph: Graph, sums: Sequence[Sequence[Node]], nested: Callable[[
 
 
 def _nested(
-    op: str, parts: Sequence[Node], place: Callable[[Node], Place], chained: Callable[[str, Sequence[Node]], Node],
+    op: str, parts: Sequence[Node], rank: Callable[[Node], tuple[bool, Place]],
+    chained: Callable[[str, Sequence[Node]], Node],
 ) -> Node:
     """Put parts of one place together, then that to the parts of the next place inwards.
 
-    What is equal for all entries joins the table where the table has parts of its own, so that it costs nothing more.
+    What differs between turns of a block comes behind what does not, wherever that stands. What is equal for all
+    entries joins the table where the table has parts of its own, so that it costs nothing more.
     """
-    buckets: dict[Place, list[Node]] = {}
+    buckets: dict[tuple[bool, Place], list[Node]] = {}
     for part in parts:
-        buckets.setdefault(place(part), []).append(part)
+        buckets.setdefault(rank(part), []).append(part)
     scalar: list[Node] = []
     table: list[Node] = []
-    for (_, fused), found in sorted(buckets.items(), key=lambda item: item[0]):
+    for (_, (_, fused)), found in sorted(buckets.items(), key=lambda item: item[0]):
         if fused:
             table = [chained(op, table + scalar + found)]
             scalar = []
         else:
             scalar = [chained(op, scalar + found)]
     return chained(op, table + scalar)
+
+
+def _upwards(graph: Graph, verdicts: Sequence[Node]) -> list[Node]:
+    """Verdicts that are limits of the estimate, each at least as high as those before it.
+
+    As the first one that holds counts, an estimate below an earlier limit may as well hold a later one. Then the
+    number of estimates below each limit is all that need be counted.
+    """
+    if not are_limits(verdicts):
+        return [*verdicts]
+    highest: list[Node] = []
+    for verdict in verdicts:
+        highest.append(graph.extreme(MAX, [*highest[-1:], verdict.args[1]]))
+    return [graph.binary(LE, verdict.args[0], limit) for verdict, limit in zip(verdicts, highest, strict=True)]
+
+
+def are_limits(verdicts: Sequence[Node]) -> bool:
+    """Whether all verdicts are limits of the estimate itself."""
+    return all(verdict.op == LE and verdict.args[0].value == ESTIMATE for verdict in verdicts)
 
 
 def _threshold(graph: Graph, verdict: Node) -> Node:

@@ -23,13 +23,16 @@ _MOST = 64
 class Maxima:
     """Rewrites maxima of a graph for the places of its nodes.
 
-    ``nested`` puts the parts of a sum or product together by place, from the outside inwards.
+    ``nested`` puts the parts of a sum or product together by place, from the outside inwards; ``last`` is the innermost
+    level. On the level ``tested`` stands what differs between the turns of a block; a sum of it with what changes in a
+    deeper loop is of the last one.
     """
 
     def __init__(
         self, graph: Graph, place: Callable[[Node], Place], nested: Callable[[str, Sequence[Node]], Node],
+        last: int, tested: int | None = None,
     ) -> None:
-        self.graph, self.place, self.nested = graph, place, nested
+        self.graph, self.place, self.nested, self.last, self.tested = graph, place, nested, last, tested
         self.zero, self.one = graph.number(0), graph.number(1)
         self._known: dict[Node, Linear] = {}
         self._bearing: set[Node] = set()
@@ -148,6 +151,7 @@ class Maxima:
     def _largest(self, sums: Sequence[Linear], depth: int) -> Term:
         """The largest of ``sums`` with what changes at ``depth`` outermost in the expression."""
         if depth < 0:
+            assert not any(sums), "a part of a maximum that stands in no loop"
             return self.zero, self.zero
         by_rows: dict[Node, dict[Node, list[Linear]]] = {}
         for linear in sums:
@@ -160,14 +164,48 @@ class Maxima:
             if rest is not self.zero:
                 outer[self.one] = rest
             by_rows.setdefault(self._sum(inner), {}).setdefault(scalar, []).append(outer)
-        terms = []
+        self._join_pen(by_rows, depth)
+        by_outer: dict[Node, list[Term]] = {}
         for rows, by_scalar in by_rows.items():
-            offset, row = self._maximum([
+            found = [
                 (self._flat_sum([scalar, offset]), row)
                 for scalar, outers in by_scalar.items() for offset, row in [self._largest(outers, depth - 1)]
-            ])
+            ]
+            offset, row = found[0] if len(found) == 1 else self._maximum(found)
+            by_outer.setdefault(row, []).append((offset, rows))
+        terms = []
+        for row, inners in by_outer.items():
+            offset, rows = self._maximum(inners)
             terms.append((offset, self._plus(rows, row)))
         return self._maximum(terms)
+
+    def _join_pen(self, by_rows: dict[Node, dict[Node, list[Linear]]], depth: int) -> None:
+        """Let what is infinite for entries that broke a condition join an argument with rows of outer loops.
+
+        There it is compared once for many turns, for infinity plus a number is infinity.
+        """
+        alone = by_rows.get(self.zero, {}).get(self.zero, [])
+        pen = next((outer for outer in alone if not self._bearing.isdisjoint(outer)), None)
+        if pen is None:
+            return
+        (alive,) = pen
+        rows = [row for row in by_rows if self.place(row)[1] and self.place(row)[0] == depth < self.last]
+        others = [
+            outers for by_scalar in by_rows.values() for outers in by_scalar.values()
+            if any(outer is not pen and any(self.place(row)[1] for row in outer) for outer in outers)
+        ]
+        if rows:
+            parts = (rows[-1], alive)
+            by_rows[self._bears(self.graph.chained(MAX, parts), parts)] = by_rows.pop(rows[-1])
+        elif not others or alone in others:
+            return
+        else:
+            others[-1].append(pen)
+        alone.remove(pen)
+        if not alone:
+            del by_rows[self.zero][self.zero]
+        if not by_rows[self.zero]:
+            del by_rows[self.zero]
 
     def _maximum(self, terms: Iterable[Term]) -> Term:
         """Of terms with the same row, only the scalars are compared; a single term needs no operation on rows yet."""
@@ -184,7 +222,12 @@ class Maxima:
         """What changes at ``depth`` of a sum without rows, and what does not."""
         parts = self._summands(scalar)
         changing = [part for part in parts if self.place(part)[0] == depth]
-        return self.nested(ADD, changing), self.nested(ADD, [part for part in parts if part not in changing])
+        others = [part for part in parts if part not in changing]
+        if others and self.place(self.nested(ADD, others))[0] == depth:
+            # What changes in a loop between the tests of turns and the table, and what changes from turn to turn.
+            changing += [part for part in others if self.place(part)[0] == self.tested]
+            others = [part for part in others if part not in changing]
+        return self.nested(ADD, changing), self.nested(ADD, others)
 
     def _sum(self, inner: Mapping[Node, Node]) -> Node:
         """Rows with the same scalar are added in an outer loop where they can be."""

@@ -21,6 +21,8 @@ MOST_TURNS = 96
 LANES = 8
 #: Cost of one turn of a loop, and of one table, in operations; and of a block besides that.
 _TURN, _BLOCK = 12, 64
+#: Cost of finding the legal turns of a block, for each turn.
+_TESTED = 6
 #: Combinations of the outermost axes that are shared out between threads and machines: at least so many.
 _SHARDS = 256
 #: Configurations of one shard whose rows are all held in memory: at most so many, where the axes allow it.
@@ -34,13 +36,15 @@ class Order:
     """``shard`` are the outermost axes, counted through as one; ``loops`` nest in them; ``fused`` is the table.
 
     Between them, ``block`` are loops that are one: what differs between their turns and not between the entries of the
-    table is computed for several turns at the same time, before the first of them.
+    table is computed for several turns at the same time. The turns are tested outside of the last ``between`` of the
+    ``loops``, on which no condition on a turn depends: each of those then goes over the legal turns only.
     """
 
     shard: tuple[NestAxis, ...]
     loops: tuple[NestAxis, ...]
     fused: tuple[NestAxis, ...]
     block: tuple[NestAxis, ...] = ()
+    between: int = 0
 
     @property
     def outer(self) -> tuple[NestAxis, ...]:
@@ -49,9 +53,20 @@ class Order:
 
     @property
     def levels(self) -> tuple[tuple[NestAxis, ...], ...]:
-        """The axes of each loop outside the table, outermost first."""
-        loops = (self.shard, *((axis,) for axis in self.loops))
-        return (*loops, self.block) if self.block else loops
+        """The axes of each loop outside the table, outermost first; those of a block where its turns are tested.
+
+        What is computed for each turn inside all loops comes last, without axes.
+        """
+        loops = [self.shard, *((axis,) for axis in self.loops)]
+        if self.block:
+            loops.insert(len(loops) - self.between, self.block)
+            loops.append(())
+        return tuple(loops)
+
+    @property
+    def tested(self) -> int | None:
+        """The level on which the turns of a block are tested, counted from 1; None without a block."""
+        return len(self.levels) - 1 - self.between if self.block else None
 
     @property
     def turns(self) -> int:
@@ -76,11 +91,15 @@ def dependencies(roots: Iterable[Node], axes: Sequence[NestAxis]) -> dict[Node, 
     return masks
 
 
-def chosen_order(problem: Problem, *, blocks: bool) -> Order:
-    """The order with the least counted operations that a greedy search finds; only with ``blocks`` it has a block."""
+def chosen_order(problem: Problem, *, blocks: bool, between: bool = True) -> Order:
+    """The order with the least counted operations that a greedy search finds; only with ``blocks`` it has a block.
+
+    Only with ``between``, loops may stand between the tests of its turns and the table.
+    """
     axes = problem.axes
     weights: dict[int, int] = {}
-    for node, mask in dependencies(problem.roots, axes).items():
+    masks = dependencies(problem.roots, axes)
+    for node, mask in masks.items():
         if node.op not in _FREE and mask:
             weights[mask] = weights.get(mask, 0) + _COSTS.get(node.op, max(1, len(node.args) - 1))
     grouping = {name for question in problem.questions if isinstance(question, Best) for name in question.per}
@@ -100,7 +119,10 @@ def chosen_order(problem: Problem, *, blocks: bool) -> Order:
         best, fused = better, better[2]
     most = _ROWS if any(isinstance(question, Rows) for question in problem.questions) else None
     order = _order(axes, best[1], best[2], most)
-    return _with_block(order, axes, weights, grouping) if blocks else order
+    if not blocks:
+        return order
+    conditions = {masks[node] for _, node in problem.conditions}
+    return _with_block(order, axes, weights, grouping, conditions if between else None)
 
 
 def _entries(axes: Sequence[NestAxis], fused: Iterable[int]) -> int:
@@ -146,33 +168,49 @@ def _order(axes: Sequence[NestAxis], nested: Sequence[int], fused: frozenset[int
 
 def _with_block(
     order: Order, axes: Sequence[NestAxis], weights: Mapping[int, int], grouping: Collection[str],
+    conditions: Collection[int] | None,
 ) -> Order:
-    """Make the innermost loops a block, as many of them as save operations."""
+    """Make the innermost loops a block, as many of them as save operations.
+
+    ``conditions`` are the axes of each, as bits: loops that no condition on a turn depends on may then stand inside
+    the tests of the turns. Without them, none do.
+    """
+    bits = {axis: 1 << number for number, axis in enumerate(axes)}
     tried = []
     for split in range(len(order.loops), -1, -1):
         blocked = replace(order, loops=order.loops[:split], block=order.loops[split:])
         if blocked.turns > MOST_TURNS or any(axis.name in grouping for axis in blocked.block):
             break
         tried.append(blocked)
-    return min(tried, key=lambda blocked: _operations(blocked, axes, weights))
+        if conditions is None:
+            continue
+        turned = sum(bits[axis] for axis in blocked.block)
+        tests = [mask for mask in conditions if mask & turned]
+        free = [axis for axis in blocked.loops if not any(mask & bits[axis] for mask in tests)]
+        if blocked.block and free:
+            loops = (*(axis for axis in blocked.loops if axis not in free), *free)
+            tried.append(replace(blocked, loops=loops, between=len(free)))
+    return min(tried, key=lambda blocked: _operations(blocked, bits, weights))
 
 
-def _operations(order: Order, axes: Sequence[NestAxis], weights: Mapping[int, int]) -> float:
+def _operations(order: Order, bits: Mapping[NestAxis, int], weights: Mapping[int, int]) -> float:
     """Operations inside one shard."""
-    bits = {axis: 1 << number for number, axis in enumerate(axes)}
-    table = sum(bits[axis] for axis in order.fused)
-    left, total = dict(weights), 0.0
-    turns = prod(axis.size for level in order.levels[1:] for axis in level)
-    for level in reversed(order.levels[1:]):
-        here = sum(bits[axis] for axis in level)
-        alike = sum(weight for mask, weight in left.items() if mask & here and not mask & table)
-        apart = sum(weight for mask, weight in left.items() if mask & here and mask & table)
-        total += turns * (_TURN + apart * max(1.0, order.entries / LANES))
-        if level is order.block:
-            turns //= order.turns
-            total += turns * (_BLOCK + alike * -(-order.turns // LANES))
+    table, turned = (sum(bits[axis] for axis in found) for found in (order.fused, order.block))
+    between = sum(bits[axis] for axis in order.loops[len(order.loops) - order.between:])
+    lanes, vectors = -(-order.turns // LANES), max(1.0, order.entries / LANES)
+    times = [1]  # how often the body of each loop is gone through
+    for axis in order.loops:
+        times.append(times[-1] * axis.size)
+    tests, inside = times[len(order.loops) - order.between], times[-1]
+    total: float = _TURN * (sum(times[1:]) + inside * order.turns)
+    if order.block:
+        total += tests * (_BLOCK + _TESTED * order.turns)
+    for mask, weight in weights.items():
+        if mask & turned and mask & table:
+            total += weight * inside * order.turns * vectors
+        elif mask & turned:
+            total += weight * lanes * (inside if mask & between else tests)
         else:
-            total += turns * alike
-            turns //= prod(axis.size for axis in level)
-        left = {mask: weight for mask, weight in left.items() if not mask & here}
+            depth = max((place + 1 for place, axis in enumerate(order.loops) if mask & bits[axis]), default=0)
+            total += weight * times[depth] * (vectors if mask & table else 1)
     return total

@@ -26,8 +26,8 @@ class Level:
     """What happens at one depth: first for all entries of the table alike, then entry by entry.
 
     ``before`` and ``table`` hold nodes to compute and conditions to check, in this order; ``loads`` are rows of
-    shallower levels that the table loop reads, ``stores`` rows that it fills for deeper ones. ``handed`` is what the
-    table loop needs of ``before``, of the innermost level.
+    shallower levels that the table loop reads, ``stores`` rows that it fills for deeper ones. ``handed`` is what is
+    kept of each turn of a block: on the level of its tests for the innermost level, and there for the table loop.
     """
 
     before: list[Node | Check] = field(default_factory=list)
@@ -72,7 +72,7 @@ def planned(problem: Problem, order: Order, known: Mapping[Node, str]) -> Plan:
         (levels[at[0]].table if at[1] else levels[at[0]].before).append(check)
     for root in problem.roots:
         _schedule(root, wanted, place, levels, done)
-    rows = _rows(problem, levels, place, wanted, depth)
+    rows = _rows(problem, order, levels, place, wanted)
     return Plan(problem, order, levels, _named(levels, problem, known, place), rows, place)
 
 
@@ -128,10 +128,11 @@ def _schedule(
 
 
 def _rows(
-    problem: Problem, levels: tuple[Level, ...], place: Mapping[Node, Place], wanted: set[Node], depth: int,
+    problem: Problem, order: Order, levels: tuple[Level, ...], place: Mapping[Node, Place], wanted: set[Node],
 ) -> dict[Node, int]:
     """Give a row to what a deeper loop needs of a table, and note what each table loop loads and stores."""
     rows: dict[Node, int] = {}
+    depth = len(order.levels)
     for number, level in enumerate(levels):
         own = dict.fromkeys(step for step in level.table if not isinstance(step, Check))
         referred = [step.node for step in level.table_checks]
@@ -139,9 +140,13 @@ def _rows(
             keys = [key for question in problem.questions for key in question.keys]
             referred += [problem.estimate, *problem.verdicts, *(key for key in keys if place[key][1])]
         referred += [arg for step in own for arg in step.args]
-        if number == depth:
+        if number == depth and order.tested:
             used = _used([*referred, *keys], wanted)
-            level.handed = [node for node in used if place[node] == (depth, False)]
+            computed = [arg for step in level.before if not isinstance(step, Check) for arg in step.args]
+            level.handed = [node for node in used if place[node] in ((depth, False), (order.tested, False))]
+            levels[order.tested].handed = [
+                node for node in _used([*referred, *keys, *computed], wanted) if place[node] == (order.tested, False)
+            ]
         needed = dict.fromkeys(
             node for node in _used(referred, wanted)
             if place[node][1] and node not in own and node.value != ESTIMATE

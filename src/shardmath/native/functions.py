@@ -17,14 +17,16 @@ from .values import ADDRESS, FLOAT, INTEGER, TRUTH, Array, Kind, Value, kind_of,
 _RETURNED = {"bool": TRUTH, "float": FLOAT, "int": INTEGER, "None": ir.VoidType()}
 
 
-def translated(names: Mapping[str, object], text: str, name: str, kinds: Sequence[Kind]) -> ir.Module:
+def translated(
+    names: Mapping[str, object], text: str, name: str, kinds: Sequence[Kind], *, masks: bool = False,
+) -> ir.Module:
     """A function of a module, with all that it calls, for arguments of some kinds.
 
-    ``names`` are what the names of the module stand for, ``text`` is its source. Raises TypeError for what loops have
-    no use for.
+    ``names`` are what the names of the module stand for, ``text`` is its source. With ``masks``, the processor can add
+    to some parts of a vector only. Raises TypeError for what loops have no use for.
     """
     functions = {item.name: item for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)}
-    translator = _Translator(names, functions)
+    translator = _Translator(names, functions, masks)
     translator.function(name, tuple(kinds)).linkage = "external"
     return translator.module
 
@@ -32,8 +34,8 @@ def translated(names: Mapping[str, object], text: str, name: str, kinds: Sequenc
 class _Translator:
     """All functions of one module that are needed, by name and kinds of arguments."""
 
-    def __init__(self, names: Mapping[str, object], functions: Mapping[str, ast.FunctionDef]) -> None:
-        self.module, self.names = ir.Module(), names
+    def __init__(self, names: Mapping[str, object], functions: Mapping[str, ast.FunctionDef], masks: bool) -> None:
+        self.module, self.names, self.masks = ir.Module(), names, masks
         self._trees = functions
         self._found: dict[tuple[str, tuple[Kind, ...]], ir.Function] = {}
 
@@ -71,12 +73,13 @@ class _Body:
     def __init__(
         self, translator: _Translator, tree: ast.FunctionDef, made: ir.Function, kinds: Sequence[Kind],
     ) -> None:
-        self.tree, self.made = tree, made
+        self.tree, self.made, self.masks = tree, made, translator.masks
         #: For what is made room for once; it leads to the first statement when all is written.
         self._entry = made.append_basic_block()
         self._first = made.append_basic_block()
         #: Where ``continue`` leads to, in each loop around.
         self._next: list[ir.Block] = []
+        self._one: ir.Value | None = None
         self.builder = ir.IRBuilder(self._first)
         self.reader = Expressions(
             self.builder, translator.names, lambda name, arguments: translator.called(self.builder, name, arguments),
@@ -117,8 +120,25 @@ class _Body:
             self._put(target, self.reader.value(tree.value))
 
     def _augassign(self, tree: ast.AugAssign) -> None:
-        before = self.reader.number(tree.target)
-        self._put(tree.target, self.reader.combined(tree.op, before, self.reader.number(tree.value)))
+        before, value = self.reader.number(tree.target), self.reader.number(tree.value)
+        if self.masks and isinstance(tree.op, ast.Add) and (before.type, value.type) == (INTEGER, TRUTH):
+            value = self.builder.select(value, self._unit(), ir.Constant(INTEGER, 0))
+        self._put(tree.target, self.reader.combined(tree.op, before, value))
+
+    def _unit(self) -> ir.Value:
+        """The number 1 to count with, from memory.
+
+        Were it known, LLVM would make a vector of zeros and ones of every mask and add that. A number that it does not
+        know is added where the mask is set, in one operation.
+        """
+        if self._one is None:
+            place = self.made.module.globals.get("one")
+            if place is None:
+                place = ir.GlobalVariable(self.made.module, INTEGER, "one")
+                place.initializer = ir.Constant(INTEGER, 1)
+            with self.builder.goto_entry_block():
+                self._one = self.builder.load(place, typ=INTEGER)
+        return self._one
 
     def _put(self, target: ast.expr, value: Value) -> None:
         if isinstance(target, ast.Name):

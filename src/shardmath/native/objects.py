@@ -87,7 +87,8 @@ def _compiled(module: ModuleType, text: str, name: str, kinds: tuple[NumpyKind, 
     from .values import ELEMENTS
 
     machine = _machine()
-    made = translated(vars(module), text, name, [(ELEMENTS[element], dimensions) for element, dimensions in kinds])
+    given = [(ELEMENTS[element], dimensions) for element, dimensions in kinds]
+    made = translated(vars(module), text, name, given, masks=llvm.get_host_cpu_features().get("avx512f", False))
     parsed = llvm.parse_assembly(str(made))
     parsed.triple, parsed.data_layout = llvm.get_process_triple(), str(machine.target_data)
     parsed.verify()
