@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -140,9 +141,9 @@ def test_any_name_of_a_model_is_shown_as_it_is(tmp_path: Path, name: str, capsys
 # -- what is written -------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No file may become longer than some bytes: what a disk does that is full."""
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """No file may become longer than some bytes: what a disk does that is full. Nor may that of pytest's own output."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
@@ -181,10 +182,10 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_full_disk_is_one_line_and_leaves_nothing(
-    inputs: Path, full_disk: None, writer: str, capsys: pytest.CaptureFixture[str]
+    inputs: Path, writer: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = sorted(path.name for path in inputs.iterdir())
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), full_disk():
         warnings.simplefilter("ignore")  # nothing can be kept in the cache either
         assert exit_code(WRITERS[writer]) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -293,8 +294,8 @@ def test_a_full_device_behind_the_output_is_one_line(arguments: list[str]) -> No
     assert b"No space left on device" in done.stderr
 
 
-def test_a_cluster_file_on_a_full_disk(tmp_path: Path, full_disk: None) -> None:
-    with pytest.raises(InputError, match=r"cluster = .*File too large"):
+def test_a_cluster_file_on_a_full_disk(tmp_path: Path) -> None:
+    with full_disk(), pytest.raises(InputError, match=r"cluster = .*File too large"):
         write_cluster(as_cluster("h100-80gb").model_copy(update={"name": "x" * 500}), str(tmp_path / "own.toml"))
     assert not [*tmp_path.iterdir()]
 
