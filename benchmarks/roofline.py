@@ -10,7 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
-from benchmarks.contenders import CORES, Contender, LeftOutError, converted, whole_outputs
+from benchmarks.contenders import CORES, Contender, LeftOutError, Whole, converted
 from benchmarks.data import Batch, Job
 from benchmarks.machine import widths
 from benchmarks.native import IEEE, build, render
@@ -129,7 +129,7 @@ def streams(
 ) -> list[Stream]:
     """Every contender that can write into given outputs, on ``rows`` layouts: those of ``batch``, again and again."""
     plain = {name: np.resize(batch.columns[name], rows) for name in job.evaluator.kernel.COLUMNS}
-    outputs = whole_outputs(rows)
+    outputs = Whole(rows)
     fillers = [rival for rival in rivals if rival.fill is not None]
     columns = {kind: converted(plain, kind) for kind in {rival.kind for rival in fillers}}
     seconds: list[list[float]] = [[] for _ in fillers]

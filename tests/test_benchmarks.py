@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks import machine, native, nests, rates, roofline, run, startup
-from benchmarks.contenders import CORES, Contender, converted, in_blocks, whole_outputs
+from benchmarks.contenders import CORES, Contender, Whole, converted, in_blocks
 from benchmarks.data import Batch, Columns, Job, Outputs, draw, job
 from benchmarks.memory import peaks
 from benchmarks.rates import DisagreementError, check, contenders, measure
@@ -123,7 +123,7 @@ def test_what_is_not_installed_is_left_out_with_a_line(measured: Job, monkeypatc
 def test_streams_fill_what_runs_return(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
     for batch in batches:
         for rival in (rival for rival in rivals if rival.fill is not None):
-            outputs = whole_outputs(COUNT)
+            outputs = Whole(COUNT)
             for values in outputs.values():
                 values.fill(77)
             assert rival.fill is not None

@@ -11,6 +11,7 @@ from importlib import import_module
 import numpy as np
 
 from benchmarks.data import Columns, Job, Outputs
+from shardmath.sweeps.placing import outputs, placed
 
 #: What contenders compute: all that the compiled evaluator writes (first broken rule, verdict, both end ranks
 #: and the peak), or the peak without rules.
@@ -41,7 +42,7 @@ class Contender:
     threads: int
     run: Callable[[Columns], Outputs]
     sample: int | None = None
-    fill: Callable[[Columns, Outputs], None] | None = None
+    fill: Callable[[Columns, Whole], None] | None = None
     other: bool = False
     family: str = ""
     kind: str = "float64"
@@ -61,26 +62,29 @@ def family(name: str, job: Job) -> list[Contender]:
     return [replace(rival, family=name) for rival in made]
 
 
-def filling(name: str, threads: int, fill: Callable[[Columns, Outputs], None], kind: str = "float64") -> Contender:
+def filling(name: str, threads: int, fill: Callable[[Columns, Whole], None], kind: str = "float64") -> Contender:
     """A contender for the whole answer that fills outputs: its ``run`` allocates them each time."""
 
     def run(columns: Columns) -> Outputs:
-        outputs = whole_outputs(len(columns["data_parallel"]))
-        fill(columns, outputs)
-        return outputs
+        answer = Whole(len(columns["data_parallel"]))
+        fill(columns, answer)
+        return answer
 
     return Contender(name, WHOLE, threads, run, fill=fill, kind=kind)
 
 
 def converted(columns: Columns, kind: str) -> Columns:
-    """Columns of another type, as a table may have them."""
-    return {name: values.astype(kind, copy=False) for name, values in columns.items()}
+    """Columns of another type, as a table may have them, each at its place in a page."""
+    return placed({name: values.astype(kind, copy=False) for name, values in columns.items()})
 
 
-def whole_outputs(count: int) -> Outputs:
-    """Memory for the whole answer of ``count`` layouts; the sizes are rows of one array, as the evaluator fills it."""
-    sizes = dict(zip(("first", "last", "peak"), np.empty((3, count)), strict=True))
-    return {"rule": np.empty(count, np.int8), "verdict": np.empty(count, np.int8), **sizes}
+class Whole(Outputs):
+    """Memory for the whole answer of ``count`` layouts; the sizes are rows of ``out``, as the evaluator fills it."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(rule=np.empty(count, np.int8), verdict=np.empty(count, np.int8))
+        self.out = outputs(3, count)
+        self.update(zip(("first", "last", "peak"), self.out[:, :count], strict=True))
 
 
 def in_blocks(work: Callable[[int, int], None], count: int, block: int, threads: int) -> None:

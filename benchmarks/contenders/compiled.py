@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from benchmarks.contenders import CORES, Contender, converted, filling, in_blocks
-from benchmarks.data import Columns, Job, Outputs
+from benchmarks.contenders import CORES, Contender, Whole, converted, filling, in_blocks
+from benchmarks.data import Columns, Job
 from shardmath.sweeps.engine import CHUNK
 
 #: Columns as a sweep makes them, and as narrow as a table may have them.
@@ -16,14 +16,15 @@ def contenders(job: Job) -> list[Contender]:
     """One thread and all cores. The evaluator is compiled, or loaded from its cache, before they run."""
     kernel, scalars = job.evaluator.kernel, job.scalars
 
-    def fill(columns: Columns, outputs: Outputs, threads: int) -> None:
+    def fill(columns: Columns, outputs: Whole, threads: int) -> None:
         inputs = [columns[name] for name in kernel.COLUMNS]
         count = len(inputs[0])
 
         def evaluate(start: int, stop: int) -> None:
-            kernel.evaluate(start, stop, *scalars, *inputs, outputs["rule"], outputs["verdict"], outputs["peak"].base)
+            kernel.evaluate(start, stop, *scalars, *inputs, outputs["rule"], outputs["verdict"], outputs.out)
 
-        in_blocks(evaluate, count, min(CHUNK, -(-count // threads)), threads)
+        shares = threads * -(-count // (threads * CHUNK))  # as many for each thread, of whole lines of the cache
+        in_blocks(evaluate, count, -(-count // (shares * 8)) * 8, threads)
 
     found = [
         filling(name, threads, partial(fill, threads=threads), kind)

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.sweeps.placing import outputs
+
 Column = NDArray[np.float64]
 
 #: Layouts of one chunk: large enough to hide the cost of a call, small enough for a few MiB.
@@ -35,6 +37,6 @@ def evaluate_columns(kernel: Any, scalars: list[float], columns: Mapping[str, Co
     """Evaluate given columns of equal length on the calling thread."""
     count = len(columns[kernel.COLUMNS[0]])
     rule, verdict = np.zeros(count, np.int8), np.zeros(count, np.int8)
-    out = np.zeros((len(kernel.OUTPUTS), count))
+    out = outputs(len(kernel.OUTPUTS), count)
     kernel.evaluate(0, count, *scalars, *(columns[name] for name in kernel.COLUMNS), rule, verdict, out)
-    return Evaluated(dict(columns), rule, verdict, *out)
+    return Evaluated(dict(columns), rule, verdict, *out[:, :count])

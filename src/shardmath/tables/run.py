@@ -19,6 +19,7 @@ from shardmath.generated.definitions import VERDICTS
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster
 from shardmath.models import Model
+from shardmath.sweeps.placing import outputs
 from shardmath.tables.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
 from shardmath.tables.inputs import Inputs, inputs
 from shardmath.tables.sources import source
@@ -120,11 +121,11 @@ class _Work:
         count = batch.num_rows
         rule, verdict = np.empty(count, np.int8), np.empty(count, np.int8)
         timed = pa.float64() in self._kinds
-        out = np.empty((len(self.terms), count), np.float64 if timed else np.int64)
+        out = outputs(len(self.terms), count, np.float64 if timed else np.int64)
         scalars = [float(values[name]) for name in self.kernel.SCALARS]
         columns = [_column(values[name], count) for name in self.kernel.COLUMNS]
         self.kernel.evaluate(0, count, *scalars, *columns, rule, verdict, out)
-        legal = rule == 0
+        out, legal = out[:, :count], rule == 0
         found = zip(self.terms, out, self._kinds, strict=True)
         _refuse_large({name: sizes for name, sizes, kind in found if kind == pa.int64()}, first_row)
         rules = [name for name, _, _ in self.found.evaluator.terms.RULES]
