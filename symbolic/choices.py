@@ -31,11 +31,17 @@ AXES: tuple[Axis, ...] = (
         "eager": "keeps the SiLU output too",
         "unfused": "Megatron-Core without fusion: keeps the SiLU output and a copy of the up projection",
     }),
+    Axis("gelu", "kernel of GELU", {
+        "fused": "one kernel: keeps its input (gelu and gelu_pytorch_tanh in Hugging Face, all of Megatron-Core)",
+        "new": "steps of gelu_new (GPT-2): half of the input, tanh, 1 + tanh too; with autocast partly in fp32",
+        "fast": "steps of gelu_fast (GPT-NeoX 20B): six more tensors than its input",
+        "python": "steps of gelu_python: half of the input, the argument of erf, 1 + erf, but not the input",
+    }),
     Axis("attention", "kernel of core attention", {
         "flash": "FlashAttention: keeps q, k, v, the output and the log-sum-exp",
         "flash_bshd": "FlashAttention with batch-first output: one more copy for b > 1",
         "sdpa": "PyTorch scaled dot product attention: the same tensors as flash",
-        "eager": "Hugging Face eager attention: expanded k and v, fp32 and bf16 probabilities",
+        "eager": "Hugging Face eager attention: expanded k and v, fp32 and bf16 probabilities; GPT-2: bf16 alone",
         "unfused": "Megatron-Core local attention: expanded k and v, fp32 and bf16 probabilities, mask",
         "fused_softmax": "Megatron-Core local attention with its fused or a 16-bit softmax: no fp32 probabilities",
         "te_unfused": "Transformer Engine's unfused attention, read in its source: as fused_softmax, without buffer",
@@ -128,6 +134,10 @@ AXES: tuple[Axis, ...] = (
     Axis("token_ids", "what the embedding keeps under TP", {
         "masked": "the ids with those of other vocabulary shards set to 0, and the mask",
         "whole": "nothing but the ids (torch DTensor)",
+    }),
+    Axis("position_ids", "numbers of learned positions", {
+        "batch": "from the data loader, for every token of every sequence",
+        "shared": "made by the model once for all sequences (Hugging Face)",
     }),
     Axis("recompute_saves", "what full recompute keeps of a layer", {
         "input": "its input",

@@ -71,20 +71,20 @@ LLAMA: dict[str, str] = {
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
     "dispatch": "alltoall", "permute": "fused",
-    "gathered_input": "dropped", "token_ids": "masked", "recompute_saves": "input",
-    "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own",
+    "gathered_input": "dropped", "token_ids": "masked", "position_ids": "batch", "recompute_saves": "input",
+    "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own", "gelu": "fused",
 }
 
 #: What only other frameworks do.
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked",), "rope": ("joined", "complex", "cached"), "peak": ("torch",),
-    "positions": ("partial",), "residual": ("parallel",),
+    "positions": ("partial",), "residual": ("parallel",), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron"),
     "router": ("huggingface",), "dispatch": ("huggingface",),
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
-    **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "recompute_saves", "units",
-                                         "reshard", "optimizer_kernel", "pipeline")},
+    **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
+                                         "recompute_saves", "units", "reshard", "optimizer_kernel", "pipeline")},
     **{axis: tuple(option for option in BY_NAME[axis].options if option not in others)
        for axis, others in _NOT_IN_MEGATRON.items()},
     "data_parallel": ("ddp",),
@@ -109,7 +109,7 @@ HUGGINGFACE = Implementation(
     {
         **LLAMA, "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
         "loss": "huggingface", "precision": "bf16", "data_parallel": "ddp", "peak": "saved",
-        "router": "huggingface", "dispatch": "huggingface", "projections": "separate",
+        "router": "huggingface", "dispatch": "huggingface", "projections": "separate", "position_ids": "shared",
     },
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
            "zero1": 0, "zero2": 0, "zero3": 0,
@@ -117,7 +117,7 @@ HUGGINGFACE = Implementation(
     defaults={"g": 1, "og": 1, "ow": 1},
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
              "pipeline": ("own",),
-             "gathered_input": ("dropped",), "token_ids": ("masked",),
+             "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared",),
              "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed"),
              "optimizer": ("adamw", "adamw_8bit", "adamw_8bit_torchao", "adafactor", "adafactor_torch", "muon",
@@ -131,9 +131,9 @@ _NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared",
 #: What plain Llamas on other frameworks are counted with.
 _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
-    for axis in ("normalisation", "mlp", "heads", "layers", "positions", "residual", "dropout", "biases", "mask",
-                 "context", "fp8", "fp8_weights", "adapters", "base_weights", "optimizer_offload", "activation_offload",
-                 "optimizer")
+    for axis in ("normalisation", "mlp", "gelu", "heads", "layers", "positions", "position_ids", "residual", "dropout",
+                 "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "base_weights", "optimizer_offload",
+                 "activation_offload", "optimizer")
 }
 
 TORCHTITAN = Implementation(

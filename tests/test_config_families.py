@@ -71,9 +71,13 @@ def test_the_tables_have_every_family() -> None:
         (PARALLEL, {"parallel_residual": True, "head_dim": 12, "qk_rope_head_dim": 4, "tied_embeddings": False}),
         (changed(PARALLEL, rope_parameters={"partial_rotary_factor": 0.5}, rotary_pct=1), {"qk_rope_head_dim": 6}),
         (changed(PARALLEL, rotary_pct=0.99), {"qk_rope_head_dim": 0}),
-        (changed(PARALLEL, hidden_act="gelu_pytorch_tanh"), {"note": ""}),
-        (changed(PARALLEL, hidden_act="gelu_fast"),
-         {"note": "gelu_fast is counted as one kernel; the steps of Transformers keep more of every layer"}),
+        (changed(PARALLEL, hidden_act="gelu_pytorch_tanh"), {"gelu": "fused", "note": ""}),
+        (changed(PARALLEL, hidden_act="gelu_fast"), {"gelu": "fast", "note": ""}),
+        (changed(PARALLEL, hidden_act=REMOVE), {"gelu": "fused"}),
+        (changed(GPT, activation_function=REMOVE), {"gelu": "new"}),
+        (changed(GPT, activation_function="gelu"), {"gelu": "fused"}),
+        (changed(GPT, activation_function="gelu_python"), {"gelu": "python"}),
+        (changed(GPT, activation_function="gelu_accurate"), {"gelu": "new"}),
     ],
 )
 def test_dimensions(tmp_path: Path, config: dict[str, Any], expected: dict[str, object]) -> None:

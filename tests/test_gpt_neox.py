@@ -21,7 +21,8 @@ def of_a_layer(model: Model, s: int, b: int) -> int:
     normed = 2 * token
     heads = 2 * token + 3 * token + 2 * token  # q and k turned; q, k, v in one tensor; output, and its copy
     logsumexp = 4 * model.num_attention_heads
-    mlp = 2 * 2 * model.ffn_hidden_size
+    gelu = {"gpt-neox-20b": 7, "pythia-6.9b": 1}[model.name]  # gelu_fast in steps, or one kernel
+    mlp = 2 * (gelu + 1) * model.ffn_hidden_size
     return s * b * (token + statistics + normed + heads + logsumexp + mlp)
 
 

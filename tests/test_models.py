@@ -11,7 +11,7 @@ from shardmath.models import Model, load_model
 from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
-CHOOSE_ROWS = {"normalisation", "mlp", "parallel_residual", "expert_scores"}
+CHOOSE_ROWS = {"normalisation", "mlp", "gelu", "parallel_residual", "expert_scores"}
 NOT_IN_THE_LEDGER = {"attention_output_bias", "mlp_bias"}
 
 

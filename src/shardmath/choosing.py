@@ -19,9 +19,11 @@ _CHOSEN = (
     ("optimizer_offload_percent", "optimizer_offload", "cpu"),
     ("cpu_offloading_num_layers", "activation_offload", "layers"),
 )
-#: What GPT-NeoX's classes in Transformers do otherwise than those of Llama: one projection for queries, keys and
-#: values, of which v stays a view, and queries and keys joined from a part that is turned and one that is not.
-_NEOX: Mapping[str, str] = {"projections": "fused", "value": "view", "rope": "joined"}
+#: What the classes of GPT-2 in Transformers do otherwise than those of Llama: one projection for queries, keys and
+#: values, of which they stay views; in GPT-NeoX v does, and queries and keys are joined from a part that is turned and
+#: one that is not.
+_GPT: Mapping[str, str] = {"projections": "fused", "value": "view"}
+_ROTARY_GPT: Mapping[str, str] = {"rope": "joined"}
 #: Choices with which nobody has counted the moments of a step; reports say that only saved tensors are counted.
 _WITHOUT_MOMENTS = ("fp8", "activation_offload")
 #: Parameters that only the precision-aware optimizer has.
@@ -56,8 +58,8 @@ def evaluator_for(
         chosen["stages"] = "uneven"
     if values["hidden_dropout"] or values["attention_dropout"]:
         chosen["dropout"] = "masks"
-    if implementation == "huggingface" and model is not None and _is_neox(model):
-        chosen |= _NEOX
+    if implementation == "huggingface" and model is not None:
+        chosen |= _of_transformers(model)
     if model is not None and model.linear_bias:
         chosen["biases"] = "linear"
     if values["recompute_num_layers"] > 1:
@@ -76,10 +78,12 @@ def evaluator_for(
     return find(implementation, chosen)
 
 
-def _is_neox(model: Model) -> bool:
-    """True for the only models with LayerNorm, GELU and rotary positions whose config.json is read."""
+def _of_transformers(model: Model) -> dict[str, str]:
+    """What the model's classes in Transformers choose: LayerNorm and GELU are those of GPT-2 and GPT-NeoX alone."""
     found = model.architecture
-    return (found["normalisation"], found["mlp"]) == ("layer", "gelu") and found["positions"] != "learned"
+    if (found["normalisation"], found["mlp"]) != ("layer", "gelu"):
+        return {"gelu": model.gelu}
+    return {"gelu": model.gelu, **_GPT, **({} if found["positions"] == "learned" else _ROTARY_GPT)}
 
 
 def following(evaluator: Evaluator, asked: Mapping[str, int]) -> dict[str, str]:

@@ -8,14 +8,14 @@ those of the ``transformers`` classes (``src/transformers/models/*/configuration
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from shardmath.errors import InputError
 from shardmath.models import Model, Size
 
-__all__ = ["DENSE", "Family", "NoBias", "SwigluFamily", "keys", "only"]
+__all__ = ["DENSE", "GELU", "Family", "NoBias", "SwigluFamily", "keys", "only"]
 
 _KEYS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
@@ -40,14 +40,12 @@ def keys(*names: str) -> AliasChoices:
 
 NoBias = Annotated[bool, only(False, why=": transformers builds no such bias for this model_type")]
 Silu = Annotated[str, only("silu", why=" (SwiGLU)")]
-Gelu = Annotated[str, only(
-    "gelu", "gelu_new", "gelu_fast", "gelu_python", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_accurate", why=""
-)]
-
-
-#: Names of GELU that PyTorch computes in one kernel, which keeps its input; the others are written out in steps.
-_ONE_KERNEL = ("gelu", "gelu_pytorch_tanh")
-_IN_STEPS = "{} is counted as one kernel; the steps of Transformers keep more of every layer"
+#: Names of GELU in ``transformers.activations``, each with the option of ``Model.gelu`` that keeps what it does.
+GELU: Mapping[str, Literal["fused", "new", "fast", "python"]] = {
+    "gelu": "fused", "gelu_new": "new", "gelu_fast": "fast", "gelu_python": "python", "gelu_pytorch_tanh": "fused",
+    "gelu_python_tanh": "new", "gelu_accurate": "new",
+}
+Gelu = Annotated[str, only(*GELU, why="")]
 
 
 class Family(BaseModel):
@@ -207,8 +205,12 @@ class Gpt2(GptFamily):
 
     def fields(self) -> dict[str, Any]:
         """As the base class says; the inner width is 4 times the hidden size where it is null or absent."""
-        inner = self.ffn_hidden_size or 4 * self.hidden_size
-        return {**super().fields(), "ffn_hidden_size": inner, "learned_positions": self.max_seq_length}
+        return {
+            **super().fields(),
+            "ffn_hidden_size": self.ffn_hidden_size or 4 * self.hidden_size,
+            "learned_positions": self.max_seq_length,
+            "gelu": GELU[self.activation_function],
+        }
 
 
 class GptNeoX(GptFamily):
@@ -232,8 +234,8 @@ class GptNeoX(GptFamily):
             rule = f"must be a number that leaves at least one of {width} elements of a head, and at most 1"
             raise InputError("rotary_pct", share, rule, "0.25 or 1" if width >= 4 else "1")
         turned = (int(width * share) + 1) // 2 * 2  # angles come in pairs
-        found = {**super().fields(), "qk_rope_head_dim": turned if turned < width else 0}
-        return found if self.hidden_act in _ONE_KERNEL else {**found, "note": _IN_STEPS.format(self.hidden_act)}
+        rotary = turned if turned < width else 0
+        return {**super().fields(), "qk_rope_head_dim": rotary, "gelu": GELU[self.hidden_act]}
 
 
 DENSE: Mapping[str, type[Family]] = {

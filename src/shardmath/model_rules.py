@@ -15,7 +15,7 @@ __all__ = ["refuse_contradictions"]
 
 def refuse_contradictions(model: Model) -> None:
     """Raise InputError for the first rule that the fields of ``model`` break together."""
-    for rule in (_heads, _biases, _positions, _experts, _expert_layers, _latent_attention, _ledger):
+    for rule in (_heads, _biases, _activation, _positions, _experts, _expert_layers, _latent_attention, _ledger):
         rule(model)
 
 
@@ -30,6 +30,11 @@ def _biases(model: Model) -> None:
     if model.linear_bias and not model.qkv_bias:
         rule = "must be true with linear_bias, which is the bias of every projection"
         raise InputError("qkv_bias", False, rule, "true")
+
+
+def _activation(model: Model) -> None:
+    if model.mlp != "gelu" and model.gelu != "fused":
+        raise InputError("gelu", model.gelu, f"must be fused with mlp = {model.mlp}", "fused")
 
 
 def _positions(model: Model) -> None:

@@ -31,7 +31,9 @@ class Model(BaseModel):
     ``mlp_bias``, all projections of dense MLPs; ``linear_bias``, all of these (GPT). ``qk_norm``: an RMS norm
     of ``head_dim`` weights on q and another on k (Qwen3). ``learned_positions``: rows of the table of learned
     positions; without one, positions are rotary. ``parallel_residual``: attention and MLP read the same input, each
-    through a norm of its own, and both outputs are added to it (GPT-NeoX).
+    through a norm of its own, and both outputs are added to it (GPT-NeoX). ``gelu``: how Hugging Face Transformers
+    computes GELU, ``fused`` in one kernel, as all other implementations do, or in the steps of its ``gelu_new``,
+    ``gelu_fast`` or ``gelu_python``, which keep more.
 
     Experts: layer i, counted from 1, has them if ``moe_layer_step`` divides i and i is above
     ``first_dense_layers``; the others have a dense MLP. A token is sent to ``moe_topk`` of ``num_experts``
@@ -69,6 +71,7 @@ class Model(BaseModel):
     note: str = ""
     normalisation: Literal["rms", "layer"] = "rms"
     mlp: Literal["swiglu", "gelu"] = "swiglu"
+    gelu: Literal["fused", "new", "fast", "python"] = "fused"
     linear_bias: bool = False
     attention_output_bias: bool = False
     mlp_bias: bool = False

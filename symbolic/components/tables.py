@@ -23,6 +23,15 @@ def _shared(words: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor,
     )
 
 
+def _mask(name: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ...]:
+    """The mask of Hugging Face's eager attention; without recompute nothing keeps it after the forward pass."""
+    return (
+        saved(name, "mask", (BATCH, SEQUENCE, KEY_SEQUENCE), size, "transformers",
+              "causal mask of every sequence, added to the scores, kept by the closures of full recompute",
+              lifetime=Lifetime.SHARED, when=rfull, attention=("eager",), precision=precisions),
+    )
+
+
 def _gathered() -> tuple[Tensor, ...]:
     """Nanotron's global memory buffer: what its linear layers gather in both passes, made once and never freed."""
     return tuple(
@@ -61,6 +70,8 @@ COMPONENTS = (
             saved("position_ids", "rope", (SEQUENCE,), 8, "transformers",
                   "int64 positions, kept by the closures of full recompute", lifetime=Lifetime.SHARED, when=rfull,
                   rope=_HUGGINGFACE, positions=("rotary", "partial")),
+            *_mask("mask.eager", 2, ("mixed", "bf16")),
+            *_mask("mask.eager_fp32", 4, ("autocast",)),
             Tensor("mask", "mask", Role.BUFFER, (SEQUENCE, KEY_SEQUENCE), 1, Lifetime.ONCE, "megatron_core",
                    "bool causal mask, shared by all layers", options={"attention": ("unfused",)}),
             Tensor("scores", "core_attention", Role.BUFFER, (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE), 2, Lifetime.ONCE,

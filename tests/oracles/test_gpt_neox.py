@@ -47,13 +47,17 @@ def counted(shape: Shape, parallel: bool, **choices: str) -> Implementation:
     )
 
 
-def neox(shape: Shape, share: float, parallel: bool, attention: str, dtype: torch.dtype = torch.bfloat16) -> Any:
+def neox(
+    shape: Shape, share: float, parallel: bool, attention: str, dtype: torch.dtype = torch.bfloat16,
+    activation: str = "gelu",
+) -> Any:
     """The model with weights of ``dtype``; those of its norms are in fp32."""
     model = GPTNeoXForCausalLM(GPTNeoXConfig(
         hidden_size=shape["h"], num_attention_heads=shape["a"], intermediate_size=shape["f"], vocab_size=shape["u"],
         num_hidden_layers=shape["L"], tie_word_embeddings=bool(shape["tied"]), max_position_embeddings=64,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": share}, use_cache=False,
         bos_token_id=None, eos_token_id=None, use_parallel_residual=parallel, attn_implementation=attention,
+        hidden_act=activation,
     )).to(dtype).train()
     for module in model.modules():
         if isinstance(module, nn.LayerNorm):
@@ -95,9 +99,25 @@ def test_layer_under_autocast(draw: Random, parallel: bool) -> None:
     assert output.dtype == torch.float32
 
 
+@pytest.mark.cases(4, 60)
+@pytest.mark.parametrize("precision", ["bf16", "autocast"])
+def test_layer_with_gelu_fast(draw: Random, precision: str) -> None:
+    """As in the model of 20 billion parameters; ``test_gpt2`` draws every GELU."""
+    shape, share = random_shape(draw)
+    dtype = torch.float32 if precision == "autocast" else torch.bfloat16
+    model = neox(shape | {"L": 1}, share, True, "sdpa", dtype, "gelu_fast")
+    hidden = torch.zeros(shape["b"], shape["s"], shape["h"], dtype=dtype, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"), Saved() as saved:
+        output, tables = run_layer(model, hidden.clone())
+    expected = ledger(counted(shape, True, gelu="fast", precision=precision), "layer.saved", **shape)
+    assert (saved.bytes(model, tables),) == expected
+    assert output.dtype == dtype
+
+
 @pytest.mark.cases(8, 100)
 @pytest.mark.parametrize("parallel", [False, True])
-@pytest.mark.parametrize(("attention", "checkpointing"), [("sdpa", False), ("sdpa", True), ("eager", False)])
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_alive_after_the_forward_pass(draw: Random, attention: str, checkpointing: bool, parallel: bool) -> None:
     shape, share = random_shape(draw)
     model = neox(shape, share, parallel, attention)

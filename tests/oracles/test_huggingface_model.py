@@ -18,7 +18,8 @@ from shardmath.symbolic.implementations import HUGGINGFACE
 
 
 @pytest.mark.cases(15, 150)
-@pytest.mark.parametrize(("attention", "checkpointing"), [("sdpa", False), ("sdpa", True), ("eager", False)])
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_alive_after_the_forward_pass(draw: Random, attention: str, checkpointing: bool) -> None:
     family = draw.choice(list(FAMILIES))
     shape = random_shape(draw) | FAMILIES[family][2]

@@ -19,6 +19,7 @@ from oracles.megatron_cpu import one_rank
 from oracles.streamed import Streamed
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers.activations import ACT2FN
 from transformers.loss.loss_utils import ForCausalLMLoss
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 
@@ -76,6 +77,12 @@ def softmax(scores: Tensor) -> Tensor:
     return functional.softmax(scores * 0.5 + mask, dim=-1, dtype=torch.float32).to(BF16)
 
 
+def softmax_16(scores: Tensor) -> Tensor:
+    """What GPT-2's does."""
+    mask = torch.zeros(1, 1, *scores.shape[2:], dtype=BF16)
+    return functional.softmax(scores * 0.5 + mask, dim=-1)
+
+
 def megatron_softmax(scores: Tensor) -> Tensor:
     mask = torch.ones(1, 1, *scores.shape[2:], dtype=torch.bool).triu(1)
     run = FusedScaleMaskSoftmax(False, True, AttnMaskType.padding, False, attention_mask_func, True, None)
@@ -88,6 +95,7 @@ def labels(logits: Tensor) -> Tensor:
 
 UNFUSED = MEGATRON.with_choices(norm="torch", attention="unfused", rope="unfused", swiglu="unfused")
 EAGER = HUGGINGFACE.with_choices(attention="eager")
+GPT2 = EAGER.with_choices(normalisation="layer", mlp="gelu", positions="learned", biases="linear")
 #: What runs, the ledger's row of it, and elements of the input for each of the row's shape.
 CASES: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[Implementation, str, str], int]] = {
     "eager RMSNorm": (LlamaRMSNorm(2048).to(BF16), (64, 2048), (EAGER, "attention_norm", "norm.eager"), 1),
@@ -95,6 +103,9 @@ CASES: dict[str, tuple[Callable[..., Tensor], tuple[int, ...], tuple[Implementat
     "unfused SwiGLU": (gated, (64, 1, 2048), (UNFUSED, "swiglu", "activation.unfused"), 2),
     "rotary": (turned, (1, 64, 16, 32), (EAGER, "attention", "rope.q_shared"), 1),
     "complex rotary": (complex_turned, (1, 64, 64, 32), (TORCHTITAN, "attention", "rope.q_complex"), 1),
+    **{name: (ACT2FN[name], (64, 2048), (GPT2.with_choices(gelu=option), "gelu", f"activation.{option}"), 1)
+       for name, option in (("gelu_new", "new"), ("gelu_fast", "fast"), ("gelu_python", "python"))},
+    "16-bit softmax": (softmax_16, (1, 16, 64, 64), (GPT2, "attention", "softmax.steps_16"), 1),
     "softmax": (softmax, (1, 16, 64, 64), (EAGER, "attention", "softmax.steps"), 1),
     "unfused softmax": (megatron_softmax, (1, 16, 64, 64), (UNFUSED, "attention", "softmax.unfused"), 1),
     "fp32 loss": (lambda one: functional.cross_entropy(one.float(), labels(one)), (64, 4096),
