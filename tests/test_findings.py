@@ -16,6 +16,7 @@ from shardmath.errors import nearest_names
 from shardmath.evaluators import find
 from shardmath.formats import read
 from shardmath.formats.shell import read_script
+from shardmath.huggingface_experts import first_layer_and_step
 from shardmath.spaces import read_space
 from shardmath.timing import as_cluster
 
@@ -52,6 +53,11 @@ def test_a_command_that_is_empty_once_it_is_read(tmp_path: Path) -> None:
     path.write_text("eval ''\neval ' '\n")
     with pytest.raises(InputError, match="must start a training program"):
         read(path)
+
+
+def test_more_layers_than_a_list_can_have() -> None:
+    with pytest.raises(InputError, match="must be every layer, or every n-th, from one of them on to the last"):
+        first_layer_and_step([3, 4, 5], 2**64, 1)
 
 
 def test_a_table_of_runs_without_a_word(tmp_path: Path) -> None:
