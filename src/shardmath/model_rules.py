@@ -38,7 +38,7 @@ def _activation(model: Model) -> None:
 
 
 def _positions(model: Model) -> None:
-    if model.learned_positions and model.qk_rope_head_dim:
+    if model.learned_positions and model.qk_rope_head_dim and not model.kv_lora_rank:  # latent attention has its own
         raise InputError("qk_rope_head_dim", model.qk_rope_head_dim, "must be 0 with learned positions", "0")
     if 0 < model.learned_positions < model.max_seq_length:
         rule = f"must be at most learned_positions = {model.learned_positions}"
