@@ -11,7 +11,7 @@ from importlib import import_module
 import numpy as np
 
 from benchmarks.data import Columns, Job, Outputs
-from shardmath.sweeps.placing import outputs, placed
+from shardmath.sweeps.placing import outputs
 
 #: What contenders compute: all that the compiled evaluator writes (first broken rule, verdict, both end ranks
 #: and the peak), or the peak without rules.
@@ -74,8 +74,8 @@ def filling(name: str, threads: int, fill: Callable[[Columns, Whole], None], kin
 
 
 def converted(columns: Columns, kind: str) -> Columns:
-    """Columns of another type, as a table may have them, each at its place in a page."""
-    return placed({name: values.astype(kind, copy=False) for name, values in columns.items()})
+    """Columns of another type, as a table may have them: those that are of it already stay where they are."""
+    return {name: values.astype(kind, copy=False) for name, values in columns.items()}
 
 
 class Whole(Outputs):

@@ -29,31 +29,18 @@ class Loops:
         return {
             "entries": str(order.entries) if self.literal else "entries",
             "shard_index": self._shard_index(order.shard),
-            "shards": self._product(order.shard, 0),
             "below": [{"name": f"below_{number}", "source": self._inside(number)} for number in range(1, self.depth)],
             "block": block(self.plan, self.steps, self.literal) if order.block else None,
             "top": self._level(1),
         }
 
-    def size(self, position: int, axis: NestAxis) -> str:
+    def size(self, axis: NestAxis) -> str:
         """How many turns the loop over an axis has."""
-        return str(axis.size) if self.literal else f"sizes[{position}]"
-
-    def _product(self, axes: Sequence[NestAxis], start: int) -> str:
-        return " * ".join(self.size(start + number, axis) for number, axis in enumerate(axes)) or "1"
+        return str(axis.size) if self.literal else f"sizes[{self.plan.order.outer.index(axis)}]"
 
     def _inside(self, number: int) -> str:
         """How many turns all loops inside a level have; the turns of a block are not counted below their tests."""
-        sizes = []
-        for inner in range(number + 1, self.depth + 1):
-            axes = self.plan.order.levels[inner - 1]
-            sizes += [self.size(self._position(axis), axis) for axis in axes]
-        return " * ".join(sizes) or "1"
-
-    def _position(self, axis: NestAxis) -> int:
-        """The place of an axis in the sizes; that of a block is a number in the text."""
-        outer = self.plan.order.outer
-        return outer.index(axis) if axis in outer else -1
+        return " * ".join(self.size(axis) for axes in self.plan.order.levels[number:] for axis in axes) or "1"
 
     def _below(self, number: int) -> str:
         """How many tables stand for what is rejected once on a level: inside the tests of a block, for legal turns."""
@@ -64,11 +51,7 @@ class Loops:
 
     def _shard_index(self, axes: Sequence[NestAxis]) -> list[dict[str, str]]:
         """Places on each axis from the number of a shard, the last axis running fastest."""
-        lines = []
-        for number in range(len(axes) - 1, -1, -1):
-            size = self.size(number, axes[number])
-            lines.append({"name": f"i_{axes[number].name}", "size": size})
-        return lines
+        return [{"name": f"i_{axis.name}", "size": self.size(axis)} for axis in reversed(axes)]
 
     def _level(self, number: int) -> dict[str, Any]:
         plan = self.plan
@@ -85,7 +68,7 @@ class Loops:
         return {
             "number": number, "innermost": innermost, "tested": number == order.tested,
             "axis": None if number in (1, order.tested) or not axes else {
-                "name": f"i_{axes[0].name}", "size": self.size(self._position(axes[0]), axes[0])},
+                "name": f"i_{axes[0].name}", "size": self.size(axes[0])},
             "values": [
                 {"name": parameter, "row": parameters.index(parameter), "index": f"i_{axis.name}"}
                 for axis in axes if number != order.tested for parameter in axis.parameters

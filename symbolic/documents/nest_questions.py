@@ -66,5 +66,5 @@ class Questions:
         for position in group_axes(question, self.plan.order):
             axis = self.plan.order.outer[position]
             index = f"i_{axis.name}"
-            text = f"({text}) * {self.loops.size(position, axis)} + {index}" if text else index
+            text = f"({text}) * {self.loops.size(axis)} + {index}" if text else index
         return text or "0"
