@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shardmath.accounting import Explanation, explain
     from shardmath.advice import Advice, recommend
     from shardmath.comparing import Comparison, compare
-    from shardmath.errors import InputError
+    from shardmath.errors import InputError, InputWarning
     from shardmath.explored import Explored
     from shardmath.exploring import explore
     from shardmath.formulas import Formula, formula
@@ -35,6 +35,7 @@ _HOMES = {
     "Comparison": "comparing",
     "compare": "comparing",
     "InputError": "errors",
+    "InputWarning": "errors",
     "Explanation": "accounting",
     "explain": "accounting",
     "Explored": "explored",
@@ -68,6 +69,7 @@ __all__ = [
     "Formula",
     "Gpu",
     "InputError",
+    "InputWarning",
     "Model",
     "Moves",
     "Scaling",

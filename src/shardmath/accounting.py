@@ -146,6 +146,7 @@ class Explanation:
             "process": asdict(self.process),
             "anchor": None if self.anchor is None else asdict(self.anchor),
             "time": None if self.time is None else self.time.to_dict(),
+            "time_unknown": self.time_unknown,
             "published": [asdict(item) | {"total": plain(item.total)} for item in self.published],
         }
 

@@ -53,7 +53,7 @@ def configured(
     gpu: Gpu | Cluster | str | PathLike[str],
     *,
     network: str | None = None,
-    seq_length: int = 8192,
+    seq_length: int | None = None,
     micro_batch_size: int = 1,
     global_batch_size: int | None = None,
     tensor_parallel: int = 1,
@@ -63,7 +63,7 @@ def configured(
     num_gpus: int | None = None,
     sequence_parallel: bool | None = None,
     recompute: str = "none",
-    implementation: str = "megatron",
+    implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
     gradients: str | None = None,
     distributed_optimizer: bool | None = None,
@@ -80,8 +80,10 @@ def configured(
     ``model`` is a name of the catalogue or the path of a Hugging Face ``config.json``, ``gpu`` a name of
     the catalogue, with ``network`` between its servers (by default that of the vendor's), or a cluster or its file.
     ``data_parallel`` follows from ``num_gpus`` (GPUs of the job) or is 1. Without a ``global_batch_size``
-    (sequences) there are just enough micro-batches to fill the pipeline. Sequence parallelism is on by default
-    where the implementation has it and ``tensor_parallel`` is above 1.
+    (sequences) there are just enough micro-batches to fill the pipeline. Sequences have 8192 tokens, or as many as a
+    shorter table of learned positions has rows. The default ``implementation`` is ``megatron``, or the first that has
+    the model's architecture. Sequence parallelism is on by default where the implementation has it and
+    ``tensor_parallel`` is above 1.
     ``anchor`` is a file with a measured run, as in ``shardmath.anchor``, that fixes what no formula knows.
     ``zero_stage`` sets ``distributed_optimizer``, ``sharded_gradients`` and ``sharded_weights`` by number; with
     Hugging Face it means DeepSpeed. ``pipeline_layout`` gives the layers of every stage in the order of the model,

@@ -14,7 +14,7 @@ from typing import Any
 
 from shardmath.divisors import divisors
 
-__all__ = ["ABSENT", "InputError", "inside", "nearest_divisors", "nearest_names"]
+__all__ = ["ABSENT", "InputError", "InputWarning", "inside", "nearest_divisors", "nearest_names"]
 
 _SHOWN = 60
 """Characters of a value that a message shows."""
@@ -85,6 +85,13 @@ class InputError(ValueError):
         if first["type"] == "int_type":
             nearest = _meant_integer(first["input"])
         return cls(field, first["input"], rule, None if nearest is None else str(nearest))
+
+
+class InputWarning(UserWarning):
+    """A note on an input that is read otherwise than it may be meant: what is ignored, and what wins.
+
+    The command line prints each on the standard error. In Python, ``warnings`` shows, records or raises them.
+    """
 
 
 _RULES = {

@@ -8,6 +8,7 @@ from os import PathLike
 from typing import Any
 
 from shardmath.choosing import chunks_of, evaluator_for, following, with_schedule
+from shardmath.defaults import default_implementation, default_seq_length
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import DEFAULTS
@@ -52,7 +53,7 @@ def job(
     model: Model | str | PathLike[str],
     gpu: Gpu | str,
     *,
-    seq_length: int,
+    seq_length: int | None,
     micro_batch_size: int,
     global_batch_size: int | None,
     tensor_parallel: int,
@@ -62,7 +63,7 @@ def job(
     num_gpus: int | None,
     sequence_parallel: bool | None,
     recompute: str,
-    implementation: str,
+    implementation: str | None,
     kernels: Mapping[str, str] | None,
     gradients: str | None,
     distributed_optimizer: bool | None,
@@ -75,6 +76,8 @@ def job(
 ) -> Job:
     """Check a configuration as ``explain`` takes it. Raises InputError for every value that is not legal."""
     chosen, device = as_model(model), as_gpu(gpu)
+    implementation = default_implementation(chosen) if implementation is None else implementation
+    seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     kernels, distributed_optimizer, others = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
     kernels = with_schedule(implementation, kernels, schedule)
     asked = other_values(others)

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
+from warnings import warn
 
+from shardmath.errors import InputWarning
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.gpus import Gpu
-from shardmath.machines import Cluster, read_cluster
+from shardmath.machines import Cluster, Network, read_cluster
 
 #: What the time of a step goes to, in the order in which it is shown, with a few words for each.
 SPENT: Mapping[str, str] = {
@@ -60,15 +62,24 @@ class StepTime:
 
 
 def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
-    """A cluster from itself, the path of a cluster file, or usual servers of a GPU with a network.
+    """A cluster from itself, the path of a cluster file, or usual servers of a GPU, with a network.
 
-    Raises InputError for unknown names and for files that are none.
+    A ``network`` wins over that of a cluster, with a warning. Raises InputError for unknown names and for files that
+    are none.
     """
-    if isinstance(gpu, Cluster):
-        return gpu
     if isinstance(gpu, PathLike) or (isinstance(gpu, str) and gpu.endswith(".toml")):
-        return read_cluster(gpu)
-    return Cluster.named(gpu, network)
+        gpu = read_cluster(gpu)
+    return _joined(gpu, network) if isinstance(gpu, Cluster) else Cluster.named(gpu, network)
+
+
+def _joined(cluster: Cluster, network: str | None) -> Cluster:
+    """The cluster with another network between its servers, if one is named."""
+    if network is None:
+        return cluster
+    named = Network.named(network)
+    if cluster.network not in (None, named):
+        warn(f"network = {named.name} wins over that of the cluster {cluster.name}", InputWarning, stacklevel=2)
+    return cluster.model_copy(update={"network": named})
 
 
 def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:

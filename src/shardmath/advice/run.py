@@ -14,6 +14,7 @@ from shardmath.advice.changes import Change, changes, layout_at
 from shardmath.advice.choosing import choose
 from shardmath.advice.neighbours import Neighbour, neighbours
 from shardmath.advice.timed import FOLLOWING, Timed, spaces, timed
+from shardmath.defaults import default_implementation, default_seq_length
 from shardmath.errors import InputError
 from shardmath.formats import written
 from shardmath.gpus import Gpu
@@ -135,9 +136,9 @@ def recommend(
     num_gpus: int,
     *,
     global_batch_size: int,
-    seq_length: int = 8192,
+    seq_length: int | None = None,
     network: str | None = None,
-    implementation: str = "megatron",
+    implementation: str | None = None,
     **arguments: Any,
 ) -> Advice:
     """The few layouts worth trying, why, and what would change the answer.
@@ -149,6 +150,8 @@ def recommend(
     known that the time of a step needs.
     """
     chosen, cluster = as_model(model), as_cluster(gpu, network)
+    implementation = default_implementation(chosen) if implementation is None else implementation
+    seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     training = {"seq_length": seq_length, "implementation": implementation, **arguments}
 
     def again(batch: int) -> Timed:

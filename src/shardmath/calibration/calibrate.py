@@ -56,7 +56,7 @@ class Calibration:
 
 
 def calibrate(
-    path: str | os.PathLike[str], cluster: Cluster, *, implementation: str = "megatron",
+    path: str | os.PathLike[str], cluster: Cluster, *, implementation: str | None = None,
     kernels: Mapping[str, str] | None = None, stage_stall: bool = False,
 ) -> Calibration:
     """Fit the efficiencies and latencies of ``cluster`` to the runs in a CSV file.

@@ -28,7 +28,7 @@ COLUMNS = (MODEL, GROUP, SECONDS, RATE, *TEXTS, *NUMBERS)
 
 
 def read_runs(
-    path: str | os.PathLike[str], cluster: Cluster, implementation: str = "megatron",
+    path: str | os.PathLike[str], cluster: Cluster, implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
 ) -> list[TimedRun]:
     """The runs in a file, in its order; empty cells are not given.
@@ -77,7 +77,7 @@ def _columns(heads: Sequence[str]) -> Sequence[str]:
 
 
 def _run(
-    row: Mapping[str, str], models: dict[str, Model], cluster: Cluster, implementation: str,
+    row: Mapping[str, str], models: dict[str, Model], cluster: Cluster, implementation: str | None,
     kernels: Mapping[str, str] | None,
 ) -> TimedRun:
     if MODEL not in row:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.defaults import LAYOUT
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.gpus import Gpu
@@ -80,8 +81,7 @@ JOB: Mapping[str, Any] = {
         "global_batch_size", "data_parallel", "num_gpus", "sequence_parallel", "kernels", "gradients",
         "distributed_optimizer", "vocab_multiple", "node_size", "pipeline_layout", "schedule", "zero_stage",
     )),
-    **dict.fromkeys(("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size"), 1),
-    "seq_length": 8192, "recompute": "none", "implementation": "megatron",
+    **LAYOUT, "seq_length": None, "recompute": "none", "implementation": None,
 }
 
 

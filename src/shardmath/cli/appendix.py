@@ -10,6 +10,7 @@ from click.core import ParameterSource
 
 from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options, kernel_choices
+from shardmath.defaults import default_implementation
 from shardmath.errors import ABSENT, InputError
 
 
@@ -35,8 +36,8 @@ def appendix(model: str | None, output: str, body: bool, **options: Any) -> None
         raise InputError("output", output, "must end with .tex: a file .bib is written beside it", f"{path.stem}.tex")
     if model is None:
         _refuse_values(click.get_current_context())
-        found = made(options["implementation"], kernels=kernel_choices(options["kernels"]), stem=path.stem,
-                     standalone=not body)
+        found = made(options["implementation"] or default_implementation(None), stem=path.stem, standalone=not body,
+                     kernels=kernel_choices(options["kernels"]))
     else:
         chosen, gpu, arguments = configuration_arguments(model, options)
         found = made(configuration=configured(chosen, gpu, **arguments), stem=path.stem, standalone=not body)

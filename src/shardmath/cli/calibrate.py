@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @implementation_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def calibrate(
-    runs: str, gpu: str, network: str | None, output: str | None, stage_stall: bool, implementation: str,
+    runs: str, gpu: str, network: str | None, output: str | None, stage_stall: bool, implementation: str | None,
     kernels: tuple[str, ...], as_json: bool,
 ) -> None:
     """Fit a few efficiencies and latencies to measured steps, each within its physical range.

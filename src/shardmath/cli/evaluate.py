@@ -6,7 +6,7 @@ import re
 
 import click
 
-from shardmath.cli.names import gpu_names, model_names
+from shardmath.cli.names import gpu_names, model_names, network_names
 from shardmath.cli.options import device, implementation_options, kernel_choices
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
@@ -19,7 +19,9 @@ _INTEGER = re.compile(r"-?[0-9]{1,30}")
 @click.option("-o", "--output", metavar="FILE", required=True, help="Parquet file to write.")
 @click.option("--model", metavar="MODEL", shell_complete=model_names,
               help="Name, or path of a config.json; columns take precedence.")
-@click.option("--gpu", shell_complete=gpu_names, help="GPU by name; see `shardmath gpus`.")
+@click.option("--gpu", shell_complete=gpu_names, help="GPU by name (see `shardmath gpus`), or a cluster file.")
+@click.option("--network", shell_complete=network_names,
+              help="Network between nodes (see `shardmath networks`)  [default: the vendor's]")
 @click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue.")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
               help="A parameter that is the same for all rows, or recompute=MODE. May be repeated.")
@@ -29,8 +31,9 @@ _INTEGER = re.compile(r"-?[0-9]{1,30}")
 @click.option("--json", is_flag=True, help="Print what was written as JSON.")
 @implementation_options
 def evaluate(
-    table: str, output: str, model: str | None, gpu: str | None, gpu_memory: float | None, pairs: tuple[str, ...],
-    terms: tuple[str, ...], all_terms: bool, json: bool, implementation: str, kernels: tuple[str, ...],
+    table: str, output: str, model: str | None, gpu: str | None, network: str | None, gpu_memory: float | None,
+    pairs: tuple[str, ...], terms: tuple[str, ...], all_terms: bool, json: bool,
+    implementation: str | None, kernels: tuple[str, ...],
 ) -> None:
     """Compute terms for every row of TABLE (Parquet, CSV or Arrow) and write the rows with them as Parquet.
 
@@ -45,7 +48,7 @@ def evaluate(
         raise InputError("term", terms[0], "must not be given together with --all-terms")
     chosen = None if gpu is None and gpu_memory is None else device(gpu, gpu_memory, None)
     with progress("rows") as report:
-        reader = run(table, model, chosen, terms="all" if all_terms else terms or SWEEP_TERMS,
+        reader = run(table, model, chosen, network=network, terms="all" if all_terms else terms or SWEEP_TERMS,
                      implementation=implementation, kernels=kernel_choices(kernels), progress=report, **_values(pairs))
         counts = write_parquet(reader, output)
     passed = [name.decode() for name in (reader.schema.metadata or {}).get(b"passed through", b"").split(b"\n") if name]

@@ -7,6 +7,7 @@ from dataclasses import asdict
 import click
 
 from shardmath.cli.options import implementation_options, kernel_choices
+from shardmath.defaults import default_implementation
 from shardmath.errors import ABSENT, InputError
 from shardmath.reports.answers import answer
 
@@ -20,7 +21,7 @@ from shardmath.reports.answers import answer
 @click.option("--unicode", "form", flag_value="unicode", help="Print the simplified form as Unicode text.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def formula(
-    term: str | None, implementation: str, kernels: tuple[str, ...], listing: bool, form: str | None, json: bool
+    term: str | None, implementation: str | None, kernels: tuple[str, ...], listing: bool, form: str | None, json: bool
 ) -> None:
     """Show the formula TERM: the tensors behind it and every step from them to the compiled form."""
     from shardmath.formulas import formula as derive
@@ -28,6 +29,7 @@ def formula(
     from shardmath.reports.formula import show, show_terms
 
     choices = kernel_choices(kernels)
+    implementation = default_implementation(None) if implementation is None else implementation
     if listing:
         terms = names(implementation, choices)
         if json:

@@ -28,7 +28,7 @@ from shardmath.cli.recommend import recommend
 from shardmath.cli.scale import scale
 from shardmath.cli.schema import schema
 from shardmath.cli.sweep import sweep
-from shardmath.errors import InputError
+from shardmath.errors import InputError, InputWarning
 
 _EPILOG = "Start with: shardmath sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024"
 
@@ -66,6 +66,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; 0 if all went well, 2 for bad input, 130 after Ctrl-C."""
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("default", InputWarning)
             warnings.showwarning = _warn  # type: ignore[assignment]
             code = cli.main(args=None if arguments is None else list(arguments), prog_name="shardmath",
                             standalone_mode=False)

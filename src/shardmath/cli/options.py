@@ -16,6 +16,7 @@ from shardmath.cli.names import (
     recompute_names,
     schedule_names,
 )
+from shardmath.defaults import IMPLEMENTATION_SHOWN, SEQ_LENGTH_SHOWN
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, PARAMETERS, RECOMPUTE_MODES
 from shardmath.parameters import MACHINE, OTHERS, checked
@@ -145,8 +146,9 @@ _AXES = "; ".join(f"{axis}: {', '.join(options)}" for axis, (_, options) in CHOI
 
 #: Options that choose an implementation and its kernels.
 implementation_options = _apply([
-    click.option("--implementation", default="megatron", show_default=True, shell_complete=implementation_names,
-                 help=f"Framework whose kernels are assumed: {', '.join(IMPLEMENTATIONS)}."),
+    click.option("--implementation", shell_complete=implementation_names,
+                 help=f"Framework whose kernels are assumed: {', '.join(IMPLEMENTATIONS)}."
+                      f"  [default: {IMPLEMENTATION_SHOWN}]"),
     click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION", shell_complete=kernel_names,
                  help=f"Another kernel than the implementation's ({_AXES}). May be repeated."),
 ])
@@ -158,7 +160,7 @@ run_options = _apply([
                  help="Network between nodes (see `shardmath networks`)  [default: the vendor's]"),
     click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue."),
     click.option("--node-size", type=Count(), help="GPUs of one node  [default: the GPU's usual one]"),
-    click.option("--seq-length", type=Count(), default=8192, show_default=True, help="Tokens of one sequence."),
+    click.option("--seq-length", type=Count(), help=f"Tokens of one sequence.  [default: {SEQ_LENGTH_SHOWN}]"),
     click.option("--schedule", metavar="NAME", shell_complete=schedule_names,
                  help=f"Order of passes in the pipeline: {', '.join(CHOICES['schedule'][1])}  [default: 1f1b, with"
                       " several chunks of layers per rank interleaved]"),

@@ -43,7 +43,7 @@ def fit_rows(
     gpu: Gpu | Cluster | str | PathLike[str] | None = None,
     *,
     share: Fraction | int | str | None = None,
-    implementation: str = "megatron",
+    implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **values: int | str,

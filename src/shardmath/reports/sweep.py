@@ -32,6 +32,8 @@ def show(found: SweepResult) -> None:
     rows.append(("legal", f"{found.legal:,}", ""))
     rows += [(name, f"{found.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
     out.print(table(("layouts", "count", ""), rows, right=(1,)))
+    if found.time_unknown:
+        out.print(f"Step time is not computed: {found.time_unknown}. Layouts are ranked by memory.", markup=False)
     memory = found.gpu.memory_bytes
     if found.best:
         out.print(_layouts(found.best, memory, f"Best that fit, {_unit(found.best[0])}: {found.ranking}"))

@@ -9,6 +9,7 @@ from typing import Any
 
 from shardmath.advice.changes import layout_at
 from shardmath.advice.timed import spaces, timed
+from shardmath.defaults import default_implementation, default_seq_length
 from shardmath.errors import ABSENT, InputError
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster
@@ -98,9 +99,9 @@ def scale(
     *,
     global_batch_size: int | None = None,
     tokens_per_gpu: int | None = None,
-    seq_length: int = 8192,
+    seq_length: int | None = None,
     network: str | None = None,
-    implementation: str = "megatron",
+    implementation: str | None = None,
     **arguments: Any,
 ) -> Scaling:
     """The fastest layout that fits at each number of GPUs.
@@ -110,6 +111,8 @@ def scale(
     that are not legal, and where a figure of the machine is not known that the time of a step needs.
     """
     chosen, cluster = as_model(model), as_cluster(gpu, network)
+    implementation = default_implementation(chosen) if implementation is None else implementation
+    seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     if not num_gpus:
         raise InputError("num_gpus", (), "must have at least one number of GPUs")
     sizes = sorted({checked("num_gpus", size) for size in num_gpus})

@@ -87,5 +87,7 @@ class Explain(Part):
     """The measured run that fixed the constants of ``process``; null without one."""
     time: StepTime | None
     """Time of a step; null where a figure of the machine is not known."""
+    time_unknown: str
+    """Why the time is not known; empty where it is."""
     published: list[PublishedEstimate]
     """What published formulas say, of models that they are about."""

@@ -31,6 +31,8 @@ class Sweep(Part):
     """Legal layouts by verdict."""
     ranking: str
     """What is best, in words."""
+    time_unknown: str
+    """Why no time is known of layouts that are therefore ranked by memory; empty otherwise."""
     best: list[Layout]
     """The best layouts that fit."""
     best_by_recompute: dict[str, Layout]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 from shardmath.choosing import following
+from shardmath.defaults import LAYOUT, default_seq_length
 from shardmath.errors import ABSENT, InputError
 from shardmath.evaluators import Evaluator
 from shardmath.exactness import refuse_inexact
@@ -24,10 +25,7 @@ from shardmath.symbolic.nests.standard import DATA_PARALLEL, MODEL_PARALLEL
 from shardmath.timing import machine_values
 
 #: What symbols of the layout are where nothing is said of them, as in ``explain``.
-_SINGLE = {
-    "tensor_parallel": 1, "context_parallel": 1, "pipeline_parallel": 1, "micro_batch_size": 1,
-    "sequence_parallel": 0, "pipeline_rank": 0,
-}
+_SINGLE = {**LAYOUT, "sequence_parallel": 0, "pipeline_rank": 0}
 
 
 @dataclass(frozen=True)
@@ -111,7 +109,7 @@ def _parts(space: Space) -> Iterator[Part]:
     for implementation in _implementations(space):
         asked = Asked.of(space, implementation)
         for evaluator, models in families(asked):
-            values = _values(asked, evaluator, models[0])
+            values = _values(asked, evaluator, models)
             refuse_what_changes_nothing(evaluator, models[0], values)
             found.append(_Family(asked, evaluator, models, values, axes_of(space, models, values)))
     for number, (family, without) in enumerate(zip(found, _lacking(found), strict=True)):
@@ -191,10 +189,10 @@ def _of_machine(family: _Family, varied: Collection[str]) -> dict[str, int]:
     return machine_values(family.evaluator, family.asked.cluster, most)
 
 
-def _values(asked: Asked, evaluator: Evaluator, model: Model) -> dict[str, int]:
+def _values(asked: Asked, evaluator: Evaluator, models: Sequence[Model]) -> dict[str, int]:
     """The value of every symbol that has one without axes and formulas: as fixed, else as usual."""
     values = settings(
-        evaluator, model, asked.gpu, seq_length=asked.fixed.get("seq_length", 8192),
+        evaluator, models[0], asked.gpu, seq_length=asked.fixed.get("seq_length", min(map(default_seq_length, models))),
         node_size=asked.fixed.get("node_size"), gradients=asked.gradients,
         distributed_optimizer=asked.distributed_optimizer, vocab_multiple=asked.fixed.get("vocab_multiple"),
         others=asked.others,

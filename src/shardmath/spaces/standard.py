@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
+from shardmath.defaults import default_implementation, default_seq_length
 from shardmath.errors import InputError
 from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.gpus import Gpu
@@ -27,7 +28,7 @@ def layouts(
     *,
     network: str | None = None,
     global_batch_size: int,
-    seq_length: int = 8192,
+    seq_length: int | None = None,
     top: int = 10,
     tensor_parallel: Sequence[int] | None = None,
     context_parallel: Sequence[int] | None = None,
@@ -37,7 +38,7 @@ def layouts(
     virtual_pipeline: Sequence[int] | None = None,
     expert_parallel: Sequence[int] | None = None,
     recompute: Sequence[str] | None = None,
-    implementation: str = "megatron",
+    implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
     gradients: str | None = None,
     distributed_optimizer: bool | None = None,
@@ -55,6 +56,8 @@ def layouts(
     changes that. Raises InputError for values that are not legal.
     """
     chosen = as_model(model)
+    implementation = default_implementation(chosen) if implementation is None else implementation
+    seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     machine = {name: checked(name, others.pop(name)) for name in MACHINE if name in others}
     cluster = on_nodes(as_cluster(gpu, network), node_size)
     asked = other_values({**cluster.memory_parameters, **others})

@@ -43,7 +43,8 @@ class SweepResult:
     ``tried`` = ``legal`` + all counts of ``broken``, which are in the order in which rules are tried; ``legal`` = the
     sum of ``verdicts``. ``values`` has the parameters that all layouts share. ``best`` are the best layouts that
     fit, ``best_by_recompute`` the best one for every recompute mode with a fit, and ``smallest`` the legal layout of
-    least memory, whether it fits or not (None if none is legal). ``ranking`` says in words what is best.
+    least memory, whether it fits or not (None if none is legal). ``ranking`` says in words what is best, and
+    ``time_unknown`` why no time is known of layouts that are for this reason ranked by memory.
     """
 
     model: Model
@@ -58,6 +59,7 @@ class SweepResult:
     best_by_recompute: Mapping[str, Layout]
     smallest: Layout | None
     ranking: str
+    time_unknown: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -71,13 +73,14 @@ class SweepResult:
             "broken": [asdict(rule) for rule in self.broken],
             "verdicts": dict(self.verdicts),
             "ranking": self.ranking,
+            "time_unknown": self.time_unknown,
             "best": [asdict(item) for item in self.best],
             "best_by_recompute": {mode: asdict(item) for mode, item in self.best_by_recompute.items()},
             "smallest": None if self.smallest is None else asdict(self.smallest),
         }
 
 
-def result_of(space: Space, nest: Nest, answer: Answer) -> SweepResult:
+def result_of(space: Space, nest: Nest, answer: Answer, time_unknown: str = "") -> SweepResult:
     """What the nest of the standard space found.
 
     Raises InputError if a layout needs so many bytes that they are not exact.
@@ -96,7 +99,7 @@ def result_of(space: Space, nest: Nest, answer: Answer) -> SweepResult:
         space.model, space.cluster.gpu, nest.part.evaluator.name, values, nest.size, sum(verdicts.values()),
         tuple(_broken(nest, answer.broken)), verdicts, layouts["best"],
         {item.recompute: item for item in layouts["best_by_recompute"]}, next(iter(layouts["smallest"]), None),
-        RULES["time" if nest.part.timed else "memory"],
+        RULES["time" if nest.part.timed else "memory"], time_unknown,
     )
 
 

@@ -33,7 +33,7 @@ def sweep(
     *,
     network: str | None = None,
     global_batch_size: int,
-    seq_length: int = 8192,
+    seq_length: int | None = None,
     top: int = 10,
     tensor_parallel: Sequence[int] | None = None,
     context_parallel: Sequence[int] | None = None,
@@ -43,7 +43,7 @@ def sweep(
     virtual_pipeline: Sequence[int] | None = None,
     expert_parallel: Sequence[int] | None = None,
     recompute: Sequence[str] | None = None,
-    implementation: str = "megatron",
+    implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
     gradients: str | None = None,
     distributed_optimizer: bool | None = None,
@@ -59,8 +59,8 @@ def sweep(
     """Evaluate every layout of ``num_gpus`` GPUs and keep the ``top`` best that fit.
 
     The best is the fastest, if all figures of the machine are known that its step time needs; otherwise, or with
-    ``rank_by="memory"``, it is the one with the fewest model-parallel ranks. ``gpu`` and ``network`` are as in
-    ``explain``.
+    ``rank_by="memory"``, it is the one with the fewest model-parallel ranks; the answer says which figure is missing.
+    ``gpu``, ``network`` and what is not given are as in ``explain``.
 
     The axes are all divisors that can be legal; a sequence of values for an axis replaces them. A rank has one
     chunk of layers unless ``virtual_pipeline`` names others. ``schedule`` is the order of forward and backward
@@ -84,28 +84,29 @@ def sweep(
             vocab_multiple=vocab_multiple, node_size=node_size, schedule=schedule, **others,
         )
         (part,) = space.parts()
-        if rank_by == "time" or (rank_by is None and _timed(part, space)):
+        unknown = _time_unknown(part, space) if rank_by is None else ""
+        if rank_by == "time" or (rank_by is None and not unknown):
             space = ranked(space, BY_TIME)
             (part,) = space.parts()
     if part.size > _MANY:
         rule = f"must give at most {_MANY} layouts, not {part.size}: name the sizes to try for some axes"
         raise InputError("num_gpus", num_gpus, rule)
     nest = Nest(part, space.questions)
-    found = result_of(space, nest, run(nest, progress=progress).answer)
+    found = result_of(space, nest, run(nest, progress=progress).answer, unknown)
     if on_layouts is not None:
         for columns in legal_layouts(part, progress):
             on_layouts(columns)
     return found
 
 
-def _timed(part: Part, space: Space) -> bool:
-    """Whether all figures are known that the time of a step needs."""
+def _time_unknown(part: Part, space: Space) -> str:
+    """Name the figure that the time of a step needs and nobody gave; empty where all are known."""
     assert isinstance(space.cluster, Cluster)
     try:
         machine_values(part.evaluator, space.cluster, part.fixed["num_gpus"])
-    except InputError:
-        return False
-    return True
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 @contextmanager

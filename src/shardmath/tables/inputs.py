@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardmath.choosing import chunks_of, evaluator_for, following
+from shardmath.defaults import LAYOUT, default_implementation, default_seq_length
 from shardmath.errors import ABSENT, InputError
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import IMPLEMENTATIONS
@@ -24,10 +25,7 @@ from shardmath.tables.columns import RECOMPUTE, SWITCHES, known_value
 from shardmath.timing import as_cluster, machine_values
 
 #: What ``explain`` takes for a parameter that nobody gives.
-_USUAL = {
-    "seq_length": 8192, "micro_batch_size": 1, "tensor_parallel": 1, "context_parallel": 1, "pipeline_parallel": 1,
-    "pipeline_rank": 0,
-}
+_USUAL = {**LAYOUT, "pipeline_rank": 0}
 #: Parameters for which ``settings`` has an argument of its own.
 _SETTINGS = ("node_size", "distributed_optimizer", "vocab_multiple")
 
@@ -83,9 +81,10 @@ def inputs(
     columns: Sequence[str],
     model: Model | str | PathLike[str] | None,
     gpu: Gpu | Cluster | str | PathLike[str] | None,
-    implementation: str,
+    implementation: str | None,
     kernels: Mapping[str, str] | None,
     values: Mapping[str, Any],
+    network: str | None = None,
 ) -> Inputs:
     """Check ``values`` and choose the evaluator; ``columns`` are the parameters that the table has.
 
@@ -93,7 +92,10 @@ def inputs(
     Raises InputError for a value that is not legal and for one of a parameter that is a column too.
     """
     chosen = None if model is None else as_model(model)
-    cluster = None if gpu is None else as_cluster(gpu)
+    if network is not None and gpu is None:
+        raise InputError("network", network, "must be given with a GPU or a cluster")
+    cluster = None if gpu is None else as_cluster(gpu, network)
+    implementation = default_implementation(chosen) if implementation is None else implementation
     mode = values.get(RECOMPUTE, "none")
     asked = _checked({name: value for name, value in values.items() if name != RECOMPUTE}, columns)
     if RECOMPUTE in values and {RECOMPUTE, *SWITCHES} & set(columns):
@@ -109,7 +111,7 @@ def inputs(
     )
     found = settings(
         evaluator, chosen, None if cluster is None else cluster.gpu,
-        seq_length=asked.get("seq_length", _USUAL["seq_length"]),
+        seq_length=asked.get("seq_length", default_seq_length(chosen)),
         **{name: asked.get(name) for name in _SETTINGS},  # type: ignore[arg-type]
         others={name: value for name, value in asked.items() if name not in _SETTINGS},
     )

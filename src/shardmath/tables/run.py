@@ -41,8 +41,9 @@ def evaluate(
     model: Model | str | PathLike[str] | None = None,
     gpu: Gpu | Cluster | str | PathLike[str] | None = None,
     *,
+    network: str | None = None,
     terms: Sequence[str] | str = SWEEP_TERMS,
-    implementation: str = "megatron",
+    implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     **values: int | str,
@@ -67,7 +68,7 @@ def evaluate(
     stream = source(table)
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
     parameters, passed = parameters_among(stream.schema.names, ())
-    found = inputs(parameters, model, gpu, implementation, kernels, values)
+    found = inputs(parameters, model, gpu, implementation, kernels, values, network)
     names = tuple(found.evaluator.terms.TERMS) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
     parameters_among(stream.schema.names, ("rule", "verdict", *names))
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
