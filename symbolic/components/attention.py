@@ -59,6 +59,8 @@ _OWN = 1 - _GATHERED
 _UNREPEATED = _GATHERED * Iverson(Eq(a, t))
 #: It copies queries, unless one sequence or one head lets them stay views.
 _QUERY_VIEW = _GATHERED * (1 - Iverson(b > 1) * (1 - Iverson(Eq(a, t))))
+#: Transformers' eager attention repeats a single key and value head by a view, which a batch of one sequence keeps.
+_ONE_HEAD = Iverson(Eq(k, 1)) * Iverson(b <= 1)
 _COPIED, _VIEW = ("copy", "repacked"), ("view",)
 
 
@@ -100,8 +102,8 @@ def _qkv() -> tuple[Tensor, ...]:
 
 def _qk_norm() -> tuple[Tensor, ...]:
     return (
-        *norm_rows("q_norm.", "q_norm", (SEQUENCE, BATCH, HEADS), HEAD_DIM, when=qkn),
-        *norm_rows("k_norm.", "k_norm", (SEQUENCE, BATCH, KV_HEADS), HEAD_DIM, when=qkn),
+        *norm_rows("q_norm.", "q_norm", (SEQUENCE, BATCH, HEADS), HEAD_DIM, when=qkn, projected=True),
+        *norm_rows("k_norm.", "k_norm", (SEQUENCE, BATCH, KV_HEADS), HEAD_DIM, when=qkn, projected=True),
     )
 
 
@@ -161,12 +163,22 @@ def _core() -> tuple[Tensor, ...]:
               "fp32 logarithm of the softmax denominators", attention=_FLASH),
         saved("generator_state", at, (), 16, "dao2023", "seed and offset of the random numbers of dropout",
               when=adrop, attention=_FLASH),
-        saved("k.expanded", at, QUERY, 2, "transformers", "keys repeated for every query head",
-              attention=_SCORED, positions=_ROTARY),
-        saved("k.expanded_part", at, QUERY, 2, "transformers", "keys repeated for every query head",
-              when=1 - _UNREPEATED, attention=_SCORED, positions=_LEARNED),
-        saved("v.expanded", at, QUERY, 2, "transformers", "values repeated for every query head",
-              when=1 - _UNREPEATED, attention=_SCORED),
+        saved("k.expanded", at, QUERY, 2, "megatron_core", "keys repeated for every query head",
+              attention=_MEGATRON_SCORED, positions=_ROTARY),
+        saved("k.expanded_part", at, QUERY, 2, "megatron_core", "keys repeated for every query head",
+              when=1 - _UNREPEATED, attention=_MEGATRON_SCORED, positions=_LEARNED),
+        saved("v.expanded", at, QUERY, 2, "megatron_core", "values repeated for every query head",
+              when=1 - _UNREPEATED, attention=_MEGATRON_SCORED),
+        saved("k.repeated", at, QUERY, 2, "transformers", "keys repeated for every query head", when=1 - _ONE_HEAD,
+              attention=("eager",), precision=_LOW),
+        saved("k.one_head", at, KEY, 2, "transformers", "keys of one head, repeated by a view", when=_ONE_HEAD,
+              attention=("eager",), precision=_LOW),
+        saved("k.repeated_cast", at, QUERY, 2, "transformers", "bf16 copy of the repeated keys",
+              attention=("eager",), precision=_CAST),
+        saved("v.repeated", at, QUERY, 2, "transformers", "values repeated for every query head", when=1 - _ONE_HEAD,
+              attention=("eager",)),
+        saved("v.one_head", at, KEY, 2, "transformers", "values of one head, repeated by a view", when=_ONE_HEAD,
+              attention=("eager",)),
         # Nothing is repeated with as many keys as queries: v is a view, beside rotated queries and keys.
         saved("v.unexpanded_q_part", at, QUERY, 2, "megatron_core", "query part of the fused projection, kept by v",
               when=Iverson(Eq(a, k)), attention=_MEGATRON_SCORED, positions=_ROTARY),

@@ -64,8 +64,9 @@ def _down() -> tuple[Tensor, ...]:
 def _up() -> tuple[Tensor, ...]:
     at, paper = "latent_up", "deepseek2024v2"
     return (
-        *norm_rows("q_norm.", at, _TOKENS, LATENT_Q, output_storage="latent.q_normed", when=_COMPRESSED),
-        *norm_rows("kv_norm.", at, _TOKENS, LATENT_KV, output_storage="latent.kv_normed"),
+        *norm_rows("q_norm.", at, _TOKENS, LATENT_Q, output_storage="latent.q_normed", when=_COMPRESSED,
+                    projected=True),
+        *norm_rows("kv_norm.", at, _TOKENS, LATENT_KV, output_storage="latent.kv_normed", projected=True),
         weight("q_up.weight", at, (QUERY_FEATURES, LATENT_Q), paper, "projection of compressed queries to heads",
                tokens=_WHOLE),
         weight("kv_up.weight", at, (KEY_VALUE_FEATURES, LATENT_KV), paper,

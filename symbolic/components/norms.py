@@ -28,15 +28,18 @@ def norm_rows(
     kept: Expr = ONE,
     checkpoint: str = "",
     parallel_storage: str = "",
+    projected: bool = False,
 ) -> tuple[Tensor, ...]:
     """The rows of one norm over ``width``, applied to every element of ``tokens``.
 
     ``prefix`` starts the names of the rows; the storages say what other rows the input and the output
     are shared with. The norm exists ``when``, and what it saves is there if it is ``kept`` too. With parallel
-    residuals the input lies in ``parallel_storage``, if that is named.
+    residuals the input lies in ``parallel_storage``, if that is named. A ``projected`` input is the output of a linear
+    layer, which autocast makes in 16 bits.
     PyTorch's LayerNorm is fused wherever it runs, so it has no eager variant.
     """
     shape = (*tokens, width)
+    low, high = ((*_LOW, "autocast"), ()) if projected else (_LOW, ("autocast",))
 
     def row(
         name: str, row_shape: tuple[Dimension, ...], size: int, source: str, meaning: str, *,
@@ -74,9 +77,9 @@ def norm_rows(
         row("input_fp32", shape, 4, "transformers", "fp32 copy of the input (fp32 input under autocast)",
             norm=("eager", "torch"), normalisation=_RMS),
         row("normalised", shape, 2, "transformers", "bf16 input divided by its root mean square",
-            norm=("eager",), normalisation=_RMS, precision=_LOW, adapters=_TRAINED),
-        row("normalised_fp32", shape, 4, "transformers", "fp32 input divided by its root mean square",
-            norm=("eager",), normalisation=_RMS, precision=("autocast",)),
+            norm=("eager",), normalisation=_RMS, precision=low, adapters=_TRAINED),
+        *(row(f"normalised_{name}", shape, 4, "transformers", "fp32 input divided by its root mean square",
+              norm=("eager",), normalisation=_RMS, precision=(name,)) for name in high),
         row("normalised_torch", shape, 4, "megatron_core", "fp32 input divided by its root mean square",
             norm=("torch",), normalisation=_RMS, adapters=_TRAINED),
         row("rms", tokens, 4, "megatron_core", "fp32 inverse root mean square", normalisation=_RMS),

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 import torch
-from oracles.huggingface import FAMILIES, causal_lm, random_shape, run_layer, with_two_kv_heads
+from oracles.huggingface import FAMILIES, causal_lm, random_shape, run_layer
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.saved import Saved
@@ -19,7 +19,6 @@ from oracles.saved import Saved
 from shardmath.symbolic.implementations import HUGGINGFACE
 
 EAGER = HUGGINGFACE.with_choices(attention="eager")
-AUTOCAST = HUGGINGFACE.with_choices(precision="autocast")
 
 
 @pytest.mark.cases(30, 400)
@@ -27,8 +26,6 @@ AUTOCAST = HUGGINGFACE.with_choices(precision="autocast")
 def test_layer(draw: Random, attention: str, implementation) -> None:
     family = draw.choice(list(FAMILIES))
     shape = random_shape(draw) | FAMILIES[family][2]
-    if attention == "eager":
-        shape = with_two_kv_heads(shape)
     model = causal_lm(family, shape | {"L": 1}, attention)
     hidden = torch.zeros(shape["b"], shape["s"], shape["h"], dtype=torch.bfloat16, requires_grad=True)
     with Live(model, hidden) as live, Saved() as saved:
@@ -40,14 +37,15 @@ def test_layer(draw: Random, attention: str, implementation) -> None:
     assert live.now == expected + output.nbytes + shared
 
 
-@pytest.mark.cases(10, 100)
-def test_layer_under_autocast(draw: Random) -> None:
-    family = draw.choice(["llama", "qwen2"])
+@pytest.mark.cases(15, 150)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_layer_under_autocast(draw: Random, attention: str) -> None:
+    family = draw.choice(list(FAMILIES))
     shape = random_shape(draw) | FAMILIES[family][2]
-    model = causal_lm(family, shape | {"L": 1}, "sdpa", dtype=torch.float32)
+    model = causal_lm(family, shape | {"L": 1}, attention, dtype=torch.float32)
     hidden = torch.zeros(shape["b"], shape["s"], shape["h"], requires_grad=True)
     with torch.autocast("cpu", torch.bfloat16), Saved() as saved:
         output, tables = run_layer(model, hidden.clone())
-    expected, = ledger(AUTOCAST, "layer.saved", **shape)
+    expected, = ledger(HUGGINGFACE.with_choices(attention=attention, precision="autocast"), "layer.saved", **shape)
     assert saved.bytes(model, tables) == expected
     assert output.dtype == torch.float32

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 import torch
-from oracles.huggingface import FAMILIES, causal_lm, random_shape, token_ids, with_large_vocabulary, with_two_kv_heads
+from oracles.huggingface import FAMILIES, causal_lm, random_shape, token_ids, with_large_vocabulary
 from oracles.ledger import ledger
 from oracles.live import Live
 
@@ -23,8 +23,6 @@ from shardmath.symbolic.implementations import HUGGINGFACE
 def test_alive_after_the_forward_pass(draw: Random, attention: str, checkpointing: bool) -> None:
     family = draw.choice(list(FAMILIES))
     shape = random_shape(draw) | FAMILIES[family][2]
-    if attention == "eager":
-        shape = with_two_kv_heads(shape)
     model = causal_lm(family, shape, attention)
     if checkpointing:
         model.gradient_checkpointing_enable({"use_reentrant": False})
