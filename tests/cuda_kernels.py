@@ -21,8 +21,8 @@ from shardmath.sweeps.cuda import CudaNest
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Run, run
 
-few = settings(max_examples=300 if THOROUGH else 60, deadline=None, phases=(Phase.reuse, Phase.generate),
-               suppress_health_check=list(HealthCheck))
+few = settings(max_examples=300 if THOROUGH else 60, phases=(Phase.reuse, Phase.generate),
+               suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture(params=[None, 2], ids=["room for all", "little room"])

@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import lcm
+from types import ModuleType
 
 import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from shardmath.parameters import LARGEST
 from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.parallel.legality import fixed_values
 from shardmath.symbolic.parameters import BY_LETTER, BY_NAME, PARAMETERS
@@ -18,6 +20,10 @@ COLUMNS = ("t", "c", "p", "D", "b", "sp", "rfull", "rcore", "rmlp")
 _SWITCHES = ("rfull", "rcore", "rmlp")
 _MODES = [tuple(int(letter in on) for letter in _SWITCHES) for on in MODES.values()]
 _FIRST_RANK = {"pipeline_rank": 0}
+#: Numbers of replicas; the last seldom divides anything.
+_REPLICAS = (1, 1, 1, 1, 2, 97)
+#: Kinds of layouts: those that divide what they must, and all.
+_CAREFUL, _KINDS = 6, 12
 #: Parameters that few people set, with the values that they then have.
 NEUTRAL = {item.letter: item.default for item in PARAMETERS if item.default is not None}
 
@@ -45,41 +51,53 @@ class Batch:
 
 
 @st.composite
-def batches(draw: st.DrawFn, implementation: Implementation, count: int = 40) -> Batch:
-    """Draw a job and ``count`` layouts of its GPUs, about half of them legal."""
+def batches(draw: st.DrawFn, implementation: Implementation, count: int = 40, careful: bool = False) -> Batch:
+    """Draw a job and ``count`` layouts of its GPUs, about half of them legal.
+
+    A careful job is legal with every degree of 1, and that is its last layout.
+    """
     fixed = fixed_values(implementation)
     small = st.integers(1, 3)
     most = {letter: fixed.get(letter, draw(st.sampled_from((1, 2, 4, 6, 12)))) for letter in "tcp"}
     t, c, p = most.values()
     N = t * c * p * draw(st.sampled_from((1, 2, 3, 8, 15)))
     k = draw(st.sampled_from((1, 2, 3, t, 2 * t)))
+    kinds = _CAREFUL if careful else _KINDS
 
     def rarely(letter: str, wrong: int, *usual: int) -> int:
         usual = (fixed[letter],) if letter in fixed else usual
-        return draw(st.sampled_from((*(usual * 6)[:6], wrong)))
+        return draw(st.sampled_from(usual if careful else (*(usual * 6)[:6], wrong)))
 
     def mostly(multiple: int) -> int:
-        return draw(st.sampled_from((*[multiple] * 6, 1)))
+        return multiple if careful else draw(st.sampled_from((*[multiple] * 6, 1)))
 
     job = {
         **NEUTRAL, "h": draw(st.integers(1, 9000)), "k": k, "a": lcm(k, t) * draw(small),
         "d": draw(st.sampled_from((1, 3, 8, 80, 128))) * draw(st.sampled_from((t, t, 1))),
         "f": mostly(t) * draw(st.integers(1, 2000)), "L": mostly(p) * draw(st.integers(1, 9)),
         "u": draw(st.integers(1, 200_000)), "s": mostly(2) * mostly(c * t) * draw(st.integers(1, 60)),
-        "B": N * t * c * p * draw(st.sampled_from((1, 6, 7, 840))),
-        "zero2": rarely("zero2", 1, 0), "zero3": rarely("zero3", 1, 0), "R": mostly_one(draw),
+        "B": draw(st.sampled_from([size for n in (1, 6, 7, 840) if (size := N * t * c * p * n) <= LARGEST])),
+        "zero2": rarely("zero2", 1, 0), "zero3": rarely("zero3", 1, 0),
+        "R": draw(st.sampled_from([ranks for ranks in _REPLICAS if not careful or N % ranks == 0])),
         "g": draw(st.sampled_from((1, 37, 128))), "w": rarely("w", 3, 4, 2), "zero1": rarely("zero1", 1, 0, 1),
         "N": N, "n": draw(st.sampled_from((8, 12, 16))), "M": draw(st.integers(2**28, 2**40)),
         **{letter: draw(st.integers(0, 1)) for letter in ("tied", "bias", "qkn")},
     }
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    layouts = zip(*(_layout(generator, job, most, fixed) for _ in range(count)), strict=True)
-    return Batch.of(job, dict(zip(COLUMNS, layouts, strict=True)))
+    layouts = [_layout(generator, job, most, fixed, kinds) for _ in range(count)]
+    if careful:
+        plain = {**dict.fromkeys(COLUMNS, 0), "t": 1, "c": 1, "p": 1, "D": N, "b": 1}
+        layouts[-1] = tuple({**plain, **fixed}[letter] for letter in COLUMNS)
+    return Batch.of(job, dict(zip(COLUMNS, zip(*layouts, strict=True), strict=True)))
 
 
-def mostly_one(draw: st.DrawFn) -> int:
-    """Draw a number of replicas that seldom divides anything."""
-    return draw(st.sampled_from((1, 1, 1, 1, 2, 97)))
+@st.composite
+def legal_rows(draw: st.DrawFn, implementation: Implementation, module: ModuleType) -> dict[str, int]:
+    """Draw a legal configuration of an implementation with the evaluator ``module``, on any of its pipeline ranks."""
+    rows = draw(batches(implementation, careful=True)).rows()
+    legal = [row for row in rows if all(module.rules_met(**{name: row[name] for name in module.INPUTS}))]
+    row = draw(st.sampled_from(legal))
+    return {**row, "pipeline_rank": draw(st.integers(0, row["pipeline_parallel"] - 1))}
 
 
 def by_letter(row: dict[str, int]) -> dict[str, int]:
@@ -88,14 +106,14 @@ def by_letter(row: dict[str, int]) -> dict[str, int]:
 
 
 def _layout(
-    generator: np.random.Generator, job: dict[str, int], most: dict[str, int], fixed: dict[str, int]
+    generator: np.random.Generator, job: dict[str, int], most: dict[str, int], fixed: dict[str, int], kinds: int
 ) -> tuple[int, ...]:
-    """Draw one layout: half of them divide what they must, each of the others is careless in one way."""
+    """Draw a layout of one of ``kinds``: the first six divide what they must, each other one is careless in one way."""
 
     def one_of(*values: int) -> int:
         return values[generator.integers(len(values))]
 
-    kind = generator.integers(12)
+    kind = generator.integers(kinds)
     rest, degrees = job["N"], []
     for letter in "tcp":
         degrees.append(one_of(*_divisors(rest if kind in (6, 7) else most[letter])))

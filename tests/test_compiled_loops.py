@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_nests_random import THOROUGH, compare_random
 
@@ -100,7 +100,6 @@ def arrays(values: list[float]) -> tuple[np.ndarray, ...]:
     return np.zeros(5, np.int64), np.array(values, np.float64), np.zeros((size + 1, 3)), np.zeros(size, np.int8)
 
 
-@settings(deadline=None, suppress_health_check=list(HealthCheck))
 @given(values=st.lists(st.integers(-50, 120), min_size=1, max_size=60))
 def test_they_do_what_python_does(module: ModuleType, values: list[float]) -> None:
     ours, theirs = arrays(values), arrays(values)
@@ -144,7 +143,7 @@ def test_what_loops_have_no_use_for_is_refused(tmp_path: Path, body: str, told: 
         Native(module, "sweep")(1, np.zeros(2))
 
 
-@settings(max_examples=400 if THOROUGH else 25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400 if THOROUGH else 25)
 @given(data=st.data())
 def test_compiled_random_nests_answer_as_exact_counting(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory,

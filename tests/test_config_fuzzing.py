@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from families import CONFIGS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardmath.errors import InputError
@@ -34,7 +34,6 @@ def outcome(folder_factory: pytest.TempPathFactory, content: bytes) -> Model | I
     return found
 
 
-@settings(deadline=None)  # each example writes a file
 @given(st.sampled_from(sorted(SMALL)), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
 def test_any_values_make_a_model_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, name: str, changes: dict[str, Any]
@@ -45,7 +44,6 @@ def test_any_values_make_a_model_or_an_input_error(
         assert Model(**found.model_dump()) == found
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(SMALL)), st.sets(st.sampled_from(KEYS)))
 def test_any_keys_may_be_missing(tmp_path_factory: pytest.TempPathFactory, name: str, gone: set[str]) -> None:
     found = outcome(tmp_path_factory, json.dumps({k: v for k, v in SMALL[name].items() if k not in gone}).encode())
@@ -53,13 +51,11 @@ def test_any_keys_may_be_missing(tmp_path_factory: pytest.TempPathFactory, name:
         assert found.field not in SMALL[name].keys() - gone
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_make_an_input_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     assert isinstance(outcome(tmp_path_factory, content), InputError)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(sorted(CONFIGS)), st.integers(0, 600))
 def test_any_truncation_makes_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, name: str, length: int

@@ -154,7 +154,7 @@ def exact_verdict(estimate: int, memory: int) -> int:
     return next(place for place, item in enumerate(VERDICTS) if item.condition.xreplace(known) == true)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_bytes_rules_and_verdicts_are_exact(case: Case, data: st.DataObject) -> None:
     implementation, evaluator, oracle = case
@@ -170,7 +170,7 @@ def test_bytes_rules_and_verdicts_are_exact(case: Case, data: st.DataObject) -> 
             assert chunk.verdict[place] == exact_verdict(int(chunk.peak[place]), row["gpu_memory"]), row
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(st.data())
 def test_verdicts_at_80_and_100_percent(case: Case, data: st.DataObject) -> None:
     implementation, evaluator, _ = case
@@ -202,7 +202,7 @@ def test_bytes_are_exact_up_to_the_largest_that_a_sweep_accepts(case: Case) -> N
         assert bytes_of(chunk, place) == oracle.outputs(row) == in_fractions(evaluator, row)
 
 
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(batches(IMPLEMENTATIONS["megatron"]), st.integers(0, 40), st.integers(0, 40))
 def test_only_rows_from_start_to_stop_are_filled(batch: Batch, start: int, stop: int) -> None:
     evaluator = find("megatron")
@@ -222,7 +222,7 @@ def test_the_layouts_reach_every_feature_and_every_rule() -> None:
     legal: list[dict[str, int]] = []
     broken: set[int] = set()
 
-    @settings(deadline=None, max_examples=200, derandomize=True, database=None)
+    @settings(max_examples=200)
     @given(batches(IMPLEMENTATIONS["megatron"]))
     def collect(batch: Batch) -> None:
         rules = called(evaluator, batch).rule

@@ -63,7 +63,7 @@ def check_terms(module: Any, terms: TermSet, row: dict[str, int]) -> None:
 
 
 @EVERY_MODULE
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(st.data())
 def test_every_term_is_exact(name: str, data: st.DataObject) -> None:
     terms, implementation = STORED[name]
@@ -74,7 +74,7 @@ def test_every_term_is_exact(name: str, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("implementation", OTHERS, ids=lambda implementation: implementation.name)
-@settings(deadline=None, max_examples=5)
+@settings(max_examples=5)
 @given(batches(MEGATRON, count=4))
 def test_every_term_is_exact_with_other_kernels(implementation: Implementation, batch: Any) -> None:
     module = derived(implementation)
@@ -90,7 +90,7 @@ def derived(implementation: Implementation) -> Any:
 
 
 @EVERY_IMPLEMENTATION
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.data())
 def test_every_rule_is_the_condition_in_exact_numbers(name: str, data: st.DataObject) -> None:
     module, implementation = stored(name), IMPLEMENTATIONS[name]

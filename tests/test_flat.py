@@ -63,7 +63,7 @@ def values(flat: Flat, row: dict[str, int]) -> tuple[int, list[Fraction | bool]]
     return 0, exact([*flat.verdicts, *flat.outputs], row)
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.data())
 def test_a_plan_computes_what_was_written(data: st.DataObject) -> None:
     flat, plan, _, rows = problem(data.draw)
@@ -71,7 +71,7 @@ def test_a_plan_computes_what_was_written(data: st.DataObject) -> None:
         assert values(plan.flat, row) == values(flat, row)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.data())
 def test_the_source_of_a_plan_computes_it(data: st.DataObject) -> None:
     flat, plan, columns, rows = problem(data.draw)

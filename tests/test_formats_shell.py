@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardmath.errors import InputError
@@ -53,7 +53,6 @@ def words_of(script: str) -> list[str]:
     return command[command.index("p.py") + 1:]
 
 
-@settings(deadline=None)
 @given(st.lists(STATEMENTS, max_size=6), st.lists(WORDS, min_size=1, max_size=4))
 def test_words_are_those_of_bash(statements: list[str], words: list[str]) -> None:
     script = "\n".join(["A=a", 'B="b b"', "TP=1", "LIST=(a 'b b')", *statements])

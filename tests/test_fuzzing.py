@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fuzzing import files, findings, run
@@ -47,8 +47,7 @@ def test_a_reader_answers_or_refuses(name: str, folder: str, monkeypatch: pytest
         for seed in seeds[:3]:
             reader.read(seed, folder)  # imports, derives and compiles what it needs
 
-        @settings(max_examples=FEW if name in COSTLY else USUAL, deadline=None, database=None,
-                  suppress_health_check=list(HealthCheck))
+        @settings(max_examples=FEW if name in COSTLY else USUAL)
         @given(st.integers(0, len(seeds) - 1), st.integers(0, 2**32))
         def tried(place: int, chance: int) -> None:
             data = mutated(seeds[place], random.Random(chance), words, seeds)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from counted import DEFAULTS
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sympy import Integer, true
 
@@ -153,7 +153,6 @@ CASES = st.sampled_from([
 Case = tuple[Implementation, dict[str, int]]
 
 
-@settings(deadline=None)
 @given(CASES)
 def test_components_add_up_to_roles_and_roles_to_the_peak(case: Case) -> None:
     implementation, known = case
@@ -187,7 +186,6 @@ def moments(implementation: Implementation, found: dict[str, Any]) -> Iterator[A
         yield held[site.held] + transient if any(f"stage.{part}.{name}" in found for part in parts) else 0
 
 
-@settings(deadline=None)
 @given(CASES)
 def test_the_configurations_above_are_legal(case: Case) -> None:
     implementation, known = case

@@ -7,9 +7,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_layouts import batches
+from random_layouts import legal_rows
 
 from shardmath.accounting import explain, explanation
 from shardmath.configured import configured
@@ -21,8 +21,7 @@ from shardmath.moving.peaks import Peak
 from shardmath.moving.sensitivities import Sensitivity, sensitivities
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
-RANDOM = settings(deadline=None, max_examples=12, derandomize=True, database=None,
-                  suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+RANDOM = settings(max_examples=12)
 #: Small against the distance of any number here to where its branch ends.
 NEAR = Fraction(1, 10**15)
 #: Symbols that are moved in every implementation.
@@ -42,11 +41,7 @@ def exact(module: ModuleType, values: dict[str, Any]) -> dict[str, Fraction]:
 def legal(data: st.DataObject, name: str) -> tuple[ModuleType, dict[str, int]]:
     """A random legal configuration of an implementation, on a random rank."""
     module = find(name).terms
-    rows = data.draw(batches(IMPLEMENTATIONS[name], 30)).rows()
-    known = [row for row in rows if all(module.rules_met(*(row[item] for item in module.INPUTS)))]
-    assume(known)
-    row = data.draw(st.sampled_from(known))
-    return module, {**row, "pipeline_rank": data.draw(st.integers(0, row["pipeline_parallel"] - 1))}
+    return module, data.draw(legal_rows(IMPLEMENTATIONS[name], module))
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from brute_force import Row, best, front, histogram
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
 
@@ -217,15 +217,13 @@ def compare_random(data: st.DataObject, made: Made) -> None:
 
 
 @pytest.mark.parametrize("literal", [True, False], ids=["for these sizes", "for all sizes"])
-@settings(max_examples=1500 if THOROUGH else 40, deadline=None, phases=(Phase.reuse, Phase.generate),
-          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=1500 if THOROUGH else 40, phases=(Phase.reuse, Phase.generate))
 @given(data=st.data())
 def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
     compare_random(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal)), getattr))
 
 
-@settings(max_examples=1500 if THOROUGH else 60, deadline=None, phases=(Phase.reuse, Phase.generate),
-          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=1500 if THOROUGH else 60, phases=(Phase.reuse, Phase.generate))
 @given(data=st.data())
 def test_a_nest_with_a_block_answers_as_exact_counting(data: st.DataObject) -> None:
     """Orders that only large spaces would have: small tables, few shards, and any block that is possible."""

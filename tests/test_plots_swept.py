@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -79,7 +79,6 @@ ROWS = st.lists(st.tuples(st.sampled_from((1, 2)), st.sampled_from((1, 3)), st.i
 
 
 @given(ROWS, st.integers(1, 7))
-@settings(deadline=None)
 def test_it_does_not_matter_how_layouts_stream_by(rows: list[tuple[int, int, int, int]], step: int) -> None:
     whole, parts = Gathered(), Gathered()
     whole(columns(rows))

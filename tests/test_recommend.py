@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardmath import InputError, explain, formats, recommend, sweep
@@ -202,7 +202,6 @@ def test_frameworks_without_a_shorter_last_stage(implementation: str) -> None:
         recommend("llama-3.1-405b", **job)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 2**53 - 1), st.integers(1, 2**53 - 1), st.integers(1, 2**20))
 @example(2**53 - 1, 2**52, 3)
 @example(2**53 - 1, 2**53 - 2, 1)

@@ -6,9 +6,9 @@ from itertools import product as every
 from operator import add, mul
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_layouts import batches, by_letter
+from random_layouts import by_letter, legal_rows
 from sympy import Add, Eq, Expr, Integer, Mul, Pow, Rational, Symbol, count_ops
 
 from shardmath.evaluators import find
@@ -59,14 +59,8 @@ Values = dict[Symbol, Expr]
 @st.composite
 def legal_points(draw: st.DrawFn, name: str) -> Values:
     """Draw a legal layout; give the exact values of all parameters and terms, by symbol."""
-    module, implementation = find(name).terms, IMPLEMENTATIONS[name]
-    legal = [
-        row for row in draw(batches(implementation)).rows()
-        if all(module.rules_met(**{key: row[key] for key in module.INPUTS}))
-    ]
-    assume(legal)
-    row = draw(st.sampled_from(legal))
-    values = {**by_letter(row), "r": draw(st.integers(0, row["pipeline_parallel"] - 1))}
+    implementation = IMPLEMENTATIONS[name]
+    values = by_letter(draw(legal_rows(implementation, find(name).terms)))
     terms = build(implementation).terms.values()
     known = evaluate(terms, values)
     inputs = {symbol(letter): Integer(value) for letter, value in values.items()}
@@ -101,7 +95,7 @@ def applied(rule: Rule, expression: Expr) -> Expr:
 
 @EVERY_RULE
 @EVERY_IMPLEMENTATION
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.data())
 def test_a_rule_keeps_the_value_of_every_term(name: str, rule: Rule, data: st.DataObject) -> None:
     known = data.draw(legal_points(name))
@@ -112,7 +106,7 @@ def test_a_rule_keeps_the_value_of_every_term(name: str, rule: Rule, data: st.Da
 
 
 @EVERY_RULE
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(legal_points("megatron"))
 def test_a_rule_keeps_the_value_of_other_expressions(rule: Rule, known: Values) -> None:
     for expression in SYNTHETIC:
@@ -132,7 +126,7 @@ def test_a_rule_does_what_it_says(rule: str, before: Expr, after: str) -> None:
 
 
 @EVERY_IMPLEMENTATION
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(st.data())
 def test_every_form_of_a_derivation_and_the_compiled_form_agree(name: str, data: st.DataObject) -> None:
     terms, known = build(IMPLEMENTATIONS[name]), data.draw(legal_points(name))
@@ -208,7 +202,6 @@ POLYNOMIALS = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(POLYNOMIALS)
 def test_reduced_switches_agree_on_all_assignments(expression: Expr) -> None:
     reduced = reduce_switches(expression)

@@ -12,7 +12,7 @@ from typing import Any
 
 import brute_force
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from shardmath import Gpu, InputError, Model, explain, load_model
@@ -201,7 +201,6 @@ _DENSE = load_model("llama-3.2-1b").model_dump()
 _SMALL = st.integers(0, 4)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.fixed_dictionaries({
     "num_attention_heads": st.integers(1, 6), "num_kv_heads": st.integers(1, 4), "head_dim": st.integers(1, 5),
     "num_layers": st.integers(1, 6), "num_experts": _SMALL, "moe_topk": _SMALL, "moe_ffn_hidden_size": _SMALL,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import small_space
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
 from test_nests_random import AMONG, Drawn, Made, rows_of
@@ -129,8 +129,7 @@ def compare_rows(data: st.DataObject, made: Made) -> None:
     assert found == expected
 
 
-@settings(max_examples=60, deadline=None, phases=(Phase.reuse, Phase.generate),
-          suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=60, phases=(Phase.reuse, Phase.generate))
 @given(data=st.data())
 def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
     literal = data.draw(st.booleans())

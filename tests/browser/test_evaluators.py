@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.extent import FULL
 from random_layouts import batches
@@ -42,7 +42,7 @@ def test_every_term_and_rule_equals_pythons(name: str, tab: Any, record_property
     module = import_module(f"shardmath.generated.{name}")
     tried = legal = 0
 
-    @settings(deadline=None, max_examples=BATCHES, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=BATCHES)
     @given(st.data())
     def compare(data: st.DataObject) -> None:
         nonlocal tried, legal

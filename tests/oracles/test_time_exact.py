@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles.extent import FULL
-from random_layouts import batches
+from random_layouts import legal_rows
 from test_evaluators_oracles import _assignments, _run
 
 from shardmath.evaluators import find
@@ -25,6 +25,7 @@ from shardmath.symbolic.timing.step import SPENT
 from shardmath.timing import SPENT as SHOWN
 
 NAMES = list(IMPLEMENTATIONS)
+DRAWN = settings(max_examples=50 if FULL else 2)
 #: A machine like those that there are, by letter; bandwidths and peaks are drawn around it.
 MACHINE = {
     "Fm": 989 * 10**12, "Fa": 989 * 10**12, "Wm": 3350 * 10**9, "Wn": 450 * 10**9, "Wx": 50 * 10**9, "dom": 8,
@@ -54,9 +55,7 @@ def evaluated(name: str, row: dict[str, Any]) -> dict[str, Fraction]:
 @st.composite
 def rows(draw: st.DrawFn, name: str) -> dict[str, int]:
     """A legal layout on some machine, by parameter name, on any of its pipeline ranks."""
-    evaluator = find(name)
-    batch = draw(batches(IMPLEMENTATIONS[name]).filter(lambda batch: legal(evaluator, batch)))
-    row = draw(st.sampled_from(legal(evaluator, batch)))
+    row = draw(legal_rows(IMPLEMENTATIONS[name], find(name).terms))
     machine = {}
     for item in PARAMETERS:
         if item.kind is Kind.MACHINE and item.maximum:
@@ -64,13 +63,7 @@ def rows(draw: st.DrawFn, name: str) -> dict[str, int]:
         elif item.kind is Kind.MACHINE:
             usual = MACHINE.get(item.letter) or item.default or 0
             machine[item.name] = max(item.minimum, usual * draw(st.sampled_from((1, 2, 10, 20))) // 10)
-    return {**row, **machine, "pipeline_rank": draw(st.integers(0, row["pipeline_parallel"] - 1))}
-
-
-def legal(evaluator: Any, batch: Any) -> list[dict[str, int]]:
-    """The layouts of a batch that break no rule."""
-    inputs = evaluator.terms.INPUTS
-    return [row for row in batch.rows() if all(evaluator.terms.rules_met(**{name: row[name] for name in inputs}))]
+    return {**row, **machine}
 
 
 @pytest.fixture(autouse=True)
@@ -80,27 +73,26 @@ def fifty_digits() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=50 if FULL else 2)
-@given(st.data())
-def test_fractions_equal_the_mathematics(name: str, data: st.DataObject) -> None:
-    row = data.draw(rows(name))
-    known = {BY_NAME[item].letter: mpmath.mpf(row[item]) for item in module(name).INPUTS}
-    found = evaluated(name, row)
-    for term, code in _compiled_terms(name):
-        known[term] = _run(code, known)
-    for term in build_times(IMPLEMENTATIONS[name]).terms.values():
-        value, exact = known[term.symbol.name], found[term.name]
-        expected = mpmath.mpf(exact.numerator) / exact.denominator
-        assert abs(value - expected) <= mpmath.mpf(10) ** -35 * (1 + abs(expected)), term.name
+def test_fractions_equal_the_mathematics(name: str) -> None:
+    terms = build_times(IMPLEMENTATIONS[name]).terms.values()
+    compiled = _assignments(list(terms))
 
+    @DRAWN
+    @given(rows(name))
+    def compare(row: dict[str, int]) -> None:
+        known = {BY_NAME[item].letter: mpmath.mpf(row[item]) for item in module(name).INPUTS}
+        found = evaluated(name, row)
+        for term, code in compiled:
+            known[term] = _run(code, known)
+        for term in terms:
+            value, exact = known[term.symbol.name], found[term.name]
+            expected = mpmath.mpf(exact.numerator) / exact.denominator
+            assert abs(value - expected) <= mpmath.mpf(10) ** -35 * (1 + abs(expected)), term.name
 
-@cache
-def _compiled_terms(name: str) -> list[Any]:
-    return _assignments(list(build_times(IMPLEMENTATIONS[name]).terms.values()))
-
+    compare()
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=50 if FULL else 2)
+@DRAWN
 @given(st.data())
 def test_parts_sum_to_the_step_and_rates_are_sane(name: str, data: st.DataObject) -> None:
     row = data.draw(rows(name))
@@ -120,7 +112,7 @@ def test_parts_sum_to_the_step_and_rates_are_sane(name: str, data: st.DataObject
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None, max_examples=50 if FULL else 2)
+@DRAWN
 @given(st.data())
 def test_a_faster_machine_is_never_slower(name: str, data: st.DataObject) -> None:
     row = data.draw(rows(name))
