@@ -432,7 +432,7 @@
     ["node", "tensor_parallel", "must not exceed node_size: tensor parallelism stays inside a node"],
     ["heads", "tensor_parallel", "must divide num_attention_heads"],
     ["kv_heads", "tensor_parallel", "must divide num_kv_heads or be a multiple of it"],
-    ["kv_features", "tensor_parallel", "must divide num_kv_heads * head_dim"],
+    ["kv_features", "tensor_parallel", "must divide (num_attention_heads + 2 * num_kv_heads) * head_dim"],
     ["ffn", "tensor_parallel", "must divide ffn_hidden_size"],
     ["layers", "pipeline_parallel", "must divide num_layers"],
     ["sequence", "context_parallel", "times the sequence-parallel ranks must divide seq_length"],
@@ -1320,6 +1320,7 @@
 
   // For every rule, whether the configuration keeps it.
   function rulesMet({ hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, engine_workspace_bytes, torch_workspace_bytes }) {
+    const query_size = exact(num_attention_heads*head_dim);
     const kv_size = exact(head_dim*num_kv_heads);
     const sequence_shards = exact(sequence_parallel*(tensor_parallel - 1) + 1);
     return [
@@ -1329,7 +1330,7 @@
       (tensor_parallel <= node_size),
       divides(tensor_parallel, num_attention_heads),
       (divides(num_kv_heads, tensor_parallel) || divides(tensor_parallel, num_kv_heads)),
-      divides(tensor_parallel, kv_size),
+      divides(tensor_parallel, query_size + 2*kv_size),
       divides(tensor_parallel, ffn_hidden_size),
       divides(pipeline_parallel, num_layers),
       divides(context_parallel*sequence_shards, seq_length),

@@ -471,7 +471,7 @@ RULES = (
     ("node", "tensor_parallel", "must not exceed node_size: tensor parallelism stays inside a node"),
     ("heads", "tensor_parallel", "must divide num_attention_heads"),
     ("kv_heads", "tensor_parallel", "must divide num_kv_heads or be a multiple of it"),
-    ("kv_features", "tensor_parallel", "must divide num_kv_heads * head_dim"),
+    ("kv_features", "tensor_parallel", "must divide (num_attention_heads + 2 * num_kv_heads) * head_dim"),
     ("ffn", "tensor_parallel", "must divide ffn_hidden_size"),
     ("layers", "pipeline_parallel", "must divide num_layers"),
     ("sequence", "context_parallel", "times the sequence-parallel ranks must divide seq_length"),
@@ -1331,6 +1331,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
 
 def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, engine_workspace_bytes, torch_workspace_bytes):
     """For every rule, whether the configuration keeps it."""
+    query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1
     return (
@@ -1340,7 +1341,7 @@ def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidd
         (tensor_parallel <= node_size),
         (num_attention_heads % tensor_parallel == 0),
         (tensor_parallel % num_kv_heads == 0) or (num_kv_heads % tensor_parallel == 0),
-        (kv_size % tensor_parallel == 0),
+        ((query_size + 2*kv_size) % tensor_parallel == 0),
         (ffn_hidden_size % tensor_parallel == 0),
         (num_layers % pipeline_parallel == 0),
         (seq_length % (context_parallel*sequence_shards) == 0),

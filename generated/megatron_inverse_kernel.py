@@ -200,66 +200,65 @@ def evaluate(
     x35 = 1.0/num_gpus
     x36 = num_attention_heads*x35
     x39 = 1.0/num_kv_heads
-    x42 = num_kv_heads*head_dim*x35
-    x44 = num_kv_heads*head_dim
-    x45 = ffn_hidden_size*x35
-    x47 = num_layers*x35
-    x52 = seq_length*x35
-    x55 = 1.0/data_parallel_replicas
-    x60 = (gradient_bytes == 2.0)
-    x61 = (x60 | (gradient_bytes == 4.0))
-    x75 = 2.0*hidden_size
-    x84 = (distributed_optimizer == 0.0)
-    x85 = select(x84, 1.0, 0.0)
-    x86 = 12.0*x85
-    x88 = (tied_embeddings == 0.0)
-    x89 = opposite(x88)
-    x93 = hidden_size*vocab_multiple
-    x94 = 0.9999999999999982*x35*(1.0/vocab_multiple)
-    x97 = (qk_norm == 0.0)
-    x98 = 2.0*head_dim
-    x99 = hidden_size + hidden_size + select(x97, 0.0, x98)
-    x100 = 3.0*hidden_size
-    x101 = hidden_size*head_dim
-    x102 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x103 = hidden_size + x102
-    x107 = select(x84, 0.0, 1.0)
+    query_size = num_attention_heads*head_dim
+    x43 = query_size + 2.0*num_kv_heads*head_dim
+    x44 = x43*x35
+    x46 = ffn_hidden_size*x35
+    x48 = num_layers*x35
+    x53 = seq_length*x35
+    x56 = 1.0/data_parallel_replicas
+    x61 = (gradient_bytes == 2.0)
+    x62 = (x61 | (gradient_bytes == 4.0))
+    x76 = 2.0*hidden_size
+    x85 = (distributed_optimizer == 0.0)
+    x86 = select(x85, 1.0, 0.0)
+    x87 = 12.0*x86
+    x89 = (tied_embeddings == 0.0)
+    x90 = opposite(x89)
+    x94 = hidden_size*vocab_multiple
+    x95 = 0.9999999999999982*x35*(1.0/vocab_multiple)
+    x98 = (qk_norm == 0.0)
+    x99 = 2.0*head_dim
+    x100 = hidden_size + hidden_size + select(x98, 0.0, x99)
+    x101 = 3.0*hidden_size
+    x102 = hidden_size*head_dim
+    x103 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x104 = hidden_size + x103
+    x107 = select(x85, 0.0, 1.0)
     x108 = 1536.0*x107
     x111 = 0.015625*hidden_size
     x112 = ceil(x111)
     attention_norm_aligned = 64.0*x112
-    x114 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x97, 0.0, 2.0*ceil(0.015625*head_dim))
-    x115 = 64.0*x102
+    x114 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x98, 0.0, 2.0*ceil(0.015625*head_dim))
+    x115 = 64.0*x103
     x116 = 0.03125*hidden_size
     x117 = 0.015625*hidden_size*head_dim
     x119 = 0.015625*hidden_size*vocab_multiple
     x121 = 0.007812499999999986*data_parallel_replicas*x35
     x125 = 4.0*head_dim
-    query_size = num_attention_heads*head_dim
-    x130 = query_size + 2.0*num_kv_heads*head_dim
-    x131 = opposite((query_size == ffn_hidden_size))
-    x132 = 4.0*hidden_size
-    x134 = 2.0*ffn_hidden_size
-    x135 = opposite((x134 == x130))
-    x137 = 2.0*hidden_size*head_dim
-    x157 = 2.0*(2.0 + hidden_size)
-    x158 = x75 + x157
-    x159 = x157 + x158
-    x162 = (-2.0)*head_dim
-    x163 = 2.0*head_dim*(2.0 + qk_norm)
-    x164 = x163 + 4.0*(1.0 + qk_norm)
-    x165 = (-4.0)*head_dim
-    x166 = 4.0*select(x97, 0.0, 1.0) + x163
-    x170 = 2.0 + gradient_bytes
-    x171 = x85*x170
-    x173 = 128.0*x107*x170
-    x203 = select(x60, 1.0, 0.0)
-    x204 = 4.0*x203*x85
-    x205 = 512.0*x203*x107
-    x222 = 2.0*hidden_size*vocab_multiple
-    x227 = engine_workspace_bytes + 2.0*torch_workspace_bytes
-    x240 = 6.0*vocab_multiple
-    x244 = 2.0*vocab_multiple
+    x129 = opposite((query_size == ffn_hidden_size))
+    x130 = 4.0*hidden_size
+    x132 = 2.0*ffn_hidden_size
+    x133 = opposite((x132 == x43))
+    x135 = 2.0*hidden_size*head_dim
+    x155 = 2.0*(2.0 + hidden_size)
+    x156 = x76 + x155
+    x157 = x155 + x156
+    x160 = (-2.0)*head_dim
+    x161 = 2.0*head_dim*(2.0 + qk_norm)
+    x162 = x161 + 4.0*(1.0 + qk_norm)
+    x163 = (-4.0)*head_dim
+    x164 = 4.0*select(x98, 0.0, 1.0) + x161
+    x168 = 2.0 + gradient_bytes
+    x169 = x86*x168
+    x171 = 128.0*x107*x168
+    x201 = select(x61, 1.0, 0.0)
+    x202 = 4.0*x201*x86
+    x203 = 512.0*x201*x107
+    x220 = 2.0*hidden_size*vocab_multiple
+    x225 = engine_workspace_bytes + 2.0*torch_workspace_bytes
+    x238 = 6.0*vocab_multiple
+    x242 = 2.0*vocab_multiple
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -280,205 +279,204 @@ def evaluate(
             local_heads = nearest(x36*x37)
             x40 = x35*x37
             x41 = quotient(num_kv_heads, tensor_parallel, x40)
-            x43 = nearest(x42*x37)
-            local_ffn = nearest(x45*x37)
-            x48 = tensor_parallel*x33
-            stage_layers = nearest(x47*x48)
-            x50 = (sequence_parallel == 0.0)
-            sequence_shards = select(x50, 1.0, tensor_parallel)
-            local_sequence_sp = nearest(x52*(data_parallel*x34*select(x50, 1.0, x40)))
+            local_qkv_features = nearest(x44*x37)
+            local_ffn = nearest(x46*x37)
+            x49 = tensor_parallel*x33
+            stage_layers = nearest(x48*x49)
+            x51 = (sequence_parallel == 0.0)
+            sequence_shards = select(x51, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x53*(data_parallel*x34*select(x51, 1.0, x40)))
             local_sequence = sequence_shards*local_sequence_sp
-            x56 = nearest(x33*x55)
-            x57 = (recompute_core_attention == 0.0)
-            x58 = (recompute_mlp == 0.0)
-            x59 = (recompute_full == 0.0)
-            x62 = pipeline_parallel - 1.0
-            x63 = smaller(1.0, x62)
-            x64 = (x63 == x62)
-            x65 = 2.0*select(x64, torch_workspace_bytes, 0.0)
-            x66 = (x63 == 0.0)
-            x67 = pipeline_parallel - x63
-            x68 = data_parallel*micro_batch_size
-            x69 = 1.0/micro_batch_size
-            x70 = context_parallel*x34
-            num_microbatches = quotient(global_batch_size, x68, x35*(x69*x70))
-            second_in_flight = smaller(x67, num_microbatches)
-            x73 = (second_in_flight < num_microbatches)
-            x74 = (opposite(x66) & x73)
-            x76 = micro_batch_size*local_sequence_sp
-            layer_input_saved = x75*x76
-            x78 = select(x73, 3.0, 2.0)
-            x79 = stage_layers*x76
-            x80 = (1.0 < tensor_parallel)
-            x81 = (x80 & x66)
-            x82 = micro_batch_size*local_sequence
-            x83 = second_in_flight*x82
-            x87 = (pipeline_parallel == 1.0)
-            x90 = (x87 & x89)
-            x91 = opposite(x90)
-            x92 = (x64 & x91)
-            x95 = rounded_up(vocab_size, x94*x37)
-            embedding_parameters = x93*x95
-            local_qkv_features = head_dim*local_heads + 2.0*x43
-            x105 = stage_layers*(x99 + x100*local_ffn + x101*local_heads + x103*local_qkv_features)
-            second_parameters = select(x64, hidden_size, 0.0) + select(x92, embedding_parameters, 0.0) + select(x66, embedding_parameters, 0.0) + x105
-            x109 = common(x56, 128.0)
+            x57 = nearest(x33*x56)
+            x58 = (recompute_core_attention == 0.0)
+            x59 = (recompute_mlp == 0.0)
+            x60 = (recompute_full == 0.0)
+            x63 = pipeline_parallel - 1.0
+            x64 = smaller(1.0, x63)
+            x65 = (x64 == x63)
+            x66 = 2.0*select(x65, torch_workspace_bytes, 0.0)
+            x67 = (x64 == 0.0)
+            x68 = pipeline_parallel - x64
+            x69 = data_parallel*micro_batch_size
+            x70 = 1.0/micro_batch_size
+            x71 = context_parallel*x34
+            num_microbatches = quotient(global_batch_size, x69, x35*(x70*x71))
+            second_in_flight = smaller(x68, num_microbatches)
+            x74 = (second_in_flight < num_microbatches)
+            x75 = (opposite(x67) & x74)
+            x77 = micro_batch_size*local_sequence_sp
+            layer_input_saved = x76*x77
+            x79 = select(x74, 3.0, 2.0)
+            x80 = stage_layers*x77
+            x81 = (1.0 < tensor_parallel)
+            x82 = (x81 & x67)
+            x83 = micro_batch_size*local_sequence
+            x84 = second_in_flight*x83
+            x88 = (pipeline_parallel == 1.0)
+            x91 = (x88 & x90)
+            x92 = opposite(x91)
+            x93 = (x65 & x92)
+            x96 = rounded_up(vocab_size, x95*x37)
+            embedding_parameters = x94*x96
+            x105 = stage_layers*(x100 + x101*local_ffn + x102*local_heads + x104*local_qkv_features)
+            second_parameters = select(x65, hidden_size, 0.0) + select(x93, embedding_parameters, 0.0) + select(x67, embedding_parameters, 0.0) + x105
+            x109 = common(x57, 128.0)
             x110 = reciprocal_of_power(x109)
             x118 = stage_layers*(x114 + x115*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x111*local_ffn) + ceil(x116*local_ffn) + ceil(x117*local_heads) + ceil(x111*local_qkv_features)))
-            x120 = ceil(x119*x95)
+            x120 = ceil(x119*x96)
             x122 = x121*(x109*x34)
-            x123 = rounded_up(x118 + 64.0*(select(x64, x112, 0.0) + select(x66, x120, 0.0) + select(x92, x120, 0.0)), x122)
-            second_optimizer = x86*second_parameters + x108*(x110*x123)
+            x123 = rounded_up(x118 + 64.0*(select(x65, x112, 0.0) + select(x67, x120, 0.0) + select(x93, x120, 0.0)), x122)
+            second_optimizer = x87*second_parameters + x108*(x110*x123)
             tables_buffer = x125*local_sequence
             x127 = hidden_size*tensor_parallel
             x128 = (ffn_hidden_size == x127)
-            x133 = (query_size == x127)
-            mlp_dummies_buffer = x75*select((opposite((x128 & (x130 == x127))) & x131), local_ffn, 0.0) + x132*select((opposite((x133 & (x134 == x127))) & x135), local_ffn, 0.0)
-            attention_dummies_buffer = x137*local_heads + x75*local_qkv_features
-            x139 = (1.0 < sequence_shards)
-            padded_vocab_size = vocab_multiple*(tensor_parallel*x95)
-            x141 = (x127 == padded_vocab_size)
-            x142 = opposite((x133 & x141))
-            x143 = opposite((x128 & x141))
-            x144 = opposite((x134 == padded_vocab_size))
-            x145 = opposite((x130 == padded_vocab_size))
-            x146 = (x142 & x143 & x144 & x145)
-            head_buffer = x75*(select(x139, x82, 0.0) + select(x146, vocab_multiple*x95, 0.0))
-            x148 = (tensor_parallel == 1.0)
-            x149 = (x148 & x66)
-            last_held_dense_layers = select(x59, stage_layers, 0.0)
-            x151 = select(x57, 0.0, 1.0)
-            x152 = opposite(x57)
-            x153 = ((num_kv_heads < tensor_parallel) & x152)
-            x154 = hidden_size*local_sequence_sp
-            x155 = local_ffn*local_sequence
-            x156 = x154 + 3.0*select(x58, x155, 0.0)
-            x160 = recompute_core_attention*x98
-            x161 = select(x153, 1.0, 0.0)
-            x167 = local_sequence_sp*(x159 + sequence_shards*(local_heads*(x160 + x161*x162 + x164 - 4.0*x151) + larger(1.0, x41)*(x160 + x161*x165 + x166)))
-            layer_saved = 4.0*x151 + 2.0*select(x153, x130*x82, 0.0) + micro_batch_size*(2.0*x156 + x167)
-            x169 = last_held_dense_layers*layer_saved
-            x172 = x56*x110
-            x174 = second_parameters*x171 + (x172*x123)*x173
-            x175 = engine_workspace_bytes + x65 + select(x74, layer_input_saved, 0.0) + select(x64, 0.0, x75*(x76*x78)) + select(x59, 0.0, x75*(second_in_flight*x79)) + 9.0*select(x81, x83, 0.0) + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x64, head_buffer, 0.0) + 8.0*select(x149, x83, 0.0) + second_in_flight*x169 + x174
-            x176 = larger(0.0, pipeline_parallel - 2.0)
-            x177 = (x176 == x62)
-            x178 = 2.0*select(x177, torch_workspace_bytes, 0.0)
-            x179 = (x176 == 0.0)
-            x180 = pipeline_parallel - x176
-            penultimate_in_flight = smaller(x180, num_microbatches)
-            x182 = (penultimate_in_flight < num_microbatches)
-            x183 = (opposite(x179) & x182)
-            x184 = select(x182, 3.0, 2.0)
-            x185 = (x80 & x179)
-            x186 = x82*penultimate_in_flight
-            x187 = (x177 & x91)
-            penultimate_parameters = select(x177, hidden_size, 0.0) + x105 + select(x187, embedding_parameters, 0.0) + select(x179, embedding_parameters, 0.0)
-            x189 = rounded_up(x118 + 64.0*(select(x177, x112, 0.0) + select(x179, x120, 0.0) + select(x187, x120, 0.0)), x122)
-            penultimate_optimizer = x86*penultimate_parameters + x108*(x110*x189)
-            x191 = (x148 & x179)
-            x192 = penultimate_parameters*x171 + (x172*x189)*x173
-            x193 = engine_workspace_bytes + x178 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x183, layer_input_saved, 0.0) + select(x177, 0.0, x75*(x76*x184)) + select(x59, 0.0, x75*(x79*penultimate_in_flight)) + 9.0*select(x185, x186, 0.0) + penultimate_optimizer + select(x177, head_buffer, 0.0) + 8.0*select(x191, x186, 0.0) + penultimate_in_flight*x169 + x192
-            x194 = 2.0*select(x87, torch_workspace_bytes, 0.0)
-            x195 = (x87 & x88)
-            first_parameters = select(x87, hidden_size, 0.0) + embedding_parameters + x105 + select(x195, embedding_parameters, 0.0)
-            x197 = rounded_up(x118 + 64.0*(select(x87, x112, 0.0) + x120 + select(x195, x120, 0.0)), x122)
-            x198 = x110*x197
-            first_optimizer = x86*first_parameters + x108*x198
+            x131 = (query_size == x127)
+            mlp_dummies_buffer = x76*select((opposite((x128 & (x43 == x127))) & x129), local_ffn, 0.0) + x130*select((opposite((x131 & (x132 == x127))) & x133), local_ffn, 0.0)
+            attention_dummies_buffer = x76*local_qkv_features + x135*local_heads
+            x137 = (1.0 < sequence_shards)
+            padded_vocab_size = vocab_multiple*(tensor_parallel*x96)
+            x139 = (x127 == padded_vocab_size)
+            x140 = opposite((x131 & x139))
+            x141 = opposite((x128 & x139))
+            x142 = opposite((x132 == padded_vocab_size))
+            x143 = opposite((x43 == padded_vocab_size))
+            x144 = (x140 & x141 & x142 & x143)
+            head_buffer = x76*(select(x137, x83, 0.0) + select(x144, vocab_multiple*x96, 0.0))
+            x146 = (tensor_parallel == 1.0)
+            x147 = (x146 & x67)
+            last_held_dense_layers = select(x60, stage_layers, 0.0)
+            x149 = select(x58, 0.0, 1.0)
+            x150 = opposite(x58)
+            x151 = ((num_kv_heads < tensor_parallel) & x150)
+            x152 = hidden_size*local_sequence_sp
+            x153 = local_ffn*local_sequence
+            x154 = x152 + 3.0*select(x59, x153, 0.0)
+            x158 = recompute_core_attention*x99
+            x159 = select(x151, 1.0, 0.0)
+            x165 = local_sequence_sp*(x157 + sequence_shards*(local_heads*(x158 + x159*x160 + x162 - 4.0*x149) + larger(1.0, x41)*(x158 + x159*x163 + x164)))
+            layer_saved = 4.0*x149 + 2.0*select(x151, x43*x83, 0.0) + micro_batch_size*(2.0*x154 + x165)
+            x167 = last_held_dense_layers*layer_saved
+            x170 = x57*x110
+            x172 = second_parameters*x169 + (x170*x123)*x171
+            x173 = engine_workspace_bytes + x66 + select(x75, layer_input_saved, 0.0) + select(x65, 0.0, x76*(x77*x79)) + select(x60, 0.0, x76*(second_in_flight*x80)) + 9.0*select(x82, x84, 0.0) + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x65, head_buffer, 0.0) + 8.0*select(x147, x84, 0.0) + second_in_flight*x167 + x172
+            x174 = larger(0.0, pipeline_parallel - 2.0)
+            x175 = (x174 == x63)
+            x176 = 2.0*select(x175, torch_workspace_bytes, 0.0)
+            x177 = (x174 == 0.0)
+            x178 = pipeline_parallel - x174
+            penultimate_in_flight = smaller(x178, num_microbatches)
+            x180 = (penultimate_in_flight < num_microbatches)
+            x181 = (opposite(x177) & x180)
+            x182 = select(x180, 3.0, 2.0)
+            x183 = (x81 & x177)
+            x184 = x83*penultimate_in_flight
+            x185 = (x175 & x92)
+            penultimate_parameters = select(x175, hidden_size, 0.0) + x105 + select(x185, embedding_parameters, 0.0) + select(x177, embedding_parameters, 0.0)
+            x187 = rounded_up(x118 + 64.0*(select(x175, x112, 0.0) + select(x177, x120, 0.0) + select(x185, x120, 0.0)), x122)
+            penultimate_optimizer = x87*penultimate_parameters + x108*(x110*x187)
+            x189 = (x146 & x177)
+            x190 = penultimate_parameters*x169 + (x170*x187)*x171
+            x191 = engine_workspace_bytes + x176 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x181, layer_input_saved, 0.0) + select(x175, 0.0, x76*(x77*x182)) + select(x60, 0.0, x76*(x80*penultimate_in_flight)) + 9.0*select(x183, x184, 0.0) + penultimate_optimizer + select(x175, head_buffer, 0.0) + 8.0*select(x189, x184, 0.0) + penultimate_in_flight*x167 + x190
+            x192 = 2.0*select(x88, torch_workspace_bytes, 0.0)
+            x193 = (x88 & x89)
+            first_parameters = select(x88, hidden_size, 0.0) + embedding_parameters + x105 + select(x193, embedding_parameters, 0.0)
+            x195 = rounded_up(x118 + 64.0*(select(x88, x112, 0.0) + x120 + select(x193, x120, 0.0)), x122)
+            x196 = x110*x195
+            first_optimizer = x87*first_parameters + x108*x196
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x201 = x82*first_in_flight
-            x202 = first_parameters*x171 + (x172*x197)*x173
-            first_gradient_copies_optimizer_step = x204*first_parameters + x205*x198
-            x207 = select((first_in_flight < num_microbatches), 3.0, 2.0)
-            first_layer_input_activation = select(x59, 0.0, x75*(x79*first_in_flight))
-            x209 = first_in_flight*x169
-            first_inner_activations = first_layer_input_activation + 9.0*select(x80, x201, 0.0) + x209
-            first_stage_exchange_all = select(x87, 0.0, x75*(x76*x207)) + first_inner_activations
-            x212 = local_ffn*x82
-            x213 = 4.0*x212
-            x214 = select(x139, x154, 0.0) + local_sequence*(hidden_size*select(x139, 2.0, 1.0) - local_ffn)
-            x215 = 2.0*micro_batch_size*x214
-            x216 = select(x139, hidden_size, 0.0) + local_ffn
-            x217 = 2.0*x82*x216
-            stage_mlp_gradients_layer_backward = larger(larger(x213, x215), x217)
-            x219 = 6.0*select(x58, 0.0, x212)
-            stage_recomputed_layer_layer_backward = select(x59, 0.0, layer_saved)
-            first_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x219 + first_inner_activations + stage_recomputed_layer_layer_backward
-            x223 = x222*x95
-            x224 = (1.0 < pipeline_parallel)
-            first_embedding_backward = x223 + x75*(x82 + select(x224, x76, 0.0)) + first_inner_activations - quotient(first_layer_input_activation + x209, first_in_flight, 1.0/first_in_flight)
-            x226 = engine_workspace_bytes + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + select(x87, head_buffer, 0.0) + 8.0*select(x148, x201, 0.0) + x202 + larger(larger(larger(first_gradient_copies_optimizer_step, first_stage_exchange_all), first_layer_backward_all), first_embedding_backward)
-            last_parameters = hidden_size + x105 + select(x90, 0.0, embedding_parameters) + select(x87, embedding_parameters, 0.0)
-            x229 = rounded_up(attention_norm_aligned + x118 + 64.0*(select(x87, x120, 0.0) + select(x90, 0.0, x120)), x122)
-            x230 = x110*x229
-            last_optimizer = x86*last_parameters + x108*x230
-            x232 = (x87 & x148)
-            x233 = last_parameters*x171 + (x172*x229)*x173
-            last_gradient_copies_optimizer_step = x204*last_parameters + x205*x230
-            last_optimizer_step = select(x87, 0.0, x132*x76) + last_gradient_copies_optimizer_step
-            x236 = (opposite(x87) & (1.0 < num_microbatches))
-            last_sent_gradient = select(x236, layer_input_saved, 0.0)
-            x238 = (x87 & x80)
-            last_inner_activations = select(x59, 0.0, x75*x79) + 9.0*select(x238, x82, 0.0) + x169
-            x241 = x158 + sequence_shards*(57.0 + 8.0*select((1.0 < micro_batch_size), 1.0, 0.0) + x95*x240 - 8.0*select(x232, 1.0, 0.0))
-            last_loss_forward_all = last_sent_gradient + last_inner_activations + x76*x241
-            x243 = x75*(local_sequence + select(x139, local_sequence_sp, 0.0))
-            x245 = local_sequence_sp*(x158 + x244*(sequence_shards*x95))
-            last_head_backward_all = last_sent_gradient + last_inner_activations + micro_batch_size*(x243 + x245)
-            last_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x219 + last_sent_gradient + stage_recomputed_layer_layer_backward + last_inner_activations
-            x248 = x227 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + head_buffer + last_optimizer + 8.0*select(x232, x82, 0.0) + x233 + larger(larger(larger(last_optimizer_step, last_loss_forward_all), last_head_backward_all), last_layer_backward_all)
-            x249 = larger(larger(larger(x175, x193), x226), x248)
-            x250 = (x175 <= x193)
-            x251 = select(x250, x193, x175)
-            x252 = (x251 <= x226)
-            x253 = (select(x252, x226, x251) <= x248)
-            x254 = (last_loss_forward_all <= last_head_backward_all)
-            x255 = select(x254, last_head_backward_all, last_loss_forward_all)
-            x256 = (x255 <= last_layer_backward_all)
-            x257 = (select(x256, last_layer_backward_all, x255) <= last_optimizer_step)
-            x258 = select((opposite(x59) & x152), 1.0, 0.0)
-            x259 = select(x57, 0.0, last_held_dense_layers)
-            x260 = (first_gradient_copies_optimizer_step <= first_stage_exchange_all)
-            x261 = select(x260, first_stage_exchange_all, first_gradient_copies_optimizer_step)
-            x262 = (x261 <= first_layer_backward_all)
-            x263 = (select(x262, first_layer_backward_all, x261) <= first_embedding_backward)
-            x264 = (num_microbatches <= pipeline_parallel)
-            x265 = quotient(quotient(global_batch_size, micro_batch_size, x69), data_parallel, x35*x70)
-            x266 = select(x264, x265, pipeline_parallel)
-            x267 = last_held_dense_layers*x266
-            x268 = select(x57, 0.0, x267)
-            x269 = select((x180 <= num_microbatches), x180, x265)
-            x270 = select((x67 <= num_microbatches), x67, x265)
-            x271 = select(x253, x227 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + last_optimizer + select(x146, x223, 0.0) + x233 + select(x257, last_gradient_copies_optimizer_step, select(x256, 4.0*(x258 + x259), select(x57, 0.0, 4.0*last_held_dense_layers))), select(x252, engine_workspace_bytes + x194 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + select((x87 & x142 & x143 & x144 & x145), x223, 0.0) + x202 + select(x263, x223 + 4.0*x268 - 4.0*x259, select(x262, 4.0*(x258 + x268), select(x260, select(x57, 0.0, 4.0*x267), first_gradient_copies_optimizer_step))), select(x250, engine_workspace_bytes + x178 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + select((x177 & x142 & x143 & x144 & x145), x223, 0.0) + 4.0*select(x57, 0.0, last_held_dense_layers*x269) + x192, engine_workspace_bytes + x65 + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x64 & x142 & x143 & x144 & x145), x223, 0.0) + 4.0*select(x57, 0.0, last_held_dense_layers*x270) + x174)))
-            x272 = x75*local_sequence
-            x273 = x75*local_sequence_sp
-            x274 = (x215 <= x213)
-            x275 = select((select(x274, x213, x215) <= x217), 2.0*local_sequence*x216, select(x274, 4.0*x155, 2.0*x214))
-            x276 = select(x236, x273, 0.0)
-            x277 = 6.0*select(x58, 0.0, x155)
-            x278 = stage_layers*local_sequence_sp
-            x279 = 2.0*(x156 + select(x153, x130*local_sequence, 0.0)) + x167
-            x280 = last_held_dense_layers*x279
-            x281 = select(x59, 0.0, x75*x278) + 9.0*select(x238, local_sequence, 0.0) + x280
-            x282 = select(x59, 0.0, x279)
-            x283 = local_sequence*x266
-            x284 = select(x59, 0.0, x75*(x266*x278))
-            x285 = x266*x280
-            x286 = x284 + 9.0*select(x80, x283, 0.0) + x285
-            x287 = local_sequence*x269
-            x288 = local_sequence*x270
-            x289 = select(x253, select(x139, x272, 0.0) + 8.0*select(x232, local_sequence, 0.0) + select(x257, select(x87, 0.0, x132*local_sequence_sp), select(x256, x273 + x275 + x276 + x277 + x281 + x282, select(x254, x243 + x276 + x245 + x281, x276 + x281 + local_sequence_sp*x241))), select(x252, select((x87 & x139), x272, 0.0) + 8.0*select(x148, x283, 0.0) + select(x263, x75*(local_sequence + select(x224, local_sequence_sp, 0.0)) + x286 - quotient(x284 + x285, x266, select(x264, x68*(1.0/global_batch_size), x35*x48)), select(x262, x273 + x275 + x277 + x282 + x286, select(x260, select(x87, 0.0, x75*(local_sequence_sp*x207)) + x286, 0.0))), select(x250, select((x177 & x139), x272, 0.0) + 8.0*select(x191, x287, 0.0) + select(x183, x273, 0.0) + select(x177, 0.0, x75*(local_sequence_sp*x184)) + select(x59, 0.0, x75*(x269*x278)) + 9.0*select(x185, x287, 0.0) + x269*x280, select((x64 & x139), x272, 0.0) + 8.0*select(x149, x288, 0.0) + select(x74, x273, 0.0) + select(x64, 0.0, x75*(local_sequence_sp*x78)) + select(x59, 0.0, x75*(x270*x278)) + 9.0*select(x81, x288, 0.0) + x270*x280)))
-            x290 = select(whole(num_microbatches), 1.0, 0.0)
+            x199 = x83*first_in_flight
+            x200 = first_parameters*x169 + (x170*x195)*x171
+            first_gradient_copies_optimizer_step = x202*first_parameters + x203*x196
+            x205 = select((first_in_flight < num_microbatches), 3.0, 2.0)
+            first_layer_input_activation = select(x60, 0.0, x76*(x80*first_in_flight))
+            x207 = first_in_flight*x167
+            first_inner_activations = first_layer_input_activation + 9.0*select(x81, x199, 0.0) + x207
+            first_stage_exchange_all = select(x88, 0.0, x76*(x77*x205)) + first_inner_activations
+            x210 = local_ffn*x83
+            x211 = 4.0*x210
+            x212 = select(x137, x152, 0.0) + local_sequence*(hidden_size*select(x137, 2.0, 1.0) - local_ffn)
+            x213 = 2.0*micro_batch_size*x212
+            x214 = select(x137, hidden_size, 0.0) + local_ffn
+            x215 = 2.0*x83*x214
+            stage_mlp_gradients_layer_backward = larger(larger(x211, x213), x215)
+            x217 = 6.0*select(x59, 0.0, x210)
+            stage_recomputed_layer_layer_backward = select(x60, 0.0, layer_saved)
+            first_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x217 + first_inner_activations + stage_recomputed_layer_layer_backward
+            x221 = x220*x96
+            x222 = (1.0 < pipeline_parallel)
+            first_embedding_backward = x221 + x76*(x83 + select(x222, x77, 0.0)) + first_inner_activations - quotient(first_layer_input_activation + x207, first_in_flight, 1.0/first_in_flight)
+            x224 = engine_workspace_bytes + x192 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + select(x88, head_buffer, 0.0) + 8.0*select(x146, x199, 0.0) + x200 + larger(larger(larger(first_gradient_copies_optimizer_step, first_stage_exchange_all), first_layer_backward_all), first_embedding_backward)
+            last_parameters = hidden_size + x105 + select(x91, 0.0, embedding_parameters) + select(x88, embedding_parameters, 0.0)
+            x227 = rounded_up(attention_norm_aligned + x118 + 64.0*(select(x88, x120, 0.0) + select(x91, 0.0, x120)), x122)
+            x228 = x110*x227
+            last_optimizer = x87*last_parameters + x108*x228
+            x230 = (x88 & x146)
+            x231 = last_parameters*x169 + (x170*x227)*x171
+            last_gradient_copies_optimizer_step = x202*last_parameters + x203*x228
+            last_optimizer_step = select(x88, 0.0, x130*x77) + last_gradient_copies_optimizer_step
+            x234 = (opposite(x88) & (1.0 < num_microbatches))
+            last_sent_gradient = select(x234, layer_input_saved, 0.0)
+            x236 = (x88 & x81)
+            last_inner_activations = select(x60, 0.0, x76*x80) + 9.0*select(x236, x83, 0.0) + x167
+            x239 = x156 + sequence_shards*(57.0 + 8.0*select((1.0 < micro_batch_size), 1.0, 0.0) + x96*x238 - 8.0*select(x230, 1.0, 0.0))
+            last_loss_forward_all = last_sent_gradient + last_inner_activations + x77*x239
+            x241 = x76*(local_sequence + select(x137, local_sequence_sp, 0.0))
+            x243 = local_sequence_sp*(x156 + x242*(sequence_shards*x96))
+            last_head_backward_all = last_sent_gradient + last_inner_activations + micro_batch_size*(x241 + x243)
+            last_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x217 + last_sent_gradient + stage_recomputed_layer_layer_backward + last_inner_activations
+            x246 = x225 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + head_buffer + last_optimizer + 8.0*select(x230, x83, 0.0) + x231 + larger(larger(larger(last_optimizer_step, last_loss_forward_all), last_head_backward_all), last_layer_backward_all)
+            x247 = larger(larger(larger(x173, x191), x224), x246)
+            x248 = (x173 <= x191)
+            x249 = select(x248, x191, x173)
+            x250 = (x249 <= x224)
+            x251 = (select(x250, x224, x249) <= x246)
+            x252 = (last_loss_forward_all <= last_head_backward_all)
+            x253 = select(x252, last_head_backward_all, last_loss_forward_all)
+            x254 = (x253 <= last_layer_backward_all)
+            x255 = (select(x254, last_layer_backward_all, x253) <= last_optimizer_step)
+            x256 = select((opposite(x60) & x150), 1.0, 0.0)
+            x257 = select(x58, 0.0, last_held_dense_layers)
+            x258 = (first_gradient_copies_optimizer_step <= first_stage_exchange_all)
+            x259 = select(x258, first_stage_exchange_all, first_gradient_copies_optimizer_step)
+            x260 = (x259 <= first_layer_backward_all)
+            x261 = (select(x260, first_layer_backward_all, x259) <= first_embedding_backward)
+            x262 = (num_microbatches <= pipeline_parallel)
+            x263 = quotient(quotient(global_batch_size, micro_batch_size, x70), data_parallel, x35*x71)
+            x264 = select(x262, x263, pipeline_parallel)
+            x265 = last_held_dense_layers*x264
+            x266 = select(x58, 0.0, x265)
+            x267 = select((x178 <= num_microbatches), x178, x263)
+            x268 = select((x68 <= num_microbatches), x68, x263)
+            x269 = select(x251, x225 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + last_optimizer + select(x144, x221, 0.0) + x231 + select(x255, last_gradient_copies_optimizer_step, select(x254, 4.0*(x256 + x257), select(x58, 0.0, 4.0*last_held_dense_layers))), select(x250, engine_workspace_bytes + x192 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + select((x88 & x140 & x141 & x142 & x143), x221, 0.0) + x200 + select(x261, x221 + 4.0*x266 - 4.0*x257, select(x260, 4.0*(x256 + x266), select(x258, select(x58, 0.0, 4.0*x265), first_gradient_copies_optimizer_step))), select(x248, engine_workspace_bytes + x176 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + select((x175 & x140 & x141 & x142 & x143), x221, 0.0) + 4.0*select(x58, 0.0, last_held_dense_layers*x267) + x190, engine_workspace_bytes + x66 + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x65 & x140 & x141 & x142 & x143), x221, 0.0) + 4.0*select(x58, 0.0, last_held_dense_layers*x268) + x172)))
+            x270 = x76*local_sequence
+            x271 = x76*local_sequence_sp
+            x272 = (x213 <= x211)
+            x273 = select((select(x272, x211, x213) <= x215), 2.0*local_sequence*x214, select(x272, 4.0*x153, 2.0*x212))
+            x274 = select(x234, x271, 0.0)
+            x275 = 6.0*select(x59, 0.0, x153)
+            x276 = stage_layers*local_sequence_sp
+            x277 = 2.0*(x154 + select(x151, x43*local_sequence, 0.0)) + x165
+            x278 = last_held_dense_layers*x277
+            x279 = select(x60, 0.0, x76*x276) + 9.0*select(x236, local_sequence, 0.0) + x278
+            x280 = select(x60, 0.0, x277)
+            x281 = local_sequence*x264
+            x282 = select(x60, 0.0, x76*(x264*x276))
+            x283 = x264*x278
+            x284 = x282 + 9.0*select(x81, x281, 0.0) + x283
+            x285 = local_sequence*x267
+            x286 = local_sequence*x268
+            x287 = select(x251, select(x137, x270, 0.0) + 8.0*select(x230, local_sequence, 0.0) + select(x255, select(x88, 0.0, x130*local_sequence_sp), select(x254, x271 + x273 + x274 + x275 + x279 + x280, select(x252, x241 + x274 + x243 + x279, x274 + x279 + local_sequence_sp*x239))), select(x250, select((x88 & x137), x270, 0.0) + 8.0*select(x146, x281, 0.0) + select(x261, x76*(local_sequence + select(x222, local_sequence_sp, 0.0)) + x284 - quotient(x282 + x283, x264, select(x262, x69*(1.0/global_batch_size), x35*x49)), select(x260, x271 + x273 + x275 + x280 + x284, select(x258, select(x88, 0.0, x76*(local_sequence_sp*x205)) + x284, 0.0))), select(x248, select((x175 & x137), x270, 0.0) + 8.0*select(x189, x285, 0.0) + select(x181, x271, 0.0) + select(x175, 0.0, x76*(local_sequence_sp*x182)) + select(x60, 0.0, x76*(x267*x276)) + 9.0*select(x183, x285, 0.0) + x267*x278, select((x65 & x137), x270, 0.0) + 8.0*select(x147, x286, 0.0) + select(x75, x271, 0.0) + select(x65, 0.0, x76*(local_sequence_sp*x79)) + select(x60, 0.0, x76*(x268*x276)) + 9.0*select(x82, x286, 0.0) + x268*x278)))
+            x288 = select(whole(num_microbatches), 1.0, 0.0)
             broken = np.int8(0)
-            broken = where(x61, broken, np.int8(15))
-            broken = where(((x57 & x58) | x59), broken, np.int8(14))
-            broken = where((data_parallel_replicas*x56 == x33), broken, np.int8(13))
-            broken = where((x50 | (2.0 <= tensor_parallel)), broken, np.int8(12))
+            broken = where(x62, broken, np.int8(15))
+            broken = where(((x58 & x59) | x60), broken, np.int8(14))
+            broken = where((data_parallel_replicas*x57 == x33), broken, np.int8(13))
+            broken = where((x51 | (2.0 <= tensor_parallel)), broken, np.int8(12))
             broken = where(((context_parallel < 2.0) | whole(0.5*local_sequence)), broken, np.int8(11))
             broken = where((context_parallel*local_sequence == seq_length), broken, np.int8(10))
             broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(9))
             broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(8))
-            broken = where((tensor_parallel*x43 == x44), broken, np.int8(7))
+            broken = where((tensor_parallel*local_qkv_features == x43), broken, np.int8(7))
             broken = where((whole(quotient(tensor_parallel, num_kv_heads, x39)) | whole(x41)), broken, np.int8(6))
             broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(5))
             broken = where((tensor_parallel <= node_size), broken, np.int8(4))
@@ -487,9 +485,9 @@ def evaluate(
             broken = where(x31, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x249, 0.0)
-            out[1, row] = select(legal, x271, 0.0)
-            out[2, row] = select(legal, x289, 0.0)
-            out[3, row] = select(legal, x290, 0.0)
+            out[0, row] = select(legal, x247, 0.0)
+            out[1, row] = select(legal, x269, 0.0)
+            out[2, row] = select(legal, x287, 0.0)
+            out[3, row] = select(legal, x288, 0.0)
             answer = np.int8(0)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -201,67 +201,66 @@ def evaluate(
     x36 = 1.0/num_gpus
     x37 = num_attention_heads*x36
     x40 = 1.0/num_kv_heads
-    x43 = num_kv_heads*head_dim*x36
-    x45 = num_kv_heads*head_dim
-    x46 = ffn_hidden_size*x36
-    x48 = num_layers*x36
-    x52 = seq_length*x36
-    x55 = global_batch_size*x36
-    x57 = 1.0/data_parallel_replicas
-    x62 = (gradient_bytes == 2.0)
-    x63 = (x62 | (gradient_bytes == 4.0))
-    x64 = 4.0*head_dim
-    x66 = 2.0*hidden_size
     query_size = num_attention_heads*head_dim
-    x70 = query_size + 2.0*num_kv_heads*head_dim
-    x71 = opposite((query_size == ffn_hidden_size))
-    x72 = 4.0*hidden_size
-    x74 = 2.0*ffn_hidden_size
-    x75 = opposite((x74 == x70))
-    x77 = 2.0*hidden_size*head_dim
+    x44 = query_size + 2.0*num_kv_heads*head_dim
+    x45 = x44*x36
+    x47 = ffn_hidden_size*x36
+    x49 = num_layers*x36
+    x53 = seq_length*x36
+    x56 = global_batch_size*x36
+    x58 = 1.0/data_parallel_replicas
+    x63 = (gradient_bytes == 2.0)
+    x64 = (x63 | (gradient_bytes == 4.0))
+    x65 = 4.0*head_dim
+    x67 = 2.0*hidden_size
+    x70 = opposite((query_size == ffn_hidden_size))
+    x71 = 4.0*hidden_size
+    x73 = 2.0*ffn_hidden_size
+    x74 = opposite((x73 == x44))
+    x76 = 2.0*hidden_size*head_dim
     head_workspace_buffer = 2.0*torch_workspace_bytes
-    x85 = 0.9999999999999982*x36*(1.0/vocab_multiple)
-    x93 = select(x62, 1.0, 0.0)
-    x94 = (distributed_optimizer == 0.0)
-    x95 = select(x94, 1.0, 0.0)
-    x96 = 4.0*x93*x95
-    x97 = hidden_size*vocab_multiple
-    x99 = (tied_embeddings == 0.0)
-    x101 = (qk_norm == 0.0)
-    x102 = 2.0*head_dim
-    x103 = hidden_size + hidden_size + select(x101, 0.0, x102)
-    x104 = 3.0*hidden_size
-    x105 = hidden_size*head_dim
-    x106 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x107 = hidden_size + x106
-    x110 = select(x94, 0.0, 1.0)
-    x111 = 512.0*x93*x110
-    x114 = 0.015625*hidden_size
-    x115 = ceil(x114)
-    attention_norm_aligned = 64.0*x115
-    x117 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x101, 0.0, 2.0*ceil(0.015625*head_dim))
-    x118 = 64.0*x106
-    x119 = 0.03125*hidden_size
-    x120 = 0.015625*hidden_size*head_dim
-    x122 = 0.015625*hidden_size*vocab_multiple
-    x124 = 0.007812499999999986*data_parallel_replicas*x36
-    x128 = 2.0*vocab_multiple
-    x131 = 4.0*vocab_multiple
-    x133 = 2.0*(2.0 + hidden_size)
-    x134 = x66 + x133
-    x141 = x66 + x133 + x134
-    x143 = (-2.0)*head_dim
-    x144 = head_dim*(2.0 + qk_norm)
-    x145 = 2.0*(x144 + 2.0*(1.0 + qk_norm))
-    x147 = 2.0*(x144 + 2.0*select(x101, 0.0, 1.0))
-    x148 = (-4.0)*head_dim
-    x160 = 2.0*hidden_size*vocab_multiple
-    x162 = 1536.0*x110
-    x163 = 2.0 + gradient_bytes
-    x164 = 128.0*x110*x163
-    x166 = 12.0*x95 + x95*x163
-    x171 = opposite(x99)
-    x193 = 4.0*gpu_memory
+    x83 = 0.9999999999999982*x36*(1.0/vocab_multiple)
+    x91 = select(x63, 1.0, 0.0)
+    x92 = (distributed_optimizer == 0.0)
+    x93 = select(x92, 1.0, 0.0)
+    x94 = 4.0*x91*x93
+    x95 = hidden_size*vocab_multiple
+    x97 = (tied_embeddings == 0.0)
+    x99 = (qk_norm == 0.0)
+    x100 = 2.0*head_dim
+    x101 = hidden_size + hidden_size + select(x99, 0.0, x100)
+    x102 = 3.0*hidden_size
+    x103 = hidden_size*head_dim
+    x104 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x105 = hidden_size + x104
+    x108 = select(x92, 0.0, 1.0)
+    x109 = 512.0*x91*x108
+    x112 = 0.015625*hidden_size
+    x113 = ceil(x112)
+    attention_norm_aligned = 64.0*x113
+    x115 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x99, 0.0, 2.0*ceil(0.015625*head_dim))
+    x116 = 64.0*x104
+    x117 = 0.03125*hidden_size
+    x118 = 0.015625*hidden_size*head_dim
+    x120 = 0.015625*hidden_size*vocab_multiple
+    x122 = 0.007812499999999986*data_parallel_replicas*x36
+    x126 = 2.0*vocab_multiple
+    x129 = 4.0*vocab_multiple
+    x131 = 2.0*(2.0 + hidden_size)
+    x132 = x67 + x131
+    x139 = x67 + x131 + x132
+    x141 = (-2.0)*head_dim
+    x142 = head_dim*(2.0 + qk_norm)
+    x143 = 2.0*(x142 + 2.0*(1.0 + qk_norm))
+    x145 = 2.0*(x142 + 2.0*select(x99, 0.0, 1.0))
+    x146 = (-4.0)*head_dim
+    x158 = 2.0*hidden_size*vocab_multiple
+    x160 = 1536.0*x108
+    x161 = 2.0 + gradient_bytes
+    x162 = 128.0*x108*x161
+    x164 = 12.0*x93 + x93*x161
+    x169 = opposite(x97)
+    x191 = 4.0*gpu_memory
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -281,107 +280,106 @@ def evaluate(
             local_heads = nearest(x37*x38)
             x41 = x36*x38
             x42 = quotient(num_kv_heads, tensor_parallel, x41)
-            x44 = nearest(x43*x38)
-            local_ffn = nearest(x46*x38)
-            stage_layers = nearest(x48*(tensor_parallel*x34))
-            x50 = (sequence_parallel == 0.0)
-            sequence_shards = select(x50, 1.0, tensor_parallel)
-            local_sequence_sp = nearest(x52*(data_parallel*x35*select(x50, 1.0, x41)))
+            local_qkv_features = nearest(x45*x38)
+            local_ffn = nearest(x47*x38)
+            stage_layers = nearest(x49*(tensor_parallel*x34))
+            x51 = (sequence_parallel == 0.0)
+            sequence_shards = select(x51, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x53*(data_parallel*x35*select(x51, 1.0, x41)))
             local_sequence = sequence_shards*local_sequence_sp
-            num_microbatches = nearest(x55*(context_parallel*(1.0/micro_batch_size)*x35))
-            x58 = nearest(x34*x57)
-            x59 = (recompute_core_attention == 0.0)
-            x60 = (recompute_mlp == 0.0)
-            x61 = (recompute_full == 0.0)
-            tables_buffer = x64*local_sequence
-            x67 = hidden_size*tensor_parallel
-            x68 = (ffn_hidden_size == x67)
-            x73 = (query_size == x67)
-            mlp_dummies_buffer = x66*select((opposite((x68 & (x70 == x67))) & x71), local_ffn, 0.0) + x72*select((opposite((x73 & (x74 == x67))) & x75), local_ffn, 0.0)
-            local_qkv_features = head_dim*local_heads + 2.0*x44
-            attention_dummies_buffer = x77*local_heads + x66*local_qkv_features
-            x80 = (pipeline_parallel == 1.0)
-            x82 = (1.0 < sequence_shards)
-            x83 = micro_batch_size*local_sequence_sp
-            x84 = sequence_shards*x83
-            x86 = rounded_up(vocab_size, x85*x38)
-            padded_vocab_size = vocab_multiple*(tensor_parallel*x86)
-            x88 = (x67 == padded_vocab_size)
-            x89 = head_workspace_buffer + x66*(select(x82, x84, 0.0) + select((opposite((x73 & x88)) & opposite((x68 & x88)) & opposite((x74 == padded_vocab_size)) & opposite((x70 == padded_vocab_size))), vocab_multiple*x86, 0.0))
-            x90 = (tensor_parallel == 1.0)
+            num_microbatches = nearest(x56*(context_parallel*(1.0/micro_batch_size)*x35))
+            x59 = nearest(x34*x58)
+            x60 = (recompute_core_attention == 0.0)
+            x61 = (recompute_mlp == 0.0)
+            x62 = (recompute_full == 0.0)
+            tables_buffer = x65*local_sequence
+            x68 = hidden_size*tensor_parallel
+            x69 = (ffn_hidden_size == x68)
+            x72 = (query_size == x68)
+            mlp_dummies_buffer = x67*select((opposite((x69 & (x44 == x68))) & x70), local_ffn, 0.0) + x71*select((opposite((x72 & (x73 == x68))) & x74), local_ffn, 0.0)
+            attention_dummies_buffer = x67*local_qkv_features + x76*local_heads
+            x78 = (pipeline_parallel == 1.0)
+            x80 = (1.0 < sequence_shards)
+            x81 = micro_batch_size*local_sequence_sp
+            x82 = sequence_shards*x81
+            x84 = rounded_up(vocab_size, x83*x38)
+            padded_vocab_size = vocab_multiple*(tensor_parallel*x84)
+            x86 = (x68 == padded_vocab_size)
+            x87 = head_workspace_buffer + x67*(select(x80, x82, 0.0) + select((opposite((x72 & x86)) & opposite((x69 & x86)) & opposite((x73 == padded_vocab_size)) & opposite((x44 == padded_vocab_size))), vocab_multiple*x84, 0.0))
+            x88 = (tensor_parallel == 1.0)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x92 = first_in_flight*x84
-            embedding_parameters = x97*x86
-            x100 = (x80 & x99)
-            x108 = stage_layers*(x103 + x104*local_ffn + x105*local_heads + x107*local_qkv_features)
-            first_parameters = select(x80, hidden_size, 0.0) + embedding_parameters + select(x100, embedding_parameters, 0.0) + x108
-            x112 = common(x58, 128.0)
-            x113 = reciprocal_of_power(x112)
-            x121 = stage_layers*(x117 + x118*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x114*local_ffn) + ceil(x119*local_ffn) + ceil(x120*local_heads) + ceil(x114*local_qkv_features)))
-            x123 = ceil(x122*x86)
-            x125 = x124*(x112*x35)
-            x126 = rounded_up(x121 + 64.0*(select(x80, x115, 0.0) + x123 + select(x100, x123, 0.0)), x125)
-            x127 = (x80 & x90)
-            x129 = x128*x86
-            x130 = x84*(48.0 + 8.0*select((1.0 < micro_batch_size), 1.0, 0.0) + x129 - 8.0*select(x127, 1.0, 0.0))
-            loss_saved = x84*(9.0 + x131*x86)
-            x135 = x134*x83
-            x136 = select(x80, x135, 0.0)
-            x137 = stage_layers*x83
-            first_layer_input_activation = select(x61, 0.0, x66*(first_in_flight*x137))
-            x139 = select(x59, 0.0, 1.0)
-            x140 = ((num_kv_heads < tensor_parallel) & opposite(x59))
-            x142 = select(x140, 1.0, 0.0)
-            x146 = recompute_core_attention*x102
-            layer_saved = 4.0*x139 + 2.0*select(x140, x70*x84, 0.0) + micro_batch_size*(6.0*select(x60, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x141 + sequence_shards*((x142*x143 + x145 + x146 - 4.0*x139)*local_heads + (x147 + x146 + x142*x148)*larger(1.0, x42))))
-            x150 = select(x61, stage_layers, 0.0)*layer_saved
-            x151 = first_in_flight*x150
-            x152 = (1.0 < tensor_parallel)
-            first_inner_activations = first_layer_input_activation + x151 + 9.0*select(x152, x92, 0.0)
-            x154 = micro_batch_size*(local_sequence*(x66 + x129) + x66*select(x82, local_sequence_sp, 0.0))
-            layer_input_saved = x66*x83
-            x156 = local_ffn*x84
-            stage_mlp_gradients_layer_backward = larger(larger(4.0*x156, micro_batch_size*(local_sequence*(x66*select(x82, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x82, hidden_size*local_sequence_sp, 0.0))), 2.0*x84*(select(x82, hidden_size, 0.0) + local_ffn))
-            stage_recomputed_layer_layer_backward = select(x61, 0.0, layer_saved)
-            x159 = 6.0*select(x60, 0.0, x156)
-            embedding_embedding_backward = x160*x86 + x66*(x84 + select((1.0 < pipeline_parallel), x83, 0.0))
-            x165 = x113*(x162 + x58*x164)
-            x167 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x80, x89, 0.0) + 8.0*select(x90, x92, 0.0) + larger(larger(larger(larger(larger(x96*first_parameters + x111*(x113*x126), select(x80, x130, 0.0) + select(x80, loss_saved, 0.0) + x136 + first_inner_activations), x136 + first_inner_activations + select(x80, x154, 0.0)), first_inner_activations + select(x80, 0.0, x66*(x83*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x159), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x151, first_in_flight, 1.0/first_in_flight)) + x126*x165 + first_parameters*x166
-            last_sent_gradient = select((opposite(x80) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
-            last_layer_input_activation = select(x61, 0.0, x66*x137)
-            last_inner_activations = x150 + last_layer_input_activation + 9.0*select((x80 & x152), x84, 0.0)
-            x172 = (x80 & x171)
-            last_parameters = hidden_size + x108 + select(x172, 0.0, embedding_parameters) + select(x80, embedding_parameters, 0.0)
-            x174 = rounded_up(attention_norm_aligned + x121 + 64.0*(select(x80, x123, 0.0) + select(x172, 0.0, x123)), x125)
-            x175 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x89 + 8.0*select(x127, x84, 0.0) + larger(larger(larger(larger(x130 + loss_saved + x135 + last_sent_gradient + last_inner_activations, x135 + x154 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x159 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x80, embedding_embedding_backward, 0.0) + select(x80, last_inner_activations - (x150 + last_layer_input_activation), 0.0)), select(x80, 0.0, x72*x83) + x96*last_parameters + x111*(x113*x174)) + x174*x165 + last_parameters*x166
-            x176 = pipeline_parallel - 1.0
-            x177 = smaller(1.0, x176)
-            x178 = (x177 == 0.0)
-            second_in_flight = smaller(pipeline_parallel - x177, num_microbatches)
-            x180 = (second_in_flight < num_microbatches)
-            x181 = (x177 == x176)
-            x182 = x84*second_in_flight
-            x183 = opposite(x172)
-            x184 = (x181 & x183)
-            x185 = larger(0.0, pipeline_parallel - 2.0)
-            x186 = (x185 == 0.0)
-            penultimate_in_flight = smaller(pipeline_parallel - x185, num_microbatches)
-            x188 = (penultimate_in_flight < num_microbatches)
-            x189 = (x185 == x176)
-            x190 = x84*penultimate_in_flight
-            x191 = (x189 & x183)
-            x192 = larger(larger(larger(x167, x175), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x178) & x180), layer_input_saved, 0.0) + select(x181, 0.0, x66*(x83*select(x180, 3.0, 2.0))) + select(x61, 0.0, x66*(x137*second_in_flight)) + x150*second_in_flight + 9.0*select((x152 & x178), x182, 0.0) + select(x181, x89, 0.0) + 8.0*select((x90 & x178), x182, 0.0) + rounded_up(x121 + 64.0*(select(x181, x115, 0.0) + select(x178, x123, 0.0) + select(x184, x123, 0.0)), x125)*x165 + (select(x181, hidden_size, 0.0) + x108 + select(x184, embedding_parameters, 0.0) + select(x178, embedding_parameters, 0.0))*x166), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x186) & x188), layer_input_saved, 0.0) + select(x189, 0.0, x66*(x83*select(x188, 3.0, 2.0))) + select(x61, 0.0, x66*(x137*penultimate_in_flight)) + x150*penultimate_in_flight + 9.0*select((x152 & x186), x190, 0.0) + select(x189, x89, 0.0) + 8.0*select((x90 & x186), x190, 0.0) + rounded_up(x121 + 64.0*(select(x189, x115, 0.0) + select(x186, x123, 0.0) + select(x191, x123, 0.0)), x125)*x165 + (select(x189, hidden_size, 0.0) + x108 + select(x191, embedding_parameters, 0.0) + select(x186, embedding_parameters, 0.0))*x166)
+            x90 = first_in_flight*x82
+            embedding_parameters = x95*x84
+            x98 = (x78 & x97)
+            x106 = stage_layers*(x101 + x102*local_ffn + x103*local_heads + x105*local_qkv_features)
+            first_parameters = select(x78, hidden_size, 0.0) + embedding_parameters + select(x98, embedding_parameters, 0.0) + x106
+            x110 = common(x59, 128.0)
+            x111 = reciprocal_of_power(x110)
+            x119 = stage_layers*(x115 + x116*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x112*local_ffn) + ceil(x117*local_ffn) + ceil(x118*local_heads) + ceil(x112*local_qkv_features)))
+            x121 = ceil(x120*x84)
+            x123 = x122*(x110*x35)
+            x124 = rounded_up(x119 + 64.0*(select(x78, x113, 0.0) + x121 + select(x98, x121, 0.0)), x123)
+            x125 = (x78 & x88)
+            x127 = x126*x84
+            x128 = x82*(48.0 + 8.0*select((1.0 < micro_batch_size), 1.0, 0.0) + x127 - 8.0*select(x125, 1.0, 0.0))
+            loss_saved = x82*(9.0 + x129*x84)
+            x133 = x132*x81
+            x134 = select(x78, x133, 0.0)
+            x135 = stage_layers*x81
+            first_layer_input_activation = select(x62, 0.0, x67*(first_in_flight*x135))
+            x137 = select(x60, 0.0, 1.0)
+            x138 = ((num_kv_heads < tensor_parallel) & opposite(x60))
+            x140 = select(x138, 1.0, 0.0)
+            x144 = recompute_core_attention*x100
+            layer_saved = 4.0*x137 + 2.0*select(x138, x44*x82, 0.0) + micro_batch_size*(6.0*select(x61, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x139 + sequence_shards*((x140*x141 + x143 + x144 - 4.0*x137)*local_heads + (x145 + x144 + x140*x146)*larger(1.0, x42))))
+            x148 = select(x62, stage_layers, 0.0)*layer_saved
+            x149 = first_in_flight*x148
+            x150 = (1.0 < tensor_parallel)
+            first_inner_activations = first_layer_input_activation + x149 + 9.0*select(x150, x90, 0.0)
+            x152 = micro_batch_size*(local_sequence*(x67 + x127) + x67*select(x80, local_sequence_sp, 0.0))
+            layer_input_saved = x67*x81
+            x154 = local_ffn*x82
+            stage_mlp_gradients_layer_backward = larger(larger(4.0*x154, micro_batch_size*(local_sequence*(x67*select(x80, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x80, hidden_size*local_sequence_sp, 0.0))), 2.0*x82*(select(x80, hidden_size, 0.0) + local_ffn))
+            stage_recomputed_layer_layer_backward = select(x62, 0.0, layer_saved)
+            x157 = 6.0*select(x61, 0.0, x154)
+            embedding_embedding_backward = x158*x84 + x67*(x82 + select((1.0 < pipeline_parallel), x81, 0.0))
+            x163 = x111*(x160 + x59*x162)
+            x165 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x78, x87, 0.0) + 8.0*select(x88, x90, 0.0) + larger(larger(larger(larger(larger(x94*first_parameters + x109*(x111*x124), select(x78, x128, 0.0) + select(x78, loss_saved, 0.0) + x134 + first_inner_activations), x134 + first_inner_activations + select(x78, x152, 0.0)), first_inner_activations + select(x78, 0.0, x67*(x81*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x157), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x149, first_in_flight, 1.0/first_in_flight)) + x124*x163 + first_parameters*x164
+            last_sent_gradient = select((opposite(x78) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
+            last_layer_input_activation = select(x62, 0.0, x67*x135)
+            last_inner_activations = x148 + last_layer_input_activation + 9.0*select((x78 & x150), x82, 0.0)
+            x170 = (x78 & x169)
+            last_parameters = hidden_size + x106 + select(x170, 0.0, embedding_parameters) + select(x78, embedding_parameters, 0.0)
+            x172 = rounded_up(attention_norm_aligned + x119 + 64.0*(select(x78, x121, 0.0) + select(x170, 0.0, x121)), x123)
+            x173 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x87 + 8.0*select(x125, x82, 0.0) + larger(larger(larger(larger(x128 + loss_saved + x133 + last_sent_gradient + last_inner_activations, x133 + x152 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x157 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x78, embedding_embedding_backward, 0.0) + select(x78, last_inner_activations - (x148 + last_layer_input_activation), 0.0)), select(x78, 0.0, x71*x81) + x94*last_parameters + x109*(x111*x172)) + x172*x163 + last_parameters*x164
+            x174 = pipeline_parallel - 1.0
+            x175 = smaller(1.0, x174)
+            x176 = (x175 == 0.0)
+            second_in_flight = smaller(pipeline_parallel - x175, num_microbatches)
+            x178 = (second_in_flight < num_microbatches)
+            x179 = (x175 == x174)
+            x180 = x82*second_in_flight
+            x181 = opposite(x170)
+            x182 = (x179 & x181)
+            x183 = larger(0.0, pipeline_parallel - 2.0)
+            x184 = (x183 == 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x183, num_microbatches)
+            x186 = (penultimate_in_flight < num_microbatches)
+            x187 = (x183 == x174)
+            x188 = x82*penultimate_in_flight
+            x189 = (x187 & x181)
+            x190 = larger(larger(larger(x165, x173), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x176) & x178), layer_input_saved, 0.0) + select(x179, 0.0, x67*(x81*select(x178, 3.0, 2.0))) + select(x62, 0.0, x67*(x135*second_in_flight)) + x148*second_in_flight + 9.0*select((x150 & x176), x180, 0.0) + select(x179, x87, 0.0) + 8.0*select((x88 & x176), x180, 0.0) + rounded_up(x119 + 64.0*(select(x179, x113, 0.0) + select(x176, x121, 0.0) + select(x182, x121, 0.0)), x123)*x163 + (select(x179, hidden_size, 0.0) + x106 + select(x182, embedding_parameters, 0.0) + select(x176, embedding_parameters, 0.0))*x164), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x184) & x186), layer_input_saved, 0.0) + select(x187, 0.0, x67*(x81*select(x186, 3.0, 2.0))) + select(x62, 0.0, x67*(x135*penultimate_in_flight)) + x148*penultimate_in_flight + 9.0*select((x150 & x184), x188, 0.0) + select(x187, x87, 0.0) + 8.0*select((x88 & x184), x188, 0.0) + rounded_up(x119 + 64.0*(select(x187, x113, 0.0) + select(x184, x121, 0.0) + select(x189, x121, 0.0)), x123)*x163 + (select(x187, hidden_size, 0.0) + x106 + select(x189, embedding_parameters, 0.0) + select(x184, embedding_parameters, 0.0))*x164)
             broken = np.int8(0)
-            broken = where(x63, broken, np.int8(16))
-            broken = where(((x59 & x60) | x61), broken, np.int8(15))
-            broken = where((data_parallel_replicas*x58 == x34), broken, np.int8(14))
-            broken = where((x50 | (2.0 <= tensor_parallel)), broken, np.int8(13))
+            broken = where(x64, broken, np.int8(16))
+            broken = where(((x60 & x61) | x62), broken, np.int8(15))
+            broken = where((data_parallel_replicas*x59 == x34), broken, np.int8(14))
+            broken = where((x51 | (2.0 <= tensor_parallel)), broken, np.int8(13))
             broken = where((data_parallel*micro_batch_size*num_microbatches == global_batch_size), broken, np.int8(12))
             broken = where(((context_parallel < 2.0) | whole(0.5*local_sequence)), broken, np.int8(11))
             broken = where((context_parallel*local_sequence == seq_length), broken, np.int8(10))
             broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(9))
             broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(8))
-            broken = where((tensor_parallel*x44 == x45), broken, np.int8(7))
+            broken = where((tensor_parallel*local_qkv_features == x44), broken, np.int8(7))
             broken = where((whole(quotient(tensor_parallel, num_kv_heads, x40)) | whole(x42)), broken, np.int8(6))
             broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(5))
             broken = where((tensor_parallel <= node_size), broken, np.int8(4))
@@ -390,10 +388,10 @@ def evaluate(
             broken = where(x32, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x167, 0.0)
-            out[1, row] = select(legal, x175, 0.0)
-            out[2, row] = select(legal, x192, 0.0)
+            out[0, row] = select(legal, x165, 0.0)
+            out[1, row] = select(legal, x173, 0.0)
+            out[2, row] = select(legal, x190, 0.0)
             answer = np.int8(2)
-            answer = where((x192 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x192 <= x193), np.int8(0), answer)
+            answer = where((x190 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x190 <= x191), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 #: What the nest was made for: a digest.
-KEY = "74c9d879428df67e"
+KEY = "458ad4ab904806d1"
 #: The axes in the order in which configurations are numbered, and in the order of the loops.
 AXES = ['tensor_parallel', 'context_parallel', 'pipeline_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
 OUTER = ['tensor_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
@@ -382,21 +382,20 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     met = (x1 | (gradient_bytes == 4.0))
     broken[15] += np.count_nonzero(kept & np.logical_not(met))
     kept = kept & met
-    kv_size = num_kv_heads*head_dim
-    x2 = 2.0*hidden_size
     query_size = num_attention_heads*head_dim
-    x3 = 2.0*num_kv_heads*head_dim
-    x4 = query_size + x3
+    x2 = 2.0*num_kv_heads*head_dim
+    x3 = query_size + x2
+    x4 = 2.0*hidden_size
     x5 = 1.0 - all_select((query_size == ffn_hidden_size), 1.0, 0.0)
     x6 = 2.0*ffn_hidden_size
-    x7 = 1.0 - all_select((x6 == x4), 1.0, 0.0)
+    x7 = 1.0 - all_select((x6 == x3), 1.0, 0.0)
     x8 = 2.0 + hidden_size
     x9 = 4.0*x8
     x10 = 2.0 + qk_norm
     x11 = 1.0 + qk_norm
     x12 = 2.0*qk_norm
     x13 = 4.0*head_dim
-    x14 = x2 + 2.0*head_dim*qk_norm
+    x14 = x4 + 2.0*head_dim*qk_norm
     x15 = -tied_embeddings
     x16 = 2.0*qk_norm*all_ceil_div(head_dim, 64.0)
     x17 = all_ceil_div(hidden_size, 64.0)
@@ -407,13 +406,13 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     x21 = (-4.0)*hidden_size
     x22 = -distributed_optimizer
     head_workspace_buffer = 2.0*torch_workspace_bytes
-    x23 = x2 + head_workspace_buffer
+    x23 = x4 + head_workspace_buffer
     x24 = x20 + 4.0*head_dim*qk_norm
     x25 = -hidden_size*distributed_optimizer
     x26 = -hidden_size*tied_embeddings
     x27 = hidden_size*tied_embeddings*distributed_optimizer
     x28 = 2.0*distributed_optimizer + gradient_bytes*distributed_optimizer
-    x29 = engine_workspace_bytes + x2 + head_workspace_buffer
+    x29 = engine_workspace_bytes + x4 + head_workspace_buffer
     x30 = 2.0*x8
     x31 = 4.0*all_select(x1, 1.0, 0.0)
     x32 = (4.0*gpu_memory)/5.0
@@ -471,19 +470,19 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     x74 = 64.0*x45
     x75 = 64.0*x44
     x76 = 8.0*local_sequence
-    x77 = x44*x2
+    x77 = x44*x4
     x78 = engine_workspace_bytes + tables_buffer + x44*head_workspace_buffer
-    x79 = stage_layers*x2
+    x79 = stage_layers*x4
     x80 = 9.0*local_sequence
     x81 = -stage_layers
     x82 = 3.0*local_sequence
     x83 = query_size*local_sequence
-    x84 = local_sequence*x3
+    x84 = local_sequence*x2
     x85 = head_dim*local_sequence
     x86 = 2.0*local_sequence
     x87 = local_sequence*x12
     x88 = 1.0 - x44
-    x89 = x2*x88
+    x89 = x4*x88
     x90 = 6.0*local_sequence
     x91 = hidden_size*local_sequence
     x92 = (-3.0)*local_sequence
@@ -493,30 +492,30 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     x95 = 4.0*local_sequence*x44
     x96 = 2.0*local_sequence*x44
     x97 = 8.0*local_sequence*x42
-    x98 = x2*x40
+    x98 = x4*x40
     x99 = engine_workspace_bytes + tables_buffer + head_workspace_buffer*x40
     x100 = 9.0*local_sequence*x42
     x101 = 1.0 - x42
-    x102 = x2*x101
-    x103 = x2*(1.0 - x40)
+    x102 = x4*x101
+    x103 = x4*(1.0 - x40)
     x104 = x40*x30
     second_loss_after_forward = 4.0*x40
     x105 = 4.0*local_sequence*x40
     x106 = 2.0*local_sequence*x40
-    x107 = x2*x42
+    x107 = x4*x42
     x108 = x101*x20
     x109 = 8.0*local_sequence*x57
-    x110 = x2*x55
+    x110 = x4*x55
     x111 = engine_workspace_bytes + tables_buffer + head_workspace_buffer*x55
     x112 = 9.0*local_sequence*x57
     x113 = 1.0 - x57
-    x114 = x2*x113
-    x115 = x2*(1.0 - x55)
+    x114 = x4*x113
+    x115 = x4*(1.0 - x55)
     x116 = x55*x30
     penultimate_loss_after_forward = 4.0*x55
     x117 = 4.0*local_sequence*x55
     x118 = 2.0*local_sequence*x55
-    x119 = x2*x57
+    x119 = x4*x57
     x120 = x113*x20
     x121 = 8.0*local_sequence*x44
     x122 = tables_buffer + x34
@@ -616,7 +615,7 @@ def prepare(entries, num_gpus, sharded_gradients, sharded_weights, node_size, nu
     row[int(X84):int(X84) + entries] = x84
     row[int(X90):int(X90) + entries] = x90
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, hidden_size, x6, query_size, x7, x5, x4, x2, engine_workspace_bytes, x9, x3, head_dim, x12, qkv_bias, x14, vocab_multiple, vocab_size, x18, x16, x19, x20, x21, x22, gradient_bytes, x23, x24, x25, x26, x27, x13, x29, x30, num_gpus, seq_length, global_batch_size, data_parallel_replicas, distributed_optimizer, x28, attention_norm_aligned, x31, x10, x11, x32, x33], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([node_size, num_attention_heads, num_kv_heads, x3, ffn_hidden_size, hidden_size, x6, query_size, x7, x5, x4, engine_workspace_bytes, x9, x2, head_dim, x12, qkv_bias, x14, vocab_multiple, vocab_size, x18, x16, x19, x20, x21, x22, gradient_bytes, x23, x24, x25, x26, x27, x13, x29, x30, num_gpus, seq_length, global_batch_size, data_parallel_replicas, distributed_optimizer, x28, attention_norm_aligned, x31, x10, x11, x32, x33], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
 def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers) -> int:
@@ -629,7 +628,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     node_size = given[0]
     num_attention_heads = given[1]
     num_kv_heads = given[2]
-    kv_size = given[3]
+    x3 = given[3]
     ffn_hidden_size = given[4]
     hidden_size = given[5]
     x6 = given[6]
@@ -637,43 +636,42 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     x7 = given[8]
     x5 = given[9]
     x4 = given[10]
-    x2 = given[11]
-    engine_workspace_bytes = given[12]
-    x9 = given[13]
-    x3 = given[14]
-    head_dim = given[15]
-    x12 = given[16]
-    qkv_bias = given[17]
-    x14 = given[18]
-    vocab_multiple = given[19]
-    vocab_size = given[20]
-    x18 = given[21]
-    x16 = given[22]
-    x19 = given[23]
-    x20 = given[24]
-    x21 = given[25]
-    x22 = given[26]
-    gradient_bytes = given[27]
-    x23 = given[28]
-    x24 = given[29]
-    x25 = given[30]
-    x26 = given[31]
-    x27 = given[32]
-    x13 = given[33]
-    x29 = given[34]
-    x30 = given[35]
-    num_gpus = given[36]
-    seq_length = given[37]
-    global_batch_size = given[38]
-    data_parallel_replicas = given[39]
-    distributed_optimizer = given[40]
-    x28 = given[41]
-    attention_norm_aligned = given[42]
-    x31 = given[43]
-    x10 = given[44]
-    x11 = given[45]
-    x32 = given[46]
-    x33 = given[47]
+    engine_workspace_bytes = given[11]
+    x9 = given[12]
+    x2 = given[13]
+    head_dim = given[14]
+    x12 = given[15]
+    qkv_bias = given[16]
+    x14 = given[17]
+    vocab_multiple = given[18]
+    vocab_size = given[19]
+    x18 = given[20]
+    x16 = given[21]
+    x19 = given[22]
+    x20 = given[23]
+    x21 = given[24]
+    x22 = given[25]
+    gradient_bytes = given[26]
+    x23 = given[27]
+    x24 = given[28]
+    x25 = given[29]
+    x26 = given[30]
+    x27 = given[31]
+    x13 = given[32]
+    x29 = given[33]
+    x30 = given[34]
+    num_gpus = given[35]
+    seq_length = given[36]
+    global_batch_size = given[37]
+    data_parallel_replicas = given[38]
+    distributed_optimizer = given[39]
+    x28 = given[40]
+    attention_norm_aligned = given[41]
+    x31 = given[42]
+    x10 = given[43]
+    x11 = given[44]
+    x32 = given[45]
+    x33 = given[46]
     below_1 = sizes[3]
     last_best = best_numbers.shape[1] - 1
     last_best_by_recompute = best_by_recompute_numbers.shape[1] - 1
@@ -700,7 +698,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         if opposite((divides(num_kv_heads, tensor_parallel) | divides(tensor_parallel, num_kv_heads))):
             broken[5] += alive * below_1
             continue
-        if opposite(divides(tensor_parallel, kv_size)):
+        if opposite(divides(tensor_parallel, x3)):
             broken[6] += alive * below_1
             continue
         if opposite(divides(tensor_parallel, ffn_hidden_size)):
@@ -715,19 +713,19 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x127 = (ffn_hidden_size == x126)
         local_gate_up_features = x6/tensor_parallel
         x128 = (query_size == x126)
-        mlp_dummies_buffer = x2*(local_ffn*(1.0 - select((x127 & (x4 == x126)), 1.0, 0.0))*x5 + local_gate_up_features*(1.0 - select((x128 & (x6 == x126)), 1.0, 0.0))*x7)
-        local_qkv_features = x4/tensor_parallel
+        mlp_dummies_buffer = x4*(local_ffn*(1.0 - select((x127 & (x3 == x126)), 1.0, 0.0))*x5 + local_gate_up_features*(1.0 - select((x128 & (x6 == x126)), 1.0, 0.0))*x7)
+        local_qkv_features = x3/tensor_parallel
         local_query_features = query_size/tensor_parallel
-        attention_dummies_buffer = x2*(local_qkv_features + local_query_features)
+        attention_dummies_buffer = x4*(local_qkv_features + local_query_features)
         x129 = engine_workspace_bytes + mlp_dummies_buffer + attention_dummies_buffer
-        x130 = micro_batch_size*x2
+        x130 = micro_batch_size*x4
         x131 = micro_batch_size*x9
-        x132 = 2.0*micro_batch_size*x2
+        x132 = 2.0*micro_batch_size*x4
         x133 = x131 + x132
         x134 = 6.0*micro_batch_size*local_ffn
         x135 = select((num_kv_heads < tensor_parallel), 1.0, 0.0)
         x136 = micro_batch_size*query_size*x135
-        x137 = micro_batch_size*x3*x135
+        x137 = micro_batch_size*x2*x135
         local_heads = num_attention_heads/tensor_parallel
         x138 = head_dim*micro_batch_size*local_heads
         x139 = -x135
@@ -760,8 +758,8 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x159 = 1.0 - select((x128 & x158), 1.0, 0.0)
         x160 = 1.0 - select((x158 & x127), 1.0, 0.0)
         x161 = 1.0 - select((x6 == padded_vocab_size), 1.0, 0.0)
-        x162 = 1.0 - select((x4 == padded_vocab_size), 1.0, 0.0)
-        x163 = local_vocab*x2*x159*x160*x161*x162
+        x162 = 1.0 - select((x3 == padded_vocab_size), 1.0, 0.0)
+        x163 = local_vocab*x4*x159*x160*x161*x162
         x164 = hidden_size + embedding_parameters
         x165 = gradient_bytes*(hidden_size + embedding_parameters + x164*x22)
         x166 = 2.0*x164*x22
@@ -774,13 +772,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x173 = 2.0*local_vocab*x26
         x174 = gradient_bytes*(x172 + local_vocab*x27) + x173 + 2.0*local_vocab*x27
         x175 = select((1.0 < sequence_shards), 1.0, 0.0)
-        x176 = micro_batch_size*x2*x175
+        x176 = micro_batch_size*x4*x175
         x177 = engine_workspace_bytes + x157 + mlp_dummies_buffer + attention_dummies_buffer + x169 + x170
         embedding_aligned = 64.0*x148
         x178 = 1.0 + x175
         x179 = 2.0*micro_batch_size*(local_gate_up_features + hidden_size*x178 - 3.0*local_ffn)
         x180 = x13 + x179
-        x181 = x154 + x131 + 3.0*micro_batch_size*x2
+        x181 = x154 + x131 + 3.0*micro_batch_size*x4
         x182 = x130 + x176
         x183 = 2.0*micro_batch_size*local_gate_up_features
         x184 = x13 + x183
@@ -788,7 +786,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x186 = local_ffn + x185
         x187 = 2.0*micro_batch_size*x186
         x188 = x13 + x187
-        x189 = engine_workspace_bytes + x157 + mlp_dummies_buffer + attention_dummies_buffer + x169 + x170 + local_vocab*x2
+        x189 = engine_workspace_bytes + x157 + mlp_dummies_buffer + attention_dummies_buffer + x169 + x170 + local_vocab*x4
         x190 = x13 + x130
         x191 = x157 + mlp_dummies_buffer + attention_dummies_buffer + x163 + x165 + x166 + x29
         x192 = embedding_parameters + x172
@@ -1006,7 +1004,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             stage_mlp_gradients_layer_backward = larger(larger(x212*(local_sequence*local_gate_up_features + x91*x178 + local_sequence_sp*x185 + local_ffn*x92), x86*x218), x86*x219)
             x276 = layer_input_saved + stage_mlp_gradients_layer_backward
             x277 = local_vocab + micro_batch_size*local_sequence + micro_batch_size*local_sequence_sp*x72
-            embedding_embedding_backward = x2*x277
+            embedding_embedding_backward = x4*x277
             x278 = micro_batch_size*local_sequence_sp*x93 + micro_batch_size*local_sequence_sp*x77
             first_end_activations = x194*x71 + x278
             x279 = x195 + x94*x151
@@ -1044,7 +1042,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             x290 = penultimate_sent_gradient + layer_input_saved + stage_mlp_gradients_layer_backward
             x291 = penultimate_sent_gradient + x277*x119
             penultimate_optimizer_step = micro_batch_size*local_sequence_sp*x120 + (penultimate_buffer_elements*x31)/optimizer_shards
-            last_static = x207 + 2.0*last_buffer_elements + last_optimizer + x208*x121 + x2*x270 + x122 + gradient_bytes*last_buffer_elements
+            last_static = x207 + 2.0*last_buffer_elements + last_optimizer + x208*x121 + x4*x270 + x122 + gradient_bytes*last_buffer_elements
             x292 = micro_batch_size*local_sequence_sp*x79
             last_embedding_activation = x211*x123
             x293 = local_sequence_sp*x198 + layer_input_saved

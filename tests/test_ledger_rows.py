@@ -190,8 +190,7 @@ def moments(implementation: Implementation, found: dict[str, Any]) -> Iterator[A
 def test_the_configurations_above_are_legal(case: Case) -> None:
     implementation, known = case
     on = {symbol(letter): Integer(value) for letter, value in known.items()}
-    on[symbol("ts")] = published()["ts"].xreplace(on)
-    on[symbol("K")] = published()["K"].xreplace(on)
+    on |= {symbol(letter): published()[letter].xreplace(on) for letter in ("ts", "A", "K")}
     assert [rule for rule in rules_for(implementation) if rule.condition.xreplace(on) != true] == []
 
 

@@ -224,3 +224,26 @@ def test_what_no_rank_can_run(arguments: tuple[str, int, int, int, int, int]) ->
 def test_wrong_weights(kinds: dict[str, list[int]], cost: dict[str, int], waiting: dict[str, int] | None) -> None:
     with pytest.raises(ValueError, match="kind"):
         held_at_peak("gpipe", 2, 2, 2, 2, 0, kinds, cost, waiting)
+
+
+def groups_of_megatron() -> list[tuple[int, int, int, int]]:
+    """p, V, micro-batches and group of every small interleaved pipeline that Megatron-Core runs."""
+    return [
+        (p, V, m, group) for p in range(2, 5) for V in range(1, 4) for group in range(p, p + 5)
+        for m in range(group, 3 * group + 1) if not 0 < m % group < p
+    ]
+
+
+@pytest.mark.parametrize(("rank", "chunk", "name"), [("first", 0, "least_first"), ("last", -1, "least_last")])
+def test_a_chunk_with_a_layer_less_weighs_as_the_closed_forms_say(rank: str, chunk: int, name: str) -> None:
+    """Of the moments with most chunks in flight, that with fewest of the lighter chunk is the peak without a head."""
+    form = SCHEDULES["interleaved"]
+    for p, V, m, group in groups_of_megatron():
+        known = {symbol(letter): Integer(value) for letter, value in zip(("p", "V", "m", "Gr"), (p, V, m, group),
+                                                                         strict=True)}
+        known[symbol("r")] = Integer(0 if rank == "first" else p - 1)
+        every = list(moments(actions("interleaved", p, m, V, group, int(known[symbol("r")])), V))
+        total, least = (int(getattr(form, kind).xreplace(known)) for kind in ("in_flight", name))
+        for layers in (1, 2, 5):
+            held_layers = max(layers * sum(each.in_flight) - each.in_flight[chunk] for each in every)
+            assert held_layers == layers * total - least

@@ -11,7 +11,7 @@ from sympy import Expr
 from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..functions import Max
 from ..implementations import Implementation
-from ..ledger import SITES, Role
+from ..ledger import SITES, Held, Role
 from ..parallel.data import bytes_per_element, sharing_ranks, states
 from ..parallel.groups import GROUPS
 from ..parallel.legality import fixed_values
@@ -80,6 +80,7 @@ _DURING = ("after_forward", "loss_forward", "loss_backward", "head_backward", "s
            "embedding_backward")
 _OF_FSDP = ("backward_start", "head_reduce", "last_reduce")
 _OF_EXPERTS = tuple(name for name in SITES if name not in {*_DURING, *_OF_FSDP, "optimizer_step"})
+_LAYERS_OF_EXPERTS = tuple(name for name in _OF_EXPERTS if SITES[name].held is Held.LAYERS)
 
 #: Transformer Engine's optimizer reads gradients of any width; the others copy 16-bit ones.
 _WITH_COPIES = tuple(name for name in BY_NAME["optimizer"].options if name != "precision_aware")
@@ -116,6 +117,14 @@ AGGREGATES: tuple[Aggregate, ...] = (
               "transformer_engine", {"peak": MEGATRON_PEAKS}),
     Aggregate("recomputed_mlp", "Recomputed MLP", ("layer_backward",), megatron_moments.recomputed_mlp,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
+    *(Aggregate("fuller_chunks", "Layers that other chunks have more than the last", sites,
+                megatron_moments.fuller_chunks, "megatron_core",
+                {"stages": ("uneven",), "schedule": ("interleaved",), **options})
+      for sites, options in (
+          (("layer_backward",), {"peak": ("saved",)}),
+          (("stage_exchange", "layer_backward"), {"peak": MEGATRON_PEAKS, "layers": ("dense",)}),
+          (("stage_exchange", "layer_backward", *_LAYERS_OF_EXPERTS), {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
+      )),
     Aggregate("waiting_losses", "Losses of waiting micro-batches", ("head_backward",), megatron_moments.waiting_losses,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("waiting_activations", "Activations of waiting micro-batches", ("embedding_backward",),

@@ -13,14 +13,15 @@ from ..dimensions import BATCH, FFN, GATE_UP_FEATURES, HIDDEN, SEQUENCE, SEQUENC
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Lifetime, Place, Role
-from ..parallel.pipeline import chunks, ends, held
+from ..parallel.pipeline import chunks, ends, has_lighter_chunks, held, lighter_chunks, missing
+from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..recompute import REGIONS
 from ..terms import TermSet, product, total
 from .rows import components_of, kept_rows, local_shape
 from .units import is_layer_input
 
-m, nr, ns, r, ts, drop, rmlp, Ldr, Hc = symbols("m nr ns r ts drop rmlp Ldr Hc")
+m, nr, nf, nl, ns, r, ts, drop, rmlp, Ldr, Hc = symbols("m nr nf nl ns r ts drop rmlp Ldr Hc")
 
 _WHOLE = (SEQUENCE, BATCH, HIDDEN)
 _SHARE = (SEQUENCE_SP, BATCH, HIDDEN)
@@ -118,6 +119,23 @@ def waiting_losses(terms: TermSet, implementation: Implementation) -> Expr:
     return product(Iverson(Eq(r, last)), ns - 1, terms["loss.saved"].symbol)
 
 
+def fuller_chunks(terms: TermSet, implementation: Implementation) -> Expr:
+    """On the last rank, the layer that other chunks have more: as many of them are in flight when no loss is kept."""
+    choices = implementation.choices
+    _, lighter = lighter_chunks(choices)
+    least = SCHEDULES[choices["schedule"]].least_last
+    return product(lighter, nl - least, _missing_layer(terms, implementation))
+
+
+def _missing_layer(terms: TermSet, implementation: Implementation) -> Expr:
+    """Saved for a micro-batch by the layer that a chunk has less than the others."""
+    layers, inputs = missing(implementation.choices)
+    kind = "expert_layer" if implementation.choices["layers"] == "experts" else "layer"
+    kept = [terms[f"{part.name}.saved"].symbol for part in components_of(implementation)
+            if is_layer_input(part) and f"{part.name}.saved" in terms]
+    return total(product(layers, terms[f"{kind}.saved"].symbol), *(product(inputs, each) for each in kept))
+
+
 def waiting_activations(terms: TermSet, implementation: Implementation) -> Expr:
     """On the first stage, all saved activations but those of the layers of the micro-batch at work, freed by now."""
     choices = implementation.choices
@@ -131,4 +149,8 @@ def waiting_activations(terms: TermSet, implementation: Implementation) -> Expr:
         if is_layer_input(part) and f"{part.name}.saved" in terms
     ]
     inner = terms["stage.inner_activations"].symbol
-    return product(Iverson(Eq(r, first)), total(inner, -total(*freed) / nr))
+    of_chunk = total(*freed) / nr
+    if has_lighter_chunks(choices):  # the first chunk is the one at work, and has a layer less than the average
+        lighter, _ = lighter_chunks(choices)
+        of_chunk -= product(lighter, 1 - nf / nr, _missing_layer(terms, implementation))
+    return product(Iverson(Eq(r, first)), total(inner, -of_chunk))

@@ -8,12 +8,12 @@ from ..choices import MEGATRON_PEAKS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE_SP
 from ..functions import Max, Min
 from ..implementations import Implementation
-from ..parallel.pipeline import chunks
+from ..parallel.pipeline import longest_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .rows import kept_rows, local_shape
 
-rfull, rn, Lr = symbols("rfull rn Lr")
+rfull, rn = symbols("rfull rn")
 
 _FIRST_NORMS = ("attention_norm", "latent_norm")
 _INPUTS = ("input", "input_layer_norm")
@@ -44,7 +44,7 @@ def recomputed_layer(terms: TermSet, implementation: Implementation) -> Expr:
     kinds = _kinds(terms)
     made = total(Max(*kinds), _output(implementation), -kept_of_a_layer(terms, implementation))
     if implementation.choices["recompute_method"] == "block":
-        beyond = Max(Integer(0), Lr / chunks(implementation.choices) - rn)
+        beyond = Max(Integer(0), longest_chunk(implementation.choices) - rn)
         made = Max(Integer(0), made - beyond * Min(*kinds))
     return product(rfull, made)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from sympy import And, Eq, Expr, Ge, Integer, Le, Or
 from sympy.logic.boolalg import Boolean, true
 
-from ..dimensions import FFN, HEADS, KV_FEATURES, KV_HEADS
+from ..dimensions import FFN, HEADS, KV_FEATURES, KV_HEADS, QKV_FEATURES
 from ..functions import Divides, Iverson, Max
 from ..implementations import Implementation
 from ..parameters import BY_LETTER, symbol, symbols
@@ -49,8 +49,11 @@ _CLUSTER: tuple[Rule, ...] = (
 _HEADS: tuple[Rule, ...] = (
     _tensor_rule("heads", HEADS, "must divide num_attention_heads"),
     _tensor_rule("kv_heads", KV_HEADS, "must divide num_kv_heads or be a multiple of it"),
-    _tensor_rule("kv_features", KV_FEATURES, "must divide num_kv_heads * head_dim"),
 )
+#: Megatron-Core shares out the rows of its one matrix for queries, keys and values, whichever they are.
+_FUSED_FEATURES = _tensor_rule("kv_features", QKV_FEATURES,
+                               "must divide (num_attention_heads + 2 * num_kv_heads) * head_dim")
+_KV_FEATURES = _tensor_rule("kv_features", KV_FEATURES, "must divide num_kv_heads * head_dim")
 _FFN = _tensor_rule("ffn", FFN, "must divide ffn_hidden_size")
 _TOKENS: tuple[Rule, ...] = (
     Rule("sequence", "c", Divides(c * ts, s), "times the sequence-parallel ranks must divide seq_length"),
@@ -144,13 +147,22 @@ def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
             Rule("one_stage", "Lf", Or(Ge(p, 2), And(Eq(Lf, 0), Eq(Ll, 0))), "must be 0 without a pipeline"),
             Rule("two_stages", "Lf", Or(Eq(Lf, 0), Eq(Ll, 0), Ge(p, 3), Eq(Lf + Ll, L)),
                  "and last_stage_layers must be all layers of two stages"),
-            Rule("accounted", "eemb", Or(And(Eq(eemb, 0), Eq(eloss, 0)), And(Eq(Lf, 0), Eq(Ll, 0), Eq(count, 1))),
-                 "and account_for_loss need stages of one chunk without numbers of their own"),
+            Rule("accounted", "eemb", Or(And(Eq(eemb, 0), Eq(eloss, 0)), And(Eq(Lf, 0), Eq(Ll, 0))),
+                 "and account_for_loss need stages without numbers of their own"),
         ]
     if choices["layers"] == "experts" and count != 1:
-        found.append(Rule("alike_chunks", "ld", Or(Eq(count, 1), And(Eq(ld, 0), Divides(step * count * p, L))),
+        found.append(Rule("alike_chunks", "ld", Or(Eq(count, 1), And(Eq(ld, 0), _alike_steps(choices, count))),
                           "must be 0 with several chunks per rank, which must have equal numbers of expert layers"))
     return tuple(found)
+
+
+def _alike_steps(choices: Mapping[str, str], count: Expr) -> Boolean:
+    """Every chunk of a stage has whole steps of layers, the last of which has experts."""
+    if choices["stages"] == "even":
+        return Divides(step * count * p, L)
+    return Or(Eq(step, 1), And(Eq(eemb, 0), Eq(eloss, 0), Divides(step * count, Lf), Divides(step * count, Ll),
+                               Divides(step * count * Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1)),
+                                       L - Lf - Ll)))
 
 
 def _of_torch_pipeline(choices: Mapping[str, str]) -> list[Rule]:
@@ -222,7 +234,9 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
     """The rules of what ``implementation`` has, preceded by what it cannot do: the letters that it fixes."""
     fixed, choices = fixed_values(implementation), implementation.choices
     pipeline = _pipeline(choices, implementation.framework)
-    needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, _FFN, *pipeline, *_TOKENS, *_STEP)
+    together = choices["projections"] == "fused" and choices["value"] != "repacked"
+    features = _FUSED_FEATURES if together else _KV_FEATURES
+    needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, features, _FFN, *pipeline, *_TOKENS, *_STEP)
     if choices["layers"] == "experts":
         needed += _of_experts(choices)
     if choices["heads"] == "latent":

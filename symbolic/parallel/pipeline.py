@@ -35,10 +35,10 @@ def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     if schedule.grouped:
         found["Gr"] = schedule.groups.get(framework, next(iter(schedule.groups.values())))
     found["Lr"] = _stage_layers(choices)
-    found |= {
-        "nr": schedule.in_flight, "nf": schedule.in_flight_first, "nl": schedule.in_flight_last,
-        "ns": schedule.in_flight_loss,
-    }
+    first = schedule.in_flight_first
+    if has_lighter_chunks(choices):
+        first = Iverson(Eq(eemb, 0)) * first + Iverson(Eq(eemb, 1)) * schedule.least_first
+    found |= {"nr": schedule.in_flight, "nf": first, "nl": schedule.in_flight_last, "ns": schedule.in_flight_loss}
     if choices["layers"] == "experts":
         found |= _expert_layers(choices)
     else:
@@ -50,6 +50,35 @@ def chunks(choices: Mapping[str, str]) -> Expr:
     """Chunks of layers per rank: as many as the schedule is made for, or V."""
     own = SCHEDULES[choices["schedule"]].chunks
     return V if own is None else Integer(own)
+
+
+def has_lighter_chunks(choices: Mapping[str, str]) -> bool:
+    """True where one of several chunks of a rank may have a layer less than the others.
+
+    Megatron-Core takes the layer that stands for the embedding from the first chunk of the first rank, and the one
+    that stands for the loss from the last chunk of the last rank.
+    """
+    return choices["stages"] == "uneven" and chunks(choices) != 1
+
+
+def lighter_chunks(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
+    """1 or 0: the first chunk of rank r has a layer less than the others, and the last chunk."""
+    if not has_lighter_chunks(choices):
+        return Integer(0), Integer(0)
+    several = Iverson(p > 1)
+    return eemb * Iverson(Eq(r, 0)) * several, eloss * Iverson(Eq(r, p - 1)) * several
+
+
+def chunk_layers(choices: Mapping[str, str]) -> Expr:
+    """Layers of a chunk of rank r, of those that have no layer less."""
+    return (Lr + sum(lighter_chunks(choices), Integer(0))) / chunks(choices)
+
+
+def longest_chunk(choices: Mapping[str, str]) -> Expr:
+    """Layers of the longest chunk of rank r."""
+    if not has_lighter_chunks(choices):
+        return chunk_layers(choices)
+    return chunk_layers(choices) - Iverson(Eq(V, 1)) * sum(lighter_chunks(choices), Integer(0))
 
 
 def ends(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
@@ -108,13 +137,16 @@ def _stage_layers(choices: Mapping[str, str]) -> Expr:
 
 def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
     """Layers of both kinds; only the first chunk of a rank may have layers before the first with experts."""
-    chunk = Lr / chunks(choices)
+    chunk = chunk_layers(choices)
     start = r * chunk
+    first, last = lighter_chunks(choices)
     if choices["stages"] == "uneven":
-        first_layers = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * (MIDDLE_LAYERS - eemb)
-        start = Iverson(r > 0) * (first_layers + (r - 1) * MIDDLE_LAYERS) / chunks(choices)
-    in_first_chunk = _experts_before(start + chunk) - _experts_before(start)
-    beyond = (chunks(choices) - 1) * chunk / step
+        first_layers = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * MIDDLE_LAYERS
+        start = Iverson(r > 0) * ((first_layers + (r - 1) * MIDDLE_LAYERS) / chunks(choices) - eemb)
+    several = Integer(0) if chunks(choices) == 1 else Iverson(V > 1)
+    size = chunk - first - (1 - several) * last
+    in_first_chunk = _experts_before(start + size) - _experts_before(start)
+    beyond = ((chunks(choices) - 1) * chunk - several * last) / step
     on_last = Iverson(Eq(r, ends(choices)[1]))
     return {"Ler": in_first_chunk + beyond + mtp * on_last, "Ldr": Lr - (Ler - mtp * on_last)}
 
@@ -139,30 +171,64 @@ def experts_among(start: int, stop: int, first_dense_layers: int, moe_layer_step
     return int(before_stop - before_start)
 
 
+def recomputed_layers(choices: Mapping[str, str]) -> Expr:
+    """Layers of rank r that full recompute runs once more."""
+    again, _ = _recomputed(choices)
+    fewer, _ = _recomputed_less(choices)
+    return again - sum(lighter_chunks(choices), Integer(0)) * fewer
+
+
+def missing(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
+    """Layers, and inputs of layers, that a chunk with a layer less does not hold for one micro-batch."""
+    fewer, inputs = _recomputed_less(choices)
+    return 1 - rfull * fewer, rfull * inputs
+
+
+def _recomputed(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
+    """Layers of rank r that full recompute runs once more, and inputs that it keeps, if no chunk had a layer less."""
+    count, chunk = chunks(choices), chunk_layers(choices)
+    layers = Lr + sum(lighter_chunks(choices), Integer(0))
+    return {
+        "each": (layers, layers),
+        "uniform": (layers, count * CeilDiv(chunk, rn)),
+        "block": (count * Min(rn, chunk),) * 2,
+        "every": (FloorDiv(Lr, rn),) * 2,
+    }[choices["recompute_method"]]
+
+
+def _recomputed_less(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
+    """The same of a chunk with a layer less: how many fewer than of the others."""
+    chunk = chunk_layers(choices)
+    inputs = {
+        "each": Integer(1),
+        "uniform": CeilDiv(chunk, rn) - CeilDiv(chunk - 1, rn),
+        "block": Min(rn, chunk) - Min(rn, chunk - 1),
+        "every": Integer(0),
+    }[choices["recompute_method"]]
+    return inputs if choices["recompute_method"] == "block" else Integer(1), inputs
+
+
 def _held(choices: Mapping[str, str]) -> dict[str, Expr]:
     """Layers times micro-batches held at the peak, by kind, and kept inputs of recomputed layers.
 
-    The chunks of a rank are alike (a rule of legality sees to it), so any of them may be in flight.
+    The chunks of a rank are alike (a rule of legality sees to it), so any of them may be in flight; of those with a
+    layer less as many are as ``in_flight_first`` and ``in_flight_last`` say.
     """
     chunk_count = chunks(choices)
-    chunk = Lr / chunk_count
-    method = choices["recompute_method"]
-    recomputed, inputs = {
-        "each": (Lr, Lr),
-        "uniform": (Lr, chunk_count * CeilDiv(chunk, rn)),
-        "block": (chunk_count * Min(rn, chunk),) * 2,
-        "every": (FloorDiv(Lr, rn),) * 2,
-    }[method]
+    again, inputs = _recomputed(choices)
+    first, last = lighter_chunks(choices)
+    layers, lighter = Lr + first + last, first * nf + last * nl
+    less_layers, less_inputs = (lighter * each for each in missing(choices))
     if choices["layers"] == "experts":
         on_last = mtp * Iverson(Eq(r, ends(choices)[1]))
-        expert = nr * (Ler - on_last) / chunk_count + nl * on_last
+        expert = nr * (Ler + first + last - on_last) / chunk_count - lighter + nl * on_last
         extra = rfull * nl * on_last
         return {
             "Hd": (1 - rfull) * nr * Ldr / chunk_count,
             "He": (1 - rfull) * expert,
-            "Hc": rfull * nr * inputs / chunk_count + extra,
+            "Hc": rfull * nr * inputs / chunk_count - less_inputs + extra,
         }
     return {
-        "Hd": nr * (Lr - rfull * recomputed) / chunk_count,
-        "Hc": rfull * nr * inputs / chunk_count,
+        "Hd": nr * (layers - rfull * again) / chunk_count - less_layers,
+        "Hc": rfull * nr * inputs / chunk_count - less_inputs,
     }

@@ -24,7 +24,8 @@ class Schedule:
     count micro-batches so for the first chunk of rank r (on ``first_rank`` the embedding keeps their ids)
     and for the last chunk of ``last_rank`` (what the head keeps); ``in_flight_loss`` counts there those
     whose loss is kept, which ends with the backward pass of inputs. On those ranks they are counted at a
-    moment of ``in_flight``.
+    moment of ``in_flight``; of several such moments at the one with most of them. ``least_first`` and ``least_last``
+    are the same at the one with fewest, where the layers of other chunks weigh most.
 
     ``awaiting_weight`` counts chunks between the two halves of a backward pass, for which gradients are kept
     besides; ``peaks`` are the pairs (in flight, awaiting) of which one is the peak, whatever each costs.
@@ -42,6 +43,8 @@ class Schedule:
     sources: tuple[str, ...]
     in_flight_last: Expr = ONE
     in_flight_loss: Expr = ONE
+    least_first: Expr = ONE
+    least_last: Expr = ONE
     awaiting_weight: Expr = NONE
     peaks: tuple[tuple[Expr, Expr], ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -86,6 +89,14 @@ _FIRST_GROUPS = Max(2 * Gr, p)
 _REST = m - Gr * FloorDiv(m, Gr)
 _LAST_INTERLEAVED = Max(ONE, Min(_REST, (V - 1) * (Gr - _REST) + 1))
 
+# With the fewest of the first chunk in flight on the first rank, and of the last on the last one, whose backward
+# passes follow its forward passes at once. A smaller last group ends the first chunk's passes earlier.
+_LEAST_FIRST = Min(
+    m, Iverson(Eq(V, 1)) * p
+    + Iverson(Gt(V, 1)) * Min(Max(Gr, 2 * p - 1), Max(_REST, (V - 1) * (Gr - _REST) + 2 * p - 1)),
+)
+_LEAST_LAST = Max(Iverson(Eq(V, 1)), Iverson(Eq(Gr, m)))
+
 # ZB-V: what is left of both chunks when only input-backward passes run; short of 2 p - 1 micro-batches, less.
 _ZBV_SECOND = Max(NONE, Min(r, m - 2 * p + 1 + r))
 _ZBV_AWAITING = Max(ONE, Min(r + 1, m - p + 1) + _ZBV_SECOND)
@@ -117,6 +128,7 @@ SCHEDULES: dict[str, Schedule] = {
             # One chunk per rank is plain 1F1B, as Megatron runs it then.
             "interleaved", "Interleaved 1F1B", None, Min(m * V, _LEAD_1F1B), Min(m, _FIRST_GROUPS, _LEAD_1F1B),
             ("narayanan2021", "megatron_core"), in_flight_last=_LAST_INTERLEAVED, in_flight_loss=_LAST_INTERLEAVED,
+            least_first=_LEAST_FIRST, least_last=_LEAST_LAST,
             rules=(
                 Rule("schedule", "p", Or(Eq(V, 1), Ge(p, 2)),
                      "must be 2 or more where a rank has several chunks"),

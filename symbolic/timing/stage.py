@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 from sympy import Expr, Integer
 
-from ..functions import FloorDiv, Min
+from ..functions import Max
 from ..implementations import Implementation
 from ..ledger import Place
-from ..parallel.pipeline import chunks, instances
+from ..parallel.pipeline import instances, recomputed_layers
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
 from ..terms import TermSet, product, total
@@ -19,7 +19,7 @@ from .data import trained_elements
 from .groups import GROUP_BY_NAME
 from .layers import TRAFFIC
 
-rfull, rn, Lr, w = symbols("rfull rn Lr w")
+rfull, Lr, w = symbols("rfull Lr w")
 
 #: The place that says how often rank r has a block.
 PLACES: dict[str, Place] = {
@@ -84,10 +84,9 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
 
 def _recomputed_share(choices: Mapping[str, str]) -> Expr:
     """The share of a stage's layers that full recompute runs once more."""
-    chunk = Lr / chunks(choices)
-    return {
-        "each": Integer(1), "uniform": Integer(1), "block": Min(rn, chunk) / chunk, "every": FloorDiv(Lr, rn) / Lr,
-    }[choices["recompute_method"]]
+    if choices["recompute_method"] in ("each", "uniform"):
+        return Integer(1)
+    return recomputed_layers(choices) / (Lr if choices["stages"] == "even" else Max(Lr, Integer(1)))
 
 
 def add_microbatch(terms: TermSet) -> None:

@@ -28,7 +28,7 @@ def random_layout(draw: Random, variant: str) -> dict[str, int]:
     a *= 1 if a % t == 0 else t
     sp = draw.randint(0, 1) if t > 1 and variant != "local" else 0
     d = 2 * draw.randint(1, 12)
-    d *= 1 if k * d % t == 0 else t
+    d *= 1 if 2 * k * d % t == 0 else t
     return {
         "t": t, "c": c, "p": p, "r": draw.randrange(p), "D": draw.choice((1, 1, 2)), "sp": sp, "k": k, "a": a, "d": d,
         "h": t * draw.randint(1, 40), "f": t * draw.randint(1, 40), "s": 2 * c * t * draw.randint(1, 6),

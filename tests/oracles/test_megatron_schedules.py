@@ -28,6 +28,7 @@ from oracles.storages import storages_in
 from torch import Tensor
 
 from shardmath.stages import listed
+from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.parallel.walk import Action, actions
 from shardmath.symbolic.parameters import BY_LETTER, BY_NAME
 
@@ -59,13 +60,26 @@ def random_job(draw: Random) -> dict[str, int]:
 def random_layers(draw: Random, p: int, V: int) -> dict[str, int]:
     """Draw layers of all stages, and sometimes others of the first and last.
 
-    Megatron-Core divides by zero where several chunks have no stage between these two.
+    Embedding and loss may stand for a layer of the first and last chunk instead. Megatron-Core divides by zero where
+    several chunks have no stage between these two.
     """
     each = V * draw.randint(1, 2)
+    if p > 1 and draw.random() < 0.4:
+        embedding, loss = draw.choice(((0, 1), (1, 0), (1, 1)) if p * each > 2 else ((0, 1), (1, 0)))
+        return {"L": p * each - embedding - loss, "Lf": 0, "Ll": 0, "eemb": embedding, "eloss": loss}
     first, last = (draw.choice((0, V * draw.randint(1, 3))) for _ in range(2))
     if p == 1 or (p == 2 and V > 1 and first and last):
         first = last = 0
-    return {"L": (first or each) + (last or each) * (p > 1) + max(0, p - 2) * each, "Lf": first, "Ll": last}
+    layers = (first or each) + (last or each) * (p > 1) + max(0, p - 2) * each
+    return {"L": layers, "Lf": first, "Ll": last, "eemb": 0, "eloss": 0}
+
+
+def chosen_for(shape: dict[str, int]) -> Implementation:
+    """The ledger's choices for a job."""
+    uneven = any(shape[letter] for letter in ("Lf", "Ll", "eemb", "eloss"))
+    return MEGATRON_CPU.with_choices(
+        schedule="interleaved" if shape["V"] > 1 else "1f1b", stages="uneven" if uneven else "even",
+    )
 
 
 def run_step(draw: Random, shape: dict[str, int], **settings: Any) -> tuple[int, int, int]:
@@ -117,17 +131,20 @@ def test_saved_bytes_at_the_peak(draw: Random) -> None:
     shape = random_job(draw)
     elements, saved, stayed = run_step(draw, shape)
     V = shape["V"]
-    chosen = MEGATRON_CPU.with_choices(
-        schedule="interleaved" if V > 1 else "1f1b", stages="uneven" if shape["Lf"] or shape["Ll"] else "even",
-    )
     known = values({}, "", **shape) | {"B": shape["m"] * shape["b"]}
-    parameters, activation, kept, layers, layer, embedding, *ends = ledger(
-        chosen, "stage.parameters", "stage.activation", "stage.last_input.optimizer_step", "stage_layers",
-        "layer.saved", "embedding.saved", "final_norm.saved", "head.saved", "loss.saved", **known,
+    parameters, activation, inner, fuller, kept, layers, layer, embedding, *ends = ledger(
+        chosen_for(shape), "stage.parameters", "stage.activation", "stage.inner_activations",
+        "stage.fuller_chunks.layer_backward", "stage.last_input.optimizer_step", "stage_layers", "layer.saved",
+        "embedding.saved", "final_norm.saved", "head.saved", "loss.saved", **known,
     )
+    first, last = shape["eemb"] * (shape["r"] == 0), shape["eloss"] * (shape["r"] == shape["p"] - 1)
+    by_chunk = [(layers + first + last) // V] * V
+    by_chunk[0] -= first
+    by_chunk[-1] -= last
+    assert sum(by_chunk) == layers
     assert elements == parameters
     assert stayed == kept
-    assert (activation, saved) == peaks(shape, [layers // V] * V, layer, embedding, sum(ends))
+    assert (max(activation, inner + fuller), saved) == peaks(shape, by_chunk, layer, embedding, sum(ends))
 
 
 @pytest.mark.cases(5, 100)
@@ -137,7 +154,7 @@ def test_listed_layers(draw: Random) -> None:
     p, V, r = shape["p"], shape["V"], shape["r"]
     stages = [draw.randint(0, 3) for _ in range(p * V)]
     stages[draw.randrange(p * V)] += 1
-    shape |= {"L": sum(stages), "Lf": 0, "Ll": 0}
+    shape |= {"L": sum(stages), "Lf": 0, "Ll": 0, "eemb": 0, "eloss": 0}
     layout = [["decoder"] * count for count in stages]
     layout[0].insert(0, "embedding")
     layout[-1].append("loss")

@@ -45,3 +45,26 @@ def test_stage(draw: Random, variant: str) -> None:
     assert sum(one.numel() for one in model.parameters()) == parameters
     assert len(outputs) == in_flight
     assert found == activation + tables(chosen, switches, known)
+
+
+@pytest.mark.cases(3, 20)
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_more_ranks_than_rows_of_keys(draw: Random, variant: str) -> None:
+    """Half a row of keys for each rank: the fused projection is shared out by its own rows alone."""
+    kernels, implementation = VARIANTS[variant]
+    t = draw.choice((4, 8))
+    shape = random_layout(draw, variant) | {
+        "t": t, "c": 1, "p": 1, "r": 0, "k": 1, "a": t * draw.randint(1, 2), "d": t // 2, "h": t * draw.randint(1, 20),
+        "f": t * draw.randint(1, 20), "L": draw.randint(1, 2), "s": 2 * t, "u": 8 * t, "rn": 1,
+    }
+    assert shape["k"] * shape["d"] % t
+    with one_rank(shape, draw):
+        model, batch = gpt_model(shape, config(shape), kernels), Batch.of(shape)
+        mask = batch.mask if variant == "local" else None
+        with Saved() as saved:
+            forward(model, shape, batch.with_mask(mask))
+        found = saved.bytes(model, batch.ids, batch.labels)
+    known = values({}, "", **shape) | {"B": shape["b"] * shape["D"]}
+    parameters, activation = ledger(implementation, "stage.parameters", "stage.activation", **known)
+    assert sum(one.numel() for one in model.parameters()) == parameters
+    assert found == activation + tables(implementation, {}, known)

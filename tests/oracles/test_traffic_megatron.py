@@ -11,14 +11,14 @@ from random import Random
 from typing import Any
 
 import pytest
-from counted import MEGATRON_CPU, values
+from counted import values
 from megatron.core import parallel_state
 from megatron.core.distributed import finalize_model_grads
 from megatron.core.pipeline_parallel import get_forward_backward_func
 from oracles.megatron_cpu import Batch, config, gpt_model, one_rank
 from oracles.megatron_data import adamw, data_parallel
 from oracles.sent import Call, Sent, Traffic
-from oracles.test_megatron_schedules import random_job
+from oracles.test_megatron_schedules import chosen_for, random_job
 from oracles.times import timed
 from torch import Tensor
 from torch import distributed as dist
@@ -65,10 +65,7 @@ def test_messages_and_gradients_of_a_step(draw: Random) -> None:
         ends = parallel_state.get_embedding_group(check_initialized=False)
         tied = of(passes, ends, "allreduce") if holds_end(shape) else []
         gathered = step(settings, models, shape, data) if not several else None
-    chosen = MEGATRON_CPU.with_choices(
-        schedule="interleaved" if several else "1f1b", stages="uneven" if shape["Lf"] or shape["Ll"] else "even",
-    )
-    found = timed(chosen, **values({}, "", **shape) | {"B": shape["m"] * shape["b"] * shape["D"]})
+    found = timed(chosen_for(shape), **values({}, "", **shape) | {"B": shape["m"] * shape["b"] * shape["D"]})
     assert len(messages) == found["stage.messages"]
     assert {call.bytes for call in messages} <= {found["step.sent_bytes"]}
     assert sum(call.bytes for call in tied) == found["stage.tied_bytes"]
