@@ -7,14 +7,13 @@ and ``process_bytes`` (what nvidia-smi shows), each of the rank that needed most
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin, get_type_hints
 
 from shardmath.errors import ABSENT, InputError
-from shardmath.reading import read_text
+from shardmath.reading import json_object, read_text
 
 #: Bytes of a file, far more than a run has.
 _LARGEST = 2**20
@@ -115,11 +114,5 @@ def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _read(path: str) -> Mapping[str, Any]:
-    text = read_text("anchor", path, "a measured run", _LARGEST)
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
-        raise InputError("anchor", path, "must be JSON") from None
-    if not isinstance(content, dict):
-        raise InputError("anchor", path, "must hold a JSON object with run and measured")
-    return content
+    content = read_text("anchor", path, "a measured run", _LARGEST)
+    return json_object("anchor", path, content, "a JSON object with run and measured")

@@ -14,7 +14,8 @@ from typing import Any
 
 from shardmath.divisors import divisors
 
-__all__ = ["ABSENT", "InputError", "InputWarning", "inside", "nearest_divisors", "nearest_names"]
+__all__ = ["ABSENT", "InputError", "InputWarning", "inside", "nearest_divisors", "nearest_names",
+           "shortened"]
 
 _SHOWN = 60
 """Characters of a value that a message shows."""
@@ -59,7 +60,7 @@ class InputError(ValueError):
         self.nearest = nearest
 
     def __str__(self) -> str:
-        line = f"{str(self.field)[:_FIELD]} = {_shortened(self.value, self.nearest)}: {self.rule}"
+        line = f"{str(self.field)[:_FIELD]} = {shortened(self.value, self.nearest)}: {self.rule}"
         if self.nearest:
             line += f"; nearest legal: {self.nearest}"
         line = line if len(line) <= _LINE else f"{line[:_LINE - 3]}..."
@@ -131,7 +132,7 @@ def nearest_divisors(value: int, whole: int) -> str:
     return " or ".join(str(d) for d in dict.fromkeys((below, above)) if d is not None)
 
 
-def _shortened(value: object, nearest: str | None = None) -> str:
+def shortened(value: object, nearest: str | None = None) -> str:
     """Cut ``repr`` to what fits in a line; letters that may only look like those of a legal name are shown as codes."""
     try:
         # A string is cut first: it may be a whole file, and repr would copy all of it.

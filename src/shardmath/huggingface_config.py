@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
+from warnings import warn
 
 from pydantic import ValidationError
 
-from shardmath.errors import ABSENT, InputError
+from shardmath.errors import ABSENT, InputError, InputWarning
 from shardmath.huggingface_experts import EXPERTS
 from shardmath.huggingface_families import DENSE, Family
+from shardmath.huggingface_remarks import remarks
 from shardmath.models import Model
-from shardmath.reading import read_text
+from shardmath.reading import json_object, read_text
 
 __all__ = ["FAMILIES", "read_model"]
 
@@ -31,7 +32,8 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     """Read the model that the ``config.json`` at ``path`` describes.
 
     It is named after its folder, or after the file if that has a name of its own. Raises ``InputError`` for a
-    file that cannot be read, and for a model that the ledger cannot hold; its field is then the key of the file.
+    file that cannot be read, and for a model that the ledger cannot hold; its field is then the key of the file. Warns
+    with ``InputWarning`` of every key that may matter and changes no count.
     """
     config = _json_object(path)
     file = Path(path)
@@ -44,9 +46,14 @@ def read_model(path: str | os.PathLike[str]) -> Model:
         cause = InputError.from_validation(error.errors(include_url=False))
         raise InputError(prefix + cause.field, cause.value, cause.rule, cause.nearest) from None
     try:
-        return Model(name=name, source=f"{name} ({file.name})", **read.fields())
+        model = Model(name=name, source=f"{name} ({file.name})", **read.fields())
     except InputError as error:
         raise _under_its_key(error, family, keys, prefix) from None
+    known = {key for field in family.model_fields for key in family.keys(field)}
+    model_type = next(name for name, one in FAMILIES.items() if one is family)
+    for remark in (*remarks(model_type, keys, config, known), *filter(None, [model.note])):
+        warn(f"{file.name}: {remark}", InputWarning, stacklevel=2)
+    return model
 
 
 def _family(config: dict[str, Any]) -> tuple[type[Family], dict[str, Any], str]:
@@ -86,13 +93,4 @@ def _json_object(path: str | os.PathLike[str]) -> dict[str, Any]:
         if os.path.isfile(inside):
             raise InputError("model", text, "must be the path of a config.json, not of a folder", inside)
     content = read_text("model", text, "a config.json", _LARGEST_FILE)
-    try:
-        value = json.loads(content)
-    except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InputError("model", text, f"must be complete JSON: {error.msg} at {place}") from None
-    except (ValueError, RecursionError):  # an integer of more than 4300 digits; lists nested too deeply
-        raise InputError("model", text, "must be JSON with numbers and nesting of sane length") from None
-    if not isinstance(value, dict):
-        raise InputError("model", text, f"must hold a JSON object, this is a {type(value).__name__}")
-    return value
+    return json_object("model", text, content, "a JSON object")

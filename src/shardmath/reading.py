@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -36,6 +37,40 @@ def read_text(field: str, path: str | os.PathLike[str], what: str, largest: int)
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError(field, text, "must be UTF-8 text, this is binary") from None
+
+
+def json_object(field: str, path: str, content: str, what: str) -> dict[str, Any]:
+    """The object of a JSON text that stands in the file at ``path``; the text must hold ``what`` (with an article).
+
+    Raises InputError, which blames ``field``, for a text that is no JSON object, and for a key that an object in it has
+    twice: the last one would win in silence.
+    """
+    try:
+        value = json.loads(content, object_pairs_hook=_once_each)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InputError(field, path, f"must be complete JSON: {error.msg} at {place}") from None
+    except RecursionError:
+        raise InputError(field, path, "must be JSON with numbers and nesting of sane length") from None
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        # An integer of more than 4300 digits.
+        raise InputError(field, path, "must be JSON with numbers and nesting of sane length") from None
+    if not isinstance(value, dict):
+        raise InputError(field, path, f"must hold {what}, this is a {type(value).__name__}")
+    return value
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        seen: set[str] = set()
+        for key, value in pairs:
+            if key in seen:
+                raise InputError(key, value, "must not be there twice")
+            seen.add(key)
+    return table
 
 
 def toml_table(field: str, path: str, content: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.errors import InputError
+from shardmath.reading import json_object
 from shardmath.reports.files import whole_file
 from shardmath.sweeps.answers import NOBODY, Answer, BestAnswer, Found, FrontAnswer
 from shardmath.sweeps.arrays import DamagedError, read_arrays, write_arrays
@@ -72,7 +73,7 @@ class Checkpoint:
         """The state in the file. Raises InputError if it is none, or that of another space."""
         try:
             arrays = read_arrays(self.path, _LARGEST)
-            header = json.loads(str(arrays["header"]))
+            header = json_object("checkpoint", str(self.path), str(arrays["header"]), "a header")
             known = header["format"] == _FORMAT
         except OSError as error:
             rule = f"must be a file that can be read: {error.strerror or error}"

@@ -1,0 +1,96 @@
+"""Keys of a ``config.json`` that matter to somebody and change no count: each is named in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from shardmath.errors import shortened
+
+__all__ = ["remarks"]
+
+#: Ends of the names of classes that have a head over the vocabulary.
+_CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+_DROPOUT: Mapping[str, str] = {
+    "attention_dropout": "attention_dropout", "attn_pdrop": "attention_dropout", "hidden_dropout": "hidden_dropout",
+    "resid_pdrop": "hidden_dropout", "embd_pdrop": "hidden_dropout",
+}
+_MTP = "num_nextn_predict_layers"
+#: Names of unknown keys that are shown, and characters of each.
+_MOST = 40
+_SUBNETWORKS = ("vision_config", "audio_config")
+_NOT_COUNTED = ("router_jitter_noise", "chunk_size_feed_forward")
+_WINDOWS = ("sliding_window", "attention_chunk_size")
+
+#: Keys that change no byte and no operation that is counted, by what they say.
+_WITHOUT_EFFECT = frozenset(word for line in (
+    # names and versions
+    "_name_or_path transformers_version model_type torch_dtype dtype id2label label2id num_labels problem_type",
+    "is_decoder is_encoder_decoder tf_legacy_loss finetuning_task task_specific_params name_or_path",
+    # epsilons, positions, scales and how weights begin
+    "rms_norm_eps layer_norm_eps layer_norm_epsilon initializer_range rope_theta rope_scaling rope_parameters",
+    "rope_interleave rotary_emb_base partial_rotary_factor original_max_position_embeddings n_ctx attn_scale",
+    "attn_temperature_tuning floor_scale scale_attn_weights scale_attn_by_inverse_layer_idx no_rope_layers",
+    "no_rope_layer_interval routed_scaling_factor scoring_func topk_method aux_loss_alpha seq_aux ep_size",
+    "router_aux_loss_coef router_z_loss_coef qk_head_dim head_dim pretraining_tp max_window_layers classifier_dropout",
+    "use_sliding_window layer_types num_experts num_local_experts n_routed_experts",
+    # heads that are no causal language model's, tokens and generation
+    "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout",
+    "bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id use_cache output_attentions",
+    "output_hidden_states return_dict temperature top_k top_p do_sample max_length min_length num_beams",
+    "repetition_penalty length_penalty no_repeat_ngram_size early_stopping tokenizer_class unsloth_fixed",
+    "boi_token_index eoi_token_index image_token_index text_config",
+) for word in line.split())
+
+
+def remarks(
+    model_type: str, config: Mapping[str, Any], outer: Mapping[str, Any], read: Collection[str],
+) -> Iterator[str]:
+    """Name what the account of a model leaves out or assumes.
+
+    ``config`` holds the keys of the language model, ``outer`` those of the whole file, and ``read`` names the keys that
+    its family reads.
+    """
+    keys = {**outer, **config}
+    shown = {name: f"{name} = {shortened(value)}" for name, value in keys.items()}
+    names = keys.get("architectures")
+    if isinstance(names, list) and names and not any(str(name).endswith(_CAUSAL) for name in names):
+        yield f"{shown['architectures']}: counted is the causal language model, with a head over the vocabulary"
+    if keys.get("quantization_config"):
+        yield ("quantization_config is not applied: weights are counted as they are trained"
+               " (--kernel base_weights=nf4 counts frozen ones in 4 bits)")
+    if keys.get("auto_map"):
+        yield f"auto_map: the code that it names is not read; counted is {model_type} as transformers builds it"
+    for name in _SUBNETWORKS:
+        if keys.get(name):
+            yield f"{name} is not counted: the language model alone is"
+    if keys.get(_MTP) and _MTP in read:
+        yield (f"{shown[_MTP]}: layers that predict further tokens are"
+               " counted; 0 leaves them out, as transformers does")
+    for option in dict.fromkeys(_DROPOUT.values()):
+        dropped = [shown[name] for name, of in _DROPOUT.items() if of == option and keys.get(name)]
+        if dropped:
+            yield f"{', '.join(dropped)}: masks of dropout are counted with --{option.replace('_', '-')} alone"
+    windows = [shown[name] for name in _WINDOWS if keys.get(name) and _has_windows(model_type, keys)]
+    if windows:
+        yield f"{', '.join(windows)}: attention is counted over whole sequences, not over windows"
+    if keys.get("output_router_logits"):
+        yield "output_router_logits: the load-balancing loss is counted with --kernel balance=loss alone"
+    precision = keys.get("torch_dtype", keys.get("dtype"))
+    if precision in ("float32", "float64"):
+        yield f"torch_dtype = {precision}: weights are counted in the precision of the implementation"
+    yield from (f"{shown[name]} is not counted" for name in _NOT_COUNTED if keys.get(name))
+    said = {"architectures", "quantization_config", "auto_map", *_SUBNETWORKS, *_DROPOUT, *_WINDOWS, *_NOT_COUNTED,
+            "output_router_logits"}
+    unknown = [name for name in keys if name not in {*read, *_WITHOUT_EFFECT, *said}]
+    if unknown:
+        more = f" and {len(unknown) - _MOST} more" if len(unknown) > _MOST else ""
+        yield f"what these keys change is not counted: {', '.join(name[:_MOST] for name in unknown[:_MOST])}{more}"
+
+
+def _has_windows(model_type: str, keys: Mapping[str, Any]) -> bool:
+    """Say whether some layer has a window: Qwen's have none unless a key of their own says so."""
+    types = keys.get("layer_types")
+    if isinstance(types, list):
+        return any(kind != "full_attention" for kind in types)
+    return bool(keys.get("use_sliding_window", not model_type.startswith("qwen")))
