@@ -272,7 +272,7 @@ def typeset(folder: Path, name: str) -> str:
 
 def _run(folder: Path, *command: str) -> None:
     done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, errors="replace", timeout=120, check=False,
+        command, cwd=folder, capture_output=True, text=True, errors="replace", check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:]
 

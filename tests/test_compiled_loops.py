@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_nests_random import THOROUGH, compare_random
 
+from shardmath import cached
 from shardmath.cached import module_of
 from shardmath.native import objects
 from shardmath.native.objects import Native
@@ -92,7 +93,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.getbasetemp() / "cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    return folder / "shardmath" / "objects"
+    return folder / "shardmath" / cached.versions() / "objects"
 
 
 def arrays(values: list[float]) -> tuple[np.ndarray, ...]:
@@ -122,7 +123,7 @@ def test_a_damaged_object_file_is_made_anew(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = Native(module, "sweep")(0, 2, *arrays([2.0, 4.0]))
-    (path,) = (tmp_path / "shardmath" / "objects").glob("*.o")
+    (path,) = (tmp_path / "shardmath" / cached.versions() / "objects").glob("*.o")
     whole = path.read_bytes()
     path.write_bytes(whole[:-100] + bytes(100))
     with pytest.warns(UserWarning, match="is damaged, and is made anew"):

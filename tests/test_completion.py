@@ -132,7 +132,7 @@ def test_bash_completes(line: str, folder: Path) -> None:
 @pytest.mark.parametrize("line", LINES)
 def test_zsh_completes(line: str, folder: Path) -> None:
     script = ZSH.format(folder=folder, line=line)
-    result = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, check=True, timeout=100)
+    result = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, check=True)
     assert re.findall(r"<(.*?) ?>", result.stdout) == [f"{line.rpartition(' ')[0]} {LINES[line]}"], result.stdout
 
 

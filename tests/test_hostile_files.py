@@ -329,7 +329,7 @@ def work(code: str = WORK, user: int | None = None, **environment: str) -> subpr
 def test_without_a_cache_the_answer_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     process = work(HOME=str(tmp_path / "file"))
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate()
     assert out == "45\n"
     (line,) = err.splitlines()
     assert line.startswith("warning: nothing can be kept in ")
@@ -348,7 +348,7 @@ def test_a_user_without_a_home_keeps_nothing(tmp_path: Path, monkeypatch: pytest
 def test_two_processes_fill_one_cache(tmp_path: Path) -> None:
     processes = [work(HOME=str(tmp_path)) for _ in range(2)]
     for process in processes:
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate()
         assert err == ""
         assert out == "45\n"
     assert not [path for path in tmp_path.rglob("*") if path.name.endswith(PARTIAL)]
@@ -359,7 +359,7 @@ def test_two_processes_fill_one_cache(tmp_path: Path) -> None:
         whole = path.read_bytes()
         path.write_bytes(whole[: len(whole) // 2])
     process = work(HOME=str(tmp_path))
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate()
     assert out == "45\n"
     assert err.count("is damaged, and is made anew") == len(err.splitlines()) == len(kept)
 
@@ -378,7 +378,7 @@ def test_no_damaged_file_of_the_cache_is_executed(tmp_path: Path, monkeypatch: p
     text = "VALUE = 1\n"
     cached.keep("modules", f"{name}.py", text.encode())
     cached.keep("modules", "other.py", b"VALUE = 1\nraise SystemExit('executed')\n")
-    own, other = (tmp_path / "shardmath" / "modules" / f"{file}.py" for file in (name, "other"))
+    own, other = (tmp_path / "shardmath" / cached.versions() / "modules" / f"{file}.py" for file in (name, "other"))
     own.write_bytes(DAMAGE[damage](own.read_bytes(), other.read_bytes()))
     with pytest.warns(UserWarning, match="is damaged, and is made anew"):
         module = cached.cached_module("modules", name, lambda: text)
@@ -391,13 +391,13 @@ def test_no_damaged_file_of_the_cache_is_executed(tmp_path: Path, monkeypatch: p
 def test_a_pipe_or_a_stranger_in_the_cache_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cached.keep("kind", "own", b"text")
-    path = tmp_path / "shardmath" / "kind" / "own"
+    path = tmp_path / "shardmath" / cached.versions() / "kind" / "own"
     os.mkfifo(path.with_name("pipe"))
-    with pytest.warns(UserWarning, match="no file of this user"):
+    with pytest.warns(UserWarning, match="pipe is no regular file: nothing is read from it"):
         assert cached.kept("kind", "pipe") is None
-    monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
     if path.stat().st_uid:
-        with pytest.warns(UserWarning, match="no file of this user"):
+        monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+        with pytest.warns(UserWarning, match="belongs to another user: nothing is read from it"):
             assert cached.kept("kind", "own") is None
 
 

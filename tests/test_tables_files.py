@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -105,30 +103,6 @@ def test_an_error_in_the_last_rows_leaves_the_old_file(tmp_path: Path) -> None:
     assert exit_code(["evaluate", str(tmp_path / "table.parquet"), "-o", str(target), *LLAMA]) == 2
     assert target.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 2
-
-
-#: The command; started in the background, a process and its children may have been told to ignore interruptions.
-HEEDING = """
-import signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from shardmath.cli.main import run
-run(sys.argv[1:])
-"""
-
-
-def test_an_interruption_leaves_nothing(tmp_path: Path) -> None:
-    table, target = tmp_path / "table.csv", tmp_path / "out.parquet"
-    table.write_text("tensor_parallel\n" + "1\n" * 40_000_000)  # some seconds of work
-    command = [sys.executable, "-c", HEEDING, "evaluate", str(table), "-o", str(target), *LLAMA]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        while not list(tmp_path.glob(".out*")):
-            assert process.poll() is None
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        assert process.stderr is not None
-        assert process.stderr.read().split() == ["interrupted"]
-    assert process.returncode == 130
-    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
 
 
 @pytest.mark.slow

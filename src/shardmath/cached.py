@@ -1,13 +1,13 @@
 """What is derived once and found again: files in the user's cache, each under a seal, so that no damaged one is used.
 
-Without a cache that can be written everything is derived anew in each process, which takes longer and gives the same.
+Folders and files are the user's alone, and nothing is read or kept where another user may write. Each version of
+Python, of shardmath and of the libraries behind it has a folder of its own. Without a cache that can be written
+everything is derived anew in each process, which takes longer and gives the same.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,8 +17,12 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location,
 from pathlib import Path
 from types import ModuleType
 
+from shardmath import __version__
+from shardmath.private import UnsafeError, check_folder, make_folder, open_file
 from shardmath.reports.files import replacing
 
+#: Libraries that derive or compile what is kept.
+_LIBRARIES = ("sympy", "jinja2", "numpy", "numba", "llvmlite")
 #: How the first line of every file begins; the seal follows.
 _MARK = b"# shardmath "
 
@@ -57,17 +61,17 @@ def cached_text(kind: str, name: str, text: Callable[[], str]) -> str:
 
 
 def kept(kind: str, name: str) -> bytes | None:
-    """What was kept under a name: None unless it is there, whole, and written by this user."""
+    """What was kept under a name: None unless it is there, whole, and this user or root alone can have written it."""
     path = _path(kind, name)
     if path is None:
         return None
     try:
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)), "rb") as file:
-            found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or (hasattr(os, "geteuid") and found.st_uid not in (0, os.geteuid())):
-                warnings.warn(f"{path} is no file of this user, and is not read", stacklevel=2)
-                return None
+        check_folder(path.parent)
+        with open(open_file(path), "rb") as file:
             line, content = file.readline(len(_MARK) + 66), file.read()
+    except UnsafeError as error:
+        _say_once(f"{error.filename} {error.strerror}: nothing is read from it")
+        return None
     except OSError:
         return None
     if line == _seal(kind, name, content):
@@ -82,11 +86,13 @@ def keep(kind: str, name: str, content: bytes) -> None:
     try:
         if path is None:
             raise OSError(0, "there is no home")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as file:
+        make_folder(path.parent)
+        with replacing(path, permissions=0o600) as file:
             file.write(_seal(kind, name, content) + content)
+    except UnsafeError as error:
+        _say_once(f"{error.filename} {error.strerror}: nothing is kept in it")
     except OSError as error:
-        _say_once(f"nothing can be kept in {'a cache' if path is None else path.parents[1]}: {error.strerror}")
+        _say_once(f"nothing can be kept in {'a cache' if path is None else user_folder()}: {error.strerror}")
 
 
 @cache
@@ -129,12 +135,27 @@ class _Text(SourceLoader):
         return self.text.encode()
 
 
-def _path(kind: str, name: str) -> Path | None:
-    """Where a file is kept; None for a user without a home."""
+def user_folder() -> Path:
+    """Return the folder of all that is kept; it is not absolute for a user without a home."""
     from platformdirs import user_cache_path
 
-    folder = user_cache_path("shardmath")
-    return folder / kind / name if folder.is_absolute() else None
+    return user_cache_path("shardmath")
+
+
+@cache
+def versions() -> str:
+    """Name the versions that made a file: of Python, of shardmath, and, by a digest, of the libraries behind it."""
+    from importlib.metadata import version
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    made_by = repr((sys.version, sys.implementation.cache_tag, [(name, version(name)) for name in _LIBRARIES]))
+    return f"{__version__}-python-{python}-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
+
+
+def _path(kind: str, name: str) -> Path | None:
+    """Where a file is kept; None for a user without a home."""
+    folder = user_folder()
+    return folder / versions() / kind / name if folder.is_absolute() else None
 
 
 def _seal(kind: str, name: str, content: bytes) -> bytes:

@@ -12,9 +12,6 @@ import click
 from shardmath.cli.options import Count
 from shardmath.reports.answers import answer
 
-#: The exit code of what Ctrl-C has stopped.
-_STOPPED = 130
-
 
 @click.command(short_help="Look at every configuration of a declared space.")
 @click.argument("space")
@@ -37,7 +34,7 @@ def explore(
 ) -> int:
     """Look at every configuration of SPACE (a .toml or .yaml file) and answer its questions.
 
-    Ctrl-C stops it with the answer for what was done by then.
+    Ctrl-C, SIGTERM and SIGHUP stop it with the answer for what was done by then.
     """
     from shardmath.cli.stopping import stopping
     from shardmath.exploring import explore as run
@@ -63,7 +60,7 @@ def explore(
         return 0
     click.echo(f"stopped: {found.done:,} of {found.size:,} configurations are done ({found.done / found.size:.1%})"
                f"{'' if checkpoint is None else f'; go on with: {_again(resume)}'}", err=True)
-    return _STOPPED
+    return stopped.exit_code
 
 
 def _again(resume: bool) -> str:

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from io import TextIOWrapper
+from signal import SIGINT, Signals
 
 import click
 from click.shell_completion import add_completion_class
@@ -27,6 +28,8 @@ from shardmath.cli.page import page
 from shardmath.cli.recommend import recommend
 from shardmath.cli.scale import scale
 from shardmath.cli.schema import schema
+from shardmath.cli.stopping import exit_code as after_signal
+from shardmath.cli.stopping import heed, number_of
 from shardmath.cli.sweep import sweep
 from shardmath.errors import InputError, InputWarning
 
@@ -54,6 +57,7 @@ for _name, _shell in SHELLS.items():
 
 def run(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and leave the process with its exit code."""
+    heed()
     # Pydantic would look through all installed packages for plugins of its own.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
@@ -63,7 +67,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 def exit_code(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; 0 if all went well, 2 for bad input, 130 after Ctrl-C."""
+    """Run the command line; 0 if all went well, 2 for bad input, 128 + n after signal n."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", InputWarning)
@@ -78,9 +82,10 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         return _refuse(error.format_message())
     except InputError as error:
         return _refuse(str(error))
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("interrupted", err=True)
-        return 130
+    except (click.Abort, KeyboardInterrupt) as error:
+        number = number_of(error)
+        _say("interrupted" if number == SIGINT else f"ended by {Signals(number).name}")
+        return after_signal(number)
     except BrokenPipeError:
         return _NOBODY_READS
     except OSError as error:  # a full disk, a folder that may not be read: nothing that the arguments could tell

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +22,8 @@ except ImportError:  # not on Windows: what a killed process leaves there stays
 PARTIAL = ".partial"
 #: Characters of a name that its unfinished file begins with: names have an end of their own, at 255 bytes.
 _BEGUN = 40
+#: Flags of a new file. The kernel applies the umask: no thread can read that without changing it for all.
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 #: Seconds in which a new file is locked by whoever writes it.
 _YOUNG = 60.0
 
@@ -59,15 +61,17 @@ def whole_file(field: str, path: str, mode: str = "w") -> Iterator[IO[str] | IO[
 
 
 @contextmanager
-def replacing(target: Path, mode: str = "wb") -> Iterator[IO[Any]]:
+def replacing(target: Path, mode: str = "wb", permissions: int = 0o666) -> Iterator[IO[Any]]:
     """A new file that takes the place of ``target`` when the block ends without an error.
 
-    What killed processes left of earlier tries is removed. Raises OSError where no file can be written.
+    It has ``permissions`` but for what the umask takes away. What killed processes left of earlier tries is removed.
+    Raises OSError where no file can be written.
     """
     beginning = f".{target.name[:_BEGUN]}."
     _remove_abandoned(target.parent, beginning)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=beginning, suffix=PARTIAL)
+    name = target.parent / f"{beginning}{secrets.token_hex(8)}{PARTIAL}"
     try:
+        handle = os.open(name, _NEW, permissions)
         text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": ""}
         with os.fdopen(handle, mode, **text) as file:
             if fcntl is not None:
@@ -76,10 +80,9 @@ def replacing(target: Path, mode: str = "wb") -> Iterator[IO[Any]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
         os.replace(name, target)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
 
 
@@ -96,9 +99,3 @@ def _remove_abandoned(folder: Path, beginning: str) -> None:
             with suppress(OSError), open(entry.path, "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 os.unlink(entry.path)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

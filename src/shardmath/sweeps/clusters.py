@@ -96,8 +96,10 @@ def on_cluster(nest: Nest, client: Client) -> Iterator[Workers]:
 
 
 def _ignore_interrupts() -> None:
-    """Ctrl-C reaches every process of a terminal, but what they have begun is still wanted."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ignore what reaches every process of a terminal or of a Slurm job: what workers have begun is still wanted."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), signal.SIG_IGN)
 
 
 def _itself(nest: Nest) -> Nest:

@@ -1,0 +1,220 @@
+"""The cache of a user: nobody else can write there what is executed later, and no two versions share a file."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from shardmath import cached
+from shardmath.private import UnsafeError, check_folder
+from shardmath.reports.files import PARTIAL, replacing
+
+OWN, INJECTED = "VALUE = 1\n", "VALUE = 2\n"
+#: Accounts of nobody: the group that a shared folder belongs to, and a user of it.
+GROUP, STRANGER = 54321, 54322
+#: Load a module from the cache, and print its value.
+LOAD = """
+import sys, warnings
+warnings.showwarning = lambda message, *rest: print(message, file=sys.stderr)
+from shardmath.cached import cached_module
+print(cached_module("modules", "own", lambda: "VALUE = 1\\n").VALUE)
+"""
+as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where modules are kept, in a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cached._say_once.cache_clear()
+    yield tmp_path / "cache" / "shardmath" / cached.versions() / "modules"
+    sys.modules.pop("shardmath_modules_own", None)
+
+
+def load(folder: Path, umask: int = 0o022) -> tuple[str, list[str]]:
+    """What a new process prints that loads the module."""
+    done = subprocess.run([sys.executable, "-c", LOAD], umask=umask, capture_output=True, text=True, check=True)
+    return done.stdout.strip(), done.stderr.splitlines()
+
+
+def sealed(text: str) -> bytes:
+    """A file as this program writes it: everybody can compute the digest."""
+    return cached._seal("modules", "own.py", text.encode()) + text.encode()
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
+def test_folders_and_files_are_the_users_alone(folder: Path, umask: int) -> None:
+    assert load(folder, umask) == ("1", [])
+    every = [folder.parents[2], *folder.parents[2].rglob("*")]
+    assert {path.suffix for path in every if path.is_file()} == {".py"}
+    assert {(path.is_dir(), mode(path)) for path in every} == {(True, 0o700), (False, 0o600)}
+
+
+@as_root
+def test_a_user_of_the_same_group_injects_nothing(folder: Path) -> None:
+    """With umask 002 and a shared folder, as it was: the member rewrites a file in place, digest and all."""
+    assert load(folder) == ("1", [])
+    kept = folder / "own.py"
+    for path in (folder.parents[2], folder.parents[1], folder.parent, folder, kept):
+        os.chown(path, -1, GROUP)
+        path.chmod(0o2775 if path.is_dir() else 0o664)
+    for path in kept.parents:
+        if not path.stat().st_mode & stat.S_IXOTH:
+            path.chmod(mode(path) | stat.S_IXOTH)  # pytest's folders are closed
+    subprocess.run(["/bin/sh", "-c", 'cat >"$1"', "attack", str(kept)], input=sealed(INJECTED), check=True,
+                   user=STRANGER, group=GROUP, extra_groups=[])
+    assert kept.read_bytes() == sealed(INJECTED)
+    value, warned = load(folder)
+    assert value == "1"
+    assert warned == [f"{folder.parents[2]} may be written by other users; chmod go-w it, or set XDG_CACHE_HOME: "
+                      "nothing is read from it", f"{folder.parents[2]} may be written by other users; chmod go-w it, "
+                      "or set XDG_CACHE_HOME: nothing is kept in it"]
+    for path in (folder.parents[2], folder.parents[1], folder.parent, folder):
+        path.chmod(0o700)
+    value, warned = load(folder)
+    assert (value, warned) == ("1", [f"{kept} may be written by other users: nothing is read from it"])
+    assert (kept.read_bytes(), mode(kept)) == (sealed(OWN), 0o600)
+    assert load(folder) == ("1", [])
+
+
+@as_root
+@pytest.mark.parametrize("place", ["file", "folder", "above"])
+def test_what_belongs_to_another_user_is_not_read(folder: Path, place: str) -> None:
+    cached.keep("modules", "own.py", INJECTED.encode())
+    path = {"file": folder / "own.py", "folder": folder, "above": folder.parents[2]}[place]
+    os.chown(path, STRANGER, GROUP)
+    assert load(folder)[1][0] == f"{path} belongs to another user: nothing is read from it"
+    assert load(folder)[0] == "1"
+
+
+@pytest.mark.parametrize("depth", range(5))
+@pytest.mark.parametrize("bit", [stat.S_IWGRP, stat.S_IWOTH])
+def test_a_folder_that_others_may_write_is_refused(folder: Path, depth: int, bit: int) -> None:
+    cached.keep("modules", "own.py", INJECTED.encode())
+    path = (folder, *folder.parents)[depth]
+    path.chmod(mode(path) | bit)
+    with pytest.raises(UnsafeError, match="may be written by other users") as refused:
+        check_folder(folder)
+    assert refused.value.filename == str(path)
+    with pytest.warns(UserWarning, match="nothing is read from it"):
+        assert cached.kept("modules", "own.py") is None
+    with pytest.warns(UserWarning, match="nothing is kept in it"):
+        cached.keep("modules", "own.py", OWN.encode())
+    assert (folder / "own.py").read_bytes() == sealed(INJECTED)
+    path.chmod(mode(path) | stat.S_ISVTX)  # as /tmp: others can neither rename nor remove what is the user's
+    assert cached.kept("modules", "own.py") == INJECTED.encode()
+
+
+@pytest.mark.parametrize("bit", [stat.S_IWGRP, stat.S_IWOTH])
+def test_a_file_that_others_may_write_is_made_anew(folder: Path, bit: int) -> None:
+    cached.keep("modules", "own.py", INJECTED.encode())
+    (folder / "own.py").chmod(0o600 | bit)
+    with pytest.warns(UserWarning, match=r"own\.py may be written by other users: nothing is read from it"):
+        assert cached.cached_module("modules", "own", lambda: OWN).VALUE == 1
+    assert mode(folder / "own.py") == 0o600
+
+
+def test_no_link_is_followed_to_a_file(folder: Path, tmp_path: Path) -> None:
+    cached.keep("modules", "own.py", INJECTED.encode())
+    (folder / "own.py").rename(tmp_path / "elsewhere")
+    (folder / "own.py").symlink_to(tmp_path / "elsewhere")
+    assert cached.cached_module("modules", "own", lambda: OWN).VALUE == 1
+    assert not (folder / "own.py").is_symlink()
+    assert (tmp_path / "elsewhere").read_bytes() == sealed(INJECTED)
+
+
+def test_links_above_are_followed_and_their_folders_checked(folder: Path, tmp_path: Path) -> None:
+    cached.keep("modules", "own.py", INJECTED.encode())
+    scratch = tmp_path / "scratch" / "deep"
+    scratch.parent.mkdir()
+    (tmp_path / "cache").rename(scratch)
+    (tmp_path / "cache").symlink_to(Path("scratch", "..", "scratch", "deep"))
+    assert cached.kept("modules", "own.py") == INJECTED.encode()
+    scratch.parent.chmod(0o777)
+    with pytest.raises(UnsafeError) as refused:
+        check_folder(folder)
+    assert refused.value.filename == str(scratch.parent)
+    (tmp_path / "cache").unlink()
+    (tmp_path / "cache").symlink_to("cache")
+    with pytest.raises(OSError, match="symbolic links"):
+        check_folder(folder)
+
+
+@pytest.mark.parametrize("changed", ["python", "shardmath", *cached._LIBRARIES])
+def test_every_version_has_files_of_its_own(folder: Path, changed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+
+    version = importlib.metadata.version
+    cached.keep("modules", "own.py", INJECTED.encode())
+    cached.versions.cache_clear()
+    with monkeypatch.context() as patch:
+        if changed == "python":
+            patch.setattr(sys, "version", "3.11.99")
+        elif changed == "shardmath":
+            patch.setattr(cached, "__version__", "99")
+        else:
+            patch.setattr(importlib.metadata, "version", lambda name: "99" if name == changed else version(name))
+        assert cached.kept("modules", "own.py") is None
+        assert cached.versions() != folder.parent.name
+    cached.versions.cache_clear()
+    assert cached.kept("modules", "own.py") == INJECTED.encode()
+
+
+UMASK = """
+import os, sys, threading
+from pathlib import Path
+from shardmath.reports.files import replacing
+def write(number):
+    for turn in range(100):
+        with replacing(Path(sys.argv[1], f"{number}-{turn}")) as file:
+            file.write(b"text")
+os.fsync = lambda handle: None
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print(oct(os.umask(0)))
+"""
+
+
+def test_threads_that_write_leave_the_umask_alone(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", UMASK, str(tmp_path)], umask=0o027, capture_output=True, text=True,
+                          check=True)
+    assert done.stdout == "0o27\n"
+    assert [mode(path) for path in tmp_path.iterdir()] == [0o640] * 800
+
+
+def test_nothing_changes_the_umask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "umask", lambda mask: pytest.fail("a thread beside this one would see it"))
+    with replacing(tmp_path / "file") as file:
+        file.write(b"text")
+
+
+def test_unfinished_files_of_one_name_do_not_meet(tmp_path: Path) -> None:
+    begun = threading.Barrier(2)
+
+    def write(text: bytes) -> None:
+        with replacing(tmp_path / "file") as file:
+            begun.wait()
+            file.write(text)
+
+    threads = [threading.Thread(target=write, args=(text * 9,)) for text in (b"a", b"b")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "file").read_bytes() in (b"a" * 9, b"b" * 9)
+    assert not [path for path in tmp_path.iterdir() if path.name.endswith(PARTIAL)]
