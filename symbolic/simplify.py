@@ -7,12 +7,14 @@ that would need more operations than the form before it is not taken.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
+from typing import Any
 
-from sympy import Add, Expr, Integer, Mul, Symbol, count_ops, factor_terms
+from sympy import Add, Basic, Expr, Integer, Mul, Symbol, count_ops, factor_terms
+from sympy.core.operations import LatticeOp
 
 from .functions import Max
 from .parameters import symbol, symbols
@@ -140,6 +142,20 @@ def _differs(after: Expr, before: Expr) -> bool:
     return bool(after != before)
 
 
+@cache
+def _in_no_order(expression: Basic) -> tuple[Hashable, Any]:
+    """Return what a reader sees of a form but the order of summands, factors and arguments: head and parts."""
+    kind, parts = expression.func, [_in_no_order(part) for part in expression.args]
+    if not parts:
+        return kind, expression
+    if not isinstance(expression, Add | Mul | LatticeOp):
+        return kind, tuple(parts)
+    counts: Counter[tuple[Hashable, Any]] = Counter()
+    for part in parts:
+        counts.update(dict(part[1]) if part[0] is kind and isinstance(part[1], frozenset) else [part])
+    return kind, frozenset(counts.items())
+
+
 def spelled_out(terms: TermSet, expression: Expr, fixed: Mapping[str, int]) -> Expr:
     """An expression as written, with local sizes spelled out and the implementation's fixed values put in."""
     values: dict[Symbol, Expr] = {symbol(letter): Integer(value) for letter, value in fixed.items()}
@@ -152,8 +168,13 @@ def spelled_out(terms: TermSet, expression: Expr, fixed: Mapping[str, int]) -> E
 
 
 def derivation(terms: TermSet, name: str, fixed: Mapping[str, int]) -> tuple[Step, ...]:
-    """The derivation of a term for people: as written, then one form per rule."""
-    return simplify(spelled_out(terms, terms[name].expression, fixed), defines=terms[name].symbol)
+    """Derive a term for people: as written, then one form for every rule that changes more than an order somewhere."""
+    first, *rules = simplify(spelled_out(terms, terms[name].expression, fixed), defines=terms[name].symbol)
+    shown = [first]
+    for step in rules:
+        if _in_no_order(step.expression) != _in_no_order(shown[-1].expression):
+            shown.append(step)
+    return tuple(shown)
 
 
 @cache

@@ -40,6 +40,9 @@ t, c, p, r, D, ts, kt, nr, shards = symbols("t c p r D ts kt nr shards")
 sp, rfull, rcore, bias, w, tied = symbols("sp rfull rcore bias w tied")
 TERM = Symbol("stage.weight", nonnegative=True)
 
+#: A negated sum, as it is written.
+MINUS = product(Integer(-1), total(h, f))
+
 LINES: tuple[tuple[Expr, str], ...] = (
     (2 * s * b * h / (c * ts), "2*s*b*h/(c*tₛ)"),
     (b * s * h * (1 - rfull) * 2, "2*s*b*h*(1 - φ)"),
@@ -49,6 +52,12 @@ LINES: tuple[tuple[Expr, str], ...] = (
     (A + 2 * K, "A + 2*K"),
     (h * (A + 2 * K) / t, "h*(A + 2*K)/t"),
     (-s / t, "-s/t"),
+    (total(s, MINUS), "s - (h + f)"),
+    (MINUS, "-(h + f)"),
+    (product(s, MINUS), "-s*(h + f)"),
+    (total(s, product(Integer(-1), total(h, MINUS))), "s - (h - (h + f))"),
+    (s / (h / t), "s*t/h"),
+    (total(s, 1 / t, 1 / h**2), "s + 1/t + 1/h**2"),
     (1 / t, "1/t"),
     (h**2 / t, "h**2/t"),
     (CeilDiv(h * (A + 2 * K) / t, Integer(64)) * 64 * bias, "64*β*⌈h*(A + 2*K)/(64*t)⌉"),
@@ -111,6 +120,10 @@ LATEX: tuple[tuple[Expr, str], ...] = (
     (Divides(t, k), r"t \mid k"),
     (Not(Divides(t, k)), r"\text{not}\ (t \mid k)"),
     (-4 * s * b * a, r"-4\,s\,b\,a"),
+    (total(s, MINUS), "s - (h + f)"),
+    (product(s, MINUS), r"-s\,(h + f)"),
+    (product(Integer(2), Integer(3), total(h, f)), r"2 \cdot 3\,(h + f)"),
+    (CeilDiv(product(Integer(2), Integer(3), s), t), r"\left\lceil \frac{2 \cdot 3\,s}{t} \right\rceil"),
     (s - 4 * b * a, r"s - 4\,b\,a"),
     (Mul(Integer(2), Rational(3, 2), h, f, evaluate=False), r"2 \cdot \frac{3}{2}\,h\,f"),
     (h**2 * kt, r"h^{2}\,k_{t}"),
@@ -200,6 +213,9 @@ UNICODE: tuple[tuple[Expr, str], ...] = (
     (Divides(c * ts, s), "c⋅tₛ ∣ s"),
     (LeastCommonMultiple(c * D, Integer(128)), "lcm(c⋅D, 128)"),
     (s / t, "s\n─\nt"),
+    (total(s, MINUS), "s - (h + f)"),
+    (product(s, MINUS), "-s⋅(h + f)"),
+    (Max(s, h + t), "max(s, h + t)"),
     (CeilDiv(s, g := symbol("g")), "⎡s⎤\n⎢─⎥\n⎢g⎥"),
     (TERM * nr, "nᵣ⋅stage.weight"),
 )

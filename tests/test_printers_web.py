@@ -1,9 +1,9 @@
 """What the JavaScript and MathML printers write, and what they refuse; that all of it runs is tested in a browser."""
 
-import re
 from xml.etree import ElementTree
 
 import pytest
+from read_mathml import parsed
 from sympy import And, Eq, Expr, Float, Integer, Mul, Not, Or, Rational, Symbol, sqrt
 from sympy.logic.boolalg import Boolean, true
 
@@ -13,6 +13,7 @@ from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parameters import PARAMETERS, symbols
 from shardmath.symbolic.printers.javascript import JavascriptPrinter
 from shardmath.symbolic.printers.mathml import MathmlPrinter
+from shardmath.symbolic.terms import product, total
 
 a, b, c, D, f, h, k, p, r, s, t, ts, rmlp, sp, lf = symbols("a b c D f h k p r s t ts rmlp sp Lf")
 
@@ -39,6 +40,10 @@ MATHML: tuple[tuple[Expr, str], ...] = (
     (2 * s * b * h / (c * ts), "(2sbh)/(ct_s)"),
     (s - 4 * b * a, "s−4ba"),
     (-4 * b * a, "−4ba"),
+    (total(s, product(Integer(-1), total(h, b))), "s−(h+b)"),
+    (product(s, Integer(-1), total(h, b)), "−s(h+b)"),
+    (total(s, 1 / t), "s+(1)/(t)"),
+    (CeilDiv(product(Integer(2), Integer(3), s), t), "⌈(2⋅3s)/(t)⌉"),
     (f * (1 - rmlp), "f(1−&mu;)"),
     (Iverson(Eq(r, p - 1)), "[r=p−1]"),
     (CeilDiv(h, Integer(64)), "⌈(h)/(64)⌉"),
@@ -64,10 +69,6 @@ def test_javascript_refuses_what_is_not_exact(expression: Expr) -> None:
 @pytest.mark.parametrize(("expression", "expected"), MATHML, ids=[text for _, text in MATHML])
 def test_mathml(expression: Expr, expected: str) -> None:
     assert plain(parsed(MathmlPrinter().doprint(expression))) == expected.replace("&mu;", "mu")
-
-
-def parsed(text: str) -> ElementTree.Element:
-    return ElementTree.fromstring(f"<math>{re.sub(r'&(?!lt;|gt;)(.*?);', lambda found: found[1], text)}</math>")
 
 
 def plain(node: ElementTree.Element) -> str:

@@ -12,9 +12,20 @@ from sympy.printing.latex import LatexPrinter as SympyLatexPrinter
 
 from ..parameters import BY_LETTER
 from ..terms import Term
-from .order import in_reading_order, is_switch, joined, numbers_last, over_and_under, quotient, signed
+from .order import (
+    in_reading_order,
+    is_switch,
+    joined,
+    needs_brackets,
+    numbers_last,
+    over_and_under,
+    quotient,
+    signed,
+)
 
 _SPACE = r"\,"
+#: Between numbers, which would be read as one.
+_DOT = r" \cdot "
 #: What a term counts, by its unit; the kinds of terms that the letter says already need no index.
 _LETTER_OF_UNIT = {
     "elements": "P", "bytes": "M", "micro-batches": "n", "s": "T", "FLOP": "F", "bytes/s": "W", "kernels": "n",
@@ -53,23 +64,23 @@ class LatexPrinter(SympyLatexPrinter):  # type: ignore[misc]
         pieces: list[str] = []
         for summand in Add.make_args(expr):
             negative, size = signed(summand)
-            first, *more = self._cut(size, longest) if cut else [str(self._print(size))]
+            text = self._factor(size) if negative else str(self._print(size))
+            first, *more = self._cut(size, text, longest) if cut else [text]
             sign = "- " if negative else "+ "
             pieces += [f"{{}} {sign}{first}" if pieces else f"-{first}" if negative else first, *more]
         return pieces
 
-    def _cut(self, expr: Expr, longest: float) -> list[str]:
-        """Cut a product before the summands of its last factor: of ``longest`` or more, or if it is wide."""
-        text = str(self._print(expr))
+    def _cut(self, expr: Expr, text: str, longest: float) -> list[str]:
+        """Cut ``text`` before the summands of the last factor in brackets: of ``longest`` or more, or if it is wide."""
         *before, last = Mul.make_args(expr)
         short = len(last.args) < longest and len(_UNSEEN.sub("", text)) < _WIDE
-        if not before or not isinstance(last, Add) or short:
+        if not isinstance(last, Add) or short:
             return [text]
         if not over_and_under(joined(before))[0] and text.startswith(r"\frac{") and not text.startswith(r"\frac{1}"):
             return [text]  # the sum is the numerator
         inner = self._summands(last, cut=True, longest=inf)
-        outer = self._factor(before[0]) if len(before) == 1 else self._print(joined(before))
-        inner[0] = rf"{outer}{_SPACE}\Bigl({inner[0]}"
+        outer = self._factor(before[0]) if len(before) == 1 else self._print(joined(before)) if before else ""
+        inner[0] = rf"{outer}{_SPACE if before else ''}\Bigl({inner[0]}"
         inner[-1] += r"\Bigr)"
         return inner
 
@@ -79,11 +90,13 @@ class LatexPrinter(SympyLatexPrinter):  # type: ignore[misc]
     def _print_Mul(self, expr: Mul) -> str:
         """Print one fraction of plain factors; switches, sums, brackets and functions beside it, not inside it."""
         negative, size = signed(expr)
+        if negative:
+            return f"-{self._factor(size)}"
         numbers = [factor for factor in Mul.make_args(size) if factor.is_Number]
         if len(numbers) > 1:
-            rest = joined([factor for factor in size.args if not factor.is_Number])
-            text = r" \cdot ".join(self._print(number) for number in numbers) + _SPACE + self._print(rest)
-            return f"-{text}" if negative else text
+            rest = [factor for factor in size.args if not factor.is_Number]
+            text = _DOT.join(self._print(number) for number in numbers)
+            return text + (_SPACE + self._factor(joined(rest)) if rest else "")
         over, under = over_and_under(size)
         plain = [factor for factor in over if is_plain(factor)]
         beside = [factor for factor in over if not is_plain(factor)]
@@ -94,16 +107,17 @@ class LatexPrinter(SympyLatexPrinter):  # type: ignore[misc]
             text = fraction + "".join(_SPACE + self._factor(factor) for factor in beside)
         else:
             text = rf"\frac{{{self._product(beside)}}}{{{self._product(under)}}}"
-        return f"-{text}" if negative else text
+        return text
 
     def _product(self, factors: list[Expr]) -> str:
         if len(factors) == 1:
             return str(self._print(factors[0]))
-        return _SPACE.join(self._factor(factor) for factor in factors) or "1"
+        text = "".join((_DOT if factor.is_Number else _SPACE) + self._factor(factor) for factor in factors)
+        return text.removeprefix(_DOT).removeprefix(_SPACE) or "1"
 
     def _factor(self, factor: Expr) -> str:
         text = str(self._print(factor))
-        return _enclosed("(", text, ")") if isinstance(factor, Add) else text
+        return _enclosed("(", text, ")") if needs_brackets(factor) else text
 
     def _print_Symbol(self, expr: Symbol, style: str = "plain") -> str:
         name = str(expr.name)

@@ -12,10 +12,12 @@ from sympy.printing.printer import Printer
 from ..parameters import BY_LETTER
 from ..terms import Term
 from .latex import is_plain, term_parts
-from .order import in_reading_order, numbers_last, over_and_under, quotient, signed
+from .order import in_reading_order, needs_brackets, numbers_last, over_and_under, quotient, signed
 
 _SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠", "<": "&lt;", ">": "&gt;"}
 _THIN = '<mspace width="0.17em"/>'
+#: Between numbers, which would be read as one.
+_DOT = "<mo>⋅</mo>"
 _MINUS = "<mo>−</mo>"
 #: Between summands, with space on both sides also where a line begins.
 _PLUS, _LESS = '<mo form="infix">+</mo>', '<mo form="infix">−</mo>'
@@ -50,7 +52,7 @@ class MathmlPrinter(Printer):  # type: ignore[misc]
             negative, size = signed(summand)
             between, first = (_LESS, _MINUS) if negative else (_PLUS, "")
             sign = between if pieces else first
-            pieces.append(sign + self._print(size))
+            pieces.append(sign + (self._factor(size) if negative else self._print(size)))
         return pieces
 
     def _print_Add(self, expr: Add) -> str:
@@ -59,33 +61,43 @@ class MathmlPrinter(Printer):  # type: ignore[misc]
     def _print_Mul(self, expr: Mul) -> str:
         """Print one fraction of plain factors; switches, sums, brackets and functions beside it, not inside it."""
         negative, size = signed(expr)
-        over, under = over_and_under(size)
-        if under:
-            plain = [factor for factor in over if is_plain(factor)]
-            beside = [factor for factor in over if not is_plain(factor)] if plain else []
-            text = _fraction(self._product(plain or over), self._product(under))
-            text = _THIN.join([text, *map(self._factor, beside)])
-        else:
-            text = self._product(over)
-        return f"<mrow>{_MINUS}{text}</mrow>" if negative else f"<mrow>{text}</mrow>"
+        if negative:
+            return f"<mrow>{_MINUS}{self._factor(size)}</mrow>"
+        return f"<mrow>{self._ratio(*over_and_under(size))}</mrow>"
+
+    def _ratio(self, over: list[Expr], under: list[Expr]) -> str:
+        if not under:
+            return self._product(over)
+        plain = [factor for factor in over if is_plain(factor)]
+        beside = [factor for factor in over if not is_plain(factor)] if plain else []
+        text = _fraction(self._product(plain or over), self._product(under))
+        return _THIN.join([text, *map(self._factor, beside)])
 
     def _product(self, factors: list[Expr]) -> str:
         if len(factors) == 1:
             return str(self._print(factors[0]))
-        return f"<mrow>{_THIN.join(map(self._factor, factors))}</mrow>" if factors else "<mn>1</mn>"
+        text = "".join((_DOT if factor.is_Number else _THIN) + self._factor(factor) for factor in factors)
+        return f"<mrow>{text.removeprefix(_DOT).removeprefix(_THIN)}</mrow>" if factors else "<mn>1</mn>"
 
     def _factor(self, factor: Expr) -> str:
         text = str(self._print(factor))
-        return _enclosed("(", text, ")") if isinstance(factor, Add) else text
+        return _enclosed("(", text, ")") if needs_brackets(factor) else text
 
     def _print_Pow(self, expr: Pow) -> str:
-        return f"<msup>{self._factor(expr.base)}{self._print(expr.exp)}</msup>"
+        if expr.exp.is_Integer and expr.exp.is_negative:
+            return self._ratio(*over_and_under(expr))
+        base = self._print(expr.base)
+        if not expr.base.is_Symbol:
+            base = _enclosed("(", base, ")")
+        return f"<msup>{base}{self._print(expr.exp)}</msup>"
 
     def _print_Integer(self, expr: Integer) -> str:
-        return f"<mn>{int(expr)}</mn>"
+        return f"<mn>{int(expr)}</mn>" if expr >= 0 else f"<mrow>{_MINUS}<mn>{-int(expr)}</mn></mrow>"
 
     def _print_Rational(self, expr: Rational) -> str:
-        return _fraction(f"<mn>{expr.p}</mn>", f"<mn>{expr.q}</mn>")
+        negative, size = signed(expr)
+        text = _fraction(f"<mn>{size.p}</mn>", f"<mn>{size.q}</mn>")
+        return f"<mrow>{_MINUS}{text}</mrow>" if negative else text
 
     def _print_Symbol(self, expr: Symbol) -> str:
         name = str(expr.name)

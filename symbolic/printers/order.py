@@ -55,11 +55,17 @@ def over_and_under(product: Expr) -> tuple[list[Expr], list[Expr]]:
             over += [Integer(factor.p)] if factor.p != 1 else []
             under += [Integer(factor.q)] if factor.q != 1 else []
         elif factor.is_Pow and factor.exp.is_Integer and factor.exp.is_negative:
-            inverse = Pow(factor.base, -factor.exp)
-            under += Mul.make_args(inverse)
+            below, above = over_and_under(Pow(factor.base, -factor.exp))
+            over += above
+            under += below
         else:
             over.append(factor)
     return over, under
+
+
+def needs_brackets(operand: Expr) -> bool:
+    """Tell whether an operand of a minus or of a product stands in brackets: a sum, or one with a minus in front."""
+    return isinstance(operand, Add) or signed(operand)[0]
 
 
 def quotient(numerator: Expr, denominator: Expr) -> tuple[Expr, Expr]:
@@ -92,10 +98,11 @@ def _ordered(expr: Expr) -> Expr:
         by_nobody = expr.args == Add(*expr.args).args
         key = _reading if by_nobody else _sign_and_number
         parts = sorted((_ordered(part) for part in expr.args), key=key)
-        return Add(*parts, evaluate=False)
+        return Add(*(summand for part in parts for summand in Add.make_args(part)), evaluate=False)
     parts = [_ordered(part) for part in expr.args]
     if isinstance(expr, Mul):
-        return Mul(*sorted(parts, key=_factor_key), evaluate=False)
+        factors = (inner for part in parts for inner in Mul.make_args(part))
+        return Mul(*sorted(factors, key=_factor_key), evaluate=False)
     if isinstance(expr, Pow):
         return Pow(*parts, evaluate=False)
     return expr.func(*parts)

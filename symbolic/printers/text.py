@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sympy import Add, Expr, Mul, Pow, Symbol, ceiling, floor
+from sympy import Add, Expr, Mul, Pow, Symbol
 from sympy.logic.boolalg import Boolean
 from sympy.printing.pretty.pretty import PrettyPrinter
 from sympy.printing.pretty.stringpict import prettyForm
 from sympy.printing.str import StrPrinter
 
-from .order import in_reading_order, numbers_last, over_and_under, quotient, signed
+from .order import in_reading_order, needs_brackets, numbers_last, over_and_under, quotient, signed
 
 _GREEK = {
     "tied": "θ", "bias": "β", "qkn": "ν", "w": "γ", "zero1": "ω", "sp": "σ", "rfull": "φ", "rcore": "κ",
@@ -39,15 +39,61 @@ class UnicodePrinter(PrettyPrinter):  # type: ignore[misc]
     def _print_Symbol(self, e: Symbol, bold_name: bool = False) -> prettyForm:
         return prettyForm(letter(e))
 
+    def _print_Add(self, expr: Add, order: str | None = None) -> prettyForm:
+        parts: list[prettyForm | str] = []
+        for summand in expr.args:
+            negative, size = signed(summand)
+            if parts:
+                parts += [" - " if negative else " + ", self._factor(size) if negative else self._print(size)]
+            else:
+                parts.append(self._print(summand))
+        return prettyForm(*prettyForm.next(*parts), binding=prettyForm.ADD)
+
+    def _print_Mul(self, expr: Mul) -> prettyForm:
+        negative, size = signed(expr)
+        if negative:
+            form = self._factor(size)
+            return prettyForm(*form.left("- " if form.height() > 1 else "-"), binding=prettyForm.NEG)
+        return self._ratio(*over_and_under(size))
+
+    def _ratio(self, over: list[Expr], under: list[Expr]) -> prettyForm:
+        return self._product(over) / self._product(under) if under else self._product(over)
+
+    def _product(self, factors: list[Expr]) -> prettyForm:
+        """Print factors with dots between them; a single one needs no brackets."""
+        if len(factors) < 2:
+            return self._print(factors[0]) if factors else prettyForm("1")
+        first, *more = map(self._factor, factors)
+        dotted = (part for factor in more for part in ("⋅", factor))
+        return prettyForm(*prettyForm.next(first, *dotted), binding=prettyForm.MUL)
+
+    def _print_Pow(self, power: Pow) -> prettyForm:
+        below = power.exp.is_Integer and power.exp.is_negative
+        return self._ratio(*over_and_under(power)) if below else super()._print_Pow(power)
+
+    def _factor(self, factor: Expr) -> prettyForm:
+        form = self._print(factor)
+        return prettyForm(*form.parens()) if needs_brackets(factor) else form
+
     def _print_Iverson(self, expr: Expr) -> prettyForm:
         form = self._print(expr.args[0])
         return prettyForm(*form.parens("[", "]"))
 
     def _print_CeilDiv(self, expr: Expr) -> prettyForm:
-        return self._print(ceiling(_fraction(expr), evaluate=False))
+        return prettyForm(*self._divided(expr).parens("lceil", "rceil"))
 
     def _print_FloorDiv(self, expr: Expr) -> prettyForm:
-        return self._print(floor(_fraction(expr), evaluate=False))
+        return prettyForm(*self._divided(expr).parens("lfloor", "rfloor"))
+
+    def _divided(self, division: Expr) -> prettyForm:
+        over, under = quotient(*division.args)
+        return self._ratio(list(Mul.make_args(over)), list(Mul.make_args(under)))
+
+    def _print_Max(self, expr: Expr) -> prettyForm:
+        return self._helper_print_function(None, numbers_last(expr.args), func_name="max")
+
+    def _print_Min(self, expr: Expr) -> prettyForm:
+        return self._helper_print_function(None, numbers_last(expr.args), func_name="min")
 
     def _print_LeastCommonMultiple(self, expr: Expr) -> prettyForm:
         return self._print_Function(expr, func_name="lcm")
@@ -75,13 +121,16 @@ class LinePrinter(StrPrinter):  # type: ignore[misc]
         for summand in expr.args:
             negative, size = signed(summand)
             sign = ("-" if negative else "") if not text else " - " if negative else " + "
-            text += sign + self._print(size)
+            text += sign + (self._factor(size) if negative else self._print(size))
         return text
 
     def _print_Mul(self, expr: Mul) -> str:
         negative, size = signed(expr)
-        text = self._ratio(*over_and_under(size))
-        return f"-{text}" if negative else text
+        return f"-{self._factor(size)}" if negative else self._ratio(*over_and_under(size))
+
+    def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
+        below = expr.exp.is_Integer and expr.exp.is_negative
+        return self._ratio(*over_and_under(expr)) if below else str(super()._print_Pow(expr, rational))
 
     def _ratio(self, over: list[Expr], under: list[Expr]) -> str:
         """Print factors over factors, with brackets around sums and around a denominator of several factors."""
@@ -92,7 +141,7 @@ class LinePrinter(StrPrinter):  # type: ignore[misc]
         return f"{text}/({below})" if len(under) > 1 else f"{text}/{below}"
 
     def _factor(self, factor: Expr) -> str:
-        return f"({self._print(factor)})" if isinstance(factor, Add) else str(self._print(factor))
+        return f"({self._print(factor)})" if needs_brackets(factor) else str(self._print(factor))
 
     def _print_Iverson(self, expr: Expr) -> str:
         return f"[{self._print(expr.args[0])}]"
@@ -139,11 +188,6 @@ class LinePrinter(StrPrinter):  # type: ignore[misc]
         parts = sorted(expr.args, key=lambda part: part.sort_key())
         texts = [(part, str(self._print(part))) for part in parts]
         return word.join(f"({text})" if part.func.__name__ in ("And", "Or") else text for part, text in texts)
-
-
-def _fraction(division: Expr) -> Expr:
-    over, under = quotient(*division.args)
-    return Mul(over, Pow(under, -1, evaluate=False), evaluate=False)
 
 
 def letter(symbol: Symbol) -> str:
