@@ -9,6 +9,7 @@ DEVELOPMENT := $(VENV)/.development
 ORACLE := $(VENV)/.oracle
 PLOTS := $(VENV)/.plots
 EVIDENCE := .[plots,calibrate]
+LOCKED := parquet yaml shell dask plots calibrate
 EXTRAS := .[dev,parquet,bench,dask,plots,calibrate]
 # The build without GPU libraries, where the package index has it; the bytes are the same.
 TORCH := torch==2.13.0+cpu
@@ -30,7 +31,8 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix page sweep test oracle lint pictures validate bench fuzz clean latex chromium
+.PHONY: help derive check appendix page sweep lowest test matrix oracle lint constraints pictures validate bench fuzz clean latex \
+	chromium
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
@@ -51,8 +53,15 @@ page: $(DEVELOPMENT) | chromium ## write build/page.html, and try the page in Ch
 sweep: $(RUNTIME) ## the main job: every layout of Llama 3.1 70B on 512 H100, ranked
 	@$(VENV)/bin/shardmath sweep $(SWEEP)
 
+lowest: $(DEVELOPMENT) ## the main job with the lowest versions of all that it needs
+	@.ci/environment .cache/environments/lowest $(RUN) lowest
+	@.cache/environments/lowest/bin/shardmath sweep $(SWEEP)
+
 test: $(ORACLE) ## all tests but those that need pdflatex or chromium, with a few random cases of each oracle
 	@$(RUN) -m pytest -n 2 -m "not latex and not browser"
+
+matrix: $(DEVELOPMENT) ## the tests with the lowest and the highest versions, on every Python from 3.11 to 3.13 that is here
+	@.ci/matrix
 
 oracle: $(ORACLE) ## thousands of random cases: bytes against PyTorch, Transformers and Megatron-Core, nests and inverses against exact counting
 	@ORACLES=full $(RUN) -m pytest -n 2 tests/oracles tests/test_nests_random.py tests/test_inverse_search.py tests/test_inverse_rows.py
@@ -64,6 +73,10 @@ lint: $(DEVELOPMENT) ## ruff and mypy --strict
 	@status=0; $(RUN) -m ruff check . || status=1; \
 	$(RUN) -m mypy --strict >.cache/mypy.txt || status=1; \
 	sed -e 's#^$(TYPED)/#src/shardmath/#' $(foreach folder,$(MAPPED),-e 's#^src/shardmath/$(folder)/#$(folder)/#') .cache/mypy.txt; exit $$status
+
+constraints: $(DEVELOPMENT) ## write constraints.txt anew: versions and hashes of all that the package and its extras need
+	@$(VENV)/bin/uv pip compile --quiet --universal --no-build --generate-hashes --no-emit-index-url --no-header --no-annotate \
+	--python-version 3.11 $(LOCKED:%=--extra %) --output-file constraints.txt pyproject.toml
 
 pictures: $(PLOTS) ## write the pictures of docs/plots.md, by its commands
 	@$(RUN) -m validation.pictures >/dev/null

@@ -15,6 +15,7 @@ from shardmath.page.catalogue import (
     parameter_data,
 )
 from shardmath.page.typesetting import formulas_of, script_of
+from shardmath.reports.policy import with_policy
 
 
 def page(asked: Sequence[str | PathLike[str]] = ()) -> str:
@@ -41,7 +42,7 @@ def page(asked: Sequence[str | PathLike[str]] = ()) -> str:
         "evaluators": {name: evaluator_data(found) for name, found in evaluators.items()},
         "formulas": {name: formulas_of(found) for name, found in evaluators.items()},
     }
-    return rendered("page.html", {
+    return with_policy(rendered("page.html", {
         "data": data, "scripts": [script_of(found) for found in evaluators.values()],
         "data_parallel": DATA_PARALLEL, "ranking": BY_MEMORY,
-    }, header="Written by `shardmath page`.")
+    }, header="Written by `shardmath page`."))

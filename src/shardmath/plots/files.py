@@ -10,8 +10,10 @@ from typing import Any
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.plots.picture import Panel, Picture
+from shardmath.plots.sheet import in_one_sheet
 from shardmath.plots.style import BLACK, COLUMN, INK, SMALL, STYLE
 from shardmath.reports.files import whole_file
+from shardmath.reports.policy import with_policy
 
 #: Formats that can be written, by the end of the file's name.
 FORMATS = ("png", "svg", "html")
@@ -109,8 +111,9 @@ def _page(picture: Picture) -> str:
     """Every panel by itself, so that a wide screen has them side by side, and all tables."""
     from shardmath.symbolic.rendering import rendered
 
-    panels = [_inline(panel, place) for place, panel in enumerate(picture.panels, 1)]
-    return rendered("plot.html", {"picture": picture, "panels": panels}, header="Written by `shardmath`.")
+    panels, styles = in_one_sheet([_inline(panel, place) for place, panel in enumerate(picture.panels, 1)])
+    return with_policy(rendered("plot.html", {"picture": picture, "panels": panels, "styles": styles},
+                                header="Written by `shardmath`."))
 
 
 def _inline(panel: Panel, place: int) -> str:
