@@ -214,6 +214,7 @@ AXES: tuple[Axis, ...] = (
         "none": "nothing",
         "bias": "a bias of each expert, updated without a gradient: two fp32 buffers",
         "loss": "an auxiliary loss, for which all experts are scored again",
+        "loss_one_hot": "the same in Transformers before pull request 48131: an int64 one-hot mask of all layers",
         "both": "bias and auxiliary loss",
     }),
     Axis("router", "kernel of the router", {

@@ -7,11 +7,12 @@ sequence inside and outside the sequence-parallel region, heads and the features
 from __future__ import annotations
 
 from .dimension import Dimension
+from .expert_layers import experts_before
 from .functions import Max
 from .parameters import symbols
 
 s, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s b h a k d f v A K E pos t")
-q, fe, fs, ng, gq, xs, xn, e, et = symbols("q fe fs ng gq xs xn e et")
+q, fe, fs, ng, gq, xs, xn, e, et, L = symbols("q fe fs ng gq xs xn e et L")
 lq, lk, dr, dv, ts, rl = symbols("lq lk dr dv ts rl")
 bias, qkn, we, wt = symbols("bias qkn we wt")
 
@@ -42,6 +43,7 @@ WHOLE_VOCAB = Dimension("whole_vocab", v, "padded vocabulary, gathered on every 
 TENSOR_RANKS = Dimension("tensor_ranks", t, "tensor-parallel ranks whose numbers are gathered")
 
 ROUTED = Dimension("routed", E, "routed experts, as the router scores them on every rank")
+EXPERT_LAYERS = Dimension("expert_layers", experts_before(L), "layers of the model with experts")
 TOPK = Dimension("topk", q, "experts that a token is sent to")
 EXPERT_GROUPS = Dimension("expert_groups", ng, "groups of experts")
 CHOSEN_GROUPS = Dimension("chosen_groups", gq, "groups of experts that a token may use")
@@ -79,7 +81,8 @@ DIMENSIONS: tuple[Dimension, ...] = (
     SEQUENCE, SEQUENCE_SP, KEY_SEQUENCE, SHIFTED_SEQUENCE, BATCH, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN,
     VOCAB, QUERY_FEATURES, KV_FEATURES, QKV_FEATURES, GATE_UP_FEATURES, EXPERTS, POSITIONS, ALL_KEYS, WHOLE_VOCAB,
     TENSOR_RANKS, ALL_QKV_FEATURES,
-    ROUTED, TOPK, EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
+    ROUTED, EXPERT_LAYERS, TOPK,
+    EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
     RECEIVED_SHARE, EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,

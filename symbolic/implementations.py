@@ -14,8 +14,8 @@ class Implementation:
     """A named set of choices, one for every axis.
 
     ``fixed`` gives letters that have only one legal value here; ``defaults`` gives the values of
-    training parameters that a user of the framework gets without asking. ``allowed`` lists, for axes where the
-    framework does not have every option, those that it has; ``sources`` says where that is written.
+    training parameters that a user of the framework gets without asking. ``allowed`` lists, for axes of which not every
+    option is counted in the framework, those that are.
     """
 
     name: str
@@ -37,7 +37,8 @@ class Implementation:
                     f"{self.name}: {axis.name} = {self.choices.get(axis.name)!r}; must be one of {list(axis.options)}"
                 )
             if self.choices[axis.name] not in self.options(axis.name):
-                raise ValueError(f"{self.title} has no {axis.name} = {self.choices[axis.name]}")
+                raise ValueError(f"not counted yet: {axis.name} = {self.choices[axis.name]} in {self.title};"
+                                 f" counted are {', '.join(self.options(axis.name))}")
         unknown = set(self.choices) - set(BY_NAME)
         if unknown:
             raise ValueError(f"{self.name}: unknown choices {sorted(unknown)}")
@@ -80,7 +81,7 @@ _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked",), "rope": ("joined", "complex", "cached"), "peak": ("torch",),
     "positions": ("partial",), "residual": ("parallel",), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron"),
-    "router": ("huggingface",), "dispatch": ("huggingface",),
+    "router": ("huggingface",), "dispatch": ("huggingface",), "balance": ("loss_one_hot",),
 }
 _MEGATRON_ONLY: dict[str, tuple[str, ...]] = {
     **{axis: (LLAMA[axis],) for axis in ("projections", "gathered_input", "token_ids", "position_ids",
@@ -119,7 +120,7 @@ HUGGINGFACE = Implementation(
              "pipeline": ("own",),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared",),
              "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
-             "precision": ("bf16", "autocast", "mixed"),
+             "precision": ("bf16", "autocast", "mixed"), "balance": ("none", "loss", "loss_one_hot"),
              "optimizer": ("adamw", "adamw_8bit", "adamw_8bit_torchao", "adafactor", "adafactor_torch", "muon",
                            "sgd_momentum", "sgd"),
              "fp8": ("none",), "fp8_weights": ("copy",), "optimizer_offload": ("none",),

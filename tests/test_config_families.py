@@ -100,7 +100,8 @@ def test_dimensions(tmp_path: Path, config: dict[str, Any], expected: dict[str, 
         (changed(QWEN, decoder_sparse_step=6),
          "decoder_sparse_step = 6: must be at most num_layers = 5; nearest legal: 5"),
         (changed(QWEN, attention_bias=True),
-         "attention_bias = True: must be false: the ledger has this bias where all projections have one (linear_bias); "
+         "attention_bias = True: must be false: this bias alone is not counted yet, only one of all projections"
+         " (linear_bias); "
          "nearest legal: false"),
         (changed(LLAMA4, moe_layers=[0, 3]),
          "moe_layers = [0, 3]: must be every layer, or every n-th, from one of them on to the last"),
@@ -111,9 +112,9 @@ def test_dimensions(tmp_path: Path, config: dict[str, Any], expected: dict[str, 
         (changed(DEEPSEEK, num_key_value_heads=2),
          "num_key_value_heads = 2: must equal num_attention_heads = 4 with latent attention; nearest legal: 4"),
         (changed(DEEPSEEK, attention_bias=True),
-         "attention_bias = True: must be false: the ledger has no bias of latent attention; nearest legal: false"),
+         "attention_bias = True: must be false: a bias of latent attention is not counted yet; nearest legal: false"),
         (changed(DEEPSEEK, moe_layer_freq=2),
-         "moe_layer_freq = 2: must be 1: the ledger has experts in all layers after the first dense ones; "
+         "moe_layer_freq = 2: must be 1: dense layers after the first with experts are not counted yet; "
          "nearest legal: 1"),
         (changed(DEEPSEEK, first_k_dense_replace=4),
          "first_k_dense_replace = 4: must be below 4, the last layer that may have experts; nearest legal: 3"),
@@ -123,9 +124,10 @@ def test_dimensions(tmp_path: Path, config: dict[str, Any], expected: dict[str, 
         (changed(GPT, n_head=5),
          "n_embd = 64: must be a multiple of n_head = 5; nearest legal: 60 or 65"),
         (changed(GPT, add_cross_attention=True),
-         "add_cross_attention = True: must be false: the ledger has decoders alone; nearest legal: false"),
+         "add_cross_attention = True: must be false: encoders and cross-attention are not counted yet; "
+         "nearest legal: false"),
         (changed(GPT, reorder_and_upcast_attn=True),
-         "reorder_and_upcast_attn = True: must be false: the ledger has no attention in fp32; nearest legal: false"),
+         "reorder_and_upcast_attn = True: must be false: attention in fp32 is not counted yet; nearest legal: false"),
         (changed(GPT, num_local_experts=8),
          "num_local_experts = 8: must not be there: no model of this model_type has experts"),
         (changed(NEOX, use_parallel_residual=1), "use_parallel_residual = 1: must be true or false"),
@@ -136,7 +138,7 @@ def test_dimensions(tmp_path: Path, config: dict[str, Any], expected: dict[str, 
          "rotary_pct = 'all': must be a number that leaves at least one of 16 elements of a head, and at most 1; "
          "nearest legal: 0.25 or 1"),
         (changed(NEOX, attention_bias=False),
-         "attention_bias = False: must be true: with MLP biases the ledger has all others; "
+         "attention_bias = False: must be true: a bias of the MLP alone is not counted yet; "
          "nearest legal: true"),
     ],
 )

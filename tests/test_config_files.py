@@ -28,7 +28,7 @@ LLAMA: dict[str, Any] = {
 }
 REMOVE = object()
 WITH_ALL_BIASES = (
-    "must be false: the ledger has this bias where all projections have one (linear_bias); nearest legal: false"
+    "must be false: this bias alone is not counted yet, only one of all projections (linear_bias); nearest legal: false"
 )
 SUPPORTED = (
     "must be one of deepseek_v2, deepseek_v3, gpt2, gpt_neox, llama, llama4, llama4_text, mistral, mixtral, qwen2, "

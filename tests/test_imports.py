@@ -25,6 +25,7 @@ FOLDERS = {
 LAYERS = (
     {"nests", "rendering", "workspaces"},
     {"choices", "flat", "functions", "inverses", "parameters", "sources"},
+    {"expert_layers"},
     {"dimension"},
     {"efficiencies", "work"},
     {"implementations", "ledger"},

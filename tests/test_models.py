@@ -109,7 +109,7 @@ def test_a_model_made_by_hand_is_held_to_the_same_rules() -> None:
 
 
 WITH_ALL_BIASES = (
-    "must be false: the ledger has this bias where all projections have one (linear_bias); nearest legal: false"
+    "must be false: this bias alone is not counted yet, only one of all projections (linear_bias); nearest legal: false"
 )
 EXPERTS = {"num_experts": 8, "moe_topk": 2, "moe_ffn_hidden_size": 512}
 LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_kv_heads": 32}
@@ -158,7 +158,7 @@ LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "v_head_dim": 128, "num_k
             "first_dense_layers = 30: must be below 30, the last layer that may have experts; nearest legal: 29",
         ),
         ({**EXPERTS, "mlp": "gelu"}, "mlp = 'gelu': must be swiglu with experts; nearest legal: swiglu"),
-        ({"num_mtp_layers": 1}, "num_mtp_layers = 1: must be 0 without experts: not in the ledger; nearest legal: 0"),
+        ({"num_mtp_layers": 1}, "num_mtp_layers = 1: must be 0: not counted yet without experts; nearest legal: 0"),
         ({"v_head_dim": 128}, "v_head_dim = 128: must be 0 where kv_lora_rank is 0; nearest legal: 0"),
         (
             {**LATENT, "v_head_dim": 0},

@@ -24,6 +24,8 @@ _CHOSEN = (
 #: one that is not.
 _GPT: Mapping[str, str] = {"projections": "fused", "value": "view"}
 _ROTARY_GPT: Mapping[str, str] = {"rope": "joined"}
+#: Qwen's router casts the weights of experts' results to 16 bits; those of Mixtral and DeepSeek leave them in fp32.
+_QWEN_EXPERTS: Mapping[str, str] = {"router_precision": "bf16"}
 #: Choices with which nobody has counted the moments of a step; reports say that only saved tensors are counted.
 _WITHOUT_MOMENTS = ("fp8", "activation_offload")
 #: Parameters that only the precision-aware optimizer has.
@@ -78,11 +80,16 @@ def evaluator_for(
     return find(implementation, chosen)
 
 
+def _has_qwen_experts(model: Model) -> bool:
+    """True for Qwen2-MoE, whose shared experts have a gate, and Qwen3-MoE, which normalises queries and keys."""
+    return model.num_experts > 0 and (model.shared_expert_gate or model.qk_norm)
+
+
 def _of_transformers(model: Model) -> dict[str, str]:
     """What the model's classes in Transformers choose: LayerNorm and GELU are those of GPT-2 and GPT-NeoX alone."""
     found = model.architecture
     if (found["normalisation"], found["mlp"]) != ("layer", "gelu"):
-        return {"gelu": model.gelu}
+        return {"gelu": model.gelu, **(_QWEN_EXPERTS if _has_qwen_experts(model) else {})}
     return {"gelu": model.gelu, **_GPT, **({} if found["positions"] == "learned" else _ROTARY_GPT)}
 
 

@@ -181,7 +181,7 @@ def _derived_files(implementation: str, changed: tuple[tuple[str, str], ...]) ->
         refuse_impossible(chosen.choices)
     except ValueError as refused:
         asked = ", ".join(f"{axis}={option}" for axis, option in changed)
-        rule = f"must be a combination that a library has and that was counted: {refused}"
+        rule = f"must be a combination that has been counted; {refused}"
         raise InputError("kernel", asked, rule) from refused
     fixed = {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}
     return {**derive_implementation(chosen), _DESCRIPTION: json.dumps([chosen.name, fixed])}

@@ -122,7 +122,7 @@ class DeepseekV2(SwigluFamily):
         "expert_groups": "n_group", "expert_group_topk": "topk_group",
     }
 
-    attention_bias: Annotated[bool, only(False, why=": the ledger has no bias of latent attention")] = False
+    attention_bias: Annotated[bool, only(False, why=": a bias of latent attention is not counted yet")] = False
     mlp_bias: NoBias = False
     num_experts: Size = Field(validation_alias=keys("n_routed_experts", "num_experts", "num_local_experts"))
     moe_topk: Size = Field(validation_alias=keys("num_experts_per_tok"))
@@ -132,7 +132,7 @@ class DeepseekV2(SwigluFamily):
     n_group: Count | None = None
     topk_group: Count | None = None
     first_dense_layers: Count = Field(0, validation_alias=keys("first_k_dense_replace"))
-    moe_layer_freq: Annotated[int, only(1, why=": the ledger has experts in all layers after the first dense ones")] = 1
+    moe_layer_freq: Annotated[int, only(1, why=": dense layers after the first with experts are not counted yet")] = 1
     q_lora_rank: Size | None = 1536
     kv_lora_rank: Size
     qk_nope_head_dim: Size

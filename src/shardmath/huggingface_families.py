@@ -200,8 +200,8 @@ class Gpt2(GptFamily):
     tied_embeddings: bool = Field(True, validation_alias=keys("tie_word_embeddings"))
     ffn_hidden_size: Size | None = Field(None, validation_alias=keys("n_inner"))
     activation_function: Gelu = "gelu_new"
-    add_cross_attention: Annotated[bool, only(False, why=": the ledger has decoders alone")] = False
-    reorder_and_upcast_attn: Annotated[bool, only(False, why=": the ledger has no attention in fp32")] = False
+    add_cross_attention: Annotated[bool, only(False, why=": encoders and cross-attention are not counted yet")] = False
+    reorder_and_upcast_attn: Annotated[bool, only(False, why=": attention in fp32 is not counted yet")] = False
 
     def fields(self) -> dict[str, Any]:
         """As the base class says; the inner width is 4 times the hidden size where it is null or absent."""
@@ -220,7 +220,7 @@ class GptNeoX(GptFamily):
 
     ffn_hidden_size: Size = Field(validation_alias=keys("intermediate_size"))
     hidden_act: Gelu = "gelu"
-    attention_bias: Annotated[bool, only(True, why=": with MLP biases the ledger has all others")] = True
+    attention_bias: Annotated[bool, only(True, why=": a bias of the MLP alone is not counted yet")] = True
     parallel_residual: bool = Field(True, validation_alias=keys("use_parallel_residual"))
     rotary_pct: Any = 0.25
     rope_parameters: Any = None

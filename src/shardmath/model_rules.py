@@ -121,8 +121,8 @@ def _latent_attention(model: Model) -> None:
 
 
 _NOT_HELD = {
-    "attention_output_bias": "the ledger has this bias where all projections have one (linear_bias)",
-    "mlp_bias": "the ledger has this bias where all projections have one (linear_bias)",
+    "attention_output_bias": "this bias alone is not counted yet, only one of all projections (linear_bias)",
+    "mlp_bias": "this bias alone is not counted yet, only one of all projections (linear_bias)",
 }
 """Fields that are not a parameter of the ledger, and why they must be false; each is legal once it is one."""
 
@@ -133,7 +133,7 @@ def _ledger(model: Model) -> None:
         if field not in PARAMETERS and getattr(model, field):
             raise InputError(field, True, f"must be false: {why}", "false")
     if model.num_mtp_layers and not model.num_experts:
-        raise InputError("num_mtp_layers", model.num_mtp_layers, "must be 0 without experts: not in the ledger", "0")
+        raise InputError("num_mtp_layers", model.num_mtp_layers, "must be 0: not counted yet without experts", "0")
 
 
 def _refuse_any(model: Model, fields: tuple[str, ...], absent: str) -> None:

@@ -20,7 +20,15 @@ from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import symbols
 from ..sources import BY_KEY
 from ..terms import TermSet, product, total
-from . import deepspeed_moments, megatron_moments, torch_gathered, torch_gradients, torch_pipeline, torch_temporaries
+from . import (
+    balance_moments,
+    deepspeed_moments,
+    megatron_moments,
+    torch_gathered,
+    torch_gradients,
+    torch_pipeline,
+    torch_temporaries,
+)
 from .recomputed import recomputed_group, recomputed_layer
 
 rfull, Lr = symbols("rfull Lr")
@@ -100,6 +108,10 @@ AGGREGATES: tuple[Aggregate, ...] = (
     *(
         Aggregate(name, title, sites, size, "deepspeed", options)
         for name, title, sites, size, options in deepspeed_moments.SIZES
+    ),
+    *(
+        Aggregate(name, title, sites, size, "transformers", options)
+        for name, title, sites, size, options in balance_moments.SIZES
     ),
     Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
               "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES, "data_parallel": ("ddp",)}),

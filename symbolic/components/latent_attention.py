@@ -33,7 +33,7 @@ from ..work import Ranks, Stream, Transfer, Work
 from ..work_rows import attention_work, column_parallel, context_exchange, norm_work, residual_work, row_parallel
 from .norms import norm_rows
 
-lq, ts, rnorm, sp = symbols("lq ts rnorm sp")
+lq, ts, rnorm, sp, a, b = symbols("lq ts rnorm sp a b")
 
 _TOKENS = (SEQUENCE_SP, BATCH)
 _WHOLE = (SEQUENCE, BATCH)
@@ -42,6 +42,8 @@ _QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 _VALUE = (SEQUENCE, BATCH, HEADS, VALUE_DIM)
 _SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 _COMPRESSED = Iverson(lq > 0)
+#: One sequence or one head: then a batch of matrices is a view of the projection.
+_ONE_BATCH = 1 - Iverson(b > 1) * Iverson(a > 1)
 _FLASH, _SCORED = ("flash", "sdpa"), ("eager",)
 _LATENT: Any = {"heads": ("latent",)}
 
@@ -80,7 +82,12 @@ def _up() -> tuple[Tensor, ...]:
           for of in ("q", "k") for function in ("cos", "sin")),
         saved("q", at, _QUERY, 2, "megatron_core", "queries"),
         saved("k", at, _QUERY, 2, "megatron_core", "keys, each with its copy of the rotary part"),
-        saved("v", at, _VALUE, 2, "megatron_core", "values", attention=("flash", "eager")),
+        saved("v", at, _VALUE, 2, "megatron_core", "values", attention=("flash",)),
+        saved("v.copied", at, _VALUE, 2, "transformers", "contiguous copy of the values", when=1 - _ONE_BATCH,
+              attention=("eager",)),
+        saved("v.batched_with_keys", at, (SEQUENCE, BATCH, HEADS, KEY_VALUE_DIM), 2, "transformers",
+              "up projection of keys and values, kept by the values, which stay a view for b = 1 or a = 1",
+              when=_ONE_BATCH, attention=("eager",)),
         saved("v.with_keys", at, (SEQUENCE, BATCH, HEADS, KEY_VALUE_DIM), 2, "transformers",
               "up projection of keys and values, kept by the values", attention=("sdpa",)),
         # What the recompute of the up projections keeps: views of what the down projections made.

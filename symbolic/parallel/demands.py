@@ -53,7 +53,7 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         *(Rule(f"fp8_{letter}", letter, Divides(Integer(elements), size), text.format(elements))
           for letter, size, text in sizes),
         Rule("fp8_recompute", "rmlp", And(Eq(rcore, 0), Eq(rmlp, 0)),
-             "and recompute_core_attention must be 0 with FP8: nobody has counted them"),
+             "and recompute_core_attention must be 0 with FP8, where they are not counted yet"),
         Rule("fp8_tokens", "s", Divides(tokens * c * ts, s * b),
              f"times micro_batch_size must give every rank a multiple of {tokens} tokens for FP8"),
     )
@@ -83,7 +83,7 @@ def _offload(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 
 
 def refuse_impossible(choices: Mapping[str, str]) -> None:
-    """Refuse combinations of choices that no library has, or that nobody has counted.
+    """Refuse combinations of choices that have not been counted.
 
     Raises ValueError with the combination.
     """
@@ -93,7 +93,7 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
     )
     found = [text for text, holds in refused if holds]
     if found:
-        raise ValueError(f"no library has {found[0]}, or it has not been counted")
+        raise ValueError(f"not counted yet: {found[0]}")
 
 
 def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
@@ -104,6 +104,9 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["residual"] == "parallel" and not (joined and grouped and parts == ("layer", "gelu", "dense"))),
         ("rotary embedding of a part of each head in other models than GPT-NeoX",
          choices["positions"] == "partial" and not (joined and grouped)),
+        ("balance = loss with latent attention in Transformers, whose DeepSeek classes have no such loss: choose"
+         " balance = none",
+         choices["balance"] != "none" and choices["router"] == "huggingface" and choices["heads"] == "latent"),
         ("rope = joined without value = view and projections = fused",
          joined and (choices["value"], choices["projections"]) != ("view", "fused")),
     )

@@ -97,18 +97,21 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     found = list(_EXPERTS)
     if choices["scores"] == "softmax" or choices["router"] == "huggingface":
         found.append(Rule("counted_groups", "gq", Eq(gq, 0),
-                          "must be 0: groups are counted with Megatron-Core's router and scores of all experts"))
+                          "must be 0: groups are counted with Megatron-Core's router and scores of all experts, not yet"
+                          " otherwise"))
     if choices["precision"] == "autocast":
-        found.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted"))
+        found.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted yet"))
     if choices["dispatch"] == "allgather":
         found.append(Rule("gathered_tokens", "cf", Eq(cf, 0), "must be 0 where every rank gathers all tokens"))
     if choices["recompute_method"] in ("block", "every"):
         found.append(Rule("expert_layers", "rfull", Eq(rfull, 0),
-                          "must be 0: which expert layers a part of them is recomputed in is not counted"))
+                          "must be 0: recompute of a part of the expert layers is not counted yet"))
     if choices["loss"] != "vocab_parallel":
-        found.append(Rule("counted_mtp", "mtp", Eq(mtp, 0), "must be 0: it is counted with loss = vocab_parallel only"))
+        found.append(Rule("counted_mtp", "mtp", Eq(mtp, 0),
+                          "must be 0: it is counted with loss = vocab_parallel, not yet otherwise"))
     if choices["router"] == "huggingface" and choices["scores"] == "sigmoid":
-        found.append(Rule("counted_scores", "E", Eq(E, 0), "must be 0: sigmoid scores are counted in Megatron-Core"))
+        found.append(Rule("counted_scores", "E", Eq(E, 0),
+                          "must be 0: sigmoid scores are counted in Megatron-Core, not yet in Transformers"))
     return tuple(found)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from sympy import Eq, Expr, Integer
 
+from ..expert_layers import experts_before
 from ..functions import CeilDiv, FloorDiv, Iverson, Max, Min
 from ..ledger import IN_LAYER, Lifetime, Place
 from ..parameters import symbols
@@ -145,15 +146,10 @@ def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
         start = Iverson(r > 0) * ((first_layers + (r - 1) * MIDDLE_LAYERS) / chunks(choices) - eemb)
     several = Integer(0) if chunks(choices) == 1 else Iverson(V > 1)
     size = chunk - first - (1 - several) * last
-    in_first_chunk = _experts_before(start + size) - _experts_before(start)
+    in_first_chunk = experts_before(start + size) - experts_before(start)
     beyond = ((chunks(choices) - 1) * chunk - several * last) / step
     on_last = Iverson(Eq(r, ends(choices)[1]))
     return {"Ler": in_first_chunk + beyond + mtp * on_last, "Ldr": Lr - (Ler - mtp * on_last)}
-
-
-def _experts_before(layer: Expr) -> Expr:
-    """How many of the first layers have experts: the last of each step, but none of the first dense ones."""
-    return FloorDiv(layer, step) - FloorDiv(Min(layer, ld), step)
 
 
 def dense_stages() -> Expr:
@@ -167,7 +163,7 @@ def dense_stages() -> Expr:
 def experts_among(start: int, stop: int, first_dense_layers: int, moe_layer_step: int) -> int:
     """How many of the layers ``start`` to ``stop - 1`` of a model have experts."""
     known = {ld: Integer(first_dense_layers), step: Integer(moe_layer_step)}
-    before_start, before_stop = (_experts_before(Integer(layer)).xreplace(known) for layer in (start, stop))
+    before_start, before_stop = (experts_before(Integer(layer)).xreplace(known) for layer in (start, stop))
     return int(before_stop - before_start)
 
 

@@ -6,6 +6,7 @@ from random import Random
 from typing import Any
 
 import torch
+from oracles.huggingface import size
 from transformers import (
     DeepseekV2Config,
     DeepseekV2ForCausalLM,
@@ -50,7 +51,7 @@ def qwen(draw: Random, shape: Shape) -> tuple[Any, Shape]:
     settings: dict[str, Any] = {
         **common(shape), "num_key_value_heads": shape["k"], "head_dim": shape["d"], "intermediate_size": shape["f"],
         "num_experts": shape["E"], "num_experts_per_tok": shape["q"], "moe_intermediate_size": shape["fe"],
-        "decoder_sparse_step": 1,
+        "decoder_sparse_step": 1, "norm_topk_prob": draw.random() < 0.5,
     }
     if draw.randint(0, 1):
         return Qwen3MoeForCausalLM(Qwen3MoeConfig(**settings)), shape | {"qkn": 1}
@@ -93,10 +94,15 @@ def gpt(draw: Random, shape: Shape) -> tuple[Any, Shape]:
 
 def random_shape(draw: Random) -> Shape:
     """Draw sizes by letter; some families change a few of them."""
-    k, E = draw.randint(1, 3), draw.randint(2, 9)
-    a = k * draw.randint(1, 3)
+    k, E = size(draw, 3), size(draw, 9)
+    a = k * size(draw, 3)
     return {
-        "k": k, "a": a, "d": 2 * draw.randint(1, 12), "h": a * draw.randint(2, 16), "f": draw.randint(1, 100),
-        "s": draw.randint(2, 40), "b": draw.randint(1, 3), "u": draw.randint(8, 200), "L": draw.randint(1, 3), "E": E,
-        "q": draw.randint(1, min(E, 4)), "fe": draw.randint(1, 40), "tied": 0,
+        "k": k, "a": a, "d": 2 * size(draw, 12), "h": a * size(draw, 16), "f": size(draw, 100),
+        "s": size(draw, 40), "b": size(draw, 3), "u": size(draw, 200), "L": size(draw, 3), "E": E,
+        "q": size(draw, min(E, 4)), "fe": size(draw, 40), "tied": 0,
     }
+
+
+def for_grouped_products(shape: Shape) -> Shape:
+    """The shape with rows of whole 16 bytes, as PyTorch's grouped matrix product asks for."""
+    return shape | {"h": 8 * shape["h"], "fe": 8 * shape["fe"]}
