@@ -437,6 +437,18 @@ RECOMPUTE_MODES: dict[str, dict[str, int]] = {
 #: The switch of every region of a layer that can be recomputed on its own, by name.
 RECOMPUTE_REGIONS: dict[str, str] = {'core_attention': 'recompute_core_attention', 'mlp': 'recompute_mlp', 'layernorm': 'recompute_layernorm', 'mla_up_proj': 'recompute_mla_up_proj', 'moe_act': 'recompute_moe_act', 'shared_experts': 'recompute_shared_experts', 'moe': 'recompute_moe'}
 
+#: Regions that lie inside others, by name: recompute of the others drops their tensors already.
+RECOMPUTE_WITHIN: dict[str, tuple[str, ...]] = {
+    "moe_act": ('moe',),
+    "shared_experts": ('moe',),
+}
+
+#: Chunks of layers per rank that every schedule is made for, None for any number.
+SCHEDULES: dict[str, int | None] = {'1f1b': 1, 'interleaved': None, 'gpipe': None, 'zero_bubble': None, 'zbv': 2, 'dualpipev': 2}
+
+#: Schedules that split the backward pass into halves, for inputs and for weights.
+SPLIT_BACKWARD: tuple[str, ...] = ('zero_bubble', 'zbv', 'dualpipev')
+
 #: Why a rank keeps a tensor, in the order of accounts.
 ROLES: tuple[str, ...] = (
     "weight",

@@ -209,6 +209,7 @@ def test_sizes_of_a_model_with_experts_change_one_by_one() -> None:
         **dict.fromkeys(("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size"),
                         (1, 2, 4, 8, 16)),
         "expert_parallel": (1, 2, 4, 8), "virtual_pipeline": (1, 2, 4, 8, 16, 32), "sequence_parallel": (0, 1),
+        "expert_tensor_parallel": (1, 2, 4, 8), "account_for_embedding": (0, 1), "account_for_loss": (0, 1),
     }
     tried = Tried(arguments, choices, "h100-80gb", "mixtral-8x7b")
     expected = {changes: result for changes in tried.sets(1) if (result := tried(changes)) is not None}

@@ -12,18 +12,22 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from shardmath import InputError, explain, formats, recommend, sweep
-from shardmath.advice.changes import layout_at
+from shardmath import InputError, explain, formats, recommend
 from shardmath.advice.choosing import SLOWER
 from shardmath.advice.columns import formula_column
-from shardmath.advice.timed import AXES, spaces, timed
+from shardmath.advice.timed import timed
 from shardmath.cli.main import exit_code
 from shardmath.machines import Cluster, write_cluster
 from shardmath.models import load_model
 from shardmath.reports.sizes import in_words
+from shardmath.search.offered import offered
+from shardmath.search.sizes import as_arguments_of_explain, sizes_of
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recommend.md"
 JOB: dict[str, Any] = {"gpu": "h100-80gb", "num_gpus": 64, "global_batch_size": 128, "seq_length": 4096}
+#: Few enough layouts to evaluate each, with those of experts too.
+CORNER: dict[str, Any] = {"virtual_pipeline": (1, 2, 3), "expert_tensor_parallel": (1,), "micro_batch_size": (1, 2),
+                          "recompute": ("none", "core_attention", "full")}
 
 
 @pytest.fixture(scope="module")
@@ -31,27 +35,9 @@ def advice() -> Any:
     return recommend("llama-2-13b", **JOB)
 
 
-def test_the_first_choice_is_that_of_a_sweep() -> None:
-    """Without several chunks of layers the same layouts are tried: those that a compiled nest finds."""
-    found = sweep("llama-2-13b", **JOB)
-    first = recommend("llama-2-13b", **JOB, virtual_pipeline=(1,)).choices[0]
-    best = found.best[0]
-    assert {**{name: getattr(best, name) for name in AXES}, "last_stage_layers": 0} == dict(first.layout)
-    assert first.time.seconds == pytest.approx(best.step_seconds, rel=1e-12)
-    assert first.explanation.peak.total == best.peak_bytes
-
-
-def test_all_legal_layouts_are_looked_at() -> None:
-    counts = sweep("llama-2-13b", **JOB)
-    found = timed(spaces(load_model("llama-2-13b"), implementation="megatron", virtual_pipeline=(1,), **JOB))
-    assert len(found) == counts.legal
-    for verdict, count in counts.verdicts.items():
-        assert int(found.are(verdict).sum()) == count
-
-
 @pytest.mark.parametrize("model", ["llama-2-13b", "qwen3-30b-a3b"])
 def test_columns_agree_with_the_plain_evaluator(model: str) -> None:
-    found = timed(spaces(load_model(model), implementation="megatron", **JOB))
+    found = timed(offered(load_model(model), implementation="megatron", **JOB, **CORNER))
     for row in np.random.default_rng(1).integers(len(found), size=50).tolist():
         terms = found.configuration(row).terms
         assert found.columns["seconds"][row] == pytest.approx(terms["step.time"], rel=1e-12)
@@ -77,7 +63,7 @@ def test_choices_are_few_and_differ(advice: Any) -> None:
 
 
 def test_no_other_layout_that_fits_is_faster(advice: Any) -> None:
-    found = timed(spaces(load_model("llama-2-13b"), implementation="megatron", **JOB))
+    found = timed(offered(load_model("llama-2-13b"), implementation="megatron", **JOB))
     assert advice.choices[0].time.seconds == pytest.approx(found.columns["seconds"][found.are("fits")].min())
     assert advice.legal == len(found)
 
@@ -131,16 +117,17 @@ def test_parts_of_a_step_are_shares_of_it(advice: Any) -> None:
 
 
 def test_experts_and_interleaving_are_tried() -> None:
-    found = timed(spaces(load_model("qwen3-30b-a3b"), implementation="megatron", **JOB))
+    found = timed(offered(load_model("qwen3-30b-a3b"), implementation="megatron", **JOB, **CORNER))
     assert set(found.columns["expert_parallel"].tolist()) > {1, 8}
-    assert set(found.columns["virtual_pipeline"].tolist()) > {1, 2}
+    assert set(found.columns["virtual_pipeline"].tolist()) == {1, 2, 3}
     assert "full" in found.columns["recompute"]
 
 
 #: Models whose layers few numbers of stages divide, with a corner of their layouts.
 UNEVEN: dict[str, dict[str, Any]] = {
     "deepseek-v3": {"gpu": "h100-80gb", "num_gpus": 2048, "global_batch_size": 15360, "seq_length": 4096,
-                    "tensor_parallel": (1, 2), "expert_parallel": (32, 64), "micro_batch_size": (1,)},
+                    "tensor_parallel": (1, 2), "expert_parallel": (32, 64), "micro_batch_size": (1,),
+                    "expert_tensor_parallel": (1,), "recompute": ("none", "full")},
     "llama-3.1-405b": {"gpu": "h100-80gb", "num_gpus": 4096, "global_batch_size": 1024, "tensor_parallel": (8,)},
 }
 
@@ -149,17 +136,18 @@ UNEVEN: dict[str, dict[str, Any]] = {
 def test_a_shorter_last_stage_is_tried(model: str) -> None:
     """It is what whole chunks on all other ranks leave, and needs what ``explain`` says of it."""
     layers, job = load_model(model).num_layers, UNEVEN[model]
-    found = timed(spaces(load_model(model), implementation="megatron", **job))
+    found = timed(offered(load_model(model), implementation="megatron", **job))
     columns = found.columns
-    sizes = set(zip(*(columns[name].tolist() for name in (
+    own = (columns["account_for_embedding"] == 0) & (columns["account_for_loss"] == 0)
+    sizes = set(zip(*(columns[name][own].tolist() for name in (
         "pipeline_parallel", "virtual_pipeline", "last_stage_layers")), strict=True))
     for stages, chunks, last in sizes:
         others = next(each for each in range(chunks, 2 * layers, chunks) if stages * each >= layers)
         assert last == (0 if stages * others == layers else layers - (stages - 1) * others)
     assert {stages for stages, _, last in sizes if last} >= {4, 8, 16}
     for stages, chunks, last in sizes:
-        alike = (columns["pipeline_parallel"] == stages) & (columns["virtual_pipeline"] == chunks)
-        layout = layout_at(found, int(np.flatnonzero(alike)[0]))
+        alike = own & (columns["pipeline_parallel"] == stages) & (columns["virtual_pipeline"] == chunks)
+        layout = as_arguments_of_explain(sizes_of(found.configuration(int(np.flatnonzero(alike)[0]))))
         account = explain(model, "h100-80gb", num_gpus=job["num_gpus"], global_batch_size=job["global_batch_size"],
                           seq_length=job.get("seq_length", 8192), **layout)
         assert last == account.inputs["last_stage_layers"]
@@ -180,16 +168,10 @@ def test_a_shorter_last_stage_is_shown_and_launched(model: str, tmp_path: Path) 
     assert formats.read(str(file)).explain("h100-80gb").peak.total == first.explanation.peak.total
 
 
-def test_stages_of_one_size_are_tried_where_they_can_be() -> None:
-    """For Llama 70B with its 80 layers nothing is added; what is asked for is what is tried."""
-    job = {**JOB, "implementation": "megatron"}
-    assert not any(space.derived for space in spaces(load_model("llama-3.1-70b"), **{**job, "num_gpus": 512}))
-    last = timed(spaces(load_model("llama-3.1-70b"), **job, tensor_parallel=(8,))).columns["last_stage_layers"]
-    assert not last.any()
-    deepseek = load_model("deepseek-v3")
-    assert not any(space.derived for space in spaces(deepseek, **job, pipeline_parallel=(1, 61)))
-    assert not any(space.derived for space in spaces(deepseek, **job, kernels={"stages": "even"}))
-    asked = timed(spaces(deepseek, **job, last_stage_layers=1, recompute=("full",), micro_batch_size=(1,)))
+def test_stages_that_are_asked_for_are_those_that_are_tried() -> None:
+    job, deepseek = {**JOB, "implementation": "megatron"}, load_model("deepseek-v3")
+    assert not any(space.derived for space in offered(deepseek, **job, kernels={"stages": "even"}))
+    asked = timed(offered(deepseek, **job, last_stage_layers=1, recompute=("full",), micro_batch_size=(1,)))
     assert set(asked.columns["pipeline_parallel"].tolist()) == {2, 4, 16}
     assert set(asked.columns["last_stage_layers"].tolist()) == {1}
 
@@ -197,7 +179,7 @@ def test_stages_of_one_size_are_tried_where_they_can_be() -> None:
 @pytest.mark.parametrize("implementation", ["torchtitan", "nanotron"])
 def test_frameworks_without_a_shorter_last_stage(implementation: str) -> None:
     job = {**JOB, "pipeline_parallel": (4,), "implementation": implementation}
-    assert not any(space.derived for space in spaces(load_model("llama-3.1-405b"), **job))
+    assert not any(space.derived for space in offered(load_model("llama-3.1-405b"), **job))
     with pytest.raises(InputError, match="must leave at least one legal layout"):
         recommend("llama-3.1-405b", **job)
 

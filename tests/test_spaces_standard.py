@@ -9,10 +9,10 @@ import brute_force
 import pytest
 
 from shardmath import Gpu, InputError, sweep
+from shardmath.models import load_model
+from shardmath.search.offered import offered
 from shardmath.spaces import Best, Space
-from shardmath.spaces.standard import layouts, ranked
-from shardmath.sweeps.layout import RULES
-from shardmath.symbolic.nests.standard import BY_TIME
+from shardmath.spaces.standard import layouts
 
 SMALL = {"model": "llama-3.2-1b", "gpu": Gpu.custom(24), "num_gpus": 16, "global_batch_size": 32, "seq_length": 4096}
 SHORT = {**SMALL, "tensor_parallel": [1, 2, 16], "pipeline_parallel": [4, 2], "micro_batch_size": [1, 2, 4]}
@@ -54,13 +54,12 @@ def _answered(space: Space, rows: list[brute_force.Row], name: str) -> dict[Any,
 @pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_brute_force_answers_what_sweep_does(question: dict[str, Any]) -> None:
-    arguments, rest = _split(question)
-    space, result = layouts(*arguments, **rest), sweep(*arguments, **rest)
-    if result.ranking == RULES["time"]:
-        space = ranked(space, BY_TIME)
+    (model, *arguments), rest = _split(question)
+    result = sweep(model, *arguments, **rest)
+    space, = offered(load_model(model), *arguments, **rest)
     part, = space.parts()
     rows = brute_force.all_rows(space)
-    assert (part.evaluator.name, part.size) == (result.implementation, result.tried)
+    assert part.size == result.tried
     assert result.values == {name: value for name, value in part.fixed.items() if name != "pipeline_rank"}
 
     conditions = brute_force.conditions(part)

@@ -53,7 +53,12 @@ QUESTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+#: Stages of one chunk and of one size, which one evaluator knows: other spaces are in ``test_spaces_standard``.
+PLAIN = {"virtual_pipeline": [1], "account_for_embedding": 0}
+
+
 def asked(**question: Any) -> SweepResult:
+    question = {**PLAIN, **question}
     return sweep(question.pop("model"), question.pop("gpu"), question.pop("num_gpus"), **question)
 
 
@@ -70,7 +75,8 @@ def counted(result: SweepResult, question: Mapping[str, Any]) -> tuple[SweepResu
     gpus, batch, memory = (result.values[name] for name in ("num_gpus", "global_batch_size", "gpu_memory"))
     every = [number for number in range(1, gpus + 1) if gpus % number == 0]
     batches = [number for number in range(1, batch + 1) if batch % number == 0]
-    standard = (every, every, every, batches, [0, 1], list(RECOMPUTE_MODES))
+    modes = ["none", "full"] if result.implementation == "huggingface" else list(RECOMPUTE_MODES)
+    standard = (every, every, every, batches, [0, 1], modes)
     axes = [candidates(question.get(name, usual)) for name, usual in zip(AXES, standard, strict=True)]
     module = terms_of(result)
     rules = [name for name, _, _ in module.RULES]
@@ -88,18 +94,18 @@ def counted(result: SweepResult, question: Mapping[str, Any]) -> tuple[SweepResu
             verdict = "fits" if 5 * peak <= 4 * memory else "uncertain" if peak <= memory else "out of memory"
             D = gpus // (t * c * p)
             layouts.append(Layout(t, c, p, D, b, sp, mode, batch // (D * b), first, last, peak, peak / memory, verdict,
-                                  1, 1, *_times(result, row)))
+                                  1, 1, *_times(result, row), expert_tensor_parallel=row["expert_tensor_parallel"]))
         else:
             broken[next(name for name in tried if not met[name])] += 1
     fit = sorted((layout for layout in layouts if layout.verdict == "fits"), key=ranking)
-    modes = {mode: next((layout for layout in fit if layout.recompute == mode), None) for mode in axes[-1]}
+    by_mode = {mode: next((layout for layout in fit if layout.recompute == mode), None) for mode in axes[-1]}
     verdicts = Counter(layout.verdict for layout in layouts)
     answer = replace(
         result, tried=len(layouts) + broken.total(), legal=len(layouts),
         broken=tuple(replace(rule, count=broken[rule.name]) for rule in result.broken),
         verdicts={name: verdicts[name] for name in ("fits", "uncertain", "out of memory")},
         best=tuple(fit[: question.get("top", 10)]),
-        best_by_recompute={mode: layout for mode, layout in modes.items() if layout is not None},
+        best_by_recompute={mode: layout for mode, layout in by_mode.items() if layout is not None},
         smallest=min(layouts, key=lambda layout: layout.peak_bytes, default=None),
     )
     return answer, layouts

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from counted import DEFAULTS, table
 
+from shardmath import sweep
 from shardmath.accounting import explain
 from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator, find
-from shardmath.sweeps import sweep
 from shardmath.symbolic.parallel.deepspeed import kept_gradients, partition_size
 from shardmath.symbolic.parameters import BY_NAME
 

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from shardmath.models import Model, load_model
     from shardmath.moving import Moves, moves
     from shardmath.scaling import Scaling, scale
-    from shardmath.sweeps import SweepResult, sweep
+    from shardmath.sweeps.result import SweepResult
+    from shardmath.sweeps.run import sweep
     from shardmath.tables import evaluate
 
 __version__ = "0.1.0"
@@ -52,10 +53,10 @@ _HOMES = {
     "Moves": "moving",
     "moves": "moving",
     "recommend": "advice",
-    "SweepResult": "sweeps",
+    "SweepResult": "sweeps.result",
     "Scaling": "scaling",
     "scale": "scaling",
-    "sweep": "sweeps",
+    "sweep": "sweeps.run",
     "evaluate": "tables",
 }
 

@@ -8,10 +8,8 @@ from shardmath.errors import InputError
 from shardmath.evaluators import Evaluator, changed_choices, find
 from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS
 from shardmath.models import Model
+from shardmath.parameters import UNEVEN
 from shardmath.settings import SELECTIVE
-
-#: Parameters that only formulas for uneven stages have.
-UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
 
 #: Parameters that ask for a choice when they are not 0: the axis and its option.
 _CHOSEN = (

@@ -13,6 +13,7 @@ from shardmath.generated.definitions import VERDICTS
 from shardmath.spaces import Best, Front, Histogram, Question
 from shardmath.sweeps.answers import BestAnswer, Found, FrontAnswer, HistogramAnswer
 from shardmath.sweeps.configurations import Configuration, configurations
+from shardmath.sweeps.distinct import distinct
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Run
 
@@ -152,7 +153,7 @@ def _ranking(question: Best, found: Sequence[tuple[Nest, Found]]) -> Ranking:
             if listed:
                 groups.setdefault(tuple((name, labels[name]) for name in question.per), []).extend(listed)
     return Ranking(question, tuple(
-        Group(dict(labels), tuple(sorted(listed, key=lambda item: item.order)[: question.count]))
+        Group(dict(labels), tuple(distinct(sorted(listed, key=lambda item: item.order))[: question.count]))
         for labels, listed in groups.items()
     ))
 

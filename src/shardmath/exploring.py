@@ -17,6 +17,7 @@ from shardmath.spaces import Best, Question, Rows, Space
 from shardmath.sweeps.checkpoint import Checkpoint
 from shardmath.sweeps.clusters import LOCAL, client_of, on_cluster
 from shardmath.sweeps.cuda import CudaNest, on_gpu
+from shardmath.sweeps.distinct import with_room
 from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.rows import Folder, Table
 from shardmath.sweeps.running import Progress, Run, Workers, on_threads, run
@@ -64,7 +65,7 @@ def explore(
     asked = space if table is None else replace(space, questions=(*space.questions, table.question))
     parts = asked.parts()
     made = CudaNest if device == "cuda" else Nest
-    nests = [made(part, tuple(map(_of_part, asked.questions))) for part in parts]
+    nests = [made(part, tuple(with_room(part, _of_part(item)) for item in asked.questions)) for part in parts]
     kept = None if checkpoint is None else Checkpoint(Path(os.path.abspath(checkpoint)), nests)
     runs = _begun(nests, kept, resume, table)
     with _folder(kept, table, runs) as folder, _client(dask, threads) as client:

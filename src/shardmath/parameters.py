@@ -16,6 +16,8 @@ LARGEST = 2**31
 OTHERS: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] not in ("model", "machine"))
 #: Parameters of the machine that have a usual value: efficiencies, latencies, overlaps.
 MACHINE: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] == "machine")
+#: Parameters that only formulas for uneven stages have.
+UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
 #: How far from a value a legal one is looked for.
 _SEARCHED = 4096
 

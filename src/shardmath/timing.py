@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 from warnings import warn
 
-from shardmath.errors import InputWarning
+from shardmath.errors import InputError, InputWarning
 from shardmath.evaluators import Evaluator
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.gpus import Gpu
@@ -96,6 +96,15 @@ def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None)
     found = cluster.values(precision, num_gpus)
     own = {name: value for name, value in evaluator.defaults.items() if _is_of_machine(name)}
     return {**found, **own, **cluster.parameters}
+
+
+def time_unknown(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> str:
+    """Name the figure that the time of a step needs and nobody gave; empty where all are known."""
+    try:
+        machine_values(evaluator, cluster, num_gpus)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def step_time(

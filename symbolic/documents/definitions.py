@@ -14,6 +14,7 @@ from ..ledger import SITES, Role
 from ..overheads import OVERHEADS
 from ..parallel.groups import GROUPS
 from ..parallel.legality import fixed_values
+from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import BY_LETTER, PARAMETERS
 from ..published import all_published
 from ..recompute import MODES, REGIONS
@@ -33,6 +34,13 @@ def definitions() -> dict[str, Any]:
             for mode, letters in MODES.items()
         },
         "regions": {region.name: BY_LETTER[region.switch].name for region in REGIONS if region.modules},
+        "within": {
+            region.name: tuple(whole.name for whole in REGIONS
+                               if region.modules and {*region.modules} < {*whole.modules})
+            for region in REGIONS
+        },
+        "schedules": {name: item.chunks for name, item in SCHEDULES.items()},
+        "split_backward": SPLIT_BACKWARD,
         "roles": tuple(Role),
         "sites": SITES,
         "groups": tuple(sorted((group.prefix for group in GROUPS), key=len, reverse=True)),

@@ -30,8 +30,8 @@ class Schedule:
     ``awaiting_weight`` counts chunks between the two halves of a backward pass, for which gradients are kept
     besides; ``peaks`` are the pairs (in flight, awaiting) of which one is the peak, whatever each costs.
     ``groups`` says, by program, how many micro-batches pass a chunk in a row (Gr), where that matters.
-    ``weight_passes`` says how many passes of weight gradients fill the idle time of a fill and drain step, and
-    ``overlapped`` whether what is sent between stages travels while they work.
+    ``weight_passes`` says how many passes of weight gradients fill the idle time of a fill and drain step.
+    ``overlapped`` is 1 where what is sent between stages travels while they work, else 0.
     ``rules`` hold in every program, ``own_rules`` in one; a program that does not have the schedule has none.
     """
 
@@ -53,7 +53,7 @@ class Schedule:
     first_rank: Expr = NONE
     last_rank: Expr = p - 1
     weight_passes: int = 0
-    overlapped: bool = False
+    overlapped: Expr = NONE
 
     def __post_init__(self) -> None:
         """Without more said, both peaks are one moment."""
@@ -143,7 +143,7 @@ SCHEDULES: dict[str, Schedule] = {
                 "torchtitan": (_SEVERAL_CHUNKS, _EQUAL_ROUNDS),
             },
             groups=GROUPS,
-            overlapped=True,
+            overlapped=Iverson(Gt(V, 1)),
         ),
         Schedule(
             "gpipe", "GPipe; breadth first with several chunks", None, m * V, m,
@@ -161,7 +161,7 @@ SCHEDULES: dict[str, Schedule] = {
             own_rules={"torchtitan": (_SEVERAL_CHUNKS, _EQUAL_ROUNDS)},
             groups={"torchtitan": GROUPS["torchtitan"]},
             weight_passes=2,
-            overlapped=True,
+            overlapped=ONE,
         ),
         Schedule(
             "zbv", "ZB-V", 2, _ZBV_IN_FLIGHT, Min(m, 2 * p - r - 1), ("qi2023", "pytorch"),
@@ -171,7 +171,7 @@ SCHEDULES: dict[str, Schedule] = {
             rules=(_SEVERAL_RANKS,),
             last_rank=NONE,
             weight_passes=3,
-            overlapped=True,
+            overlapped=ONE,
         ),
         Schedule(
             "dualpipev", "DualPipeV", 2, 2 * p + 1, 2 * p - r, ("deepseek2024v3", "pytorch"),
@@ -180,7 +180,7 @@ SCHEDULES: dict[str, Schedule] = {
             rules=(_SEVERAL_RANKS, _enough(2 * p, "2 pipeline_parallel")),
             last_rank=NONE,
             weight_passes=3,
-            overlapped=True,
+            overlapped=ONE,
         ),
     )
 }

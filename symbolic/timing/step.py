@@ -92,7 +92,8 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
                  sent / term_symbol("pipeline.bandwidth"))
     # What travels beside the work of other chunks slows that down.
     beside = product(m, chunks(implementation.choices), slowed) / 1000
-    sends = total(p, Integer(-1), beside) if schedule.overlapped else total(m, p, Integer(-2))
+    sends = total(product(schedule.overlapped, total(p, Integer(-1), beside)),
+                  product(1 - schedule.overlapped, total(m, p, Integer(-2))))
     waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sends, each), "s",
                         "stages that wait for what is sent between them")
     terms.add("step.time", total(product(m, slowest), bubble, waiting, data, optimizer), "s", "one optimizer step")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from shardmath.advice.timed import AXES, FOLLOWING, Timed
+from shardmath.accounting import verdict_of
+from shardmath.advice.asking import Asked
+from shardmath.advice.choosing import seconds_of
+from shardmath.search.sizes import sizes_of
+from shardmath.sweeps.configurations import Configuration
 
 #: Switches of Megatron-LM that hide traffic, with what they ask for.
 OVERLAPS = {
@@ -17,6 +17,8 @@ OVERLAPS = {
     "overlap_param_gather": "weights gathered beside the forward pass",
     "tp_comm_overlap": "tensor-parallel collectives beside products",
 }
+#: Other recompute modes that are shown, the fastest ones.
+_MODES = 5
 
 
 @dataclass(frozen=True)
@@ -36,70 +38,57 @@ class Change:
     same: bool
 
 
-def layout_at(found: Timed, row: int) -> dict[str, int | str]:
-    """What tells a layout apart, by name."""
-    return {name: found.columns[name][row].item() for name in (*AXES, *FOLLOWING)}
-
-
-def changes(found: Timed, first: int, more: Callable[[int], Timed]) -> Iterator[Change]:
-    """What becomes of the first choice when memory, network, program, recompute or batch change.
-
-    ``more`` looks at all layouts again for so many times the batch.
-    """
-    yield from _of_memory(found, first)
-    # What needs too much memory does so on any network: its time is not asked for again.
-    fitting = found.those(found.are("fits"))
-    yield from (_changed(words, found, first, fitting.with_values(**values)) for words, values in _of_machine(found))
-    yield from _of_layout(found, first)
-    yield _changed("twice the batch", found, first, more(2), tokens=2)
-
-
-def _of_memory(found: Timed, first: int) -> Iterator[Change]:
-    memory = found.value("gpu_memory")
+def changes(asked: Asked, first: Configuration) -> Iterator[Change]:
+    """What becomes of the first choice when memory, network, program, recompute or batch change."""
     for percent in (10, -10):
         words = f"{abs(percent)} % {'more' if percent > 0 else 'less'} memory"
-        yield _changed(words, found, first, found.with_values(gpu_memory=memory * (100 + percent) // 100))
+        memory = first.values["gpu_memory"] * (100 + percent) // 100
+        fitting = (item for item in asked.answers.front("legal")
+                   if verdict_of(int(item.keys["peak"]), memory) == "fits")
+        yield _changed(words, first, next(fitting, None))
+    for words, values in _of_machine(first):
+        yield _changed(words, first, asked.with_values(values).first())
+    yield from _of_layout(asked, first)
+    yield _changed("twice the batch", first, asked.with_batch(2).first(), tokens=2)
 
 
-def _of_machine(found: Timed) -> Iterator[tuple[str, Mapping[str, int]]]:
+def _of_machine(first: Configuration) -> Iterator[tuple[str, Mapping[str, int]]]:
     """Other values of the machine's parameters, with words for them."""
-    if found.value("num_gpus") > found.value("nvlink_domain"):
-        bandwidth = found.value("network_bandwidth")
+    value = first.values
+    if value["num_gpus"] > value["nvlink_domain"]:
+        bandwidth = value["network_bandwidth"]
         yield "half the network bandwidth", {"network_bandwidth": max(1, bandwidth // 2)}
         yield "twice the network bandwidth", {"network_bandwidth": 2 * bandwidth}
-    switches = OVERLAPS if found.legal[0].part.evaluator.implementation == "megatron" else {}
+    switches = OVERLAPS if first.part.evaluator.implementation == "megatron" else {}
     for name, words in switches.items():
-        if found.value(name) == 0:
+        if value[name] == 0:
             yield f"{name}: {words}", {name: 1}
 
 
-def _of_layout(found: Timed, first: int) -> Iterator[Change]:
+def _of_layout(asked: Asked, first: Configuration) -> Iterator[Change]:
     """The best with another value of one axis."""
-    columns = found.columns
     for name, words in (("recompute", "recompute {}"), ("micro_batch_size", "micro-batch {}"),
                         ("virtual_pipeline", "chunks of layers on a rank: {}")):
-        own = columns[name][first]
-        for value in _near(columns[name], own):
-            yield _changed(words.format(value), found, first, found, columns[name] == value)
+        if asked.answers.asks(f"by_{name}"):
+            found = {item.labels[name]: item for item in asked.answers.best(f"by_{name}")}
+            own = first.labels[name]
+            for value in _near(found, own):
+                yield _changed(words.format(value), first, found[value])
 
 
-def _near(column: NDArray[Any], own: Any) -> list[Any]:
-    """Other values of a column: all modes, or the numbers next to its own and 1."""
-    values = np.unique(column)
-    if values.dtype.kind not in "iu":
-        return [value for value in values.tolist() if value != own]
-    place = int(np.searchsorted(values, own))
-    near = {int(values[other]) for other in (0, place - 1, place + 1) if 0 <= other < len(values)}
-    return sorted(near - {int(own)})
+def _near(found: Mapping[int | str, Configuration], own: int | str) -> list[int | str]:
+    """Other values that something fits with: the fastest modes, or the numbers next to its own and 1."""
+    others = [value for value in found if value != own]
+    if isinstance(own, str):
+        return sorted(others, key=lambda value: seconds_of(found[value]))[:_MODES]
+    numbers = sorted(int(value) for value in others)
+    below, above = [value for value in numbers if value < own], [value for value in numbers if value > own]
+    return sorted({*below[:1], *below[-1:], *above[:1]})
 
 
-def _changed(
-    what: str, before: Timed, first: int, after: Timed, among: NDArray[np.bool_] | None = None, tokens: int = 1,
-) -> Change:
-    fits = after.are("fits")
-    row = after.best(fits if among is None else fits & among)
-    if row is None:
+def _changed(what: str, before: Configuration, after: Configuration | None, tokens: int = 1) -> Change:
+    if after is None:
         return Change(what, None, None, None, None, False)
-    seconds, layout = float(after.columns["seconds"][row]), layout_at(after, row)
-    speed = tokens * float(before.columns["seconds"][first]) / seconds
-    return Change(what, layout, seconds, int(after.columns["peak"][row]), speed, layout == layout_at(before, first))
+    layout = sizes_of(after)
+    return Change(what, layout, seconds_of(after), int(after.keys["peak"]),
+                  tokens * seconds_of(before) / seconds_of(after), layout == sizes_of(before))

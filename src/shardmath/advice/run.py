@@ -7,26 +7,25 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
-import numpy as np
-
 from shardmath.accounting import Explanation, explain
-from shardmath.advice.changes import Change, changes, layout_at
-from shardmath.advice.choosing import choose
+from shardmath.advice.asking import Asked
+from shardmath.advice.changes import Change, changes
+from shardmath.advice.choosing import choose, seconds_of
 from shardmath.advice.neighbours import Neighbour, neighbours
-from shardmath.advice.timed import FOLLOWING, Timed, spaces, timed
 from shardmath.defaults import default_implementation, default_seq_length
 from shardmath.errors import InputError
 from shardmath.formats import written
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster
 from shardmath.models import Model
+from shardmath.search.answered import Answered
+from shardmath.search.offered import offered
+from shardmath.search.sizes import AXES, FOLLOWING, as_arguments_of_explain, sizes_of
+from shardmath.search.untried import Untried, untried
 from shardmath.settings import as_model
+from shardmath.sweeps.configurations import Configuration
 from shardmath.sweeps.run import as_arguments
 from shardmath.timing import StepTime, as_cluster
-
-#: Arguments that say which layouts to try; all others are those of ``explain`` too.
-_AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel",
-         "virtual_pipeline", "expert_parallel", "recompute")
 
 
 @dataclass(frozen=True)
@@ -105,6 +104,7 @@ class Advice:
     """The answer: ``choices``, the first one first; none if nothing fits.
 
     ``legal`` layouts were looked at. ``excluded`` is the next better one. ``changes`` are about the first choice.
+    ``untried`` says what was left out.
     """
 
     model: Model
@@ -117,6 +117,7 @@ class Advice:
     choices: tuple[Choice, ...]
     excluded: Excluded | None
     changes: tuple[Change, ...]
+    untried: tuple[Untried, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -127,6 +128,7 @@ class Advice:
             "choices": [item.to_dict() for item in self.choices],
             "excluded": None if self.excluded is None else asdict(self.excluded),
             "changes": [asdict(item) for item in self.changes],
+            "untried": [asdict(item) for item in self.untried],
         }
 
 
@@ -143,8 +145,8 @@ def recommend(
 ) -> Advice:
     """The few layouts worth trying, why, and what would change the answer.
 
-    ``arguments`` are those of ``sweep``: sizes to try for an axis, and what training and kernels are like. Pipelines
-    are tried with several chunks of layers on a rank too, where the implementation has them.
+    ``arguments`` are those of ``sweep``: sizes to try for an axis, and what training and kernels are like. The same
+    layouts are searched.
 
     Raises InputError for every value that is not legal, where no layout is, and where a figure of the machine is not
     known that the time of a step needs.
@@ -153,44 +155,36 @@ def recommend(
     implementation = default_implementation(chosen) if implementation is None else implementation
     seq_length = default_seq_length(chosen) if seq_length is None else seq_length
     training = {"seq_length": seq_length, "implementation": implementation, **arguments}
-
-    def again(batch: int) -> Timed:
-        return timed(spaces(chosen, num_gpus, gpu=cluster, global_batch_size=batch, **training))
-
+    asked = Asked(lambda times: offered(chosen, cluster, num_gpus, rank_by="time",
+                                        global_batch_size=times * global_batch_size, **training))
     with as_arguments(num_gpus):
-        found = again(global_batch_size)
-    if not len(found):
+        answers = asked.answers
+    if not answers.legal:
         raise InputError("num_gpus", num_gpus, "must leave at least one legal layout")
     choices = tuple(
-        Choice(item.role, layout_at(found, item.row), _explained(found, item.row, chosen, cluster, training),
-               tuple(neighbours(found.configuration(item.row))))
-        for item in choose(found)
+        Choice(item.role, sizes_of(item.found), _explained(item.found, chosen, cluster, training),
+               tuple(neighbours(item.found)))
+        for item in choose(answers)
     )
-    first = found.best(found.are("fits"))
+    first = answers.first()
     return Advice(
-        chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, len(found), choices,
-        _excluded(found, first),
-        () if first is None else tuple(changes(found, first, lambda times: again(times * global_batch_size))),
+        chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, answers.legal, choices,
+        _excluded(answers, first), () if first is None else tuple(changes(asked, first)), untried(answers.parts),
     )
 
 
-def _explained(
-    found: Timed, row: int, model: Model, cluster: Cluster, training: Mapping[str, Any],
-) -> Explanation:
-    """The account of one row."""
-    layout = layout_at(found, row)
-    values = found.configuration(row).values
-    others = {name: value for name, value in training.items() if name not in _AXES}
-    sizes: dict[str, Any] = {name: size for name, size in layout.items() if name not in FOLLOWING or size}
-    sizes["sequence_parallel"] = bool(layout["sequence_parallel"])
+def _explained(found: Configuration, model: Model, cluster: Cluster, training: Mapping[str, Any]) -> Explanation:
+    """The account of one layout."""
+    sizes, values = as_arguments_of_explain(sizes_of(found)), found.values
+    others = {name: value for name, value in training.items() if name not in (*AXES, *FOLLOWING)}
     return explain(model, cluster, num_gpus=values["num_gpus"], global_batch_size=values["global_batch_size"],
                    **{**others, **sizes})
 
 
-def _excluded(found: Timed, first: int | None) -> Excluded | None:
-    seconds, peaks = found.columns["seconds"], found.columns["peak"]
-    rows = np.flatnonzero(~found.are("fits") & (True if first is None else seconds < seconds[first]))
-    if not len(rows):
+def _excluded(answers: Answered, first: Configuration | None) -> Excluded | None:
+    """Of the layouts that are faster than the first choice, none of which fits, the one of least memory."""
+    faster = [item for item in answers.front("legal") if first is None or seconds_of(item) < seconds_of(first)]
+    if not faster:
         return None
-    row = int(rows[np.argmin(peaks[rows])])
-    return Excluded(layout_at(found, row), float(seconds[row]), int(peaks[row]))
+    least = faster[-1]  # sorted by time: the more time, the less memory
+    return Excluded(sizes_of(least), seconds_of(least), int(least.keys["peak"]))

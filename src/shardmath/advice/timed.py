@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.advice.legal import Legal, legal_rows
-from shardmath.advice.pipelines import chunk_sizes, stage_counts, with_last_stage
 from shardmath.errors import InputError
-from shardmath.generated.definitions import IMPLEMENTATIONS, VERDICTS, verdict
-from shardmath.models import Model
+from shardmath.generated.definitions import VERDICTS, verdict
+from shardmath.parameters import UNEVEN
+from shardmath.search.sizes import AXES
 from shardmath.spaces import Part, Space
-from shardmath.spaces.standard import layouts, ranked
 from shardmath.sweeps.configurations import Configuration
-from shardmath.symbolic.nests.standard import BY_TIME
 
-#: What tells layouts apart, in the order in which people say it; ``recompute`` is the name of a mode.
-AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
-        "micro_batch_size", "sequence_parallel", "recompute")
-#: What follows from those and is shown beside them: 0 where all stages have as many layers.
-FOLLOWING = ("last_stage_layers",)
 #: More candidates than this are not looked at one by one.
 _MANY = 2 * 10**7
 
@@ -32,7 +26,7 @@ _MANY = 2 * 10**7
 class Timed:
     """All legal layouts of some parts, one row for each; none if no layout is legal.
 
-    ``columns`` has the sizes of ``AXES`` and ``FOLLOWING`` by name, ``seconds`` of a step (not a number where no time
+    ``columns`` has the sizes of ``AXES`` and ``UNEVEN`` by name, ``seconds`` of a step (not a number where no time
     is asked for), ``peak`` bytes and ``verdict`` (its place among the verdicts); ``part`` and ``number`` say where a
     row comes from.
     """
@@ -82,28 +76,6 @@ class Timed:
         return found
 
 
-def spaces(model: Model, num_gpus: int, implementation: str, **arguments: Any) -> tuple[Space, ...]:
-    """The spaces of a job: without and, where the implementation has them, with interleaved pipelines.
-
-    What is named by an argument (those of ``sweep``) is not tried otherwise. Raises InputError as ``layouts`` does.
-    """
-    chunks = arguments.pop("virtual_pipeline", None)
-    interleaved = "interleaved" in IMPLEMENTATIONS.get(implementation, {}).get("allowed", {}).get("schedule", ())
-    sizes = chunks or (1, *(chunk_sizes(model) if interleaved else ()))
-    several = tuple(size for size in sizes if size != 1)
-    if arguments.get("schedule") is not None or not interleaved:
-        groups = [tuple(sizes) if chunks else None]
-    else:
-        groups = [group for group in ((1,) if 1 in sizes else (), several) if group]
-    found = []
-    for group in groups:
-        counts = stage_counts(model, num_gpus, implementation, group or (), arguments)
-        space = layouts(model, num_gpus=num_gpus, implementation=implementation, virtual_pipeline=group,
-                        **{**arguments, "pipeline_parallel": counts})
-        found.append(ranked(with_last_stage(space, model, group or (), arguments), BY_TIME))
-    return tuple(found)
-
-
 def timed(asked: Iterable[Space], near: Mapping[str, int | str] | None = None, most: int = 0) -> Timed:
     """Evaluate every layout of some spaces, or those that are ``near`` one.
 
@@ -111,25 +83,34 @@ def timed(asked: Iterable[Space], near: Mapping[str, int | str] | None = None, m
     InputError for what is wrong with the spaces.
     """
     parts = tuple(part for space in asked for part in space.parts())
-    if sum(part.size for part in parts) > _MANY:
-        rule = f"must leave at most {_MANY:,} layouts to look at: name the sizes to try for some axes"
-        raise InputError("num_gpus", parts[0].fixed["num_gpus"], rule)
-    return _evaluated(tuple(legal_rows(part, None if near is None else _near(part, near, most)) for part in parts))
+    looked_at = [np.arange(part.size) if near is None and part.size <= _MANY else _near(part, near or {}, most)
+                 for part in parts]
+    return _evaluated(tuple(legal_rows(part, numbers) for part, numbers in zip(parts, looked_at, strict=True)))
 
 
 def _near(part: Part, own: Mapping[str, int | str], most: int) -> NDArray[np.int64]:
-    """The configurations of a part that differ from ``own`` on at most so many axes."""
-    differing = np.zeros((), np.int8)
-    for axis in part.axes:
-        others = np.asarray([axis.name in own and label != own[axis.name] for label in axis.labels], np.int8)
-        differing = np.add.outer(differing, others)
-    return np.flatnonzero(differing.ravel() <= most)
+    """The configurations of a part that differ from ``own`` on at most so many axes, in their order."""
+    steps = np.cumprod([1, *(axis.size for axis in reversed(part.axes))])[-2::-1]
+    counted = [axis for axis in part.axes if axis.name in own]
+    found = [np.zeros(0, np.int64)]
+    for count in range(min(most, len(counted)) + 1):
+        for changed in combinations([axis.name for axis in counted], count):
+            numbers = np.zeros(1, np.int64)
+            for axis, step in zip(part.axes, steps, strict=True):
+                places = [place for place, label in enumerate(axis.labels)
+                          if axis.name not in own or (label != own[axis.name]) == (axis.name in changed)]
+                numbers = np.add.outer(numbers, step * np.asarray(places, np.int64)).ravel()
+                if len(numbers) > _MANY:
+                    rule = f"must leave at most {_MANY:,} layouts to look at: name the sizes to try for some axes"
+                    raise InputError("num_gpus", part.fixed["num_gpus"], rule)
+            found.append(numbers)
+    return np.sort(np.concatenate(found))
 
 
 def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None, changed: Iterable[str] = ()) -> Timed:
     """All rows with their memory and the time of their step, or what they had ``before`` some symbols ``changed``."""
     own = [_shown(rows) for rows in legal]
-    columns = {name: np.concatenate([item[name] for item in own]) for name in (*AXES, *FOLLOWING)}
+    columns = {name: np.concatenate([item[name] for item in own]) for name in (*AXES, *UNEVEN)}
     if before is None:
         columns["peak"] = np.concatenate([rows.term("peak").astype(np.int64) for rows in legal])
     else:
@@ -150,5 +131,5 @@ def _shown(rows: Legal) -> dict[str, NDArray[Any]]:
     part = rows.part
     places = np.unravel_index(rows.numbers, [axis.size for axis in part.axes])
     shown = {axis.name: np.asarray(axis.labels)[place] for axis, place in zip(part.axes, places, strict=True)}
-    others = {name: rows.column(name).astype(np.int64) for name in (*AXES, *FOLLOWING) if name not in shown}
+    others = {name: rows.column(name).astype(np.int64) for name in (*AXES, *UNEVEN) if name not in shown}
     return {**shown, **others}

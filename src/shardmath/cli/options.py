@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -19,7 +19,7 @@ from shardmath.cli.names import (
 from shardmath.defaults import IMPLEMENTATION_SHOWN, SEQ_LENGTH_SHOWN
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, PARAMETERS, RECOMPUTE_MODES
-from shardmath.parameters import MACHINE, OTHERS, checked
+from shardmath.parameters import MACHINE, OTHERS, UNEVEN, checked
 
 Command = Callable[..., Any]
 
@@ -118,9 +118,9 @@ EXPERT_TENSOR_PARALLEL = "that of TP with megatron, else 1"
 _DEFAULTS = {"expert_tensor_parallel": EXPERT_TENSOR_PARALLEL}
 
 
-def parameter_options(command: Command) -> Command:
-    """An option for every parameter that few people set, named like it."""
-    for name in reversed(OTHERS):
+def parameter_options(command: Command, names: Sequence[str] = OTHERS) -> Command:
+    """An option for every parameter that few people set, or for some of them, named like it."""
+    for name in reversed(names):
         _, unit, _, maximum, _, meaning = PARAMETERS[name]
         flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}", name]
         help_text = f"{meaning[0].upper()}{meaning[1:]}.  [default: {_DEFAULTS.get(name, DEFAULTS[name])}]"
@@ -214,6 +214,8 @@ def _axis(*names: str, what: str) -> Callable[[Command], Command]:
     return click.option(*names, type=Counts(), metavar="N,N,...", help=f"{what}  [default: all that may be legal]")
 
 
+#: Parameters of a layout that have one value in a search unless they are given, as flags or numbers.
+LAYOUT_PARAMETERS = (*UNEVEN, "microbatch_group", "recompute_num_layers")
 #: Options that say which layouts to try.
 axis_options = _apply([
     _axis("--tp", "--tensor-parallel", "tensor_parallel", what="Tensor-parallel sizes to try."),
@@ -222,16 +224,18 @@ axis_options = _apply([
     _axis("--micro-batch-size", what="Micro-batch sizes to try."),
     _axis("--sequence-parallel", what="0 and 1: without and with sequence parallelism."),
     _axis("--ep", "--expert-parallel", "expert_parallel", what="Expert-parallel sizes to try."),
-    click.option("--etp", "--expert-tensor-parallel", "expert_tensor_parallel", type=Count(), metavar="RANKS",
-                 help=f"Tensor-parallel size of routed experts.  [default: {EXPERT_TENSOR_PARALLEL}]"),
+    click.option("--etp", "--expert-tensor-parallel", "expert_tensor_parallel", type=Counts(), metavar="N,N,...",
+                 help="Tensor-parallel sizes of routed experts to try  [default: all inside a node]"),
     click.option("--vpp", "--virtual-pipeline", "virtual_pipeline", type=Counts(), metavar="N,N,...",
-                 help="Chunks of layers per pipeline rank to try.  [default: 1; recommend and scale try several]"),
+                 help="Chunks of layers per pipeline rank to try  [default: all that divide the layers]"),
     click.option("--recompute", type=Names(), metavar="MODE,...", shell_complete=last_of(recompute_names),
-                 help=f"Recompute modes to try  [default: {', '.join(RECOMPUTE_MODES)}]"),
+                 help="Recompute modes to try  [default: every set of modules that differs, and full]"),
+    lambda command: parameter_options(command, LAYOUT_PARAMETERS),
 ])
 
 
 def without_absent(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options without those of parameters that were not given and are not known to every command by name."""
-    named = {"expert_tensor_parallel", *MACHINE}
-    return {name: value for name, value in options.items() if name not in named or value is not None}
+    named = {"expert_tensor_parallel", *LAYOUT_PARAMETERS, *MACHINE}
+    return {name: int(value) if name in LAYOUT_PARAMETERS else value for name, value in options.items()
+            if name not in named or value is not None}

@@ -55,7 +55,7 @@ def sweep(
     from shardmath.reports.layouts import writers
     from shardmath.reports.progress import progress
     from shardmath.reports.sweep import show
-    from shardmath.sweeps import sweep as run
+    from shardmath.sweeps.run import sweep as run
 
     refuse_unplottable(plot)
     gathered = Gathered()

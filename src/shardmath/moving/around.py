@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.advice.pipelines import chunk_sizes
-from shardmath.advice.timed import AXES, timed
+from shardmath.advice.timed import timed
+from shardmath.choosing import following
 from shardmath.configured import Configuration, configured
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
-from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, RECOMPUTE_MODES, RECOMPUTE_REGIONS
+from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.jobs import without_effect
 from shardmath.moving.listed import columns_of, layouts_near
 from shardmath.moving.variants import Variant
+from shardmath.search.answered import Answered, answered
+from shardmath.search.modes import named_alike
+from shardmath.search.offered import offered
+from shardmath.search.sizes import AXES as _AXES
+from shardmath.search.sizes import as_arguments_of_explain, sizes_of
+from shardmath.search.stages import ACCOUNTED
+from shardmath.search.untried import Untried, untried
 from shardmath.settings import SELECTIVE, recompute_switches
 from shardmath.spaces import Space
-from shardmath.spaces.standard import layouts, ranked
-from shardmath.symbolic.nests.standard import BY_MEMORY, BY_TIME
+from shardmath.sweeps.configurations import Configuration as Swept
+from shardmath.sweeps.layout import USUAL_SCHEDULES
 
+#: Sizes that can change one by one.
+AXES = (*_AXES, *ACCOUNTED)
+#: What follows from them.
+_FOLLOWING = "last_stage_layers"
 #: Arguments of ``explain`` that the axes say, or that are given apart.
 _LAYOUT = (*AXES, "data_parallel", "num_gpus", "global_batch_size", "pipeline_layout", "anchor", "network", "node_size",
            *RECOMPUTE_REGIONS.values())
+
+#: Sizes that follow others while nobody changes them.
+_FOLLOWERS = ("sequence_parallel", "virtual_pipeline", "expert_tensor_parallel", *ACCOUNTED)
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -76,7 +90,8 @@ class Rows:
 
     def move(self, row: int) -> Move:
         """One layout as a move."""
-        layout: dict[str, int | str] = {name: self._columns[name][row].item() for name in AXES}
+        names = (*AXES, _FOLLOWING) if _FOLLOWING in self._columns else AXES
+        layout: dict[str, int | str] = {name: self._columns[name][row].item() for name in names}
         changes = [Replaced(item.name, item.before, item.after) for item in self._made]
         changes += [Replaced(name, self._own[name], layout[name]) for name in AXES if self._changed[name][row]]
         seconds = float(self.seconds[row])
@@ -91,18 +106,47 @@ class Around:
     configuration: Configuration
     arguments: Mapping[str, Any]
     timed: bool
+    _known: dict[object, Rows] = field(default_factory=dict, repr=False, compare=False)
 
     def rows(self, made: Sequence[Variant], most: int) -> Rows:
         """All legal layouts with some variants that change at most so many sizes; others may be among them.
 
         A variant that does not go with the rest gives no layout.
         """
-        return self._rows(made, most) if made or self.listed else self.all_rows
+        key = (tuple(item.name for item in made), tuple(item.after for item in made), most)
+        if key not in self._known:
+            self._known[key] = self._rows(made, most)
+        return self._known[key]
+
+    def best(self) -> Move | None:
+        """The best layout that fits, of all that there are without variants; None for an explicit list of layers."""
+        return self._searched("best")
+
+    def smallest(self) -> Move | None:
+        """The legal layout of least memory, of all that there are without variants."""
+        return self._searched("smallest")
+
+    def untried(self) -> tuple[Untried, ...]:
+        """Layouts that no move leads to."""
+        return () if self.listed else untried(self._answers.parts)
+
+    def _searched(self, question: str) -> Move | None:
+        found = None if self.listed else self._answers.first(question)
+        return None if found is None else self._moved(found)
 
     @cached_property
-    def all_rows(self) -> Rows:
-        """All legal layouts without variants, for stages of the same size or with the same ends."""
-        return self._rows((), None)
+    def _answers(self) -> Answered:
+        """What a sweep answers for the same job."""
+        return answered(self._spaces((), self.own))
+
+    def _moved(self, found: Swept) -> Move:
+        """A layout that a sweep found as a move."""
+        sizes, own = sizes_of(found), self.own
+        layout = {name: sizes[name] for name in (*AXES, _FOLLOWING)}
+        usual = self.usual(own, found.values["tensor_parallel"], found.values["pipeline_parallel"])
+        changes = tuple(Replaced(name, own[name], layout[name]) for name in AXES if layout[name] != usual[name])
+        seconds = float(found.terms["step.time"]) if found.part.timed else None
+        return Move(changes, layout, found.peak_bytes, seconds, self.arguments_of((), layout))
 
     @property
     def listed(self) -> bool:
@@ -113,15 +157,18 @@ class Around:
     def own(self) -> dict[str, int | str]:
         """The configuration's own place on every axis."""
         job = self.configuration.job
-        return {name: job.recompute if name == "recompute" else job.values[name] for name in AXES}
+        return {name: named_alike(job.recompute) if name == "recompute" else job.values[name] for name in AXES}
 
     def usual(self, own: Mapping[str, int | str], tensor: Any, pipeline: Any) -> dict[str, Any]:
         """What every axis is while nobody changes it, at numbers or columns of ranks: some sizes follow others."""
         asked = self.arguments.get("sequence_parallel")
         usual = self.configuration.job.evaluator.defaults["sequence_parallel"] if asked is None else asked
         on = own["sequence_parallel"] if own["tensor_parallel"] != 1 else int(usual)
+        follows = "expert_tensor_parallel" in following(self.configuration.job.evaluator, self.arguments)
         return {**own, "sequence_parallel": np.where(tensor > 1, on, 0),
-                "virtual_pipeline": np.where(pipeline > 1, own["virtual_pipeline"], 1)}
+                "virtual_pipeline": np.where(pipeline > 1, own["virtual_pipeline"], 1),
+                **{name: np.where(pipeline > 1, own[name], 0) for name in ACCOUNTED},
+                **({"expert_tensor_parallel": tensor} if follows else {})}
 
     def arguments_of(self, made: Sequence[Variant], layout: Mapping[str, int | str]) -> dict[str, Any]:
         """The arguments of ``explain`` for a layout with some variants."""
@@ -130,26 +177,25 @@ class Around:
         found = {name: value for name, value in self.arguments.items() if name not in gone}
         for item in made:
             found = item.applied(found)
-        sizes = {name: bool(value) if name == "sequence_parallel" else value for name, value in layout.items()}
+        sizes = as_arguments_of_explain(layout)
         return {**found, **sizes, "num_gpus": values["num_gpus"], "global_batch_size": values["global_batch_size"]}
 
-    def _rows(self, made: Sequence[Variant], most: int | None) -> Rows:
+    def _rows(self, made: Sequence[Variant], most: int) -> Rows:
         own = {**self.own, **{item.name: item.after for item in made if item.name in AXES}}
         own |= {name: value for item in made for name, value in item.brings.items()}
         try:
             listed = self.listed and not any(item.name == "pipeline_layout" for item in made)
-            columns = self._listed(made, own, most or 0) if listed else self._columns(made, own, most)
+            columns = self._listed(made, own, most) if listed else self._columns(made, own, most)
         except InputError:
             if not made:
                 raise
             columns = dict.fromkeys((*AXES, "peak", "seconds"), np.empty(0))
         return Rows(self, made, own, columns)
 
-    def _columns(self, made: Sequence[Variant], own: Mapping[str, int | str], most: int | None) -> Columns:
-        spaces = tuple(self._spaces(made, own))
+    def _columns(self, made: Sequence[Variant], own: Mapping[str, int | str], most: int) -> Columns:
         # What follows other sizes may change with them: it is left out here, and counted where it does not.
-        near = {name: value for name, value in own.items() if name not in ("sequence_parallel", "virtual_pipeline")}
-        return (timed(spaces) if most is None else timed(spaces, near, most)).columns
+        near = {name: value for name, value in own.items() if name not in _FOLLOWERS}
+        return timed(self._spaces(made, own), near, most).columns
 
     def _listed(self, made: Sequence[Variant], own: Mapping[str, int | str], most: int) -> Columns:
         """Layouts that keep the explicit list of layers."""
@@ -165,48 +211,36 @@ class Around:
         near = layouts_near(own, candidates, most, lambda t: self.usual(own, t, stages)["sequence_parallel"].item())
         return columns_of(found, self.arguments, near, self.timed)
 
-    def _spaces(self, made: Sequence[Variant], own: Mapping[str, int | str]) -> Iterator[Space]:
-        job = self.configuration.job
-        arguments: dict[str, Any] = dict(self.arguments)
+    def _spaces(self, made: Sequence[Variant], own: Mapping[str, int | str]) -> tuple[Space, ...]:
+        """The spaces of the job that everybody searches, as far as they have the order of passes."""
+        job, arguments = self.configuration.job, dict(self.arguments)
         for item in made:
             arguments = item.applied(arguments)
         arguments = {name: value for name, value in arguments.items() if name not in _LAYOUT}
-        for pipelines, chunks in self._pipelines(arguments, own):
-            space = layouts(
-                job.model, self.configuration.cluster, job.values["num_gpus"],
-                node_size=self.arguments.get("node_size"), global_batch_size=job.values["global_batch_size"],
-                tensor_parallel=self._degrees("tensor_parallel"), context_parallel=self._degrees("context_parallel"),
-                pipeline_parallel=pipelines, virtual_pipeline=chunks, recompute=self._modes(made, own),
-                expert_parallel=None if job.model.num_experts else (1,), **arguments,
-            )
-            yield ranked(space, BY_TIME if self.timed else BY_MEMORY)
+        if "expert_tensor_parallel" in arguments:
+            arguments["expert_tensor_parallel"] = None
+        if any(item.name == "recompute" for item in made):
+            arguments["recompute"] = (own["recompute"],)
+        spaces = offered(
+            job.model, self.configuration.cluster, job.values["num_gpus"], rank_by="time" if self.timed else "memory",
+            node_size=self.arguments.get("node_size"), global_batch_size=job.values["global_batch_size"], **arguments,
+        )
+        schedule = arguments.get("schedule") or job.evaluator.choices["schedule"]
+        same = {None, schedule, *(USUAL_SCHEDULES if schedule in USUAL_SCHEDULES else ())}
+        return tuple(self._with_own_mode(space, own) for space in spaces if space.schedule in same)
+
+    def _with_own_mode(self, space: Space, own: Mapping[str, int | str]) -> Space:
+        """The space with the configuration's own recompute mode, which may do the same as another one."""
+        modes, mode = space.axes["recompute"], str(own["recompute"])
+        assert isinstance(modes, tuple)
+        if SELECTIVE in (mode, *modes) or mode in modes:
+            return space
+        return replace(space, axes={**space.axes, "recompute": (*map(str, modes), mode)})
 
     def _degrees(self, name: str) -> tuple[int, ...]:
         job = self.configuration.job
         fixed = job.evaluator.fixed.get(name)
         return divisors(job.values["num_gpus"]) if fixed is None else (fixed,)
-
-    def _pipelines(
-        self, arguments: Mapping[str, Any], own: Mapping[str, int | str],
-    ) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Numbers of stages with numbers of chunks that the same formulas serve."""
-        job, chunks = self.configuration.job, int(own["virtual_pipeline"])
-        stages = tuple(size for size in self._degrees("pipeline_parallel") if size <= job.values["num_layers"])
-        several = tuple(size for size in stages if size > 1)
-        kernels = arguments.get("kernels") or {}
-        schedule = arguments.get("schedule") or kernels.get("schedule")
-        if schedule is not None and schedule not in ("interleaved", "zero_bubble"):
-            yield several if job.evaluator.implementation == "torchtitan" else stages, (chunks,)
-            return
-        allowed = IMPLEMENTATIONS[job.evaluator.implementation]["allowed"].get("schedule", CHOICES["schedule"][1])
-        if schedule is None and job.evaluator.implementation == "torchtitan":
-            yield (1,), (1,)
-            if several:
-                yield several, (1,)
-        elif schedule is None or chunks == 1:
-            yield stages, (1,)
-        if "interleaved" in allowed and several:
-            yield several, tuple(sorted({*chunk_sizes(job.model), *((chunks,) if chunks > 1 else ())}))
 
     def _modes(self, made: Sequence[Variant], own: Mapping[str, int | str]) -> tuple[str, ...]:
         """Recompute modes: its own, the usual ones, and one region more or less than it has."""

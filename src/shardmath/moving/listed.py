@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from shardmath.choosing import following
 from shardmath.configured import Configuration
 from shardmath.moving.peaks import SIZES, Peak
+from shardmath.search.stages import ACCOUNTED
 from shardmath.settings import recompute_switches
 from shardmath.stages import listed, parsed
 from shardmath.timing import step_time
@@ -60,6 +61,7 @@ def columns_of(
             if timed:
                 stages = listed(job.evaluator, values, peak.layout)
                 seconds = step_time(job.evaluator, {**values, **machine}, stages).seconds
-            rows.append({**sizes, "peak": peak.bytes(values), "seconds": seconds})
+            own = {name: values[name] for name in ("expert_tensor_parallel", *ACCOUNTED)}
+            rows.append({**sizes, **own, "peak": peak.bytes(values), "seconds": seconds})
     names = tuple(rows[0]) if rows else ()
     return {name: np.asarray([row[name] for row in rows]) for name in names}

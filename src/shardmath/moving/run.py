@@ -23,6 +23,7 @@ from shardmath.moving.peaks import Peak
 from shardmath.moving.sensitivities import Sensitivity, sensitivities
 from shardmath.moving.smallest import fitting, gaining, singles
 from shardmath.moving.variants import variants
+from shardmath.search.untried import Untried
 from shardmath.settings import as_model
 from shardmath.stages import parsed
 
@@ -39,7 +40,7 @@ class Moves:
     kernel.
     ``smallest`` are the smallest sets of changes that make it fit; where it fits already they are empty, and ``gains``
     are those that make it faster and still fit. The cheapest in time come first. ``least`` is the legal layout of least
-    memory among all with the same kernels.
+    memory among all with the same kernels. ``untried`` says what was left out.
     """
 
     configuration: Configuration
@@ -51,6 +52,7 @@ class Moves:
     smallest: tuple[Move, ...]
     gains: tuple[Move, ...]
     least: Move
+    untried: tuple[Untried, ...] = ()
 
     @property
     def peak(self) -> RankAccount:
@@ -95,7 +97,7 @@ class Moves:
             "differences": [self._row(move) for move in self.differences],
             "smallest": [self._row(move) for move in self.smallest],
             "gains": [self._row(move) for move in self.gains],
-            "least": self._row(self.least),
+            "least": self._row(self.least), "untried": [asdict(item) for item in self.untried],
         }
 
     def _row(self, move: Move) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def moves(
         tuple(sorted(alone, key=lambda move: move.peak_bytes)),
         () if fits else _ranked(fitting(around, made, limit_bytes)),
         _ranked(gaining(around, made, limit_bytes, seconds)) if fits and seconds is not None else (),
-        _least(around),
+        _least(around), around.untried(),
     )
 
 
@@ -205,6 +207,10 @@ def _layers(layout: Sequence[int] | str | None) -> tuple[int, ...] | None:
 
 
 def _least(around: Around) -> Move:
+    """The legal layout of least memory; with an explicit list of layers among those that change two sizes."""
+    searched = around.smallest()
+    if searched is not None:
+        return searched
     rows = around.rows((), 2)
     return rows.move(int(np.argmin(rows.peaks)))
 

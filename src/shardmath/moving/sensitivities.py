@@ -101,7 +101,7 @@ def _derivative(peak: Peak, name: str, total: int, steps: Sequence[int]) -> Frac
     """The derivative of the peak as it is, with all of its steps, on the sides where there are legal values."""
     try:
         sides = [peak.beside(terms_beside, {name: step}) for step in steps]
-    except StepsError:
+    except (StepsError, ZeroDivisionError):  # beside a 0 that stands for a usual value nothing is defined
         return None
     slopes = {step * side.slope for step, side in zip(steps, sides, strict=True)}
     return slopes.pop() if len(slopes) == 1 and all(side.value == total for side in sides) else None

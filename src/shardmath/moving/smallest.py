@@ -16,6 +16,8 @@ from shardmath.moving.variants import Variant
 _PAIRS = 2
 #: Variants are combined with each other and with sizes up to so many changes.
 _MOST = 3
+#: Sizes alone are combined up to so many changes.
+_SIZES = 4
 
 Reached = Callable[[Rows], NDArray[np.bool_]]
 
@@ -28,19 +30,22 @@ def singles(around: Around, made: Sequence[Variant]) -> list[Move]:
 def fitting(around: Around, made: Sequence[Variant], limit_bytes: int) -> list[Move]:
     """The smallest sets of changes whose peak is at most ``limit_bytes``; none if no layout of these GPUs fits.
 
-    Sets of two are always looked at. Of larger ones, those of the first size at which any fits.
+    Sets of two are always looked at. Of larger ones, those of the first size at which any fits; beyond that the best
+    layout that there is, however much it changes.
     """
     def fits(rows: Rows) -> NDArray[np.bool_]:
         found: NDArray[np.bool_] = rows.peaks <= limit_bytes
         return found
 
     found: dict[frozenset[tuple[str, int | str]], Move] = {}
-    for size in range(1, (_MOST if around.listed else len(around.own)) + 1):
+    for size in range(1, (_MOST if around.listed else _SIZES) + 1):
         if size > _PAIRS and found:
             break
         for move in _moves(around, made, size, fits):
             if not any(part in found for part in _parts(move)):
                 found[move.key] = move
+    if not found and (best := around.best()) is not None and best.peak_bytes <= limit_bytes:
+        return [best]
     return list(found.values())
 
 

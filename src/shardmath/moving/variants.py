@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from shardmath.choosing import chunks_of
-from shardmath.divisors import divisors
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS
 from shardmath.jobs import Job
-from shardmath.settings import GRADIENT_BYTES, SELECTIVE
+from shardmath.settings import GRADIENT_BYTES
 from shardmath.zero import SWITCHES, THROUGH
 
 #: The kernel axis that is tried without being asked for, with the options that are the same optimizer.
@@ -50,7 +49,7 @@ def variants(job: Job, vary: Iterable[str] = ()) -> tuple[Variant, ...]:
     Raises InputError for axes that are none, or that cannot be varied.
     """
     axes = _axes(job, vary)
-    return (*_precision(job), *_stages(job), *_selective(job), *_experts(job), *_layers(job),
+    return (*_precision(job), *_stages(job), *_layers(job),
             *(_schedules(job) if "schedule" in axes else ()), *_kernels(job, axes))
 
 
@@ -75,13 +74,6 @@ def _stages(job: Job) -> Iterator[Variant]:
             yield Variant("zero_stage", own, stage, {"zero_stage": stage})
 
 
-def _selective(job: Job) -> Iterator[Variant]:
-    """Recompute that keeps outputs of some operations instead of whole layers, and back."""
-    if "ops" in _options(job, "recompute_saves"):
-        for mode in ("full",) if job.recompute == SELECTIVE else (SELECTIVE,):
-            yield Variant("recompute", job.recompute, mode, {"recompute": mode})
-
-
 def _schedules(job: Job) -> Iterator[Variant]:
     """Other orders of passes, each with as many chunks of layers as it is made for; chunks alone are a size."""
     implementation, own = job.evaluator.implementation, job.evaluator.choices["schedule"]
@@ -91,15 +83,6 @@ def _schedules(job: Job) -> Iterator[Variant]:
         if name not in (own, "interleaved"):
             chunks = chunks_of(implementation, {"schedule": name}, None)
             yield Variant("schedule", own, name, {"schedule": name}, brings={"virtual_pipeline": chunks})
-
-
-def _experts(job: Job) -> Iterator[Variant]:
-    """Routed experts that are split over fewer ranks, or not at all."""
-    own = job.values["expert_tensor_parallel"]
-    if job.evaluator.choices["layers"] == "experts" and "expert_tensor_parallel" not in job.evaluator.fixed:
-        for size in divisors(job.values["tensor_parallel"]):
-            if size != own:
-                yield Variant("expert_tensor_parallel", own, size, {"expert_tensor_parallel": size})
 
 
 def _layers(job: Job) -> Iterator[Variant]:

@@ -14,7 +14,7 @@ from shardmath.plots.picture import Panel, Picture, Table
 from shardmath.plots.style import BLACK, GROUNDS, INK, SIGNS, SMALL, STRONG, VERDICT_MARKERS
 from shardmath.plots.words import short, three_digits
 from shardmath.reports.tables import gib
-from shardmath.sweeps import SweepResult
+from shardmath.sweeps.result import SweepResult
 
 GIB = 2**30
 #: Inches of a row of the map, of what stands around it, and of the other plot without its list of layouts.

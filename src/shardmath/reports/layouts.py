@@ -14,6 +14,9 @@ from shardmath.errors import InputError
 from shardmath.reports.files import whole_file
 from shardmath.sweeps.legal import NAMES, Columns, OnLayouts
 
+#: Columns of text.
+_TEXTS = ("recompute", "verdict", "schedule")
+
 
 @contextmanager
 def writers(csv: str | None, parquet: str | None, *others: OnLayouts) -> Iterator[OnLayouts | None]:
@@ -54,7 +57,7 @@ def _parquet(path: str) -> Iterator[OnLayouts]:
     except ImportError:
         raise InputError("parquet", path, "needs pyarrow: install shardmath[parquet]") from None
     schema = pa.schema([
-        (name, {"recompute": pa.string(), "verdict": pa.string(), "step_seconds": pa.float64()}.get(name, pa.int64()))
+        (name, pa.float64() if name == "step_seconds" else pa.string() if name in _TEXTS else pa.int64())
         for name in NAMES
     ])
     with whole_file("parquet", path, "wb") as file, parquet.ParquetWriter(file, schema) as writer:

@@ -13,6 +13,7 @@ from shardmath.moving import Difference, Move, Moves, Sensitivity, SlopeFormulas
 from shardmath.reports.explanation import heading
 from shardmath.reports.sizes import TITLES, in_words
 from shardmath.reports.tables import console, gib, table
+from shardmath.reports.untried import show_untried
 
 #: So many sensitivities and sets of changes are shown, unless all are asked for.
 _SHOWN = 12
@@ -46,6 +47,7 @@ def show(found: Moves, everything: bool = False) -> None:
                   f" ({in_words(found.least.layout)}).", markup=False)
     elif found.seconds is not None:
         out.print(f"Nothing that fits is faster by {FASTER:.0%} after one or two changes.")
+    show_untried(out, found.untried)
 
 
 def show_formulas(found: SlopeFormulas) -> None:

@@ -12,6 +12,7 @@ from shardmath.advice.changes import OVERLAPS
 from shardmath.errors import InputError
 from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
+from shardmath.reports.untried import show_untried
 from shardmath.timing import SPENT
 
 #: Parts of a step that are named, and the share from which they are.
@@ -36,6 +37,7 @@ def show(found: Advice) -> None:
     out.print()
     out.print(_neighbours(first))
     out.print(_changes(found.changes))
+    show_untried(out, found.untried)
     out.print(_launched(first), markup=False, soft_wrap=True)
 
 
@@ -78,6 +80,7 @@ def _show_nothing(out: Console, found: Advice) -> None:
     if item is not None:
         out.print(f"Nothing fits. The legal layout of least memory is {in_words(item.layout)}: it needs"
                   f" {gib(item.peak_bytes)} GiB of {memory:g} GiB.", markup=False)
+    show_untried(out, found.untried)
 
 
 def _neighbours(choice: Choice) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shardmath.reports.sizes import in_words
 from shardmath.reports.tables import console, gib, table
+from shardmath.reports.untried import show_untried
 from shardmath.scaling import Point, Scaling
 
 
@@ -22,6 +23,7 @@ def show(found: Scaling) -> None:
         if point.layout is None:
             why = "nothing fits" if point.legal else "no layout is legal"
             out.print(f"On {point.num_gpus} GPUs {why}.")
+    show_untried(out, found.untried)
 
 
 def _row(found: Scaling, point: Point, width: int) -> list[str]:

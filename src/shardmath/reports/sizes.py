@@ -4,19 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from shardmath.parameters import UNEVEN
+from shardmath.sweeps.layout import USUAL_SCHEDULES
+
 #: Columns of a layout, with what they are called; those of ``_RARE`` only where one is not what is usual.
 TITLES = {
     "tensor_parallel": "TP", "context_parallel": "CP", "pipeline_parallel": "PP", "virtual_pipeline": "VPP",
-    "last_stage_layers": "last stage", "expert_parallel": "EP",
+    "first_stage_layers": "first stage", "last_stage_layers": "last stage",
+    "account_for_embedding": "embedding counts", "account_for_loss": "loss counts", "schedule": "schedule",
+    "expert_parallel": "EP", "expert_tensor_parallel": "ETP",
     "micro_batch_size": "mbs", "sequence_parallel": "SP", "recompute": "recompute",
 }
-_RARE = {"virtual_pipeline": 1, "last_stage_layers": 0, "expert_parallel": 1}
+_RARE: Mapping[str, int] = {"virtual_pipeline": 1, "expert_parallel": 1, "expert_tensor_parallel": 1,
+                            **dict.fromkeys(UNEVEN, 0)}
 
 
 def shown_sizes(layouts: Iterable[Mapping[str, int | str]]) -> list[str]:
     """Names of the sizes that are shown of some layouts."""
     layouts = tuple(layouts)
-    return [name for name in TITLES if name not in _RARE or any(layout[name] != _RARE[name] for layout in layouts)]
+    return [name for name in TITLES if any(not _is_usual(name, layout) for layout in layouts)]
+
+
+def _is_usual(name: str, layout: Mapping[str, int | str]) -> bool:
+    """Check if a size is one that nobody mentions."""
+    return layout[name] in USUAL_SCHEDULES if name == "schedule" else name in _RARE and layout[name] == _RARE[name]
 
 
 def sizes_of(layout: Mapping[str, int | str], names: Iterable[str]) -> list[str]:
@@ -26,8 +37,9 @@ def sizes_of(layout: Mapping[str, int | str], names: Iterable[str]) -> list[str]
 
 def in_words(layout: Mapping[str, int | str]) -> str:
     """A layout in one line; what is usual is left out."""
-    on = int(layout["tensor_parallel"] != 1)
-    usual = {**dict.fromkeys(TITLES, 1), **_RARE, "recompute": "none", "sequence_parallel": on}
+    on, order = int(layout["tensor_parallel"] != 1), layout.get("schedule")
+    usual = {**dict.fromkeys(TITLES, 1), **_RARE, "recompute": "none", "sequence_parallel": on,
+             "schedule": order if order in USUAL_SCHEDULES else None}
     always = ("tensor_parallel", "pipeline_parallel", "micro_batch_size")
     names = [name for name in TITLES if name in layout]
     named = [f"{TITLES[name]} {value}" for name, value in zip(names, sizes_of(layout, names), strict=True)

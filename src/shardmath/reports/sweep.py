@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 
 from shardmath.generated.definitions import VERDICTS
+from shardmath.reports.sizes import TITLES, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
+from shardmath.reports.untried import show_untried
 from shardmath.sweeps.layout import Layout
 from shardmath.sweeps.result import SweepResult
 
-#: ``mbs`` is the micro-batch size, ``accum`` the number of micro-batches of a step.
-_TITLES = ("TP", "CP", "PP", "DP", "mbs", "SP", "recompute", "accum")
+#: Figures beside the sizes; ``accum`` is the number of micro-batches of a step.
 _OF_MEMORY = ("first", "last", "peak", "share", "margin")
 _OF_TIME = ("seconds", "tokens/s/GPU", "MFU", "peak", "share", "margin")
-#: Sizes that are shown where they are not 1 in every layout: how they are called, and the column they follow.
-_RARE = {"virtual_pipeline": ("VPP", 3), "expert_parallel": ("EP", 4)}
+#: Sizes that stand behind that of data parallelism.
+_BEHIND_DATA = ("expert_parallel", "expert_tensor_parallel", "micro_batch_size")
 
 
 def show(found: SweepResult) -> None:
@@ -46,6 +48,7 @@ def show(found: SweepResult) -> None:
         out.print(f"It needs {gib(least.peak_bytes)} GiB of {found.gpu.memory_gib:g} GiB: {least.verdict}.")
     else:
         out.print("No layout is legal.")
+    show_untried(out, found.untried)
 
 
 def _unit(item: Layout) -> str:
@@ -61,21 +64,17 @@ def _figures(item: Layout) -> list[str]:
 
 def _layouts(layouts: Iterable[Layout], memory: int, title: str) -> object:
     layouts = tuple(layouts)
-    rows = [
-        [
-            str(item.tensor_parallel), str(item.context_parallel), str(item.pipeline_parallel),
-            str(item.data_parallel), str(item.micro_batch_size), "on" if item.sequence_parallel else "off",
-            item.recompute, str(item.num_microbatches), *_figures(item), gib(item.peak_bytes),
-            f"{item.share:.1%}", gib(memory - item.peak_bytes),
-        ]
-        for item in layouts
-    ]
+    names = shown_sizes(map(asdict, layouts))
+    before = min(names.index(name) for name in _BEHIND_DATA if name in names)
+    rows = []
+    for item in layouts:
+        sizes = sizes_of(asdict(item), names)
+        rows.append([
+            *sizes[:before], str(item.data_parallel), *sizes[before:], str(item.num_microbatches), *_figures(item),
+            gib(item.peak_bytes), f"{item.share:.1%}", gib(memory - item.peak_bytes),
+        ])
     timed = any(item.step_seconds is not None for item in layouts)
-    titles = [*_TITLES, *(_OF_TIME if timed else _OF_MEMORY)]
-    for name, (called, place) in reversed(_RARE.items()):
-        if any(getattr(item, name) > 1 for item in layouts):
-            titles.insert(place, called)
-            for row, item in zip(rows, layouts, strict=True):
-                row.insert(place, str(getattr(item, name)))
+    shown = [TITLES[name] for name in names]
+    titles = [*shown[:before], "DP", *shown[before:], "accum", *(_OF_TIME if timed else _OF_MEMORY)]
     words = {titles.index("SP"), titles.index("recompute")}
     return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=("MFU", "margin", "share"))

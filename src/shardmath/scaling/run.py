@@ -7,16 +7,20 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
-from shardmath.advice.changes import layout_at
-from shardmath.advice.timed import spaces, timed
 from shardmath.defaults import default_implementation, default_seq_length
 from shardmath.errors import ABSENT, InputError
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster
 from shardmath.models import Model
 from shardmath.parameters import checked
+from shardmath.search.answered import answered
+from shardmath.search.offered import offered
+from shardmath.search.sizes import sizes_of
+from shardmath.search.untried import Untried, untried
 from shardmath.settings import as_model
+from shardmath.spaces import Best
 from shardmath.sweeps.run import as_arguments
+from shardmath.symbolic.nests.standard import BY_TIME
 from shardmath.timing import StepTime, as_cluster, step_time
 
 
@@ -73,6 +77,7 @@ class Scaling:
     implementation: str
     seq_length: int
     points: tuple[Point, ...]
+    untried: tuple[Untried, ...] = ()
 
     def relative(self, point: Point) -> float:
         """Tokens per second and GPU over those of the smallest size that has a layout; 0 without a layout."""
@@ -89,6 +94,7 @@ class Scaling:
                 asdict(point) | {name: getattr(point, name) for name in _RATES} | {"relative": self.relative(point)}
                 for point in self.points
             ],
+            "untried": [asdict(item) for item in self.untried],
         }
 
 
@@ -117,11 +123,14 @@ def scale(
         raise InputError("num_gpus", (), "must have at least one number of GPUs")
     sizes = sorted({checked("num_gpus", size) for size in num_gpus})
     batches = {size: _batch(size, global_batch_size, tokens_per_gpu, seq_length) for size in sizes}
-    points = []
+    points, left_out = [], dict[Untried, None]()
     for size, batch in batches.items():
         with as_arguments(size):
-            points.append(_point(chosen, cluster, size, batch, implementation, {"seq_length": seq_length, **arguments}))
-    return Scaling(chosen, cluster, implementation, seq_length, tuple(points))
+            training = {"seq_length": seq_length, **arguments}
+            point, without = _point(chosen, cluster, size, batch, implementation, training)
+        points.append(point)
+        left_out |= dict.fromkeys(without)
+    return Scaling(chosen, cluster, implementation, seq_length, tuple(points), tuple(left_out))
 
 
 def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None, seq_length: int) -> int:
@@ -141,11 +150,13 @@ def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None,
 
 def _point(
     model: Model, cluster: Cluster, size: int, batch: int, implementation: str, arguments: Mapping[str, Any],
-) -> Point:
-    found = timed(spaces(model, size, implementation, gpu=cluster, global_batch_size=batch, **arguments))
-    row = found.best(found.are("fits")) if len(found) else None
-    if row is None:
-        return Point(size, batch, len(found))
-    best = found.configuration(row)
-    return Point(size, batch, len(found), layout_at(found, row), best.values["data_parallel"], best.peak_bytes,
-                 step_time(best.part.evaluator, best.values))
+) -> tuple[Point, tuple[Untried, ...]]:
+    spaces = offered(model, cluster, size, rank_by="time", global_batch_size=batch, implementation=implementation,
+                     **arguments)
+    answers = answered(spaces, lambda _: (Best("best", BY_TIME, 1),))
+    best = answers.first()
+    if best is None:
+        return Point(size, batch, answers.legal), untried(answers.parts)
+    point = Point(size, batch, answers.legal, sizes_of(best), best.values["data_parallel"], best.peak_bytes,
+                  step_time(best.part.evaluator, best.values))
+    return point, untried(answers.parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shardmath.schemas.parts import Cluster, Label, Model, Part
+from shardmath.search.untried import Untried
 
 #: An exact number: an integer, or a fraction as text, such as "1/3".
 Exact = int | str
@@ -111,6 +112,8 @@ class Moves(Part):
     """Where it fits: changes that use what is left to be faster."""
     least: Move
     """The change that leaves the least peak."""
+    untried: list[Untried]
+    """Layouts that were left out, with the option that tries them."""
     formulas: Slopes | None
     """The formulas behind one sensitivity; null where they were not asked for (``--formula``)."""
 

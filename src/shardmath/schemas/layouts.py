@@ -7,6 +7,7 @@ from shardmath.advice.neighbours import Neighbour
 from shardmath.advice.run import Excluded
 from shardmath.explored import Broken
 from shardmath.schemas.parts import Cluster, Gpu, Label, Layout, Model, Part, StepTime
+from shardmath.search.untried import Untried
 from shardmath.sweeps.result import BrokenRule
 
 
@@ -33,6 +34,8 @@ class Sweep(Part):
     """What is best, in words."""
     time_unknown: str
     """Why no time is known of layouts that are therefore ranked by memory; empty otherwise."""
+    untried: list[Untried]
+    """Layouts that were left out, with the option that tries them."""
     best: list[Layout]
     """The best layouts that fit."""
     best_by_recompute: dict[str, Layout]
@@ -93,6 +96,8 @@ class Recommend(Part):
     """The next better layout that memory excludes."""
     changes: list[Change]
     """What would change the answer."""
+    untried: list[Untried]
+    """Layouts that were left out, with the option that tries them."""
 
 
 class Point(Part):
@@ -135,6 +140,8 @@ class Scale(Part):
     """Tokens of a sequence."""
     points: list[Point]
     """One for each number of GPUs, ascending."""
+    untried: list[Untried]
+    """Layouts that were left out, with the option that tries them."""
 
 
 class Found(Part, extra="allow"):

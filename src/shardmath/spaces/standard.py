@@ -37,6 +37,7 @@ def layouts(
     sequence_parallel: Sequence[int] | None = None,
     virtual_pipeline: Sequence[int] | None = None,
     expert_parallel: Sequence[int] | None = None,
+    expert_tensor_parallel: int | Sequence[int] | None = None,
     recompute: Sequence[str] | None = None,
     implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
@@ -51,9 +52,9 @@ def layouts(
     """Every layout of ``num_gpus`` GPUs as a space; the arguments are those of ``sweep``.
 
     TP, CP and PP run over the divisors of the number of GPUs, micro-batch sizes over those of the batch, expert
-    parallelism over those of the experts. Asked are the ``top`` best layouts that fit, the best one for every
-    recompute mode, and the legal ones of least and of most memory. What is best is decided without time; ``ranked``
-    changes that. Raises InputError for values that are not legal.
+    parallelism over those of the experts; other sizes are what ``explain`` takes them to be. Asked are the ``top`` best
+    layouts that fit, the best one for every recompute mode, and the legal ones of least and of most memory. What is
+    best is decided without time; ``ranked`` changes that. Raises InputError for values that are not legal.
     """
     chosen = as_model(model)
     implementation = default_implementation(chosen) if implementation is None else implementation
@@ -67,6 +68,7 @@ def layouts(
     rare = {
         "virtual_pipeline": _given("virtual_pipeline", virtual_pipeline),
         "expert_parallel": _given("expert_parallel", expert_parallel),
+        "expert_tensor_parallel": _given("expert_tensor_parallel", expert_tensor_parallel),
     }
     # A single size of these is no axis: where it is the usual one, formulas need not have it.
     single = {name: sizes[0] for name, sizes in rare.items() if sizes is not None and len(sizes) == 1}
@@ -111,9 +113,11 @@ def ranked(space: Space, ranking: tuple[str, ...]) -> Space:
     return replace(space, questions=questions)
 
 
-def _given(name: str, candidates: Sequence[int] | None) -> tuple[int, ...] | None:
+def _given(name: str, candidates: int | Sequence[int] | None) -> tuple[int, ...] | None:
     if candidates is None:
         return None
+    if not isinstance(candidates, Sequence):
+        candidates = (candidates,)
     if not candidates:
         raise InputError(name, (), "must have at least one value")
     return tuple(sorted({checked(name, value) for value in candidates}))

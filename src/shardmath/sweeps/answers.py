@@ -42,16 +42,17 @@ class BestAnswer:
 
     def merged(self, other: BestAnswer) -> BestAnswer:
         """The best of both."""
-        found = BestAnswer(self.keys.copy(), self.numbers.copy())
-        for group in range(len(self.numbers)):
-            keys = np.concatenate((self.keys[group], other.keys[group]))
-            numbers = np.concatenate((self.numbers[group], other.numbers[group]))
-            order = np.lexsort((numbers, *keys.T[::-1]))
-            repeated = np.concatenate(([False], numbers[order][1:] == numbers[order][:-1]))
-            repeated &= numbers[order] != NOBODY
-            order = order[~repeated][: self.numbers.shape[1]]
-            found.keys[group], found.numbers[group] = keys[order], numbers[order]
-        return found
+        keys = np.concatenate((self.keys, other.keys), axis=1)
+        numbers = np.concatenate((self.numbers, other.numbers), axis=1)
+        order = np.lexsort((numbers, *np.moveaxis(keys, 2, 0)[::-1]), axis=1)
+        ordered = np.take_along_axis(numbers, order, axis=1)
+        repeated = np.zeros(order.shape, np.bool_)
+        repeated[:, 1:] = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NOBODY)
+        # What is there once comes first, in its order.
+        kept = np.argsort(repeated, axis=1, kind="stable")[:, :self.numbers.shape[1]]
+        order = np.take_along_axis(order, kept, axis=1)
+        return BestAnswer(np.take_along_axis(keys, order[:, :, np.newaxis], axis=1),
+                          np.take_along_axis(numbers, order, axis=1))
 
 
 @dataclass

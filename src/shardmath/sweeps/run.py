@@ -1,4 +1,4 @@
-"""One sweep from the question to the answer: the standard space, swept by its nest, and what was found there."""
+"""One sweep from the question to the answer: all spaces of a job, each swept by its nest, and the best of all."""
 
 from __future__ import annotations
 
@@ -10,18 +10,15 @@ from shardmath.errors import InputError
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster
 from shardmath.models import Model
-from shardmath.spaces import Part, Space
-from shardmath.spaces.standard import layouts, ranked
+from shardmath.search.answered import answered
+from shardmath.search.offered import offered
+from shardmath.settings import as_model
 from shardmath.sweeps.layout import RULES
 from shardmath.sweeps.legal import OnLayouts, legal_layouts
-from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.result import SweepResult, result_of
-from shardmath.sweeps.running import Progress, run
-from shardmath.symbolic.nests.standard import BY_TIME
-from shardmath.timing import machine_values
+from shardmath.sweeps.running import Progress
+from shardmath.timing import time_unknown
 
-#: More layouts than this take long; a person who asks for them most likely meant fewer.
-_MANY = 10**10
 #: Where a space declares what a person gives as an argument of its own.
 _SECTIONS = ("axes", "fixed", "derived", "kernels")
 
@@ -62,10 +59,9 @@ def sweep(
     ``rank_by="memory"``, it is the one with the fewest model-parallel ranks; the answer says which figure is missing.
     ``gpu``, ``network`` and what is not given are as in ``explain``.
 
-    The axes are all divisors that can be legal; a sequence of values for an axis replaces them. A rank has one
-    chunk of layers unless ``virtual_pipeline`` names others. ``schedule`` is the order of forward and backward
-    passes; torchtitan's pipelines are tried where it, or pipeline sizes without 1, are given. ``zero_stage`` is as in
-    ``explain``. ``others`` are further parameters by name.
+    The axes are all that can be legal and that the implementation has; a sequence of values for an axis replaces
+    them. ``schedule`` is the order of forward and backward passes. ``zero_stage`` is as in ``explain``. ``others``
+    are further parameters by name.
     ``progress`` is called with candidates done and in all. ``on_layouts`` is called with all legal layouts, some at a
     time, as columns by name with sizes in bytes; for them the candidates are swept once more.
 
@@ -75,38 +71,24 @@ def sweep(
     if rank_by not in (None, *RULES):
         raise InputError("rank_by", rank_by, "must be time or memory")
     with as_arguments(num_gpus):
-        space = layouts(
-            model, gpu, num_gpus, network=network, global_batch_size=global_batch_size, seq_length=seq_length, top=top,
+        spaces = offered(
+            as_model(model), gpu, num_gpus, rank_by=rank_by, network=network, global_batch_size=global_batch_size,
+            seq_length=seq_length, top=top,
             tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
             micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, virtual_pipeline=virtual_pipeline,
             expert_parallel=expert_parallel, recompute=recompute, implementation=implementation, kernels=kernels,
             gradients=gradients, distributed_optimizer=distributed_optimizer, zero_stage=zero_stage,
             vocab_multiple=vocab_multiple, node_size=node_size, schedule=schedule, **others,
         )
-        (part,) = space.parts()
-        unknown = _time_unknown(part, space) if rank_by is None else ""
-        if rank_by == "time" or (rank_by is None and not unknown):
-            space = ranked(space, BY_TIME)
-            (part,) = space.parts()
-    if part.size > _MANY:
-        rule = f"must give at most {_MANY} layouts, not {part.size}: name the sizes to try for some axes"
-        raise InputError("num_gpus", num_gpus, rule)
-    nest = Nest(part, space.questions)
-    found = result_of(space, nest, run(nest, progress=progress).answer, unknown)
+        answers = answered(spaces, progress=progress)
+    first, machine = answers.parts[0], spaces[0].cluster
+    assert isinstance(machine, Cluster)
+    found = result_of(spaces[0], answers, "" if rank_by else time_unknown(first.evaluator, machine, num_gpus))
     if on_layouts is not None:
-        for columns in legal_layouts(part, progress):
-            on_layouts(columns)
+        for part in answers.parts:
+            for columns in legal_layouts(part, progress):
+                on_layouts(columns)
     return found
-
-
-def _time_unknown(part: Part, space: Space) -> str:
-    """Name the figure that the time of a step needs and nobody gave; empty where all are known."""
-    assert isinstance(space.cluster, Cluster)
-    try:
-        machine_values(part.evaluator, space.cluster, part.fixed["num_gpus"])
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 @contextmanager

@@ -1,0 +1,126 @@
+"""The spaces of a job with their answers as one: the best of all of them, what nothing beats, and counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.errors import InputError
+from shardmath.spaces import Best, Front, Part, Question, Space
+from shardmath.sweeps.answers import Answer, BestAnswer, FrontAnswer
+from shardmath.sweeps.configurations import Configuration, configurations
+from shardmath.sweeps.distinct import distinct
+from shardmath.sweeps.nests import Nest
+from shardmath.sweeps.running import Progress, run
+
+#: More layouts than this take long; a person who asks for them most likely meant fewer.
+_MANY = 10**10
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The nests of the spaces of one job, with the answer of each to the same questions."""
+
+    nests: tuple[Nest, ...]
+    answers: tuple[Answer, ...]
+
+    @property
+    def verdicts(self) -> NDArray[np.int64]:
+        """Legal layouts by verdict."""
+        found: NDArray[np.int64] = np.sum([answer.verdicts for answer in self.answers], axis=0)
+        return found
+
+    @property
+    def legal(self) -> int:
+        """Layouts that break no rule."""
+        return int(self.verdicts.sum())
+
+    @property
+    def size(self) -> int:
+        """Layouts that were tried."""
+        return sum(nest.size for nest in self.nests)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What the nests swept."""
+        return tuple(nest.part for nest in self.nests)
+
+    def asks(self, name: str) -> bool:
+        """Check if there is such a question."""
+        return any(question.name == name for question in self.nests[0].questions)
+
+    def best(self, name: str) -> list[Configuration]:
+        """The best configurations of a question, as many for each group as were asked for."""
+        groups: dict[tuple[int | str, ...], list[Configuration]] = {}
+        count = 0
+        for nest, question, answer in self._answers(name):
+            assert isinstance(question, Best)
+            assert isinstance(answer, BestAnswer)
+            count = question.count
+            for keys, numbers in zip(answer.keys, answer.numbers, strict=True):
+                for item in configurations(nest.part, question, keys, numbers):
+                    groups.setdefault(tuple(item.labels[axis] for axis in question.per), []).append(item)
+        return [item for items in groups.values() for item in distinct(sorted(items, key=_keys))[:count]]
+
+    def first(self, name: str = "best") -> Configuration | None:
+        """The best configuration of a question, if there is one."""
+        return min(self.best(name), key=_keys, default=None)
+
+    def front(self, name: str) -> list[Configuration]:
+        """What nothing beats in any space, sorted by the formulas of the question."""
+        found: list[Configuration] = []
+        for nest, question, answer in self._answers(name):
+            assert isinstance(question, Front)
+            assert isinstance(answer, FrontAnswer)
+            size = int(answer.size[0])
+            found += configurations(nest.part, question, answer.keys[:size], answer.numbers[:size])
+        kept: list[Configuration] = []
+        for item in sorted(found, key=_keys):
+            if not any(all(own <= other for own, other in zip(_keys(before), _keys(item), strict=True))
+                       for before in kept):
+                kept.append(item)
+        return kept
+
+    def _answers(self, name: str) -> Iterator[tuple[Nest, Question, object]]:
+        for nest, answer in zip(self.nests, self.answers, strict=True):
+            for question, item in zip(nest.questions, answer.questions, strict=True):
+                if question.name == name:
+                    yield nest, question, item
+
+
+def answered(
+    spaces: Iterable[Space], questions: Callable[[Space], Sequence[Question]] | None = None,
+    progress: Progress | None = None,
+) -> Answered:
+    """Sweep some spaces, with ``questions`` of their own or else those that they have."""
+    asked = tuple(space if questions is None else replace(space, questions=tuple(questions(space))) for space in spaces)
+    pairs = [(part, space.questions) for space in asked for part in space.parts()]
+    size = sum(part.size for part, _ in pairs)
+    if size > _MANY:
+        rule = f"must give at most {_MANY} layouts, not {size}: name the sizes to try for some axes"
+        raise InputError("num_gpus", pairs[0][0].fixed["num_gpus"], rule)
+    return _swept([Nest(part, asked) for part, asked in pairs], progress)
+
+
+def asked_again(parts: Iterable[Part], questions: Sequence[Question], values: Mapping[str, int]) -> Answered:
+    """Sweep some parts again with other values of fixed symbols."""
+    return _swept([Nest(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None)
+
+
+def _swept(nests: Sequence[Nest], progress: Progress | None) -> Answered:
+    size, before, answers = sum(nest.size for nest in nests), 0, []
+    for nest in nests:
+        def report(done: int, _: int, before: int = before) -> None:
+            if progress is not None:
+                progress(before + done, size)
+
+        answers.append(run(nest, progress=report).answer)
+        before += nest.size
+    return Answered(tuple(nests), tuple(answers))
+
+
+def _keys(item: Configuration) -> tuple[int | float, ...]:
+    return tuple(item.keys.values())

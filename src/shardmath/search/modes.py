@@ -1,0 +1,61 @@
+"""Recompute modes that are tried: all sets of modules of the implementation that differ in what they keep."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import combinations
+
+from shardmath.cached import source_of
+from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS, RECOMPUTE_WITHIN
+from shardmath.jobs import without_effect
+from shardmath.spaces import Part
+from shardmath.symbolic.nests.formulas import formulas
+from shardmath.symbolic.nests.graph import NAME, Graph, ordered
+
+
+def recompute_modes(part: Part) -> tuple[str, ...]:
+    """The modes that differ for the model of ``part``: every set of modules, and full recompute.
+
+    A module is left out where no formula of memory or time has its switch, with the shape of the model put in, and
+    beside another module that it lies in.
+    """
+    fixed = part.evaluator.fixed
+    idle = {*without_effect(part.evaluator), *(name for name, value in fixed.items() if value == 0)}
+    switches = {name: switch for name, switch in RECOMPUTE_REGIONS.items() if switch not in idle}
+    switches = {name: switch for name, switch in switches.items() if not _lacks(part.fixed, name)}
+    if switches.keys() - RECOMPUTE_MODES.keys():  # those of expert layers and latent attention
+        switches = {name: switch for name, switch in switches.items() if switch in _asked_for(part, switches.values())}
+    full = () if "recompute_full" in idle else ("full",)
+    usual = [mode for mode in RECOMPUTE_MODES if mode in ("none", *full) or {*mode.split("+")} <= switches.keys()]
+    return tuple(dict.fromkeys((*usual, *_sets(tuple(switches)))))
+
+
+def _lacks(model: Mapping[str, int], region: str) -> bool:
+    """Check if a model has no layer with a module."""
+    if not model["num_experts"]:
+        return False
+    sparse = model["first_dense_layers"] == 0 and model["moe_layer_step"] == 1
+    return (region == "mlp" and sparse) or (region == "shared_experts" and not model["shared_expert_ffn_hidden_size"])
+
+
+def named_alike(mode: str) -> str:
+    """The mode with its modules in their usual order."""
+    names = mode.split("+")
+    return "+".join(name for name in RECOMPUTE_REGIONS if name in names) or mode
+
+
+def _sets(regions: tuple[str, ...]) -> Iterator[str]:
+    for count in range(1, len(regions) + 1):
+        for names in combinations(regions, count):
+            if not any({*RECOMPUTE_WITHIN.get(name, ())} & {*names} for name in names):
+                yield "+".join(names)
+
+
+def _asked_for(part: Part, switches: Collection[str]) -> set[str]:
+    """Those of some switches that are left in the formulas when all fixed values are put in."""
+    graph = Graph()
+    known = formulas("\n".join(map(source_of, (part.evaluator.terms, part.evaluator.times))), graph)
+    values = {graph.name(name): graph.number(value) for name, value in part.fixed.items() if name not in switches}
+    wanted = [known.terms[name] for name in ("peak", "step.time")]
+    left = ordered(graph.replaced(wanted, values))
+    return {str(node.value) for node in left if node.op == NAME} & {*switches}

@@ -1,0 +1,30 @@
+"""Sizes that tell layouts apart, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from shardmath.parameters import UNEVEN
+from shardmath.sweeps.configurations import Configuration
+from shardmath.sweeps.layout import schedule_of
+
+#: What tells layouts apart, in the order in which people say it; ``recompute`` is the name of a mode.
+AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
+        "expert_tensor_parallel", "micro_batch_size", "sequence_parallel", "recompute")
+#: How layers are shared out, 0 where all stages have as many, and the order of passes.
+FOLLOWING = (*UNEVEN, "schedule")
+
+
+def sizes_of(found: Configuration) -> dict[str, int | str]:
+    """The sizes of a configuration."""
+    values = {**found.values, "recompute": found.labels["recompute"], "schedule": schedule_of(found)}
+    return {name: values[name] for name in (*AXES, *FOLLOWING)}
+
+
+def as_arguments_of_explain(layout: Mapping[str, int | str]) -> dict[str, Any]:
+    """The arguments of ``explain`` for some sizes; what is 0 anyway is left out, and so is an order without stages."""
+    found: dict[str, Any] = {name: size for name, size in layout.items() if name not in FOLLOWING or size}
+    if layout["pipeline_parallel"] == 1:
+        found.pop("schedule", None)
+    return {**found, "sequence_parallel": bool(layout["sequence_parallel"])}

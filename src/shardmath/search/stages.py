@@ -1,0 +1,50 @@
+"""Pipelines that are tried: numbers of chunks, and stages for layers that no number of stages divides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from shardmath.divisors import divisors
+from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
+from shardmath.models import Model
+from shardmath.parameters import UNEVEN
+from shardmath.spaces import Constraint, Space
+
+#: Parameters by which the embedding and the loss count as layers when layers are shared out.
+ACCOUNTED = ("account_for_embedding", "account_for_loss")
+_COUNTED = " + ".join(ACCOUNTED)
+#: Layers of a shorter last stage, where all other stages have as few layers in whole chunks as will do; 0 is an even
+#: share.
+LAST_STAGE = (
+    f"0 if {_COUNTED} > 0 or divides(pipeline_parallel * virtual_pipeline, num_layers) else"
+    " max(0, num_layers - (pipeline_parallel - 1) * virtual_pipeline"
+    " * ceil_div(num_layers, pipeline_parallel * virtual_pipeline))"
+)
+#: One stage has all layers, whatever else counts as one: only one such layout is looked at.
+ONE_STAGE = Constraint("one_stage_alike", f"pipeline_parallel > 1 or {_COUNTED} == 0")
+
+
+def chunk_counts(model: Model, uneven: bool) -> tuple[int, ...]:
+    """Numbers of chunks on a rank, above 1, that share out the layers evenly.
+
+    With ``uneven`` stages, also those that do so where embedding or loss count as layers.
+    """
+    totals = range(model.num_layers, model.num_layers + (len(ACCOUNTED) if uneven else 0) + 1)
+    return tuple(sorted({size for total in totals for size in divisors(total) if 1 < size <= total // 2}))
+
+
+def has_uneven(implementation: str, asked: Mapping[str, Any]) -> bool:
+    """Check if stages may differ: the implementation has them, and ``asked`` does not say what they are."""
+    allowed = IMPLEMENTATIONS[implementation]["allowed"].get("stages", CHOICES["stages"][1])
+    kernels = asked.get("kernels") or {}
+    return "uneven" in allowed and "stages" not in kernels and all(asked.get(name) is None for name in UNEVEN)
+
+
+def with_uneven(space: Space) -> Space:
+    """The space with all kinds of stages: even ones, a shorter last one, embedding and loss counted as layers."""
+    return replace(
+        space, axes={**space.axes, **dict.fromkeys(ACCOUNTED, (0, 1))},
+        derived={**space.derived, "last_stage_layers": LAST_STAGE}, constraints=(*space.constraints, ONE_STAGE),
+    )

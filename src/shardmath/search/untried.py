@@ -1,0 +1,56 @@
+"""What a search did not try, each with the option that tries it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
+from shardmath.parameters import UNEVEN
+from shardmath.search.stages import ACCOUNTED
+from shardmath.spaces import Part
+
+
+@dataclass(frozen=True)
+class Untried:
+    """Layouts that were not tried: ``what`` they are, and the ``option`` that tries them."""
+
+    what: str
+    option: str
+
+
+def untried(parts: tuple[Part, ...]) -> tuple[Untried, ...]:
+    """What was left out of the parts of a search that the implementation has."""
+    return tuple(_untried(parts))
+
+
+def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
+    implementation = parts[0].evaluator.implementation
+    known = IMPLEMENTATIONS[implementation]
+    fixed = set.intersection(*({*part.evaluator.fixed} for part in parts))
+    axes = {axis.name for part in parts for axis in part.axes}
+    pipelines = any(max(axis.labels) != 1 for part in parts for axis in part.axes
+                    if axis.name == "pipeline_parallel") and "pipeline_parallel" not in fixed
+    stages = known["allowed"].get("stages", CHOICES["stages"][1])
+    uneven = pipelines and "uneven" in stages
+    if uneven and not axes & {*ACCOUNTED}:
+        yield Untried("other stages than those asked for", "without " + ", ".join(map(_flag, UNEVEN)))
+    elif uneven:
+        yield Untried("stages of other sizes than an even share, a shorter last one, and embedding or loss as layers",
+                      f"{_flag('first_stage_layers')}, {_flag('last_stage_layers')}")
+    if pipelines and "listed" in stages:
+        yield Untried("an explicit list of layers per stage", "explain --pipeline-layout")
+    if "virtual_pipeline" in axes:
+        yield Untried("chunks per rank beside the divisors of the layers", "--vpp")
+        if implementation == "megatron":
+            yield Untried("groups of micro-batches other than one per stage", _flag("microbatch_group"))
+    if "expert_tensor_parallel" in axes:
+        yield Untried("experts split over more ranks than a node has", "--etp")
+    if any(len(methods) > 1 for methods in [known["allowed"].get("recompute_method", ())]):
+        yield Untried("full recompute of some layers, or of groups of layers",
+                      f"{_flag('recompute_num_layers')}, --kernel recompute_method=...")
+    yield Untried("other kernels, optimizers and precisions", "--kernel, --gradients, --zero-stage")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
