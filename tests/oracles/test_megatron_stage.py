@@ -62,9 +62,10 @@ def test_more_ranks_than_rows_of_keys(draw: Random, variant: str) -> None:
         model, batch = gpt_model(shape, config(shape), kernels), Batch.of(shape)
         mask = batch.mask if variant == "local" else None
         with Saved() as saved:
-            forward(model, shape, batch.with_mask(mask))
+            output = forward(model, shape, batch.with_mask(mask))
         found = saved.bytes(model, batch.ids, batch.labels)
     known = values({}, "", **shape) | {"B": shape["b"] * shape["D"]}
     parameters, activation = ledger(implementation, "stage.parameters", "stage.activation", **known)
     assert sum(one.numel() for one in model.parameters()) == parameters
+    assert output.requires_grad
     assert found == activation + tables(implementation, {}, known)
