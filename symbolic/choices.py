@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 class Axis:
     """One choice: its options, each with a line that says what is kept.
 
-    ``absent`` has, by option, switches that are then 0, so that formulas do not speak of what is rare.
+    ``absent`` has, by option, switches that are then 0, so that formulas do not speak of what is rare. ``untimed``
+    says of options that do work without rows of time which work that is: nothing is said of a step's time with them.
     """
 
     name: str
     meaning: str
     options: Mapping[str, str]
     absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    untimed: Mapping[str, str] = field(default_factory=dict)
 
 
 AXES: tuple[Axis, ...] = (
@@ -116,11 +118,11 @@ AXES: tuple[Axis, ...] = (
     Axis("optimizer_offload", "where the optimizer works", {
         "none": "on the GPU",
         "cpu": "a share of the parameters is updated on the host (Megatron-Core's hybrid optimizer)",
-    }),
+    }, untimed={"cpu": "the host's updates and the copies to and from it"}),
     Axis("activation_offload", "where saved tensors wait for the backward pass", {
         "none": "on the GPU",
         "layers": "large ones of the first layers on the host (Transformer Engine)",
-    }),
+    }, untimed={"layers": "the copies to and from the host"}),
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shardmath.cached import cached_module, cached_text, keep, sources_digest
 from shardmath.errors import InputError, nearest_names
-from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
+from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, UNTIMED
 
 #: The file that says which evaluator the others of its folder are.
 _DESCRIPTION = "evaluator.json"
@@ -41,12 +41,23 @@ class Evaluator(NamedTuple):
     def times(self) -> ModuleType:
         """The module of plain Python for the time of a step; see ``terms``.
 
-        Raises InputError with an explicit list of layers some of which have experts: no formula knows how many.
+        Raises InputError as ``refuse_untimed`` does.
         """
-        if (self.choices["stages"], self.choices["layers"]) == ("listed", "experts"):
-            rule = "must not be given where time is asked for of a model with experts"
-            raise InputError("pipeline_layout", "an explicit list of layers", rule)
+        self.refuse_untimed()
         return self._load(f"{self.name}_time")
+
+    @property
+    def is_timed(self) -> bool:
+        """True if there are formulas of the time of a step."""
+        try:
+            self.refuse_untimed()
+        except InputError:
+            return False
+        return True
+
+    def refuse_untimed(self) -> None:
+        """Raise InputError as the function of that name does."""
+        refuse_untimed(self.choices)
 
     @property
     def kernel(self) -> ModuleType:
@@ -85,8 +96,9 @@ class Evaluator(NamedTuple):
         if term in self.terms.TERMS:
             found: tuple[str, str] = self.terms.TERMS[term]
             return found
-        timed_at_all = (self.choices["stages"], self.choices["layers"]) != ("listed", "experts")
-        known = self.times.TERMS if timed_at_all else {}
+        if not self.is_timed and term in find(self.implementation).times.TERMS:
+            self.refuse_untimed()
+        known = self.times.TERMS if self.is_timed else {}
         if term not in known:
             raise InputError("term", term, f"must be a term of {self.implementation}",
                              nearest_names(term, [*self.terms.TERMS, *known]))
@@ -109,6 +121,20 @@ def _remembered(kernel: ModuleType) -> ModuleType:
     from shardmath.native.kernels import remembered
 
     return remembered(kernel)
+
+
+def refuse_untimed(choices: Mapping[str, str]) -> None:
+    """Raise InputError for a choice with work of which no time is counted.
+
+    With an explicit list of layers some of which have experts no formula knows how many.
+    """
+    for axis, options in UNTIMED.items():
+        option = choices[axis]
+        if option in options:
+            raise InputError(axis, option, f"has no step time: {options[option]} are not counted yet")
+    if (choices["stages"], choices["layers"]) == ("listed", "experts"):
+        rule = "must not be given where time is asked for of a model with experts"
+        raise InputError("pipeline_layout", "an explicit list of layers", rule)
 
 
 def find(implementation: str, kernels: Mapping[str, str] | None = None) -> Evaluator:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.evaluators import changed_choices
+from shardmath.evaluators import changed_choices, refuse_untimed
 
 if TYPE_CHECKING:
     from shardmath.symbolic.implementations import Implementation
@@ -111,14 +111,14 @@ def names(implementation: str = "megatron", kernels: Mapping[str, str] | None = 
 
     Raises InputError for an unknown implementation or kernel choice.
     """
-    from shardmath.symbolic.accounts.rows import components_of
+    from shardmath.symbolic.accounts import build, components_of
     from shardmath.symbolic.published import all_published
-    from shardmath.symbolic.timing import build_all
+    from shardmath.symbolic.timing import build_all, is_timed
 
     chosen = _chosen(implementation, kernels)
     titles = {item.name: f"{item.title} ({item.name})" for item in components_of(chosen)}
     groups: dict[str, list[Listed]] = {}
-    for name, term in build_all(chosen).terms.items():
+    for name, term in (build_all if is_timed(chosen) else build)(chosen).terms.items():
         owner = name.partition(".")[0] if "." in name else ""
         group = titles.get(owner, _OTHER_GROUPS.get(owner, owner))
         groups.setdefault(group, []).append(Listed(name, group, term.unit, term.meaning))
@@ -149,13 +149,17 @@ def _home(
 ) -> tuple[str, TermSet, dict[str, int]]:
     """The set of terms that ``name`` belongs to, with its name and fixed values."""
     from shardmath.symbolic.accounts import build
+    from shardmath.symbolic.implementations import IMPLEMENTATIONS
     from shardmath.symbolic.parallel.legality import fixed_values
     from shardmath.symbolic.published import all_published
-    from shardmath.symbolic.timing import build_all
+    from shardmath.symbolic.timing import build_all, is_timed
 
     for item in all_published():
         if name.startswith(f"{item.name}."):
             return item.name, item.terms, {}
     chosen = _chosen(implementation, kernels)
     memory = build(chosen)
-    return chosen.name, memory if name in memory else build_all(chosen), fixed_values(chosen)
+    if name in memory or (not is_timed(chosen) and name not in build_all(IMPLEMENTATIONS[implementation])):
+        return chosen.name, memory, fixed_values(chosen)
+    refuse_untimed(chosen.choices)
+    return chosen.name, build_all(chosen), fixed_values(chosen)

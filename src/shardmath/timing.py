@@ -90,8 +90,9 @@ def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:
 def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
     """The machine's parameters by name, for an implementation with its precision and its overlaps.
 
-    Raises InputError where a figure is not known.
+    Raises InputError where a figure is not known, and where no time is counted.
     """
+    evaluator.refuse_untimed()
     precision = "bf16" if evaluator.choices["fp8"] == "none" else "fp8"
     found = cluster.values(precision, num_gpus)
     own = {name: value for name, value in evaluator.defaults.items() if _is_of_machine(name)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from ..accounts import build
+from ..choices import AXES
 from ..implementations import Implementation
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.rules import local_name, local_size
@@ -22,8 +23,10 @@ _OF_MEMORY = ("stage.weight", "stage.gradient", "stage.optimizer")
 
 
 def is_timed(implementation: Implementation) -> bool:
-    """Whether there is a formula of the time: not where a list of stages says how many layers have experts."""
-    return (implementation.choices["stages"], implementation.choices["layers"]) != ("listed", "experts")
+    """True if there is a formula of the time: not for work without rows of time, nor for listed expert layers."""
+    choices = implementation.choices
+    counted = all(choices[axis.name] not in axis.untimed for axis in AXES)
+    return counted and (choices["stages"], choices["layers"]) != ("listed", "experts")
 
 
 @cache

@@ -17,7 +17,7 @@ from shardmath.settings import GRADIENT_BYTES, as_gpu, as_model, recompute_switc
 from shardmath.spaces.candidates import DivisorsOf, listed
 from shardmath.spaces.declared import Space
 from shardmath.spaces.symbols import SETTERS, SHAPE, set_by
-from shardmath.timing import as_cluster
+from shardmath.timing import as_cluster, on_nodes
 from shardmath.zero import staged
 
 #: What a symbol with values that are not known yet counts as, where a value above 1 asks for other formulas.
@@ -63,7 +63,8 @@ class Asked:
         device = gpus(space, declared)[0]
         return cls(
             space, implementation, kernels, sharded, others_staged, fixed, recompute_switches(mode),
-            device, _cluster(space, device), _gradients(space, fixed), fixed.get("virtual_pipeline", chunks), declared,
+            device, _cluster(space, device, fixed), _gradients(space, fixed), fixed.get("virtual_pipeline", chunks),
+            declared,
         )
 
 
@@ -107,9 +108,10 @@ def gpus(space: Space, declared: frozenset[str]) -> list[Gpu]:
     return _each("gpu", names, as_gpu) if names else [Gpu.custom(1)]
 
 
-def _cluster(space: Space, gpu: Gpu) -> Cluster:
+def _cluster(space: Space, gpu: Gpu, fixed: Mapping[str, int]) -> Cluster:
     """The machine of a space: the declared one, or usual servers with its first GPU."""
-    return as_cluster(gpu, space.network) if space.cluster is None else as_cluster(space.cluster)
+    cluster = as_cluster(gpu, space.network) if space.cluster is None else as_cluster(space.cluster)
+    return on_nodes(cluster, fixed.get("node_size"))
 
 
 def modes(space: Space) -> tuple[str, ...]:

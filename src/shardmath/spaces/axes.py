@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from shardmath.defaults import default_seq_length
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS
 from shardmath.gpus import Gpu
@@ -68,12 +69,17 @@ def axis_of(symbol: str, space: Space) -> str | None:
     return next((name for name in space.axes if symbol in SETTERS.get(name, ())), None)
 
 
+def is_declared(symbol: str, space: Space) -> bool:
+    """True for a symbol that the space itself says something of, by its own name."""
+    return any(symbol in names for names in (space.axes, space.fixed, space.derived))
+
+
 def _listed(name: str, values: Sequence[Any], space: Space, models: Sequence[Model]) -> Axis:
     if name == "model":
-        return _axis(name, [model.name for model in models], [model_values(model) for model in models])
+        return _axis(name, [model.name for model in models], [_of_model(model, space) for model in models])
     if name == "gpu":
         devices = gpus(space, frozenset())
-        own = not any("node_size" in names for names in (space.axes, space.fixed, space.derived))
+        own = not is_declared("node_size", space)
         return _axis(name, [gpu.name for gpu in devices], [_of_gpu(gpu, own) for gpu in devices])
     if name == "gpu_memory_gib":
         return _axis(name, values, [{"gpu_memory": Gpu.custom(value).memory_bytes} for value in values])
@@ -89,6 +95,11 @@ def _listed(name: str, values: Sequence[Any], space: Space, models: Sequence[Mod
 
 def _axis(name: str, labels: Sequence[int | str], values: Sequence[Mapping[str, int]]) -> Axis:
     return Axis(name, tuple(labels), {symbol: tuple(one[symbol] for one in values) for symbol in values[0]})
+
+
+def _of_model(model: Model, space: Space) -> dict[str, int]:
+    own = {} if is_declared("seq_length", space) else {"seq_length": default_seq_length(model)}
+    return {**model_values(model), **own}
 
 
 def _of_gpu(gpu: Gpu, with_node_size: bool) -> dict[str, int]:

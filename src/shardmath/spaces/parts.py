@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 from shardmath.choosing import following
 from shardmath.defaults import LAYOUT, default_seq_length
 from shardmath.errors import ABSENT, InputError
-from shardmath.evaluators import Evaluator
+from shardmath.evaluators import Evaluator, find
 from shardmath.exactness import refuse_inexact
 from shardmath.jobs import refuse_what_changes_nothing
 from shardmath.models import Model
@@ -19,10 +19,10 @@ from shardmath.spaces.axes import axes_of
 from shardmath.spaces.conditions import constraints_of
 from shardmath.spaces.declared import Axis, Constraint, Space, size_of
 from shardmath.spaces.deriving import derived_of
+from shardmath.spaces.machine import with_machine
 from shardmath.spaces.symbols import SYMBOLS, set_by
 from shardmath.spaces.texts import Texts, names_written
 from shardmath.symbolic.nests.standard import DATA_PARALLEL, MODEL_PARALLEL
-from shardmath.timing import machine_values
 
 #: What symbols of the layout are where nothing is said of them, as in ``explain``.
 _SINGLE = {**LAYOUT, "sequence_parallel": 0, "pipeline_rank": 0}
@@ -142,13 +142,15 @@ def _part(
 ) -> Part:
     evaluator, axes = family.evaluator, family.axes
     formulas = {**_usual_formulas(family.asked, evaluator), **space.derived}
-    varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
+    _refuse_untimed(space, evaluator)
     times = _times(evaluator)
     texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *times])
     timed = any(texts.uses(text) & times.keys() - evaluator.terms.TERMS.keys() for text in _formulas_of(space))
     values = dict(family.values)
     if timed:
-        values = {**_of_machine(family, varied), **values}
+        figures, axes = with_machine(family.asked, evaluator, axes)
+        values = {**figures, **values}
+    varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
     for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS, *(evaluator.times.INPUTS if timed else ())):
         if name not in SYMBOLS:
             raise InputError("kernels", dict(space.kernels), f"must not need {name}, which only `explain` finds")
@@ -172,30 +174,31 @@ def _formulas_of(space: Space) -> Iterator[str]:
     yield from (text for question in space.questions for text in question.formulas)
 
 
+def _refuse_untimed(space: Space, evaluator: Evaluator) -> None:
+    """Raise InputError where a formula asks for a time that is not counted."""
+    if evaluator.is_timed:
+        return
+    of_time = find(evaluator.implementation).times.TERMS.keys() - evaluator.terms.TERMS.keys()
+    texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *of_time])
+    if any(texts.uses(text) & of_time for text in _formulas_of(space)):
+        evaluator.refuse_untimed()
+
+
 def _times(evaluator: Evaluator) -> Mapping[str, tuple[str, str]]:
-    """The terms of step time; none with an explicit list of layers."""
-    if evaluator.choices["stages"] == "listed":
+    """The terms of step time; none with an explicit list of layers, and where some work is not counted."""
+    if evaluator.choices["stages"] == "listed" or not evaluator.is_timed:
         return {}
     found: Mapping[str, tuple[str, str]] = evaluator.times.TERMS
     return found
-
-
-def _of_machine(family: _Family, varied: Collection[str]) -> dict[str, int]:
-    """The machine's parameters, unless all are declared. Raises InputError for figures that are not known."""
-    if set(family.evaluator.times.INPUTS) <= {*family.asked.fixed, *family.values, *varied}:
-        return {}
-    gpus = next((axis.values["num_gpus"] for axis in family.axes if "num_gpus" in axis.values), ())
-    most = max(gpus, default=family.asked.fixed.get("num_gpus"))
-    return machine_values(family.evaluator, family.asked.cluster, most)
 
 
 def _values(asked: Asked, evaluator: Evaluator, models: Sequence[Model]) -> dict[str, int]:
     """The value of every symbol that has one without axes and formulas: as fixed, else as usual."""
     values = settings(
         evaluator, models[0], asked.gpu, seq_length=asked.fixed.get("seq_length", min(map(default_seq_length, models))),
-        node_size=asked.fixed.get("node_size"), gradients=asked.gradients,
+        node_size=asked.fixed.get("node_size", asked.cluster.node_size), gradients=asked.gradients,
         distributed_optimizer=asked.distributed_optimizer, vocab_multiple=asked.fixed.get("vocab_multiple"),
-        others=asked.others,
+        others={**asked.cluster.memory_parameters, **asked.others},
     )
     own = {"virtual_pipeline": asked.virtual_pipeline}
     return {**_SINGLE, **values, **own, **asked.switches, **asked.fixed}

@@ -1,0 +1,83 @@
+"""Work without a formula of its time: no command gives a step time with it, and each says which work that is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import shardmath
+from shardmath.cli.main import exit_code
+from shardmath.errors import InputError
+from shardmath.evaluators import find
+from shardmath.generated.definitions import UNTIMED
+from shardmath.spaces import Best, Space
+
+MODEL, GPU = "llama-3.1-8b", "h100-80gb"
+JOB: dict[str, int] = {"num_gpus": 16, "global_batch_size": 64}
+OFFLOADED = {"optimizer_offload_percent": 50}
+EVERY = [(axis, option) for axis, options in UNTIMED.items() for option in options]
+
+
+def test_offload_is_the_work_without_rows() -> None:
+    assert EVERY == [("optimizer_offload", "cpu"), ("activation_offload", "layers")]
+
+
+@pytest.mark.parametrize(("axis", "option"), EVERY)
+def test_no_formula_of_it_exists(axis: str, option: str) -> None:
+    kernels = {axis: option, **({"peak": "saved"} if axis == "activation_offload" else {})}
+    evaluator = find("megatron", kernels)
+    assert not evaluator.is_timed
+    with pytest.raises(InputError, match=f"{UNTIMED[axis][option]} are not counted yet"):
+        _ = evaluator.times
+    with pytest.raises(InputError, match="not counted yet"):
+        shardmath.formula("step.time", kernels=kernels)
+    assert shardmath.formula("peak", kernels=kernels).unit == "bytes"
+
+
+@pytest.mark.parametrize("offload", [{"optimizer_offload_percent": 100}, {"cpu_offloading_num_layers": 4}])
+def test_an_account_has_no_time_and_says_why(offload: dict[str, int]) -> None:
+    found = shardmath.explain(MODEL, GPU, **JOB, **offload)
+    assert found.time is None
+    assert found.time_unknown.endswith("to and from the host are not counted yet") or "host's" in found.time_unknown
+    printed = json.loads(json.dumps(found.to_dict()))
+    assert (printed["time"], printed["time_unknown"]) == (None, found.time_unknown)
+    assert shardmath.explain(MODEL, GPU, **JOB, **dict.fromkeys(offload, 0)).time is not None
+
+
+@pytest.mark.parametrize("percent", [1, 50, 100])
+def test_a_sweep_ranks_by_memory_or_refuses(percent: int) -> None:
+    axes = {"tensor_parallel": (1, 2), "context_parallel": (1,), "pipeline_parallel": (1, 2), "micro_batch_size": (1,)}
+    found = shardmath.sweep(MODEL, GPU, **JOB, **axes, optimizer_offload_percent=percent)  # type: ignore[arg-type]
+    assert "not counted yet" in found.time_unknown
+    assert "step.time" not in json.dumps(found.to_dict())
+    with pytest.raises(InputError, match="not counted yet"):
+        shardmath.sweep(MODEL, GPU, **JOB, **axes, rank_by="time", **OFFLOADED)  # type: ignore[arg-type]
+
+
+ASKED: dict[str, Callable[[], Any]] = {
+    "recommend": lambda: shardmath.recommend(MODEL, GPU, **JOB, **OFFLOADED),  # type: ignore[arg-type]
+    "scale": lambda: shardmath.scale(MODEL, GPU, num_gpus=[16, 32], global_batch_size=64, **OFFLOADED),
+    "explore": lambda: shardmath.explore(Space(
+        axes={"optimizer_offload_percent": [0, 50]}, model=MODEL, gpu=GPU, fixed=JOB,
+        questions=(Best("fastest", ("step.time",), 3),))),
+    "evaluate": lambda: shardmath.evaluate({"optimizer_offload_percent": [0, 50]}, MODEL, GPU, terms=["step.mfu"],
+                                           **JOB),
+}
+
+
+@pytest.mark.parametrize("command", ASKED)
+def test_what_asks_for_time_is_refused(command: str) -> None:
+    with pytest.raises(InputError, match="not counted yet") as error:
+        ASKED[command]()
+    assert error.value.field == "optimizer_offload"
+
+
+def test_the_report_says_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["explain", MODEL, "--gpu", GPU, "--num-gpus", "16", "--optimizer-offload-percent", "50"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "Step time is not computed: optimizer_offload = 'cpu'" in shown
+    assert "tokens/s" not in shown
+    assert "MFU" not in shown
