@@ -153,10 +153,26 @@ def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
             Rule("accounted", "eemb", Or(And(Eq(eemb, 0), Eq(eloss, 0)), And(Eq(Lf, 0), Eq(Ll, 0))),
                  "and account_for_loss need stages without numbers of their own"),
         ]
+    if choices["recompute_method"] == "uniform":
+        found.append(Rule("recompute_groups", "rn", _implies(Eq(rfull, 1), _whole_groups(choices, count)),
+                          "must divide the layers of every chunk: Megatron-Core's groups of layers are all as large"))
     if choices["layers"] == "experts" and count != 1:
         found.append(Rule("alike_chunks", "ld", Or(Eq(count, 1), And(Eq(ld, 0), _alike_steps(choices, count))),
                           "must be 0 with several chunks per rank, which must have equal numbers of expert layers"))
     return tuple(found)
+
+
+def _whole_groups(choices: Mapping[str, str], count: Expr) -> Boolean:
+    """Recomputed groups of layers share out every chunk of every stage."""
+    if choices["stages"] == "even":
+        return Divides(rn * count * p, L)
+    others = Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1))
+    shares, layers = count * p, L + eemb + eloss
+    own = And(Divides(rn * count, Lf), Divides(rn * count, Ll), Divides(rn * count * others, layers - Lf - Ll))
+    accounted = And(Divides(rn * shares, layers - eemb * shares), Divides(rn * shares, layers - eloss * shares),
+                    Or(Eq(shares, 2), Divides(rn * shares, layers)))
+    return Or(And(Eq(p, 1), Divides(rn, L)),
+              And(Ge(p, 2), Or(And(Eq(eemb, 0), Eq(eloss, 0), own), And(Or(Eq(eemb, 1), Eq(eloss, 1)), accounted))))
 
 
 def _alike_steps(choices: Mapping[str, str], count: Expr) -> Boolean:

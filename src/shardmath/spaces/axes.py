@@ -76,7 +76,7 @@ def is_declared(symbol: str, space: Space) -> bool:
 
 def _listed(name: str, values: Sequence[Any], space: Space, models: Sequence[Model]) -> Axis:
     if name == "model":
-        return _axis(name, [model.name for model in models], [_of_model(model, space) for model in models])
+        return _axis(name, [model.name for model in models], _of_models(models, space))
     if name == "gpu":
         devices = gpus(space, frozenset())
         own = not is_declared("node_size", space)
@@ -97,9 +97,12 @@ def _axis(name: str, labels: Sequence[int | str], values: Sequence[Mapping[str, 
     return Axis(name, tuple(labels), {symbol: tuple(one[symbol] for one in values) for symbol in values[0]})
 
 
-def _of_model(model: Model, space: Space) -> dict[str, int]:
-    own = {} if is_declared("seq_length", space) else {"seq_length": default_seq_length(model)}
-    return {**model_values(model), **own}
+def _of_models(models: Sequence[Model], space: Space) -> list[dict[str, int]]:
+    """The shapes of models, and the lengths of their sequences where nothing is declared and these differ."""
+    lengths = [default_seq_length(model) for model in models]
+    usual = is_declared("seq_length", space) or len(set(lengths)) == 1
+    return [{**model_values(model), **({} if usual else {"seq_length": length})}
+            for model, length in zip(models, lengths, strict=True)]
 
 
 def _of_gpu(gpu: Gpu, with_node_size: bool) -> dict[str, int]:
