@@ -425,6 +425,16 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     }),
 }
 
+#: Work of options of kernel choices that has no formula of its time, by choice and option.
+UNTIMED: dict[str, dict[str, str]] = {
+    "optimizer_offload": {
+        "cpu": "the host's updates and the copies to and from it",
+    },
+    "activation_offload": {
+        "layers": "the copies to and from the host",
+    },
+}
+
 #: The recompute switches of every mode, by name.
 RECOMPUTE_MODES: dict[str, dict[str, int]] = {
     "none": {'recompute_full': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
