@@ -42,13 +42,16 @@ class Notation:
         return str(self.printer.doprint(expression))
 
 
-def notations(terms: Iterable[Term]) -> tuple[Notation, ...]:
-    """Return all notations, for expressions over the parameters and ``terms``; no two symbols look the same in one."""
+def notations(terms: Iterable[Term], published: str = "") -> tuple[Notation, ...]:
+    """Return all notations, for expressions over the parameters and ``terms``; no two symbols look the same in one.
+
+    Terms whose names begin with ``published`` wear a hat in LaTeX.
+    """
     terms = tuple(terms)
     symbols = {item.symbol for item in PARAMETERS} | {term.symbol for term in terms}
     return (
         Notation("text", LinePrinter(), read_line, symbols),
         Notation("unicode", UnicodePrinter(), read_picture, symbols),
-        Notation("LaTeX", LatexPrinter(terms), read_latex, symbols),
+        Notation("LaTeX", LatexPrinter(terms, published), read_latex, symbols),
         Notation("MathML", MathmlPrinter(terms), read_mathml, symbols),
     )

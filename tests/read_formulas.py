@@ -55,9 +55,10 @@ class Tree:
             return node(f".{names[self.sign[1:]]}") if self.sign[0] == "." else self
         return node(self.sign, *(part.renamed(names) for part in self.parts))
 
-    def signs(self) -> list[str]:
-        """List the signs that have operands."""
-        return [*([self.sign] if self.parts else []), *(sign for part in self.parts for sign in part.signs())]
+    def names(self) -> set[str]:
+        """List the names in the tree."""
+        own = {self.sign[1:]} if self.sign[0] == "." else set[str]()
+        return own.union(*(part.names() for part in self.parts))
 
 
 @cache

@@ -38,7 +38,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Formula:
-    """One term and all that can be said of it. ``uses`` defines the symbols that are no parameters."""
+    """One term and all that can be said of it. ``uses`` defines the symbols of all steps that are no parameters."""
 
     name: str
     implementation: str
@@ -85,7 +85,7 @@ def formula(name: str, implementation: str = "megatron", kernels: Mapping[str, s
     defined = {other.symbol: other for other in terms.terms.values()}
     uses = {
         line.doprint(symbol): line.doprint(derivation(terms, defined[symbol].name, fixed)[-1].expression)
-        for symbol in sorted(last.free_symbols, key=str)
+        for symbol in sorted(set().union(*(step.expression.free_symbols for step in steps)), key=str)
         if symbol in defined
     }
     return Formula(
