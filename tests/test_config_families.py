@@ -42,7 +42,7 @@ def test_the_tables_have_every_family() -> None:
         (changed(QWEN, num_experts=REMOVE, num_local_experts=6), {"num_experts": 6}),
         (changed(QWEN, mlp_only_layers=[0, 2, 99]), {"moe_layer_step": 2, "first_dense_layers": 0}),
         (changed(QWEN, mlp_only_layers=[1]), {"moe_layer_step": 2, "first_dense_layers": 2}),
-        (LLAMA4, {"first_dense_layers": 1, "moe_layer_step": 1, "note": ""}),
+        (LLAMA4, {"first_dense_layers": 1, "moe_layer_step": 1, "note": "every fourth layer has no rotary embedding"}),
         (LLAMA4, {"moe_ffn_hidden_size": 40, "shared_expert_ffn_hidden_size": 40, "ffn_hidden_size": 96}),
         (changed(LLAMA4, moe_layers=[3]), {"first_dense_layers": 3, "moe_layer_step": 1}),
         (changed(LLAMA4, moe_layers=[3], interleave_moe_layer_step=4), {"first_dense_layers": 0, "moe_layer_step": 4}),

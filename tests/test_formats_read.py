@@ -27,12 +27,13 @@ def shape(model: Model, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("file", "name", "changes"), [
-    ("megatron_gpt3_175b.sh", "gpt-3-175b", {"gelu": "fused"}),  # of Megatron-Core
-    ("megatron_llama3_8b_fp8.sh", "llama-3.1-8b", {"vocab_size": 128257}),  # of NullTokenizer
+    ("megatron_gpt3_175b.sh", "gpt-3-175b", {"gelu": "fused", "norm_epsilon": 1e-5}),  # of Megatron-Core
+    ("megatron_llama3_8b_fp8.sh", "llama-3.1-8b",  # a vocabulary of NullTokenizer, and another rotary embedding
+     {"vocab_size": 128257, "rope_base": 1_000_000, "rope_scaling": None}),
     ("megatron_mixtral_8x7b.sh", "mixtral-8x7b", {}),
     ("megatron_deepseek_v3.sh", "deepseek-v3", {}),
-    ("nemo_llama3.1_70b.yaml", "llama-3.1-70b", {}),
-    ("nemo_mixtral_8x7b.yaml", "mixtral-8x7b", {}),
+    ("nemo_llama3.1_70b.yaml", "llama-3.1-70b", {"rope_base": 10_000, "rope_scaling": None}),  # NeMo's default
+    ("nemo_mixtral_8x7b.yaml", "mixtral-8x7b", {"rope_base": 10_000}),
     ("bridge_llama3_8b.yaml", "llama-3-8b", {}),
     ("torchtitan_llama3_8b.toml", "llama-3.1-8b", {}),
     ("torchtitan_llama3_70b.toml", "llama-3.1-70b", {}),
@@ -107,9 +108,9 @@ def test_published_files_are_accounted_for(file: str) -> None:
 def test_every_flag_of_a_published_file_has_its_place() -> None:
     run = read(DATA / "megatron_llama3_8b_fp8.sh")
     assert not set(run.understood) & set(run.without_effect)
-    assert {"--num-layers", "--fp8-format", "--sequence-parallel", "--no-create-attention-mask-in-dataloader"} <= set(
-        run.understood)
-    assert {"--use-mcore-models", "--rotary-base", "--save", "--mock-data"} <= set(run.without_effect)
+    assert {"--num-layers", "--fp8-format", "--sequence-parallel", "--no-create-attention-mask-in-dataloader",
+            "--rotary-base", "--overlap-grad-reduce"} <= set(run.understood)
+    assert {"--use-mcore-models", "--save", "--mock-data"} <= set(run.without_effect)
     assert run.warnings == ()
 
 

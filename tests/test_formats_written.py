@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import tomllib
 from math import prod
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+import yaml
 from test_formats_read import DATA, SETTINGS
 
 import shardmath
@@ -37,7 +40,9 @@ def test_published_runs_of_megatron_go_round(file: str, format: str, tmp_path: P
     again = account(text, tmp_path, {"megatron": ".sh", "nemo": ".yaml"}[format], num_gpus=gpus, **workspaces)
     assert again.ranks == found.ranks
     assert again.choices == found.choices
-    assert written(format, again).split("\n")[3:] == text.split("\n")[3:]  # all but the names of the model
+    # All but the names of the model and notes on it.
+    assert [line for line in written(format, again).split("\n") if not line.startswith("# ")] == [
+        line for line in text.split("\n") if not line.startswith("# ")]
 
 
 @pytest.mark.parametrize("file", ["torchtitan_llama3_8b.toml", "torchtitan_llama3_70b.toml"])
@@ -115,9 +120,10 @@ def test_a_script_has_its_flags_in_the_usual_order() -> None:
     text = written("megatron", shardmath.explain("llama-3.1-8b", GPU, tensor_parallel=2, num_gpus=8))
     assert text.startswith("#!/bin/bash\n# llama-3.1-8b on 8 GPUs")
     flags = [line.split()[0] for line in text.splitlines() if line.startswith("    --")]
-    assert flags[:4] == ["--num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads"]
-    assert flags[-3:] == ["--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--sequence-parallel"]
-    assert "torchrun --nproc_per_node 8 --nnodes 1 pretrain_gpt.py \\\n" in text
+    assert flags[2:6] == ["--num-layers", "--hidden-size", "--ffn-hidden-size", "--num-attention-heads"]
+    place = flags.index("--sequence-parallel")
+    assert flags[place - 2:place] == ["--tensor-model-parallel-size", "--pipeline-model-parallel-size"]
+    assert 'torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py \\\n' in text
 
 
 @pytest.mark.parametrize(("format", "options", "rule"), [
@@ -143,3 +149,39 @@ def test_a_name_cannot_break_out_of_its_comment() -> None:
     model = shardmath.Model.named("llama-3.2-1b").model_copy(update={"name": "x\nrm -rf $(pwd)"})
     text = written("megatron", shardmath.explain(model, GPU))
     assert text.splitlines()[1].startswith("# x?rm -rf")
+
+
+def test_a_note_cannot_break_out_of_its_comment() -> None:
+    model = shardmath.Model.named("llama-3.2-1b").model_copy(update={"note": "x\nrm -rf $(pwd)"})
+    assert "\n# Not in this file: x?rm -rf $(pwd).\n" in written("megatron", shardmath.explain(model, GPU))
+
+
+@pytest.mark.parametrize("name", sorted(LAYOUTS))
+def test_megatron_bridge_has_every_key(name: str) -> None:
+    """Each key is a field of the class of its section, in the release that the head of the file names."""
+    with open(DATA.parent / "bridge_fields.csv", newline="") as table:
+        known = {(row["section"], row["field"]) for row in csv.DictReader(table)}
+    found = shardmath.explain(name, GPU, **LAYOUTS[name])
+    sections = yaml.safe_load(written("nemo", found, LAYOUTS[name].get("pipeline_layout")))
+    keys = {(section, key) for section, keys in sections.items() for key in keys}
+    assert keys <= known
+    for section, key in keys:
+        value = sections[section][key]
+        assert not (isinstance(value, str) and value.replace(".", "").replace("e-", "").isdecimal()), key
+
+
+@pytest.mark.parametrize("layout", [
+    {"num_gpus": 64, "recompute": "selective"},
+    {"num_gpus": 8, "pipeline_parallel": 4, "schedule": "interleaved", "virtual_pipeline": 2, "global_batch_size": 32},
+])
+def test_torchtitan_has_every_key(layout: dict[str, Any]) -> None:
+    """Each key is a field of the job configuration of the release that the head of the file names, with its type."""
+    with open(DATA.parent / "torchtitan_keys.csv", newline="") as table:
+        known = {row["key"]: row["type"] for row in csv.DictReader(table)}
+    text = written("torchtitan", shardmath.explain("llama-3.1-8b", GPU, implementation="torchtitan", **layout))
+    for table_name, keys in tomllib.loads(text).items():
+        for key, value in keys.items():
+            kind = known[f"{table_name}.{key}"]
+            assert kind.split(" ")[0] == type(value).__name__ or repr(value) in kind
+    placeholders = [line for line in text.splitlines() if line.startswith("# REPLACE")]
+    assert len(placeholders) == 4

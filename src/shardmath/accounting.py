@@ -88,8 +88,9 @@ class Explanation:
     """The account of one configuration.
 
     ``inputs`` has every parameter by name, ``choices`` the option of every kernel axis, ``ranks`` one account per
-    pipeline rank; ``anchor`` is the measured run that fixed the constants of ``process``, if any did. ``time``
-    is None where a figure of the machine is not known; ``time_unknown`` says which.
+    pipeline rank; ``switches`` are those of the machine: what is overlapped with what. ``anchor`` is the measured run
+    that fixed the constants of ``process``, if any did. ``time`` is None where a figure of the machine is not known;
+    ``time_unknown`` says which.
     """
 
     model: Model
@@ -101,6 +102,7 @@ class Explanation:
     published: tuple[PublishedEstimate, ...]
     process: Process
     choices: Mapping[str, str]
+    switches: Mapping[str, int]
     anchor: Anchor | None = None
     time: StepTime | None = None
     time_unknown: str = ""
@@ -162,7 +164,7 @@ def explanation(configuration: Configuration) -> Explanation:
     return Explanation(
         found.model, found.gpu, found.evaluator.name, found.recompute, found.values, ranks, published,
         _process(found, max(ranks, key=lambda account: account.total).rank, fixed_by is not None),
-        dict(found.evaluator.choices), fixed_by, time, unknown,
+        dict(found.evaluator.choices), configuration.switches(), fixed_by, time, unknown,
     )
 
 

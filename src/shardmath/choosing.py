@@ -24,6 +24,9 @@ _GPT: Mapping[str, str] = {"projections": "fused", "value": "view"}
 _ROTARY_GPT: Mapping[str, str] = {"rope": "joined"}
 #: Qwen's router casts the weights of experts' results to 16 bits; those of Mixtral and DeepSeek leave them in fp32.
 _QWEN_EXPERTS: Mapping[str, str] = {"router_precision": "bf16"}
+#: What balances experts in Megatron-LM, whose bias of each expert needs sigmoids; without any a router sends all tokens
+#: to a few of them.
+_BALANCE: Mapping[str, str] = {"softmax": "loss", "softmax_all": "loss", "sigmoid": "bias"}
 #: Choices with which nobody has counted the moments of a step; reports say that only saved tensors are counted.
 _WITHOUT_MOMENTS = ("fp8", "activation_offload")
 #: Parameters that only the precision-aware optimizer has.
@@ -60,6 +63,8 @@ def evaluator_for(
         chosen["dropout"] = "masks"
     if implementation == "huggingface" and model is not None:
         chosen |= _of_transformers(model)
+    if implementation == "megatron" and model is not None and model.num_experts:
+        chosen["balance"] = _BALANCE[model.expert_scores]
     if model is not None and model.linear_bias:
         chosen["biases"] = "linear"
     if values["recompute_num_layers"] > 1:

@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 
 from shardmath.anchor import Anchor, anchored
 from shardmath.errors import InputError
+from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.gpus import Gpu
 from shardmath.jobs import Job, job
 from shardmath.machines import Cluster
@@ -39,6 +40,11 @@ class Configuration:
         """All parameters of the machine by name. Raises InputError where a figure is not known."""
         found = machine_values(self.job.evaluator, self.cluster, self.job.values["num_gpus"])
         return {**found, **self.machine}
+
+    def switches(self) -> dict[str, int]:
+        """The switches of the machine by name, which are known where its speeds are not."""
+        usual = {**DEFAULTS, **self.job.evaluator.defaults, **self.cluster.parameters, **self.machine}
+        return {name: usual[name] for name in MACHINE if PARAMETERS[name][3] == 1}
 
     def time(self) -> tuple[StepTime | None, str]:
         """The time of a step, or None and why it is not known."""

@@ -11,12 +11,13 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from shardmath.errors import InputError
-from shardmath.huggingface_families import Family, NoBias, SwigluFamily, keys, only
-from shardmath.models import Count, Size
+from shardmath.huggingface_families import Epsilon, Family, NoBias, SwigluFamily, keys, only
+from shardmath.models import Count, Factor, Size
 
 __all__ = ["EXPERTS"]
 
-_L2_NORM = "the normalisation of queries and keys, which has no weights, is not counted"
+_L2_NORM = "the normalisation of queries and keys, which has no weights, is not counted; "
+_UNTURNED = "every fourth layer has no rotary embedding"
 
 
 class Mixtral(SwigluFamily):
@@ -25,6 +26,8 @@ class Mixtral(SwigluFamily):
     has_experts = True
 
     num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
+    rope_theta: Any = 1_000_000
     num_experts: Size = Field(validation_alias=keys("num_local_experts", "num_experts"))
     moe_topk: Size = Field(validation_alias=keys("num_experts_per_tok"))
 
@@ -89,6 +92,8 @@ class Llama4Text(SwigluFamily):
 
     num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
     head_dim: Size | None = 128
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
+    rope_theta: Any = 500_000
     ffn_hidden_size: Size = Field(validation_alias=keys("intermediate_size_mlp"))
     attention_bias: bool = False
     num_experts: Size = Field(validation_alias=keys("num_local_experts", "num_experts"))
@@ -109,7 +114,7 @@ class Llama4Text(SwigluFamily):
             "first_dense_layers": first,
             "moe_layer_step": step,
             "expert_scores": "sigmoid",
-            "note": _L2_NORM if self.use_qk_norm else "",
+            "note": f"{_L2_NORM if self.use_qk_norm else ''}{_UNTURNED}",
         }
 
 
@@ -129,6 +134,7 @@ class DeepseekV2(SwigluFamily):
     moe_ffn_hidden_size: Size = Field(validation_alias=keys("moe_intermediate_size"))
     n_shared_experts: Count | None = 2
     norm_topk_prob: bool = False
+    routed_scaling_factor: Factor = 1.0
     n_group: Count | None = None
     topk_group: Count | None = None
     first_dense_layers: Count = Field(0, validation_alias=keys("first_k_dense_replace"))
@@ -166,6 +172,7 @@ class DeepseekV3(DeepseekV2):
     num_kv_heads: Size | None = Field(128, validation_alias=keys("num_key_value_heads"))
     n_shared_experts: Count | None = 1
     norm_topk_prob: bool = True
+    routed_scaling_factor: Factor = 2.5
     n_group: Count | None = 8
     topk_group: Count | None = 4
     first_dense_layers: Count = Field(3, validation_alias=keys("first_k_dense_replace"))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from shardmath.errors import InputError
+from shardmath.huggingface_rotary import rotary_of
 from shardmath.models import Model, Size
 
 __all__ = ["DENSE", "GELU", "Family", "NoBias", "SwigluFamily", "keys", "only"]
@@ -46,6 +47,7 @@ GELU: Mapping[str, Literal["fused", "new", "fast", "python"]] = {
     "gelu_python_tanh": "new", "gelu_accurate": "new",
 }
 Gelu = Annotated[str, only(*GELU, why="")]
+Epsilon = Annotated[float, Field(gt=0, lt=1)]
 
 
 class Family(BaseModel):
@@ -114,6 +116,10 @@ class SwigluFamily(Family):
     ffn_hidden_size: Size = Field(validation_alias=keys("intermediate_size"))
     num_kv_heads: Size | None = Field(None, validation_alias=keys("num_key_value_heads"))
     head_dim: Size | None = None
+    norm_epsilon: Epsilon = Field(1e-6, validation_alias=keys("rms_norm_eps"))
+    rope_theta: Any = 10_000
+    rope_scaling: Any = None
+    rope_parameters: Any = None
     hidden_act: Silu = "silu"
     attention_bias: NoBias = False
     mlp_bias: NoBias = False
@@ -130,7 +136,13 @@ class SwigluFamily(Family):
             "head_dim": self.width_of_a_head(),
             "qkv_bias": self.attention_bias,
             "attention_output_bias": self.attention_bias,
+            **self.rotary(),
         }
+
+    def rotary(self) -> dict[str, Any]:
+        """Base and scaling of the rotary embedding."""
+        key = "rope_parameters" if self.rope_parameters is not None else "rope_scaling"
+        return rotary_of(self.rope_theta, getattr(self, key), key)
 
 
 class Llama(SwigluFamily):
@@ -199,6 +211,7 @@ class Gpt2(GptFamily):
     max_seq_length: Size = Field(validation_alias=keys("n_positions", "max_position_embeddings"))
     tied_embeddings: bool = Field(True, validation_alias=keys("tie_word_embeddings"))
     ffn_hidden_size: Size | None = Field(None, validation_alias=keys("n_inner"))
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("layer_norm_epsilon"))
     activation_function: Gelu = "gelu_new"
     add_cross_attention: Annotated[bool, only(False, why=": encoders and cross-attention are not counted yet")] = False
     reorder_and_upcast_attn: Annotated[bool, only(False, why=": attention in fp32 is not counted yet")] = False
@@ -222,7 +235,10 @@ class GptNeoX(GptFamily):
     hidden_act: Gelu = "gelu"
     attention_bias: Annotated[bool, only(True, why=": a bias of the MLP alone is not counted yet")] = True
     parallel_residual: bool = Field(True, validation_alias=keys("use_parallel_residual"))
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("layer_norm_eps"))
     rotary_pct: Any = 0.25
+    rotary_emb_base: Any = 10_000
+    rope_scaling: Any = None
     rope_parameters: Any = None
 
     def fields(self) -> dict[str, Any]:
@@ -235,7 +251,9 @@ class GptNeoX(GptFamily):
             raise InputError("rotary_pct", share, rule, "0.25 or 1" if width >= 4 else "1")
         turned = (int(width * share) + 1) // 2 * 2  # angles come in pairs
         rotary = turned if turned < width else 0
-        return {**super().fields(), "qk_rope_head_dim": rotary, "gelu": GELU[self.hidden_act]}
+        key = "rope_parameters" if self.rope_parameters is not None else "rope_scaling"
+        base = rotary_of(self.rotary_emb_base, getattr(self, key), key, "rotary_emb_base")
+        return {**super().fields(), "qk_rope_head_dim": rotary, "gelu": GELU[self.hidden_act], **base}
 
 
 DENSE: Mapping[str, type[Family]] = {

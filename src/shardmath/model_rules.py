@@ -43,6 +43,10 @@ def _positions(model: Model) -> None:
     if 0 < model.learned_positions < model.max_seq_length:
         rule = f"must be at most learned_positions = {model.learned_positions}"
         raise InputError("max_seq_length", model.max_seq_length, rule, str(model.learned_positions))
+    if model.learned_positions and model.rope_base:
+        raise InputError("rope_base", model.rope_base, "must be 0 with learned positions", "0")
+    if model.rope_scaling is not None and not model.rope_base:
+        raise InputError("rope_scaling", model.rope_scaling.kind, "must not be given without rope_base")
 
 
 _OF_EXPERTS = (
@@ -56,6 +60,9 @@ def _experts(model: Model) -> None:
         _refuse_any(model, _OF_EXPERTS, "num_experts")
         if model.expert_scores != "softmax":
             raise InputError("expert_scores", model.expert_scores, "must be softmax where num_experts is 0", "softmax")
+        if model.routed_scaling_factor != 1:
+            rule = "must be 1 where num_experts is 0"
+            raise InputError("routed_scaling_factor", model.routed_scaling_factor, rule, "1")
         if model.moe_layer_step != 1:
             raise InputError("moe_layer_step", model.moe_layer_step, "must be 1 where num_experts is 0", "1")
         return

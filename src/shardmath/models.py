@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from shardmath.catalogue import read
 from shardmath.errors import InputError, nearest_names
 from shardmath.model_rules import refuse_contradictions
+from shardmath.rotary import Factor, RopeScaling
 
-__all__ = ["LARGEST", "Count", "Model", "Size", "load_model"]
+__all__ = ["LARGEST", "Count", "Factor", "Model", "Size", "load_model"]
 
 LARGEST = 2**31
 """Above every dimension of a model that fits on Earth; it keeps slips such as 1e30 out of the arithmetic."""
@@ -49,6 +50,11 @@ class Model(BaseModel):
     ``qk_rope_head_dim`` its rotary part, ``v_head_dim`` the width of a value head, and every query head has
     a key and a value head of its own. Without latent attention, ``qk_rope_head_dim`` is the part of each head that
     the rotary embedding turns (GPT-NeoX); 0 for all of it.
+
+    No size follows from these, and a launch script needs them: ``norm_epsilon``, what norms add to the variance;
+    ``rope_base``, the base of the rotary embedding, and ``rope_scaling``, how its frequencies are scaled;
+    ``routed_scaling_factor``, by which the scores of the chosen experts are multiplied. None, or 0 for the base, where
+    the source does not state it, and where there is none.
 
     Raises ``InputError`` for anything that breaks a rule.
     """
@@ -92,6 +98,10 @@ class Model(BaseModel):
     qk_rope_head_dim: Count = 0
     v_head_dim: Count = 0
     num_mtp_layers: Count = 0
+    norm_epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
+    rope_base: Factor = 0.0
+    rope_scaling: RopeScaling | None = None
+    routed_scaling_factor: Factor = 1.0
 
     def __init__(self, **fields: Any) -> None:
         try:

@@ -4,12 +4,13 @@ The classes are instantiated on the meta device, where a parameter has a shape a
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from families import CONFIGS, COUNTED
+from families import CONFIGS, COUNTED, NOT_HELD, read_config
 
 #: Part of the table by name of the parameter; the first that is found in the name.
 PARTS = {
@@ -53,3 +54,19 @@ def test_transformers_builds_what_the_table_says(name: str) -> None:
     assert (model.config.num_hidden_layers, len(with_experts), biases) == (
         int(stored["layers"]), int(stored["layers_with_experts"]), int(stored["router_bias_buffer"]),
     )
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if name not in NOT_HELD])
+def test_transformers_turns_queries_by_the_angles_that_the_reader_says(name: str, tmp_path: Path) -> None:
+    keys, model = dict(CONFIGS[name]), read_config(tmp_path, CONFIGS[name])
+    made = transformers.AutoConfig.for_model(keys.pop("model_type"), **keys)
+    own = getattr(made, "rope_parameters", None) or {}
+    kind = own.get("rope_type", "default")
+    assert model.rope_base == own.get("rope_theta", 0)
+    assert (model.rope_scaling.kind if model.rope_scaling else "default") == kind
+    if model.rope_scaling is not None:
+        assert model.rope_scaling.factor == own["factor"]
+    epsilons = [getattr(made, key) for key in ("rms_norm_eps", "layer_norm_epsilon", "layer_norm_eps")
+                if hasattr(made, key)]
+    assert model.norm_epsilon == epsilons[0]
+    assert model.routed_scaling_factor == getattr(made, "routed_scaling_factor", 1)

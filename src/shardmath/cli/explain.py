@@ -7,21 +7,21 @@ from typing import Any
 import click
 
 from shardmath.cli.names import model_names
-from shardmath.cli.options import configuration_options
+from shardmath.cli.options import configuration_options, writing_options
 from shardmath.reports.answers import answer
 
 
 @click.command(short_help="Account for every byte of one layout.")
 @click.argument("model", shell_complete=model_names)
 @configuration_options
-@click.option("--write", "format", metavar="FORMAT",
-              help="Print the run as a file of megatron, nemo or torchtitan instead of its account.")
+@writing_options
 @click.option("--all-ranks", is_flag=True, help="Add a line for every pipeline rank.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--csv", metavar="FILE", help="Write one row per rank and term; - is the terminal.")
 @click.option("--plot", metavar="FILE", help="Draw the memory of every rank by role: .png, .svg or .html.")
 def explain(
-    model: str, format: str | None, all_ranks: bool, json: bool, csv: str | None, plot: str | None, **options: Any,
+    model: str, format: str | None, output: str | None, all_ranks: bool, json: bool, csv: str | None, plot: str | None,
+    **options: Any,
 ) -> None:
     """Account for every byte of MODEL in one layout, and for its step time.
 
@@ -29,22 +29,27 @@ def explain(
     NeMo, whose settings are the defaults of all options.
     """
     from shardmath.accounting import explain as account
-    from shardmath.cli.runs import as_file, configuration_arguments
+    from shardmath.cli.runs import as_file, configuration_arguments, deliver, refuse_output_alone
     from shardmath.plots import refuse_unplottable, write_picture
     from shardmath.plots.explained import picture
     from shardmath.reports.explanation import show, write_csv
 
     refuse_unplottable(plot)
+    refuse_output_alone(format, output)
     chosen, gpu, arguments = configuration_arguments(model, options)
     found = account(chosen, gpu, **arguments)
-    if format is not None:
-        click.echo(as_file(format, found, arguments.get("pipeline_layout")), nl=False)
-        return
-    if csv is not None:
-        write_csv(found, csv)
-    if plot is not None:
-        write_picture(picture(found), plot)
-    if json:
-        click.echo(answer("explain", found.to_dict()))
-    elif csv != "-":
-        show(found, all_ranks)
+
+    def report() -> None:
+        if csv is not None:
+            write_csv(found, csv)
+        if plot is not None:
+            write_picture(picture(found), plot)
+        if json:
+            click.echo(answer("explain", found.to_dict()))
+        elif csv != "-":
+            show(found, all_ranks)
+
+    if format is None:
+        report()
+    else:
+        deliver(as_file(format, found, arguments.get("pipeline_layout")), output, report)

@@ -153,6 +153,13 @@ implementation_options = _apply([
                  help=f"Another kernel than the implementation's ({_AXES}). May be repeated."),
 ])
 
+#: Options that write what launches a run.
+writing_options = _apply([
+    click.option("--write", "format", metavar="FORMAT", help="Write a file of megatron, nemo or torchtitan."),
+    click.option("-o", "--output", metavar="FILE", help="File for --write  [default: the standard output, with all else"
+                                                        " on the standard error]"),
+])
+
 #: Options that describe the training run and the cluster.
 run_options = _apply([
     click.option("--gpu", shell_complete=gpu_names, help="GPU by name (see `shardmath gpus`), or a cluster file."),

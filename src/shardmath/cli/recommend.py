@@ -17,6 +17,7 @@ from shardmath.cli.options import (
     pairs,
     run_options,
     without_absent,
+    writing_options,
 )
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
@@ -32,13 +33,12 @@ from shardmath.reports.answers import answer
 @machine_options
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
               help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
-@click.option("--choice", type=Count(), default=1, show_default=True, help="The choice that --write prints.")
-@click.option("--write", "format", metavar="FORMAT",
-              help="Print a choice as a file of megatron, nemo or torchtitan instead of the advice.")
+@click.option("--choice", type=Count(), default=1, show_default=True, help="Number of the choice that --write writes.")
+@writing_options
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def recommend(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    settings: tuple[str, ...], choice: int, format: str | None, json: bool, **options: Any,
+    settings: tuple[str, ...], choice: int, format: str | None, output: str | None, json: bool, **options: Any,
 ) -> None:
     """Say which few layouts of MODEL to try on a cluster, and why.
 
@@ -47,17 +47,23 @@ def recommend(
     answer is found by asking again.
     """
     from shardmath.advice import recommend as advise
-    from shardmath.cli.runs import swept
+    from shardmath.cli.runs import deliver, refuse_output_alone, swept
     from shardmath.reports.recommend import show
 
+    refuse_output_alone(format, output)
     options = {**without_absent(options), "kernels": kernel_choices(kernels)}
     chosen, options = swept(model, pairs("set", settings, "key=value"), options)
     found = advise(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
-    if format is not None:
-        if not 1 <= choice <= len(found.choices):
-            raise InputError("choice", choice, f"must be one of the {len(found.choices)} choices")
-        click.echo(found.choices[choice - 1].script(format), nl=False)
-    elif json:
-        click.echo(answer("recommend", found.to_dict()))
-    else:
-        show(found)
+
+    def report() -> None:
+        if json:
+            click.echo(answer("recommend", found.to_dict()))
+        else:
+            show(found, launched=format is None)
+
+    if format is None:
+        report()
+        return
+    if not 1 <= choice <= len(found.choices):
+        raise InputError("choice", choice, f"must be one of the {len(found.choices)} choices")
+    deliver(found.choices[choice - 1].script(format), output, report)

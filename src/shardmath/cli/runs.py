@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -82,6 +84,27 @@ def as_file(format: str, found: Explanation, layout: object) -> str:
     from shardmath.stages import parsed
 
     return written(format, found, parsed(layout) if isinstance(layout, str) else layout)  # type: ignore[arg-type]
+
+
+def deliver(text: str, output: str | None, report: Callable[[], None]) -> None:
+    """Put a written file where it can be used alone: into ``output``, else on the standard output, and say the rest.
+
+    The report goes to the standard output where that is free, else to the standard error.
+    """
+    if output is None:
+        click.echo(text, nl=False)
+        with redirect_stdout(sys.stderr):
+            report()
+        return
+    with open(output, "w", encoding="utf-8") as file:
+        file.write(text)
+    report()
+
+
+def refuse_output_alone(format: str | None, output: str | None) -> None:
+    """Raise InputError for a file's name without a format to write."""
+    if output is not None and format is None:
+        raise InputError("output", output, "must be given with --write, which says the format")
 
 
 def _asked(name: str, value: object) -> bool:

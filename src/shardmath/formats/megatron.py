@@ -53,8 +53,8 @@ def run_of(
     arguments = arguments_of(given, model, num_gpus, environment)
     rest = [flag for flag in given.words if flag not in given.asked and flag not in flags.REFUSED]
     idle = [flag for flag in rest if flag in flags.WITHOUT_EFFECT or flags.idle(flag, model)]
-    uncounted = [flag for flag in rest if flag in flags.UNCOUNTED and flag not in idle
-                 and not flags.is_off(given.words[flag])]
+    uncounted = [flag for flag, words in given.words.items()
+                 if flag in flags.UNCOUNTED and flag not in idle and not flags.is_off(words)]
     return Run(
         format, given.source, model, arguments,
         understood=tuple(given.shown(flag) for flag in given.words if flag in given.asked),

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from shardmath.formats.megatron_rotary import FLAGS as _OF_ROTARY
+
 if TYPE_CHECKING:
     from shardmath.models import Model
 
@@ -55,21 +57,20 @@ _WITHOUT_EFFECT = """
     eval-global-batch-size eval-interval eval-iters eval-micro-batch-size full-validation skip-train test-mode
     data-parallel-random-init init-method-std init-method-xavier-uniform embedding-init-method-std seed
     no-initialization use-cpu-initialization te-rng-tracker inference-rng-tracker mup-base-hidden-size
-    batch-invariant-mode deterministic-mode norm-epsilon layernorm-epsilon apply-layernorm-1p rotary-base
-    rotary-interleaved rotary-scaling-factor rotary-seq-len-interpolation-factor rope-scaling-factor use-rope-scaling
-    mscale mscale-all-dim yarn-original-max-position-embeddings yarn-beta-fast yarn-beta-slow rope-type
-    window-size window-attn-skip-freq no-persist-layer-norm attention-softmax-in-fp32 apply-query-key-layer-scaling
+    batch-invariant-mode deterministic-mode apply-layernorm-1p rotary-interleaved
+    yarn-original-max-position-embeddings yarn-beta-fast yarn-beta-slow window-size window-attn-skip-freq
+    no-persist-layer-norm attention-softmax-in-fp32 apply-query-key-layer-scaling
     no-bias-gelu-fusion no-bias-dropout-fusion openai-gelu bert-no-binary-head onnx-safe flash-attention-version
     distributed-backend distributed-timeout-minutes distributed-timeout-seconds-after-init disable-jit-fuser
     enable-gloo-process-groups disable-gloo-process-groups high-priority-stream-groups lazy-mpu-init local-rank
     nccl-communicator-config-path use-sharp sharp-enabled-group use-tp-pp-dp-mapping
     pipeline-model-parallel-comm-backend no-align-grad-reduce no-align-param-gather no-overlap-p2p-communication
     overlap-p2p-communication-warmup-flush use-ring-exchange-p2p ddp-average-in-collective ddp-bucket-size
-    ddp-num-buckets overlap-grad-reduce overlap-param-gather overlap-param-gather-with-optimizer-step
+    ddp-num-buckets overlap-param-gather-with-optimizer-step
     tp-comm-bootstrap-backend enable-msc enable-experimental fp8-amax-compute-algo fp8-interval fp8-margin
     hysteresis initial-loss-scale loss-scale loss-scale-window min-loss-scale no-fp8-wgrad
-    moe-router-bias-update-rate moe-router-topk-scaling-factor
-    moe-router-force-load-balancing moe-token-drop-policy moe-use-upcycling moe-upcycling-granularity
+    moe-router-bias-update-rate moe-router-force-load-balancing moe-token-drop-policy moe-use-upcycling
+    moe-upcycling-granularity
     moe-use-legacy-grouped-gemm moe-extended-tp moe-deepep-num-sms moe-flex-dispatcher-backend
     moe-flex-dispatcher-num-sms moe-hybridep-num-sms moe-enable-deepep mtp-loss-scaling-factor cache-mla-latents
     no-position-embedding use-mcore-models use-legacy-models use-flash-attn overlap-cpu-optimizer-d2h-h2d
@@ -173,4 +174,6 @@ def idle(flag: str, model: Model) -> bool:
     """Whether a flag is about a part that the model has not."""
     if flag.startswith(("moe-", "expert-")):
         return not model.num_experts
+    if flag in _OF_ROTARY:
+        return True  # read where there is a rotary embedding of that kind
     return flag in (_NOT_OF_LATENT if model.kv_lora_rank else _OF_LATENT)

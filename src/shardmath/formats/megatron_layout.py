@@ -25,6 +25,8 @@ SIZES = {
 SWITCHES = {
     "account_for_embedding": "account-for-embedding-in-pipeline-split",
     "account_for_loss": "account-for-loss-in-pipeline-split",
+    "overlap_grad_reduce": "overlap-grad-reduce", "overlap_param_gather": "overlap-param-gather",
+    "tp_comm_overlap": "tp-comm-overlap",
 }
 
 

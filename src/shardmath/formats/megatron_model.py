@@ -7,6 +7,7 @@ from typing import Any
 
 from shardmath.errors import InputError
 from shardmath.formats.given import Given
+from shardmath.formats.megatron_rotary import norm_epsilon_of, rotary_of
 from shardmath.huggingface_experts import first_layer_and_step
 from shardmath.models import LARGEST, Model
 
@@ -22,7 +23,8 @@ FLAGS_OF = {
     "qk_rope_head_dim": "qk-pos-emb-head-dim", "v_head_dim": "v-head-dim", "num_mtp_layers": "mtp-num-layers",
     "learned_positions": "max-position-embeddings", "qkv_bias": "add-qkv-bias", "qk_norm": "qk-layernorm",
     "moe_layers": "moe-layer-freq", "first_dense_layers": "moe-layer-freq", "moe_layer_step": "moe-layer-freq",
-    "mlp": "swiglu",
+    "mlp": "swiglu", "norm_epsilon": "norm-epsilon", "rope_base": "rotary-base",
+    "routed_scaling_factor": "moe-router-topk-scaling-factor",
 }
 #: Rows of the vocabularies that a type of tokenizer always has.
 _VOCABULARIES = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "Llama3Tokenizer": 128256}
@@ -65,7 +67,10 @@ def _fields(given: Given) -> dict[str, Any]:
         "learned_positions": positions if _learned(given) else 0,
         "num_mtp_layers": given.size("mtp-num-layers", 0),
     }
-    fields |= _latent(given, heads, biases) if given.is_on("multi-latent-attention") else _grouped(given, hidden, heads)
+    latent = given.is_on("multi-latent-attention")
+    fields |= _latent(given, heads, biases) if latent else _grouped(given, hidden, heads)
+    fields["norm_epsilon"] = norm_epsilon_of(given)
+    fields |= {} if fields["learned_positions"] else rotary_of(given, latent)
     if given.size("num-experts", 0):
         fields |= _experts(given, layers, ffn)
     return fields
@@ -129,6 +134,7 @@ def _experts(given: Given, layers: int, ffn: int) -> dict[str, Any]:
         "expert_groups": groups if groups > 1 else 0,
         "expert_group_topk": given.size("moe-router-group-topk", 0) if groups > 1 else 0,
         "first_dense_layers": dense, "moe_layer_step": step,
+        "routed_scaling_factor": given.real("moe-router-topk-scaling-factor", 1.0),
     }
 
 
@@ -140,13 +146,18 @@ def _expert_layers(given: Given, layers: int) -> tuple[int, int]:
     """How many dense layers come first, and every how many-th layer has experts."""
     words = given.all("moe-layer-freq", ("1",))
     written = "".join(words).strip("'\"")
+    if len(words) > 1 and set(words) <= {"0", "1"}:  # a list of YAML
+        written = f"[{','.join(words)}]"
     if written.isascii() and written.isdecimal() and 0 < int(written[:9]) <= LARGEST:
         frequency = int(written[:9])
         found = list(range(0, min(layers, _MOST_LAYERS), frequency))
         if frequency == 1:
             return 0, 1
     else:
-        found = [place for place, has in enumerate(_pattern(given, written)) if has]
+        try:
+            found = [place for place, has in enumerate(layer_pattern(written)) if has]
+        except ValueError as error:
+            raise given.error("moe-layer-freq", str(error)) from None
     try:
         return first_layer_and_step(found, layers, 1)
     except InputError as error:
@@ -156,8 +167,11 @@ def _expert_layers(given: Given, layers: int) -> tuple[int, int]:
 _MOST_LAYERS = 10_000
 
 
-def _pattern(given: Given, written: str) -> list[bool]:
-    """Zeros and ones of a list, with products and sums of lists, never evaluated as code."""
+def layer_pattern(written: str) -> list[bool]:
+    """Which layers have experts: zeros and ones of a list, with products and sums of lists, never evaluated as code.
+
+    Raises ValueError with the rule.
+    """
     inner = written.strip()
     repeat = re.fullmatch(r"\((.*)\)\s*\*\s*([0-9]{1,4})", inner)
     terms, times = ([repeat[1]], int(repeat[2])) if repeat else ([inner], 1)
@@ -166,10 +180,10 @@ def _pattern(given: Given, written: str) -> list[bool]:
     for term in terms:
         part = _PATTERN.fullmatch(term.strip())
         if part is None:
-            raise given.error("moe-layer-freq", "must be a number, or a list of 0 and 1 such as ([0]*3+[1]*58)")
+            raise ValueError("must be a number, or a list of 0 and 1 such as ([0]*3+[1]*58)")
         layers += [digit == "1" for digit in re.findall("[01]", part[1])] * int(part[2] or 1)
         if len(layers) * max(times, 1) > _MOST_LAYERS:
-            raise given.error("moe-layer-freq", f"must have at most {_MOST_LAYERS} layers")
+            raise ValueError(f"must have at most {_MOST_LAYERS} layers")
     return layers * times
 
 

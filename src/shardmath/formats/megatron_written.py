@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError
+from shardmath.formats.megatron_asserted import refuse_what_does_not_start
 from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
-from shardmath.formats.run import title
+from shardmath.formats.megatron_rotary import rotary_flags
 from shardmath.generated.definitions import RECOMPUTE_REGIONS
 
 if TYPE_CHECKING:
@@ -23,26 +23,9 @@ def _key(table: Mapping[str, str], value: str) -> str:
     return next(key for key, other in table.items() if other == value)
 
 
-def script(found: Explanation, layout: Sequence[int] | None) -> str:
-    """A launch script with the flags of a run; data, tokenizer and learning rate are yours to add."""
-    names = ("MODEL_ARGS", "MOE_ARGS", "TRAINING_ARGS", "MODEL_PARALLEL_ARGS")
-    groups = {name: group for name, group in zip(names, groups_of(found, layout), strict=True) if group}
-    node = min(found.inputs["node_size"], found.inputs["num_gpus"])
-    lines = [
-        "#!/bin/bash", title(found), "",
-        *(f"{name}=(\n" + "".join(f"    {_shown(flag)}\n" for flag in group) + ")\n" for name, group in groups.items()),
-        f"torchrun --nproc_per_node {node} --nnodes {-(-found.inputs['num_gpus'] // node)} pretrain_gpt.py \\",
-        *(f'    "${{{name}[@]}}"' + (" \\" if name != list(groups)[-1] else "") for name in groups), "",
-    ]
-    return "\n".join(lines)
-
-
-def _shown(flag: Flag) -> str:
-    return " ".join((f"--{flag[0]}", *map(shlex.quote, flag[1:])))
-
-
 def groups_of(found: Explanation, layout: Sequence[int] | None) -> tuple[list[Flag], ...]:
-    """The flags of model, experts, training and parallelism."""
+    """The flags of model, experts, training and parallelism. Raises InputError for a run that does not start."""
+    refuse_what_does_not_start(found)
     experts = list(_experts(found)) if found.model.num_experts else []
     return list(_model(found)), experts, list(_training(found)), list(_parallel(found, layout))
 
@@ -80,13 +63,18 @@ def _model(found: Explanation) -> Iterator[Flag]:
             yield ("add-qkv-bias",)
     if not model.tied_embeddings:
         yield ("untie-embeddings-and-output-weights",)
+    yield from rotary_flags(model)
     yield "make-vocab-size-divisible-by", str(values["vocab_multiple"])
-    yield "tokenizer-type", "NullTokenizer"
-    yield "vocab-size", str(model.vocab_size - 1)  # the end of a document comes on top
     for name in ("attention", "hidden"):
         yield f"{name}-dropout", "0.1" if values[f"{name}_dropout"] else "0.0"
     if model.num_mtp_layers:
         yield "mtp-num-layers", str(model.num_mtp_layers)
+
+
+def vocabulary(found: Explanation) -> Iterator[Flag]:
+    """A tokenizer without files whose vocabulary has the model's size."""
+    yield "tokenizer-type", "NullTokenizer"
+    yield "vocab-size", str(found.model.vocab_size - 1)  # the end of a document comes on top
 
 
 def _experts(found: Explanation) -> Iterator[Flag]:
@@ -112,6 +100,8 @@ def _experts(found: Explanation) -> Iterator[Flag]:
     if model.expert_groups:
         yield "moe-router-num-groups", str(model.expert_groups)
         yield "moe-router-group-topk", str(model.expert_group_topk)
+    if model.routed_scaling_factor != 1:
+        yield "moe-router-topk-scaling-factor", f"{model.routed_scaling_factor:g}"
     loss, bias = choices["balance"] in ("loss", "both"), choices["balance"] in ("bias", "both")
     yield "moe-router-load-balancing-type", "aux_loss" if loss else "none"
     if loss:
@@ -222,7 +212,7 @@ def _parallel(found: Explanation, layout: Sequence[int] | None) -> Iterator[Flag
     if values["sequence_parallel"]:
         yield ("sequence-parallel",)
     for name, flag in SWITCHES.items():
-        if values[name]:
+        if {**values, **found.switches}[name]:
             yield (flag,)
     if layout is not None:
         stages = ["t" * layers for layers in layout]

@@ -37,6 +37,9 @@ FLAG_OF = {
     "model.ub_tp_comm_overlap": "tp-comm-overlap", "optimizer.optimizer": "optimizer",
     "optimizer.optimizer_cpu_offload": "optimizer-cpu-offload",
     "model.cp_comm_type": "cp-comm-type", "model.gated_linear_unit": "swiglu",
+    "model.rope_scaling": "use-rope-scaling", "model.scale_positional_embedding": "use-rope-scaling",
+    "model.seq_len_interpolation_factor": "rotary-seq-len-interpolation-factor",
+    "model.layernorm_epsilon": "norm-epsilon",
 }
 #: Keys whose flag says the opposite.
 OPPOSITE = {
@@ -59,6 +62,8 @@ _OPTIMIZERS = {
     "mcore_distributed_optim": ("adam", True), "distributed_fused_adam": ("adam", True), "fused_adam": ("adam", False),
     "adam": ("adam", False), "adamw": ("adam", False),
 }
+#: Types of PyTorch, as objects that a file asks for, and the words of flags.
+TORCH_TYPES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "uint8": "fp8"}
 #: Sections whose keys may change memory; all others say how a job is started, logged and saved.
 _SECTIONS = ("model.", "trainer.", "train.", "ddp.", "optimizer.", "mixed_precision", "dataset.", "tokenizer.")
 _WITHOUT_EFFECT = re.compile(
@@ -179,6 +184,9 @@ def _of_bridge(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
         flags["grad-reduce-in-bf16"] = ()
     flags.setdefault("no-rope-fusion", ())
     flags.setdefault("no-bias-swiglu-fusion", ())
+    flags.setdefault("cross-entropy-loss-fusion", ())
+    flags.setdefault("fp8-recipe", ("tensorwise",))
+    flags.setdefault("rope-scaling-factor", ("1",))
     if "model.vocab_size" in words:
         flags.pop("tokenizer-type", None)  # the size is that of the model, whatever the tokenizer has
     _of_both(given, words)
@@ -195,6 +203,11 @@ def _of_both(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
     if flags.get("attention-backend", ("",))[0] not in ("", "auto", "flash", "fused", "unfused"):
         flags["attention-backend"] = ("auto",)
     flags.setdefault("no-create-attention-mask-in-dataloader", ())
+    flags.setdefault("rotary-scaling-factor", ("40",))
+    flags.setdefault("kv-lora-rank", ("512",))
+    for flag in ("exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype"):
+        if flag in flags:
+            flags[flag] = tuple(TORCH_TYPES.get(word, word) for word in flags[flag])
     flags.setdefault("max-position-embeddings", flags.get("seq-length", ()) or ("1",))
     if "virtual_pipeline_model_parallel_size" in "".join(words) and flags.get("pipeline-model-parallel-layout"):
         flags.pop("num-virtual-stages-per-pipeline-rank", None)

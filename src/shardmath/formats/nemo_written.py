@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shardmath.formats.megatron_model import layer_pattern
 from shardmath.formats.megatron_written import Flag, groups_of
-from shardmath.formats.nemo import FLAG_OF, OPPOSITE
-from shardmath.formats.run import title
+from shardmath.formats.nemo import FLAG_OF, OPPOSITE, TORCH_TYPES
+from shardmath.formats.run import REPLACE, notes, title
 
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation
 
+#: The release whose classes have all keys that are written.
+RELEASE = "0.3.1"
+_STARTED = (
+    f"# For Megatron-Bridge {RELEASE}: settings to put over those of a recipe, whose data and tokenizer stay.",
+    f"# Lines with {REPLACE} are placeholders.",
+)
 _SECTIONS = ("model", "train", "ddp", "optimizer", "mixed_precision")
 _SECTION_OF = {
     "micro-batch-size": "train", "global-batch-size": "train", "use-distributed-optimizer": "ddp",
-    "num-distributed-optimizer-instances": "ddp",
+    "num-distributed-optimizer-instances": "ddp", "overlap-grad-reduce": "ddp", "overlap-param-gather": "ddp",
     "optimizer": "optimizer", "sgd-momentum": "optimizer", "use-precision-aware-optimizer": "optimizer",
     "exp-avg-dtype": "optimizer", "exp-avg-sq-dtype": "optimizer", "main-params-dtype": "optimizer",
     "optimizer-cpu-offload": "optimizer", "optimizer-offload-fraction": "optimizer", "bf16": "mixed_precision",
@@ -43,8 +51,14 @@ def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
     if found.model.mlp == "swiglu":
         sections["model"]["activation_func"] = "{_target_: torch.nn.functional.silu, _call_: false}"
     sections["model"]["vocab_size"] = str(found.model.vocab_size)
+    sections["model"].setdefault("cross_entropy_loss_fusion", "false")
+    if found.model.kv_lora_rank:
+        sections["model"].setdefault("q_lora_rank", "null")
+    sections["train"]["train_iters"] = f"1000  # {REPLACE} by your iterations"
+    sections["optimizer"]["lr"] = f"1.0e-4  # {REPLACE} by your learning rate"
+    sections["optimizer"]["min_lr"] = "1.0e-5"
     sections["ddp"]["grad_reduce_in_fp32"] = "true" if found.inputs["gradient_bytes"] == 4 else "false"
-    return f"{title(found)}\n" + "".join(
+    return "\n".join((title(found), *_STARTED, *notes(found), "")) + "".join(
         f"\n{section}:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
         for section, keys in sections.items() if keys
     )
@@ -60,6 +74,13 @@ def _entry(flag: Flag) -> tuple[str, str, str]:
         return section, key, "true"
     if name == "recompute-modules":
         return section, key, f"[{', '.join(words)}]"
+    if name == "moe-layer-freq":
+        return section, key, f"[{', '.join(str(int(has)) for has in layer_pattern(words[0]))}]"
+    if name.endswith("-dtype") and section == "optimizer":
+        kind = next(kind for kind, word in TORCH_TYPES.items() if word == words[0])
+        return section, key, f"{{_target_: torch.{kind}, _call_: false}}"
+    if re.fullmatch(r"[0-9]+e-?[0-9]+", words[0]):
+        return section, key, words[0].replace("e", ".0e")  # without a point it is a text in YAML
     return section, key, f'"{words[0]}"' if any(sign in words[0] for sign in "[]|*,") else words[0]
 
 

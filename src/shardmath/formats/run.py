@@ -59,6 +59,16 @@ def title(found: Explanation) -> str:
     return f"# {name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it"
 
 
+#: Where a line of a written file is a placeholder.
+REPLACE = "REPLACE"
+
+
+def notes(found: Explanation) -> tuple[str, ...]:
+    """Comments on what a written file does not say of the model."""
+    note = "".join(sign if sign.isprintable() else "?" for sign in found.model.note)
+    return (f"# Not in this file: {note}.",) if note else ()
+
+
 def _replicas(arguments: Mapping[str, Any]) -> int:
     """Data-parallel ranks of a run, one where nothing says how many."""
     if arguments.get("data_parallel") is not None:

@@ -95,7 +95,9 @@ def _model(given: Given) -> Model:
     flavor = given.word("model.flavor", "debugmodel", ("debugmodel", *FLAVORS), " of llama3")
     if flavor in FLAVORS:
         return Model.named(FLAVORS[flavor])
-    return Model(name="llama3-debugmodel", source="torchtitan, llama3 debugmodel", **_DEBUG)
+    like = Model.named(FLAVORS["8B"])  # all flavors share norm epsilon and rotary embedding
+    return Model(name="llama3-debugmodel", source="torchtitan, llama3 debugmodel", norm_epsilon=like.norm_epsilon,
+                 rope_base=like.rope_base, rope_scaling=like.rope_scaling, **_DEBUG)
 
 
 def _parallel(given: Given) -> dict[str, Any]:

@@ -6,34 +6,47 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError
-from shardmath.formats.run import title
+from shardmath.formats.run import REPLACE, title
 from shardmath.formats.torchtitan import FLAVORS, OPTIMIZER_KERNELS, SCHEDULES
 from shardmath.models import Model
 
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation
 
-Key = tuple[str, str | int]
+#: A key with its value; under ``REPLACE`` what to put in the place of the next one.
+Key = tuple[str, str | float]
+#: The release whose configuration has all keys that are written.
+RELEASE = "0.2.2"
 
 
 def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
     """The text of the file. Raises InputError for a model that is not a flavor."""
     tables: dict[str, list[Key]] = {
-        "model": [("name", "llama3"), ("flavor", _flavor(found.model))],
+        "model": [("name", "llama3"), ("flavor", _flavor(found.model)),
+                  (REPLACE, "by the folder of your tokenizer"), ("hf_assets_path", "./assets/hf/Llama-3.1-8B")],
         "optimizer": [("name", "AdamW"),
-                      ("implementation", _key(OPTIMIZER_KERNELS, found.choices["optimizer_kernel"]))],
-        "training": list(_training(found)),
+                      ("implementation", _key(OPTIMIZER_KERNELS, found.choices["optimizer_kernel"])),
+                      (REPLACE, "by your learning rate"), ("lr", 3e-4)],
+        "training": [*_training(found), (REPLACE, "by your iterations"), ("steps", 1000),
+                     (REPLACE, "by your data"), ("dataset", "c4_test")],
         "parallelism": list(_parallel(found)),
         "activation_checkpoint": list(_recompute(found)),
     }
-    return f"{title(found)}\n" + "".join(
-        f"\n[{table}]\n" + "".join(f"{key} = {_shown(value)}\n" for key, value in keys)
-        for table, keys in tables.items()
+    return "\n".join((title(found), *_started(found), "")) + "".join(
+        f"\n[{table}]\n" + "".join(f"{_line(key, value)}\n" for key, value in keys) for table, keys in tables.items()
     )
 
 
-def _shown(value: str | int) -> str:
-    return str(value) if isinstance(value, int) else f'"{value}"'
+def _started(found: Explanation) -> Iterator[str]:
+    """How the job is started, and on how many GPUs, which the file does not say."""
+    yield f"# For torchtitan {RELEASE}: torchrun on {found.inputs['num_gpus']} GPUs, -m torchtitan.train"
+    yield f"# --job.config_file FILE. Lines under {REPLACE} are placeholders."
+
+
+def _line(key: str, value: str | float) -> str:
+    if key == REPLACE:
+        return f"# {REPLACE} {value}"
+    return f"{key} = {value}" if isinstance(value, int | float) else f'{key} = "{value}"'
 
 
 def _key(table: Mapping[str, str], value: str) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.formats import megatron_written, nemo_written, torchtitan_written
+from shardmath.formats import megatron_script, nemo_written, torchtitan_written
 from shardmath.formats.readers import read
+from shardmath.formats.run import Run
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.parameters import OTHERS
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _Writer = Callable[["Explanation", Sequence[int] | None], str]
 #: By format: the implementation that reads it, the end of its files, and what writes it.
 _WRITERS: Mapping[str, tuple[str, str, _Writer]] = {
-    "megatron": ("megatron", ".sh", megatron_written.script),
+    "megatron": ("megatron", ".sh", megatron_script.script),
     "nemo": ("megatron", ".yaml", nemo_written.configuration),
     "torchtitan": ("torchtitan", ".toml", torchtitan_written.configuration),
 }
@@ -42,25 +43,35 @@ def written(format: str, found: Explanation, layout: Sequence[int] | None = None
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"run{suffix}"
         file.write_text(text, encoding="utf-8")
-        _refuse_another(format, found, read(file).explain(found.gpu, **_machine(found)))
+        run = read(file)
+    _refuse_another(format, found, run, run.explain(found.gpu, **_machine(found, run)))
     return text
 
 
-def _machine(found: Explanation) -> dict[str, int]:
-    """What no training program is told: the machine, and how evenly tokens go to experts."""
+def _machine(found: Explanation, run: Run) -> dict[str, int]:
+    """Arguments that no file has: the machine, how evenly tokens go to experts, and GPUs where no launcher is there."""
     names = [name for name in OTHERS if PARAMETERS[name][4] == "cluster" or name == "expert_load_percent"]
-    return {name: found.inputs[name] for name in ["num_gpus", "node_size", *names]}
+    unsaid = [name for name in ("num_gpus",) if name not in run.arguments]
+    return {name: found.inputs[name] for name in [*unsaid, "node_size", *names]}
 
 
-def _refuse_another(format: str, found: Explanation, again: Explanation) -> None:
-    """Raise InputError, with what differs, unless both account for the same bytes."""
-    if found.ranks == again.ranks and all(found.inputs[name] == again.inputs[name] for name in _TOLD):
-        return
-    asked, read_back = ({**account.inputs, **account.choices} for account in (found, again))
+def _refuse_another(format: str, found: Explanation, run: Run, again: Explanation) -> None:
+    """Raise InputError, with what differs, unless the file says the same run: model, settings, kernels and bytes."""
+    asked, read_back = (_said(account) for account in (found, again))
+    if found.model.norm_epsilon is None:  # no source states it, and a file has that of its program
+        del asked["norm_epsilon"]
     differing = [f"{name} = {value}" for name, value in asked.items() if read_back.get(name) != value]
-    raise InputError("write", format, f"must be a format that can say {', '.join(differing[:3])}")
+    if run.unknown:
+        differing += [f"{name}, which its reader does not know" for name in run.unknown]
+    if differing or found.ranks != again.ranks:
+        raise InputError("write", format, f"must be a format that can say {', '.join(differing[:3])}")
 
 
-#: Numbers that a file says although they may leave the bytes as they are.
-_TOLD = ("seq_length", "global_batch_size", "micro_batch_size", "tensor_parallel", "context_parallel",
-         "pipeline_parallel", "data_parallel", "expert_parallel", "num_layers", "vocab_size")
+def _said(account: Explanation) -> dict[str, object]:
+    """All that a file says of a run, by name."""
+    model = {name: value for name, value in account.model.model_dump().items() if name not in _NAMES}
+    return {**model, **account.inputs, **account.choices, **account.switches}
+
+
+#: What is said of a model in words, the longest sequence that its source names, and how GELU is computed elsewhere.
+_NAMES = ("name", "source", "note", "max_seq_length", "gelu")

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 
 from shardmath.advice import Advice, Change, Choice, Neighbour
-from shardmath.advice.changes import OVERLAPS
 from shardmath.errors import InputError
 from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
@@ -19,8 +18,8 @@ from shardmath.timing import SPENT
 _BINDING, _LEAST = 3, 0.005
 
 
-def show(found: Advice) -> None:
-    """Print the advice."""
+def show(found: Advice, launched: bool = True) -> None:
+    """Print the advice, with the file that launches the first choice unless ``launched`` is false."""
     out = console()
     gpu = found.cluster.gpu
     out.print(f"{found.model.name} on {found.num_gpus} x {gpu.name} ({gpu.memory_gib:g} GiB), {found.implementation},"
@@ -38,7 +37,8 @@ def show(found: Advice) -> None:
     out.print(_neighbours(first))
     out.print(_changes(found.changes))
     show_untried(out, found.untried)
-    out.print(_launched(first), markup=False, soft_wrap=True)
+    if launched:
+        out.print(_launched(first), markup=False, soft_wrap=True)
 
 
 def _choices(choices: Iterable[Choice]) -> Table:
@@ -118,8 +118,7 @@ def _launched(choice: Choice) -> str:
         text = choice.script()
     except InputError as error:
         return f"No file to launch the first: {error}"
-    switches = [f"--{name.replace('_', '-')}" for name in OVERLAPS if choice.time.machine.get(name)]
-    return f"To launch the first{' (add ' + ' '.join(switches) + ')' if switches else ''}:\n\n{text}"
+    return f"To launch the first (--write prints it alone):\n\n{text}"
 
 
 def _seconds(value: float | None) -> str:

@@ -1,0 +1,40 @@
+"""Conditions that Megatron-LM asserts when it starts, and that an account of memory and time does not need.
+
+Each is in ``validate_args`` of ``megatron/training/arguments.py`` or in the classes of configuration of Megatron-Core
+(release 0.16.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from shardmath.errors import InputError
+
+if TYPE_CHECKING:
+    from shardmath.accounting import Explanation
+
+Condition = Callable[["Explanation"], bool]
+_RULES: tuple[tuple[str, Condition, Condition, str], ...] = (
+    ("overlap_param_gather", lambda run: bool(run.switches["overlap_param_gather"]),
+     lambda run: bool(run.switches["overlap_grad_reduce"]), "must be given with overlap_grad_reduce"),
+    ("overlap_param_gather", lambda run: bool(run.switches["overlap_param_gather"]),
+     lambda run: bool(run.inputs["distributed_optimizer"]), "must be given with distributed_optimizer"),
+    ("overlap_grad_reduce", lambda run: bool(run.switches["overlap_grad_reduce"]),
+     lambda run: run.choices["optimizer"] != "muon", "must be 0 with optimizer = muon"),
+    ("tp_comm_overlap", lambda run: bool(run.switches["tp_comm_overlap"]),
+     lambda run: bool(run.inputs["sequence_parallel"]), "must be given with sequence_parallel"),
+    ("balance", lambda run: bool(run.model.num_experts) and run.choices["balance"] in ("bias", "both"),
+     lambda run: run.model.expert_scores == "sigmoid", "must be loss or none where scores are no sigmoids"),
+    ("expert_scores", lambda run: run.model.moe_topk == 1, lambda run: run.model.expert_scores != "softmax",
+     "must be softmax_all or sigmoid where a token goes to one expert"),
+)
+"""What has a condition: its name, where it applies, what must hold there, and the rule."""
+
+
+def refuse_what_does_not_start(run: Explanation) -> None:
+    """Raise InputError for the first condition of Megatron-LM that the run breaks."""
+    for name, applies, holds, rule in _RULES:
+        if applies(run) and not holds(run):
+            value = {**run.model.model_dump(), **run.choices, **run.switches}[name]
+            raise InputError(name, value, f"{rule}: Megatron-LM asserts it")
