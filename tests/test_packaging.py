@@ -9,6 +9,7 @@ import sys
 import tomllib
 from email.parser import Parser
 from pathlib import Path
+from tarfile import TarFile
 from zipfile import ZipFile
 
 import pytest
@@ -61,7 +62,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     checkout = folder / "checkout"
     for source in FOLDERS.values():
         shutil.copytree(ROOT / source, checkout / source, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("tests", "validation", "docs"):  # which must not come along
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "MANIFEST.in"):
         shutil.copy(ROOT / name, checkout / name)
     sdist = _run([sys.executable, "-c", SDIST, str(folder)], checkout).split()[-1]
     options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder)]
@@ -98,6 +101,30 @@ def test_wheel_has_every_file_and_no_other(wheel: Path) -> None:
 
 
 @pytest.mark.slow
+def test_no_table_of_others_is_distributed(wheel: Path) -> None:
+    (archive,) = wheel.parent.glob("*.tar.gz")
+    with TarFile.open(archive) as file:
+        sources = {name.partition("/")[2] for name in file.getnames()}
+    with ZipFile(wheel) as built:
+        names = sources | set(built.namelist())
+    assert {"pyproject.toml", "NOTICE", "src/shardmath/cached.py", "symbolic/work.py"} <= sources
+    assert not {name for name in names if name.split("/")[0] in {"tests", "validation", "docs"}}
+    assert not {name for name in names if name.endswith((".csv", ".parquet", ".json", ".xlsx"))}
+
+
+def test_the_notice_names_every_table_that_others_have_made() -> None:
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    counted = (ROOT / "tests" / "data" / "README.md").read_text(encoding="utf-8")
+    tables = {path.name for path in (ROOT / "tests" / "data").glob("*.csv")}
+    named = {name for name in tables if f"tests/data/{name}" in notice}
+    assert {name for name in tables if "runs" in name or "a100" in name or "b200" in name} <= named
+    assert tables - named == {name for name in tables - named if f"`{name}`" in counted}
+    head, *_ = (ROOT / "tests" / "data" / "hagemann2023_runs.csv").read_text(encoding="utf-8").splitlines()
+    assert head == ("seq_length,num_gpus,micro_batch_size,tensor_parallel,pipeline_parallel,sequence_parallel,"
+                    "recompute,kernel,status,step_seconds,mfu")
+
+
+@pytest.mark.slow
 def test_wheel_has_the_same_bytes(wheel: Path) -> None:
     with ZipFile(wheel) as archive:
         files = {name: path for name, path in _files().items() if name in archive.namelist()}
@@ -111,7 +138,8 @@ def test_wheel_claims_one_name_and_carries_its_licence(wheel: Path) -> None:
         assert information == f"shardmath-{PROJECT['project']['version']}.dist-info"
         metadata = Parser().parsestr(archive.read(f"{information}/METADATA").decode())
         assert metadata["License-Expression"] == "Apache-2.0"
-        assert archive.read(f"{information}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
+        for name in ("LICENSE", "NOTICE"):
+            assert archive.read(f"{information}/licenses/{name}") == (ROOT / name).read_bytes()
 
 
 @pytest.mark.slow

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -97,6 +101,61 @@ def test_a_scheduler_that_is_none_is_refused(address: str, monkeypatch: pytest.M
     monkeypatch.setattr(clusters, "_PATIENCE", 1)
     with pytest.raises(InputError, match=r"dask = .*must be the address"):
         explore(small_space.space(), dask=address)
+
+
+REFUSED = """
+from shardmath.cli.main import run
+from shardmath.sweeps import clusters
+clusters._PATIENCE = 1
+run()
+"""
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "tls://127.0.0.1:9", "nowhere"])
+def test_an_error_is_one_line_without_the_logs_of_dask(address: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", REFUSED, "explore", str(small_space.file_in(tmp_path)), "--dask", address]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"error: dask = '{address}': must be ")
+
+
+def test_levels_of_logs_are_as_they_were() -> None:
+    from shardmath.sweeps.clusters import _quiet
+
+    logger = logging.getLogger("distributed.client")
+    before = logger.level
+    with _quiet():
+        assert not logger.isEnabledFor(logging.CRITICAL)
+    assert logger.level == before
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_certificates_are_asked_for(on_threads: tuple[Explored, bytes], tmp_path: Path) -> None:
+    """As docs/robustness.md says: the configuration of Dask, and an address that begins with tls."""
+    import dask
+    from distributed.security import Security
+
+    cert, key, path = tmp_path / "node.pem", tmp_path / "node-key.pem", tmp_path / "rows.parquet"
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=node",
+                    "-out", str(cert), "-keyout", str(key)], check=True, capture_output=True)
+    tls: dict[str, Any] = {"ca-file": str(cert)}
+    tls |= {f"{end}.{part}": str(file) for end in ("client", "scheduler", "worker")
+            for part, file in (("cert", cert), ("key", key))}
+    tls = {f"distributed.comm.tls.{name}": value for name, value in tls.items()}
+    tls |= {"distributed.comm.require-encryption": True}
+    with dask.config.set(tls):
+        security = Security()
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0", protocol="tls://",
+                      security=security) as cluster:
+        address = cluster.scheduler_address
+        assert address.startswith("tls://")
+        with pytest.raises(InputError, match="must be the address of a Dask scheduler that answers"):
+            explore(small_space.space(), dask=address)
+        with dask.config.set(tls):
+            found = explore(small_space.space(), rows=path, dask=address, **ASKED)
+    assert _plain(found) == _plain(on_threads[0])
+    assert path.read_bytes() == on_threads[1]
 
 
 def test_workers_that_are_lost_again_and_again_are_told_in_one_line(

@@ -152,8 +152,8 @@ def test_vocabulary_and_batch_of_hagemann_follow_from_the_table() -> None:
     found: dict[int, list[float]] = {s: [] for s in hagemann.BATCHES}
     for row in table(hagemann.TABLE):
         if row["mfu"]:
-            s, gpus = whole(row["seq"]), whole(row["n_gpus"])
-            per_token = float(row["mfu"]) * 312e12 * gpus * float(row["step_s"]) / (hagemann.BATCHES[s] * s)
+            s, gpus = whole(row["seq_length"]), whole(row["num_gpus"])
+            per_token = float(row["mfu"]) * 312e12 * gpus * float(row["step_seconds"]) / (hagemann.BATCHES[s] * s)
             parameters = (per_token - 12 * L * h * s) / 6
             found[s].append((parameters - L * (4 * h * h + 3 * h * f)) / (2 * h))
     assert {s: len(sizes) for s, sizes in found.items()} == {2048: 90, 8192: 75}
@@ -199,8 +199,8 @@ def test_parameters_of_nemotron_are_those_of_its_report() -> None:
 
 
 @pytest.mark.parametrize(("module", "column", "bad"), [
-    (nanotron, "status", "late"), (hagemann, "model", "7B"), (hagemann, "status", "late"), (torchtitan, "hidden", "1"),
-    (iseekyan, "layers", "5"),
+    (nanotron, "status", "late"), (hagemann, "recompute", "half"), (hagemann, "status", "late"),
+    (torchtitan, "hidden", "1"), (iseekyan, "layers", "5"),
 ])
 def test_rows_of_other_runs_are_refused(
     module: ModuleType, column: str, bad: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

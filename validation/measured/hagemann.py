@@ -25,31 +25,31 @@ RECOMPUTED, PRODUCTS = "full recompute", "attention by matrix products"
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:
-    """One case for every row. Raises ValueError for another model, length or status."""
+    """One case for every row. Raises ValueError for another length, recompute or status."""
     return tuple(_case(number, row) for number, row in enumerate(rows(table), start=2))
 
 
 def _case(line: int, row: dict[str, str]) -> Case:
-    length = whole(row["seq"])
-    if row["model"] != "13B" or length not in BATCHES or row["status"] not in STATUSES:
+    length = whole(row["seq_length"])
+    if length not in BATCHES or row["recompute"] not in ("none", "full") or row["status"] not in STATUSES:
         raise ValueError(f"line {line}: unexpected run {row}")
-    tensor, pipeline, gpus = (whole(row[name]) for name in ("tp", "pp", "n_gpus"))
+    tensor, pipeline, gpus = (whole(row[name]) for name in ("tensor_parallel", "pipeline_parallel", "num_gpus"))
     fused = row["kernel"] == RMS_KERNEL
     kernels = {"norm": "fused" if fused else "torch", "swiglu": "eager",
                "attention": ATTENTION.get(row["kernel"], "flash"), **GATHERED_LOSS}
     arguments: dict[str, Any] = {
         "implementation": "megatron", "kernels": kernels, "seq_length": length,
-        "micro_batch_size": whole(row["mbs"]), "global_batch_size": BATCHES[length], "tensor_parallel": tensor,
-        "pipeline_parallel": pipeline, "data_parallel": gpus // (tensor * pipeline),
-        "sequence_parallel": yes(row["sp"]) and tensor > 1,
-        "recompute": "full" if row["ckpt"] == "every_layer" else "none",
+        "micro_batch_size": whole(row["micro_batch_size"]), "global_batch_size": BATCHES[length],
+        "tensor_parallel": tensor, "pipeline_parallel": pipeline, "data_parallel": gpus // (tensor * pipeline),
+        "sequence_parallel": yes(row["sequence_parallel"]) and tensor > 1,
+        "recompute": row["recompute"],
         "gradients": "bf16", "distributed_optimizer": True, "vocab_multiple": 1,
     }
     return Case(
         id=f"line {line}", group=f"{length} tokens, {row['kernel']}", source=SOURCE, model=MODEL, gpu=GPU,
         arguments=arguments, status=STATUSES[row["status"]],
-        seconds=float(row["step_s"]) if row["step_s"] else None,
+        seconds=float(row["step_seconds"]) if row["step_seconds"] else None,
         traits=frozenset(name for name, holds in {
-            RECOMPUTED: row["ckpt"] == "every_layer", PRODUCTS: row["kernel"] in ATTENTION,
+            RECOMPUTED: row["recompute"] == "full", PRODUCTS: row["kernel"] in ATTENTION,
         }.items() if holds),
     )

@@ -25,7 +25,8 @@ from shardmath.reports.answers import answer
 @click.option("--checkpoint", metavar="FILE", help="Keep the state in a file, every few seconds.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint, if it is there.")
 @click.option("--dask", metavar="ADDRESS",
-              help="Sweep on the cluster of a Dask scheduler, or on processes here: local.")
+              help="Sweep on the cluster of a Dask scheduler, or on processes here: local. Dask sends pickles over "
+                   "TCP: use a network of your own, or TLS (tls://HOST:PORT).")
 @click.option("--device", default="cpu", show_default=True, metavar="DEVICE",
               help="Sweep on processors (cpu) or on a GPU (cuda).")
 @click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")

@@ -1,7 +1,12 @@
-"""Sweep on a Dask cluster: chunks are its tasks, which it runs again where a worker is lost."""
+"""Sweep on a Dask cluster: chunks are its tasks, which it runs again where a worker is lost.
+
+Dask sends Python objects as pickles over TCP: whoever reaches a port of the scheduler or of a worker can run code
+there, and a scheduler can run code here. TLS is a matter of Dask's own configuration and of an address with tls://.
+"""
 
 from __future__ import annotations
 
+import logging
 import signal
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The cluster that is made here, of processes of this machine.
 LOCAL = "local"
+#: Loggers of Dask, and of what it stands on.
+_LOGGERS = ("distributed", "tornado", "asyncio")
 #: Configurations of one task at least: some tenths of a second.
 _CHUNK = 1 << 28
 #: Tasks that wait on each thread beside the one that runs.
@@ -42,7 +49,7 @@ def client_of(where: str, processes: int | None = None) -> Iterator[Client]:
     except ImportError:
         raise InputError("dask", where, "needs Dask: install shardmath[dask]") from None
     try:
-        with _local(processes) if where == LOCAL else _there(where) as client:
+        with _quiet(), _local(processes) if where == LOCAL else _there(where) as client:
             yield client
     except CancelledError:
         raise InputError("dask", where, "must stay until the sweep ends: the scheduler went away") from None
@@ -52,11 +59,26 @@ def client_of(where: str, processes: int | None = None) -> Iterator[Client]:
 
 
 @contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what Dask logs out of the terminal: what goes wrong is one line of our own."""
+    names = [name for name in logging.root.manager.loggerDict if name.partition(".")[0] in _LOGGERS]
+    before = {logging.getLogger(name): logging.getLogger(name).level for name in {*names, *_LOGGERS}}
+    for logger in before:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        for logger, level in before.items():
+            logger.setLevel(level)
+
+
+@contextmanager
 def _local(processes: int | None) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=":0") as cluster,
+        LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=":0",
+                     silence_logs=logging.CRITICAL + 1) as cluster,
         Client(cluster) as client,
     ):
         client.register_worker_callbacks(_ignore_interrupts)
