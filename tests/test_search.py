@@ -87,6 +87,9 @@ def test_the_largest_jobs_have_layouts() -> None:
     best = sweep("llama-3.1-405b", "h100-80gb", 16384, global_batch_size=2048, recompute=["none"]).best[0]
     assert best.step_seconds is not None
     assert best.step_seconds < 7.5
+    space, = offered(load_model("deepseek-v3"), "h100-80gb", 2048, global_batch_size=15360, seq_length=4096)
+    part, = space.parts()
+    assert 10**9 < part.size < 10**10  # what a nest sweeps in a minute
 
 
 @pytest.mark.parametrize(("model", "count"), [("llama-3.1-8b", 5), ("mixtral-8x7b", 13), ("deepseek-v3", 81)])

@@ -17,7 +17,7 @@ from shardmath.sweeps.nests import Nest
 from shardmath.sweeps.running import Progress, run
 
 #: More layouts than this take long; a person who asks for them most likely meant fewer.
-_MANY = 10**10
+_MANY = 10**11
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,9 @@ def _pipelines(
     if "interleaved" in allowed and schedule in (None, "interleaved"):
         several_chunks = chunk_counts(model, has_uneven(implementation, asked))
         counts = chunks or ((1, *several_chunks) if schedule is None else several_chunks)
-        yield {"pipeline_parallel": stages, "virtual_pipeline": (1,) if stages == (1,) and not chunks else counts}
-        return
+        if counts:
+            yield {"pipeline_parallel": stages, "virtual_pipeline": (1,) if stages == (1,) and not chunks else counts}
+            return
     for name in allowed if schedule is None else (schedule,):
         # Without a pipeline all orders of passes are one.
         degrees = stages if name == allowed[0] or stages is not None else several
