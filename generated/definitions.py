@@ -92,6 +92,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "communicator_bytes": ("nccl", "bytes", 0, None, "cluster", "memory of one NCCL communicator"),
     "engine_workspace_bytes": ("we", "bytes", 0, None, "cluster", "cuBLAS workspace of Transformer Engine"),
     "torch_workspace_bytes": ("wt", "bytes", 0, None, "cluster", "cuBLAS workspace of each thread of PyTorch"),
+    "attention_copies_output": ("fcopy", "0 or 1", 0, 1, "cluster", "Transformer Engine chooses FlashAttention, whose output is copied"),
     "matmul_flops": ("Fm", "FLOP/s", 1, None, "machine", "peak of dense matrix products in the precision of linear layers"),
     "attention_flops": ("Fa", "FLOP/s", 1, None, "machine", "peak of dense matrix products of 16 bits: attention and LM head"),
     "hbm_bandwidth": ("Wm", "bytes/s", 1, None, "machine", "bandwidth of a GPU's memory"),
@@ -284,7 +285,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "layers": "large ones of the first layers on the host (Transformer Engine)",
     }),
     "data_parallel": ("how parameters lie in the memory of data-parallel ranks", {
-        "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
+        "ddp": "one buffer for every chunk of layers, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
         "torch_ddp": "every parameter by itself; unsharded, with buckets for bf16 gradients (DistributedDataParallel)",
         "deepspeed": "DeepSpeed's ZeRO: one buffer cut into equal parts (stages 1, 2), or every parameter (stage 3)",
@@ -529,6 +530,7 @@ DEFAULTS: dict[str, int] = {
     "communicator_bytes": 419430400,
     "engine_workspace_bytes": 33555456,
     "torch_workspace_bytes": 33554432,
+    "attention_copies_output": 0,
     "node_latency_ns": 3400,
     "network_latency_ns": 14000,
     "kernel_ns": 4000,
@@ -592,12 +594,26 @@ OVERHEADS: dict[str, tuple[int, int]] = {
     "communicator_bytes": (0, 524288000),
 }
 
-#: Bytes of cuBLAS workspaces by parameter name, for every kind of GPU and setting.
-WORKSPACES: dict[str, dict[str, int]] = {
-    "ampere": {"engine_workspace_bytes": 4194304, "torch_workspace_bytes": 8519680},
-    "hopper": {"engine_workspace_bytes": 33555456, "torch_workspace_bytes": 33554432},
-    "blackwell": {"engine_workspace_bytes": 33555456, "torch_workspace_bytes": 8519680},
-    "configured": {"engine_workspace_bytes": 4194304, "torch_workspace_bytes": 33554432},
+#: What libraries do on every kind of GPU, by parameter name: bytes of cuBLAS workspaces, copies of attention.
+LIBRARIES: dict[str, dict[str, int]] = {
+    "ampere": {
+        "engine_workspace_bytes": 4194304, "torch_workspace_bytes": 8519680,
+        "attention_copies_output": 1,
+    },
+    "hopper": {
+        "engine_workspace_bytes": 33555456, "torch_workspace_bytes": 33554432,
+        "attention_copies_output": 0,
+    },
+    "blackwell": {
+        "engine_workspace_bytes": 33555456, "torch_workspace_bytes": 33554432,
+        "attention_copies_output": 0,
+    },
+}
+
+#: Bytes of PyTorch's cuBLAS workspace where the GPU does not decide.
+TORCH_WORKSPACES: dict[str, int] = {
+    "configured": 33554432,
+    "before 2.12": 8519680,
 }
 
 #: Shares of their peaks that products and attention reach, by architecture and parameter name.

@@ -104,6 +104,23 @@ TERMS = {
     "stage.parameters": ("elements", "parameters of rank r"),
     "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
+    "stage.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps"),
+    "stage.all_parameters": ("elements", "parameters of rank r, of every kind"),
+    "model.stage_layers": ("layers", "layers of one pipeline stage, of the whole model on one rank"),
+    "model.dense_layers": ("layers", "layers of the stage with a dense MLP, of the whole model on one rank"),
+    "model.local.vocab": ("elements", "padded vocabulary, of one rank, of the whole model on one rank"),
+    "model.local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank, of the whole model on one rank"),
+    "model.local.kv_features": ("elements", "rows of the key or value projection, of one rank, of the whole model on one rank"),
+    "model.local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank, of the whole model on one rank"),
+    "model.local.ffn": ("elements", "inner width of the MLP, of one rank, of the whole model on one rank"),
+    "model.embedding.parameters": ("elements", "Word embedding: parameters of one rank, of the whole model on one rank"),
+    "model.attention.parameters": ("elements", "Attention with grouped queries: parameters of one rank, of the whole model on one rank"),
+    "model.swiglu.parameters": ("elements", "SwiGLU: parameters of one rank, of the whole model on one rank"),
+    "model.head.parameters": ("elements", "LM head: parameters of one rank, of the whole model on one rank"),
+    "model.layer.parameters": ("elements", "parameters of one layer on one rank, of the whole model on one rank"),
+    "model.parameters": ("elements", "parameters of rank r, of the whole model on one rank"),
+    "model.all_parameters": ("elements", "parameters of rank r, of every kind, of the whole model on one rank"),
+    "model.active_parameters": ("elements", "parameters of the model that one token meets: of the routed experts those it is sent to"),
     "stage.embedding.weight": ("bytes", "Word embedding, rank r: bf16 weight"),
     "stage.attention_norm.weight": ("bytes", "Norm before attention, rank r: bf16 weight"),
     "stage.attention.weight": ("bytes", "Attention with grouped queries, rank r: bf16 weight"),
@@ -171,8 +188,8 @@ TERMS = {
     "first.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"),
     "first.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"),
     "first.parameters": ("elements", "parameters of rank r, first stage"),
-    "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
+    "first.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, first stage"),
     "first.weight": ("bytes", "rank r: bf16 weight, first stage"),
     "first.gradient": ("bytes", "rank r: bf16 gradient, first stage"),
     "first.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, first stage"),
@@ -204,8 +221,8 @@ TERMS = {
     "second.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, second stage"),
     "second.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"),
     "second.parameters": ("elements", "parameters of rank r, second stage"),
-    "second.aligned": ("elements", "parameters of rank r, padded one by one, second stage"),
     "second.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, second stage"),
+    "second.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, second stage"),
     "second.weight": ("bytes", "rank r: bf16 weight, second stage"),
     "second.gradient": ("bytes", "rank r: bf16 gradient, second stage"),
     "second.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, second stage"),
@@ -237,8 +254,8 @@ TERMS = {
     "penultimate.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, penultimate stage"),
     "penultimate.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"),
     "penultimate.parameters": ("elements", "parameters of rank r, penultimate stage"),
-    "penultimate.aligned": ("elements", "parameters of rank r, padded one by one, penultimate stage"),
     "penultimate.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"),
+    "penultimate.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, penultimate stage"),
     "penultimate.weight": ("bytes", "rank r: bf16 weight, penultimate stage"),
     "penultimate.gradient": ("bytes", "rank r: bf16 gradient, penultimate stage"),
     "penultimate.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, penultimate stage"),
@@ -270,8 +287,8 @@ TERMS = {
     "last.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, last stage"),
     "last.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"),
     "last.parameters": ("elements", "parameters of rank r, last stage"),
-    "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
+    "last.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, last stage"),
     "last.weight": ("bytes", "rank r: bf16 weight, last stage"),
     "last.gradient": ("bytes", "rank r: bf16 gradient, last stage"),
     "last.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, last stage"),
@@ -394,7 +411,24 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
     stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_buffer_elements = stage_parameters + distributed_optimizer*(-stage_parameters + ceil_div(stage_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    stage_buffer_elements = stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    stage_shard_elements = stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)))
+    stage_all_parameters = stage_parameters
+    model_stage_layers = num_layers
+    model_dense_layers = model_stage_layers
+    model_local_vocab = vocab_size
+    model_local_query_features = query_size
+    model_local_kv_features = kv_size
+    model_local_qkv_features = query_size + 2*kv_size
+    model_local_ffn = ffn_hidden_size
+    model_embedding_parameters = hidden_size*model_local_vocab
+    model_attention_parameters = qkv_bias*model_local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*model_local_kv_features + 2*hidden_size*model_local_query_features
+    model_swiglu_parameters = 3*hidden_size*model_local_ffn
+    model_head_parameters = hidden_size*model_local_vocab*(1 - tied_embeddings)
+    model_layer_parameters = attention_norm_parameters + ffn_norm_parameters + model_attention_parameters + model_swiglu_parameters
+    model_parameters = final_norm_parameters + model_dense_layers*model_layer_parameters + model_embedding_parameters + model_head_parameters
+    model_all_parameters = model_parameters
+    model_active_parameters = model_all_parameters
     stage_embedding_weight = 2*embedding_parameters*(1 if (pipeline_rank == 0) else 0)
     stage_attention_norm_weight = 2*dense_layers*attention_norm_parameters
     stage_attention_weight = 2*dense_layers*attention_parameters
@@ -420,8 +454,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_swiglu_optimizer = 4*dense_layers*swiglu_parameters/optimizer_shards
     stage_final_norm_optimizer = 4*final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
     stage_head_optimizer = 4*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
-    stage_padding_optimizer = 4*(stage_buffer_elements - stage_parameters)/optimizer_shards
-    stage_optimizer = 4*stage_buffer_elements/optimizer_shards
+    stage_padding_optimizer = 4*(stage_shard_elements - stage_parameters/optimizer_shards)
+    stage_optimizer = 4*stage_shard_elements
     stage_embedding_activation = embedding_saved*in_flight_first*(1 if (pipeline_rank == 0) else 0)
     stage_layer_input_activation = held_layer_inputs*layer_input_saved
     stage_attention_norm_activation = held_dense_layers*attention_norm_saved
@@ -462,11 +496,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
     first_held_layer_inputs = stage_layers*first_in_flight*recompute_full
     first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
-    first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
-    first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    first_shard_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0)))
     first_weight = 2*first_buffer_elements
     first_gradient = 2*first_buffer_elements
-    first_optimizer = 4*first_buffer_elements/optimizer_shards
+    first_optimizer = 4*first_shard_elements
     first_embedding_activation = embedding_saved*first_in_flight_first
     first_layer_input_activation = first_held_layer_inputs*layer_input_saved
     first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
@@ -495,11 +529,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_held_dense_layers = second_in_flight*(-stage_layers*recompute_full + stage_layers)
     second_held_layer_inputs = stage_layers*recompute_full*second_in_flight
     second_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-    second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-    second_buffer_elements = second_parameters + distributed_optimizer*(-second_parameters + ceil_div(second_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    second_buffer_elements = second_parameters + distributed_optimizer*(-second_parameters + tied_embeddings*((1 if (min(1, pipeline_parallel - 1) == 0) else 0) + (1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    second_shard_elements = second_parameters + distributed_optimizer*(-second_parameters + tied_embeddings*((1 if (min(1, pipeline_parallel - 1) == 0) else 0) + (1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)))
     second_weight = 2*second_buffer_elements
     second_gradient = 2*second_buffer_elements
-    second_optimizer = 4*second_buffer_elements/optimizer_shards
+    second_optimizer = 4*second_shard_elements
     second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_layer_input_activation = layer_input_saved*second_held_layer_inputs
     second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
@@ -528,11 +562,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_held_dense_layers = penultimate_in_flight*(-stage_layers*recompute_full + stage_layers)
     penultimate_held_layer_inputs = stage_layers*penultimate_in_flight*recompute_full
     penultimate_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-    penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-    penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + ceil_div(penultimate_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + tied_embeddings*((1 if (max(0, pipeline_parallel - 2) == 0) else 0) + (1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    penultimate_shard_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + tied_embeddings*((1 if (max(0, pipeline_parallel - 2) == 0) else 0) + (1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)))
     penultimate_weight = 2*penultimate_buffer_elements
     penultimate_gradient = 2*penultimate_buffer_elements
-    penultimate_optimizer = 4*penultimate_buffer_elements/optimizer_shards
+    penultimate_optimizer = 4*penultimate_shard_elements
     penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
     penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
@@ -561,11 +595,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_held_dense_layers = last_in_flight*(-stage_layers*recompute_full + stage_layers)
     last_held_layer_inputs = stage_layers*last_in_flight*recompute_full
     last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
-    last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
-    last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    last_shard_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)))
     last_weight = 2*last_buffer_elements
     last_gradient = 2*last_buffer_elements
-    last_optimizer = 4*last_buffer_elements/optimizer_shards
+    last_optimizer = 4*last_shard_elements
     last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
     last_layer_input_activation = last_held_layer_inputs*layer_input_saved
     last_final_norm_activation = final_norm_saved*in_flight_last
@@ -649,6 +683,23 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.parameters": stage_parameters,
         "stage.aligned": stage_aligned,
         "stage.buffer_elements": stage_buffer_elements,
+        "stage.shard_elements": stage_shard_elements,
+        "stage.all_parameters": stage_all_parameters,
+        "model.stage_layers": model_stage_layers,
+        "model.dense_layers": model_dense_layers,
+        "model.local.vocab": model_local_vocab,
+        "model.local.query_features": model_local_query_features,
+        "model.local.kv_features": model_local_kv_features,
+        "model.local.qkv_features": model_local_qkv_features,
+        "model.local.ffn": model_local_ffn,
+        "model.embedding.parameters": model_embedding_parameters,
+        "model.attention.parameters": model_attention_parameters,
+        "model.swiglu.parameters": model_swiglu_parameters,
+        "model.head.parameters": model_head_parameters,
+        "model.layer.parameters": model_layer_parameters,
+        "model.parameters": model_parameters,
+        "model.all_parameters": model_all_parameters,
+        "model.active_parameters": model_active_parameters,
         "stage.embedding.weight": stage_embedding_weight,
         "stage.attention_norm.weight": stage_attention_norm_weight,
         "stage.attention.weight": stage_attention_weight,
@@ -716,8 +767,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.held_dense_layers": first_held_dense_layers,
         "first.held_layer_inputs": first_held_layer_inputs,
         "first.parameters": first_parameters,
-        "first.aligned": first_aligned,
         "first.buffer_elements": first_buffer_elements,
+        "first.shard_elements": first_shard_elements,
         "first.weight": first_weight,
         "first.gradient": first_gradient,
         "first.optimizer": first_optimizer,
@@ -749,8 +800,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.held_dense_layers": second_held_dense_layers,
         "second.held_layer_inputs": second_held_layer_inputs,
         "second.parameters": second_parameters,
-        "second.aligned": second_aligned,
         "second.buffer_elements": second_buffer_elements,
+        "second.shard_elements": second_shard_elements,
         "second.weight": second_weight,
         "second.gradient": second_gradient,
         "second.optimizer": second_optimizer,
@@ -782,8 +833,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.held_dense_layers": penultimate_held_dense_layers,
         "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
         "penultimate.parameters": penultimate_parameters,
-        "penultimate.aligned": penultimate_aligned,
         "penultimate.buffer_elements": penultimate_buffer_elements,
+        "penultimate.shard_elements": penultimate_shard_elements,
         "penultimate.weight": penultimate_weight,
         "penultimate.gradient": penultimate_gradient,
         "penultimate.optimizer": penultimate_optimizer,
@@ -815,8 +866,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.held_dense_layers": last_held_dense_layers,
         "last.held_layer_inputs": last_held_layer_inputs,
         "last.parameters": last_parameters,
-        "last.aligned": last_aligned,
         "last.buffer_elements": last_buffer_elements,
+        "last.shard_elements": last_shard_elements,
         "last.weight": last_weight,
         "last.gradient": last_gradient,
         "last.optimizer": last_optimizer,

@@ -93,8 +93,8 @@ TERMS = {
     "layer.parameters": ("elements", "parameters of one layer on one rank"),
     "layer.aligned": ("elements", "parameters of one layer on one rank, padded as data parallelism does"),
     "stage.parameters": ("elements", "parameters of rank r"),
-    "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
+    "stage.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps"),
     "stage.weight": ("bytes", "rank r: bf16 weight"),
     "stage.gradient": ("bytes", "rank r: bf16 gradient"),
     "stage.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment"),
@@ -308,8 +308,8 @@ TERMS = {
     "stage.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero"),
     "stage.microbatch_time": ("s", "rank r: one micro-batch, forward and backward"),
     "first.parameters": ("elements", "parameters of rank r, first stage"),
-    "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
+    "first.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, first stage"),
     "first.weight": ("bytes", "rank r: bf16 weight, first stage"),
     "first.gradient": ("bytes", "rank r: bf16 gradient, first stage"),
     "first.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, first stage"),
@@ -328,8 +328,8 @@ TERMS = {
     "first.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero, first stage"),
     "first.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, first stage"),
     "last.parameters": ("elements", "parameters of rank r, last stage"),
-    "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
+    "last.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, last stage"),
     "last.weight": ("bytes", "rank r: bf16 weight, last stage"),
     "last.gradient": ("bytes", "rank r: bf16 gradient, last stage"),
     "last.optimizer": ("bytes", "rank r: bf16 first moment; bf16 second moment, last stage"),
@@ -353,7 +353,6 @@ TERMS = {
     "whole.stage_layers": ("layers", "layers of one pipeline stage, whole stage"),
     "whole.dense_layers": ("layers", "layers of the stage with a dense MLP, whole stage"),
     "whole.parameters": ("elements", "parameters of rank r, whole stage"),
-    "whole.aligned": ("elements", "parameters of rank r, padded one by one, whole stage"),
     "whole.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, whole stage"),
     "whole.recomputing": ("s", "rank r: layers and modules that run once more, of one micro-batch, whole stage"),
     "whole.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch, whole stage"),
@@ -459,11 +458,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
     stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_buffer_elements = stage_parameters + distributed_optimizer*(-stage_parameters + ceil_div(stage_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    stage_buffer_elements = stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    stage_shard_elements = stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)))
     stage_weight = 2*stage_buffer_elements
     stage_gradient = 2*stage_buffer_elements
-    stage_optimizer = 4*stage_buffer_elements/optimizer_shards
+    stage_optimizer = 4*stage_shard_elements
     local_experts = num_experts/expert_parallel
     tensor_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (tensor_parallel > nvlink_domain) else 0))/1000 + (1 if (tensor_parallel > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/1000)
     tensor_borders = (min(tensor_parallel, ceil_div(tensor_parallel, nvlink_domain)) - 1)*(1 if (tensor_parallel > nvlink_domain) else 0)
@@ -674,11 +673,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_optimizer_time = 1000*(2*stage_gradient + 2*stage_optimizer + (stage_gradient + stage_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_tensor_waiting
     first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
-    first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
-    first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    first_shard_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0)))
     first_weight = 2*first_buffer_elements
     first_gradient = 2*first_buffer_elements
-    first_optimizer = 4*first_buffer_elements/optimizer_shards
+    first_optimizer = 4*first_shard_elements
     first_forward_computing = dense_layers*layer_forward_computing + input_forward_computing + output_forward_computing*(1 if (pipeline_parallel == 1) else 0)
     first_backward_computing = dense_layers*layer_backward_computing + input_backward_computing + output_backward_computing*(1 if (pipeline_parallel == 1) else 0)
     first_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching + input_forward_launching + output_backward_launching*(1 if (pipeline_parallel == 1) else 0) + output_forward_launching*(1 if (pipeline_parallel == 1) else 0)
@@ -694,11 +693,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_optimizer_time = 1000*(2*first_gradient + 2*first_optimizer + (first_gradient + first_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_tensor_waiting + stage_context_waiting + stage_recomputing
     last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
-    last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
-    last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    last_shard_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)))
     last_weight = 2*last_buffer_elements
     last_gradient = 2*last_buffer_elements
-    last_optimizer = 4*last_buffer_elements/optimizer_shards
+    last_optimizer = 4*last_shard_elements
     last_forward_computing = dense_layers*layer_forward_computing + input_forward_computing*(1 if (pipeline_parallel == 1) else 0) + output_forward_computing
     last_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_parallel == 1) else 0) + output_backward_computing
     last_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_parallel == 1) else 0) + input_forward_launching*(1 if (pipeline_parallel == 1) else 0) + output_backward_launching + output_forward_launching
@@ -719,8 +718,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     whole_stage_layers = num_layers
     whole_dense_layers = whole_stage_layers
     whole_parameters = embedding_parameters + final_norm_parameters + head_parameters + layer_parameters*whole_dense_layers
-    whole_aligned = embedding_aligned + final_norm_aligned + head_aligned + layer_aligned*whole_dense_layers
-    whole_buffer_elements = whole_parameters + distributed_optimizer*(-whole_parameters + ceil_div(whole_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    whole_buffer_elements = whole_parameters + distributed_optimizer*(-whole_parameters + ceil_div(embedding_aligned + final_norm_aligned + head_aligned + layer_aligned*whole_dense_layers, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
     whole_recomputing = whole_dense_layers*(layer_forward_time*recompute_full + layer_repeated_time*(1 - recompute_full))
     whole_forward_computing = input_forward_computing + layer_forward_computing*whole_dense_layers + output_forward_computing
     whole_backward_computing = input_backward_computing + layer_backward_computing*whole_dense_layers + output_backward_computing
@@ -802,8 +800,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "layer.parameters": layer_parameters,
         "layer.aligned": layer_aligned,
         "stage.parameters": stage_parameters,
-        "stage.aligned": stage_aligned,
         "stage.buffer_elements": stage_buffer_elements,
+        "stage.shard_elements": stage_shard_elements,
         "stage.weight": stage_weight,
         "stage.gradient": stage_gradient,
         "stage.optimizer": stage_optimizer,
@@ -1017,8 +1015,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.optimizer_time": stage_optimizer_time,
         "stage.microbatch_time": stage_microbatch_time,
         "first.parameters": first_parameters,
-        "first.aligned": first_aligned,
         "first.buffer_elements": first_buffer_elements,
+        "first.shard_elements": first_shard_elements,
         "first.weight": first_weight,
         "first.gradient": first_gradient,
         "first.optimizer": first_optimizer,
@@ -1037,8 +1035,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.optimizer_time": first_optimizer_time,
         "first.microbatch_time": first_microbatch_time,
         "last.parameters": last_parameters,
-        "last.aligned": last_aligned,
         "last.buffer_elements": last_buffer_elements,
+        "last.shard_elements": last_shard_elements,
         "last.weight": last_weight,
         "last.gradient": last_gradient,
         "last.optimizer": last_optimizer,
@@ -1062,7 +1060,6 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "whole.stage_layers": whole_stage_layers,
         "whole.dense_layers": whole_dense_layers,
         "whole.parameters": whole_parameters,
-        "whole.aligned": whole_aligned,
         "whole.buffer_elements": whole_buffer_elements,
         "whole.recomputing": whole_recomputing,
         "whole.forward_computing": whole_forward_computing,

@@ -6,7 +6,7 @@
 // rules are met, and a share that is not whole is the nearest double.
 "use strict";
 (globalThis.shardmath ??= {}).megatron = (() => {
-  const INPUTS = ["hidden_size", "num_attention_heads", "num_kv_heads", "head_dim", "ffn_hidden_size", "num_layers", "vocab_size", "tied_embeddings", "qkv_bias", "qk_norm", "seq_length", "global_batch_size", "vocab_multiple", "gradient_bytes", "distributed_optimizer", "sharded_gradients", "sharded_weights", "data_parallel_replicas", "tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "micro_batch_size", "sequence_parallel", "recompute_full", "recompute_core_attention", "recompute_mlp", "pipeline_rank", "num_gpus", "node_size", "unexplained_bytes", "reserved_per_mille", "context_bytes", "communicator_bytes", "engine_workspace_bytes", "torch_workspace_bytes"];
+  const INPUTS = ["hidden_size", "num_attention_heads", "num_kv_heads", "head_dim", "ffn_hidden_size", "num_layers", "vocab_size", "tied_embeddings", "qkv_bias", "qk_norm", "seq_length", "global_batch_size", "vocab_multiple", "gradient_bytes", "distributed_optimizer", "sharded_gradients", "sharded_weights", "data_parallel_replicas", "tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel", "micro_batch_size", "sequence_parallel", "recompute_full", "recompute_core_attention", "recompute_mlp", "pipeline_rank", "num_gpus", "node_size", "unexplained_bytes", "reserved_per_mille", "context_bytes", "communicator_bytes", "engine_workspace_bytes", "torch_workspace_bytes", "attention_copies_output"];
 
   // Unit and meaning of every term.
   const TERMS = {
@@ -78,6 +78,23 @@
     "stage.parameters": ["elements", "parameters of rank r"],
     "stage.aligned": ["elements", "parameters of rank r, padded one by one"],
     "stage.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs"],
+    "stage.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps"],
+    "stage.all_parameters": ["elements", "parameters of rank r, of every kind"],
+    "model.stage_layers": ["layers", "layers of one pipeline stage, of the whole model on one rank"],
+    "model.dense_layers": ["layers", "layers of the stage with a dense MLP, of the whole model on one rank"],
+    "model.local.vocab": ["elements", "padded vocabulary, of one rank, of the whole model on one rank"],
+    "model.local.qkv_features": ["elements", "rows of the fused QKV projection, of one rank, of the whole model on one rank"],
+    "model.local.query_features": ["elements", "rows of the query projection, columns of the output one, of one rank, of the whole model on one rank"],
+    "model.local.gate_up_features": ["elements", "rows of the fused gate and up projection, of one rank, of the whole model on one rank"],
+    "model.local.ffn": ["elements", "inner width of the MLP, of one rank, of the whole model on one rank"],
+    "model.embedding.parameters": ["elements", "Word embedding: parameters of one rank, of the whole model on one rank"],
+    "model.attention.parameters": ["elements", "Attention with grouped queries: parameters of one rank, of the whole model on one rank"],
+    "model.swiglu.parameters": ["elements", "SwiGLU: parameters of one rank, of the whole model on one rank"],
+    "model.head.parameters": ["elements", "LM head: parameters of one rank, of the whole model on one rank"],
+    "model.layer.parameters": ["elements", "parameters of one layer on one rank, of the whole model on one rank"],
+    "model.parameters": ["elements", "parameters of rank r, of the whole model on one rank"],
+    "model.all_parameters": ["elements", "parameters of rank r, of every kind, of the whole model on one rank"],
+    "model.active_parameters": ["elements", "parameters of the model that one token meets: of the routed experts those it is sent to"],
     "stage.embedding.weight": ["bytes", "Word embedding, rank r: bf16 weight"],
     "stage.attention_norm.weight": ["bytes", "Norm before attention, rank r: bf16 weight"],
     "stage.attention.weight": ["bytes", "Attention with grouped queries, rank r: bf16 weight"],
@@ -178,8 +195,8 @@
     "first.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"],
     "first.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"],
     "first.parameters": ["elements", "parameters of rank r, first stage"],
-    "first.aligned": ["elements", "parameters of rank r, padded one by one, first stage"],
     "first.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, first stage"],
+    "first.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, first stage"],
     "first.weight": ["bytes", "rank r: bf16 weight, first stage"],
     "first.gradient": ["bytes", "rank r: gradient, fp32 or bf16, first stage"],
     "first.optimizer": ["bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, first stage"],
@@ -240,8 +257,8 @@
     "second.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, second stage"],
     "second.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"],
     "second.parameters": ["elements", "parameters of rank r, second stage"],
-    "second.aligned": ["elements", "parameters of rank r, padded one by one, second stage"],
     "second.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, second stage"],
+    "second.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, second stage"],
     "second.weight": ["bytes", "rank r: bf16 weight, second stage"],
     "second.gradient": ["bytes", "rank r: gradient, fp32 or bf16, second stage"],
     "second.optimizer": ["bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, second stage"],
@@ -302,8 +319,8 @@
     "penultimate.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, penultimate stage"],
     "penultimate.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"],
     "penultimate.parameters": ["elements", "parameters of rank r, penultimate stage"],
-    "penultimate.aligned": ["elements", "parameters of rank r, padded one by one, penultimate stage"],
     "penultimate.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"],
+    "penultimate.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, penultimate stage"],
     "penultimate.weight": ["bytes", "rank r: bf16 weight, penultimate stage"],
     "penultimate.gradient": ["bytes", "rank r: gradient, fp32 or bf16, penultimate stage"],
     "penultimate.optimizer": ["bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, penultimate stage"],
@@ -364,8 +381,8 @@
     "last.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, last stage"],
     "last.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"],
     "last.parameters": ["elements", "parameters of rank r, last stage"],
-    "last.aligned": ["elements", "parameters of rank r, padded one by one, last stage"],
     "last.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, last stage"],
+    "last.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, last stage"],
     "last.weight": ["bytes", "rank r: bf16 weight, last stage"],
     "last.gradient": ["bytes", "rank r: gradient, fp32 or bf16, last stage"],
     "last.optimizer": ["bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, last stage"],
@@ -489,7 +506,7 @@
   }
 
   // Every term by name, from an object with a number for each of INPUTS.
-  function terms({ hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, engine_workspace_bytes, torch_workspace_bytes }) {
+  function terms({ hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, engine_workspace_bytes, torch_workspace_bytes, attention_copies_output }) {
     const query_size = exact(num_attention_heads*head_dim);
     const kv_size = exact(head_dim*num_kv_heads);
     const padded_vocab_size = exact(vocab_multiple*tensor_parallel*ceil_div(vocab_size, vocab_multiple*tensor_parallel));
@@ -526,7 +543,7 @@
     const attention_norm_saved = exact(2*micro_batch_size*local_sequence_sp*(hidden_size + 2));
     const attention_parameters = exact(qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features);
     const attention_aligned = exact(64*(qkv_bias*ceil_div(local_qkv_features, 64) + 2*qk_norm*ceil_div(head_dim, 64) + ceil_div(hidden_size*local_qkv_features, 64) + ceil_div(hidden_size*local_query_features, 64)));
-    const attention_saved = exact(2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention));
+    const attention_saved = exact(2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + micro_batch_size*head_dim*local_heads*local_sequence*(attention_copies_output*((micro_batch_size > 1) ? 1 : 0) + qk_norm - recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + recompute_core_attention + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + recompute_core_attention + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention));
     const ffn_norm_parameters = exact(hidden_size);
     const ffn_norm_aligned = exact(64*ceil_div(hidden_size, 64));
     const ffn_norm_saved = exact(2*micro_batch_size*local_sequence_sp*(hidden_size + 2));
@@ -557,7 +574,24 @@
     const layer_saved = exact(attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved);
     const stage_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((pipeline_rank === 0) ? 1 : 0) + final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
     const stage_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((pipeline_rank === 0) ? 1 : 0) + final_norm_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
-    const stage_buffer_elements = exact(stage_parameters + distributed_optimizer*(-stage_parameters + ceil_div(stage_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const stage_buffer_elements = exact(stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*(((pipeline_rank === 0) ? 1 : 0) + ((pipeline_rank === pipeline_parallel - 1) ? 1 : 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === 0) ? 1 : 0) + final_norm_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const stage_shard_elements = exact(stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*(((pipeline_rank === 0) ? 1 : 0) + ((pipeline_rank === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === 0) ? 1 : 0) + final_norm_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === 0) ? 1 : 0) + final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0))));
+    const stage_all_parameters = exact(stage_parameters);
+    const model_stage_layers = exact(num_layers);
+    const model_dense_layers = exact(model_stage_layers);
+    const model_local_vocab = exact(vocab_size);
+    const model_local_qkv_features = exact(query_size + 2*kv_size);
+    const model_local_query_features = exact(query_size);
+    const model_local_gate_up_features = exact(2*ffn_hidden_size);
+    const model_local_ffn = exact(ffn_hidden_size);
+    const model_embedding_parameters = exact(hidden_size*model_local_vocab);
+    const model_attention_parameters = exact(qkv_bias*model_local_qkv_features + 2*head_dim*qk_norm + hidden_size*model_local_qkv_features + hidden_size*model_local_query_features);
+    const model_swiglu_parameters = exact(hidden_size*(model_local_ffn + model_local_gate_up_features));
+    const model_head_parameters = exact(hidden_size*model_local_vocab*(1 - tied_embeddings));
+    const model_layer_parameters = exact(attention_norm_parameters + ffn_norm_parameters + model_attention_parameters + model_swiglu_parameters);
+    const model_parameters = exact(final_norm_parameters + model_dense_layers*model_layer_parameters + model_embedding_parameters + model_head_parameters);
+    const model_all_parameters = exact(model_parameters);
+    const model_active_parameters = exact(model_all_parameters);
     const stage_embedding_weight = exact(2*embedding_parameters*((pipeline_rank === 0) ? 1 : 0));
     const stage_attention_norm_weight = exact(2*dense_layers*attention_norm_parameters);
     const stage_attention_weight = exact(2*dense_layers*attention_parameters);
@@ -583,8 +617,8 @@
     const stage_swiglu_optimizer = exact(ratio(12*dense_layers*swiglu_parameters, optimizer_shards));
     const stage_final_norm_optimizer = exact(ratio(12*final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), optimizer_shards));
     const stage_head_optimizer = exact(ratio(12*head_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), optimizer_shards));
-    const stage_padding_optimizer = exact(ratio(12*(stage_buffer_elements - stage_parameters), optimizer_shards));
-    const stage_optimizer = exact(ratio(12*stage_buffer_elements, optimizer_shards));
+    const stage_padding_optimizer = exact(12*(stage_shard_elements - ratio(stage_parameters, optimizer_shards)));
+    const stage_optimizer = exact(12*stage_shard_elements);
     const stage_embedding_activation = exact(embedding_saved*in_flight_first*((pipeline_rank === 0) ? 1 : 0));
     const stage_layer_input_activation = exact(held_layer_inputs*layer_input_saved);
     const stage_attention_norm_activation = exact(held_dense_layers*attention_norm_saved);
@@ -615,7 +649,7 @@
     const stage_residual_gradient_layer_backward = exact(residual_gradient_layer_backward);
     const stage_embedding_embedding_backward = exact(embedding_embedding_backward*((pipeline_rank === 0) ? 1 : 0));
     const stage_recomputed_layer_layer_backward = exact(recompute_full*(2*micro_batch_size*hidden_size*local_sequence_sp + layer_saved - layer_input_saved));
-    const stage_gradient_copies_optimizer_step = exact(ratio(4*stage_buffer_elements*((gradient_bytes === 2) ? 1 : 0), optimizer_shards));
+    const stage_gradient_copies_optimizer_step = exact(4*stage_shard_elements*((gradient_bytes === 2) ? 1 : 0));
     const stage_sent_gradient = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((pipeline_rank === 0) ? 1 : 0))*((num_microbatches > in_flight) ? 1 : 0));
     const stage_sent_gradient_after_forward = exact(stage_sent_gradient);
     const stage_sent_gradient_loss_forward = exact(stage_sent_gradient);
@@ -658,11 +692,11 @@
     const first_held_dense_layers = exact(first_in_flight*(-stage_layers*recompute_full + stage_layers));
     const first_held_layer_inputs = exact(stage_layers*first_in_flight*recompute_full);
     const first_parameters = exact(dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*((pipeline_parallel === 1) ? 1 : 0) + head_parameters*((pipeline_parallel === 1) ? 1 : 0));
-    const first_aligned = exact(dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*((pipeline_parallel === 1) ? 1 : 0) + head_aligned*((pipeline_parallel === 1) ? 1 : 0));
-    const first_buffer_elements = exact(first_parameters + distributed_optimizer*(-first_parameters + ceil_div(first_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const first_buffer_elements = exact(first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1) + final_norm_aligned*((pipeline_parallel === 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const first_shard_elements = exact(first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1) + final_norm_aligned*((pipeline_parallel === 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1) + final_norm_parameters*((pipeline_parallel === 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0))));
     const first_weight = exact(2*first_buffer_elements);
     const first_gradient = exact(first_buffer_elements*gradient_bytes);
-    const first_optimizer = exact(ratio(12*first_buffer_elements, optimizer_shards));
+    const first_optimizer = exact(12*first_shard_elements);
     const first_embedding_activation = exact(embedding_saved*first_in_flight_first);
     const first_layer_input_activation = exact(first_held_layer_inputs*layer_input_saved);
     const first_final_norm_activation = exact(final_norm_saved*in_flight_last*((pipeline_parallel === 1) ? 1 : 0));
@@ -683,7 +717,7 @@
     const first_head_head_backward = exact(head_head_backward*((pipeline_parallel === 1) ? 1 : 0));
     const first_loss_head_backward = exact(loss_head_backward*((pipeline_parallel === 1) ? 1 : 0));
     const first_embedding_embedding_backward = exact(embedding_embedding_backward);
-    const first_gradient_copies_optimizer_step = exact(ratio(4*first_buffer_elements*((gradient_bytes === 2) ? 1 : 0), optimizer_shards));
+    const first_gradient_copies_optimizer_step = exact(4*first_shard_elements*((gradient_bytes === 2) ? 1 : 0));
     const first_sent_gradient = exact(0);
     const first_sent_gradient_after_forward = exact(first_sent_gradient);
     const first_sent_gradient_loss_forward = exact(first_sent_gradient);
@@ -720,11 +754,11 @@
     const second_held_dense_layers = exact(second_in_flight*(-stage_layers*recompute_full + stage_layers));
     const second_held_layer_inputs = exact(stage_layers*recompute_full*second_in_flight);
     const second_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_parameters*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
-    const second_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
-    const second_buffer_elements = exact(second_parameters + distributed_optimizer*(-second_parameters + ceil_div(second_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const second_buffer_elements = exact(second_parameters + distributed_optimizer*(-second_parameters + tied_embeddings*(((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + ((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const second_shard_elements = exact(second_parameters + distributed_optimizer*(-second_parameters + tied_embeddings*(((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + ((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_parameters*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0))));
     const second_weight = exact(2*second_buffer_elements);
     const second_gradient = exact(second_buffer_elements*gradient_bytes);
-    const second_optimizer = exact(ratio(12*second_buffer_elements, optimizer_shards));
+    const second_optimizer = exact(12*second_shard_elements);
     const second_embedding_activation = exact(embedding_saved*second_in_flight_first*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0));
     const second_layer_input_activation = exact(layer_input_saved*second_held_layer_inputs);
     const second_final_norm_activation = exact(final_norm_saved*in_flight_last*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
@@ -745,7 +779,7 @@
     const second_head_head_backward = exact(head_head_backward*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
     const second_loss_head_backward = exact(loss_head_backward*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
     const second_embedding_embedding_backward = exact(embedding_embedding_backward*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0));
-    const second_gradient_copies_optimizer_step = exact(ratio(4*second_buffer_elements*((gradient_bytes === 2) ? 1 : 0), optimizer_shards));
+    const second_gradient_copies_optimizer_step = exact(4*second_shard_elements*((gradient_bytes === 2) ? 1 : 0));
     const second_sent_gradient = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0))*((num_microbatches > second_in_flight) ? 1 : 0));
     const second_sent_gradient_after_forward = exact(second_sent_gradient);
     const second_sent_gradient_loss_forward = exact(second_sent_gradient);
@@ -782,11 +816,11 @@
     const penultimate_held_dense_layers = exact(penultimate_in_flight*(-stage_layers*recompute_full + stage_layers));
     const penultimate_held_layer_inputs = exact(stage_layers*penultimate_in_flight*recompute_full);
     const penultimate_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_parameters*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
-    const penultimate_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
-    const penultimate_buffer_elements = exact(penultimate_parameters + distributed_optimizer*(-penultimate_parameters + ceil_div(penultimate_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const penultimate_buffer_elements = exact(penultimate_parameters + distributed_optimizer*(-penultimate_parameters + tied_embeddings*(((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + ((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const penultimate_shard_elements = exact(penultimate_parameters + distributed_optimizer*(-penultimate_parameters + tied_embeddings*(((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + ((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_parameters*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0))));
     const penultimate_weight = exact(2*penultimate_buffer_elements);
     const penultimate_gradient = exact(penultimate_buffer_elements*gradient_bytes);
-    const penultimate_optimizer = exact(ratio(12*penultimate_buffer_elements, optimizer_shards));
+    const penultimate_optimizer = exact(12*penultimate_shard_elements);
     const penultimate_embedding_activation = exact(embedding_saved*penultimate_in_flight_first*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0));
     const penultimate_layer_input_activation = exact(layer_input_saved*penultimate_held_layer_inputs);
     const penultimate_final_norm_activation = exact(final_norm_saved*in_flight_last*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
@@ -807,7 +841,7 @@
     const penultimate_head_head_backward = exact(head_head_backward*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
     const penultimate_loss_head_backward = exact(loss_head_backward*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
     const penultimate_embedding_embedding_backward = exact(embedding_embedding_backward*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0));
-    const penultimate_gradient_copies_optimizer_step = exact(ratio(4*penultimate_buffer_elements*((gradient_bytes === 2) ? 1 : 0), optimizer_shards));
+    const penultimate_gradient_copies_optimizer_step = exact(4*penultimate_shard_elements*((gradient_bytes === 2) ? 1 : 0));
     const penultimate_sent_gradient = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0))*((num_microbatches > penultimate_in_flight) ? 1 : 0));
     const penultimate_sent_gradient_after_forward = exact(penultimate_sent_gradient);
     const penultimate_sent_gradient_loss_forward = exact(penultimate_sent_gradient);
@@ -844,11 +878,11 @@
     const last_held_dense_layers = exact(last_in_flight*(-stage_layers*recompute_full + stage_layers));
     const last_held_layer_inputs = exact(stage_layers*last_in_flight*recompute_full);
     const last_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((pipeline_parallel === 1) ? 1 : 0) + final_norm_parameters + head_parameters);
-    const last_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((pipeline_parallel === 1) ? 1 : 0) + final_norm_aligned + head_aligned);
-    const last_buffer_elements = exact(last_parameters + distributed_optimizer*(-last_parameters + ceil_div(last_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const last_buffer_elements = exact(last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0) + final_norm_aligned + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
+    const last_shard_elements = exact(last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0) + final_norm_aligned + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0) + final_norm_parameters + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1))));
     const last_weight = exact(2*last_buffer_elements);
     const last_gradient = exact(last_buffer_elements*gradient_bytes);
-    const last_optimizer = exact(ratio(12*last_buffer_elements, optimizer_shards));
+    const last_optimizer = exact(12*last_shard_elements);
     const last_embedding_activation = exact(embedding_saved*last_in_flight_first*((pipeline_parallel === 1) ? 1 : 0));
     const last_layer_input_activation = exact(last_held_layer_inputs*layer_input_saved);
     const last_final_norm_activation = exact(final_norm_saved*in_flight_last);
@@ -869,7 +903,7 @@
     const last_head_head_backward = exact(head_head_backward);
     const last_loss_head_backward = exact(loss_head_backward);
     const last_embedding_embedding_backward = exact(embedding_embedding_backward*((pipeline_parallel === 1) ? 1 : 0));
-    const last_gradient_copies_optimizer_step = exact(ratio(4*last_buffer_elements*((gradient_bytes === 2) ? 1 : 0), optimizer_shards));
+    const last_gradient_copies_optimizer_step = exact(4*last_shard_elements*((gradient_bytes === 2) ? 1 : 0));
     const last_sent_gradient = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((pipeline_parallel === 1) ? 1 : 0))*((num_microbatches > last_in_flight) ? 1 : 0));
     const last_sent_gradient_after_forward = exact(last_sent_gradient);
     const last_sent_gradient_loss_forward = exact(last_sent_gradient);
@@ -971,6 +1005,23 @@
       "stage.parameters": stage_parameters,
       "stage.aligned": stage_aligned,
       "stage.buffer_elements": stage_buffer_elements,
+      "stage.shard_elements": stage_shard_elements,
+      "stage.all_parameters": stage_all_parameters,
+      "model.stage_layers": model_stage_layers,
+      "model.dense_layers": model_dense_layers,
+      "model.local.vocab": model_local_vocab,
+      "model.local.qkv_features": model_local_qkv_features,
+      "model.local.query_features": model_local_query_features,
+      "model.local.gate_up_features": model_local_gate_up_features,
+      "model.local.ffn": model_local_ffn,
+      "model.embedding.parameters": model_embedding_parameters,
+      "model.attention.parameters": model_attention_parameters,
+      "model.swiglu.parameters": model_swiglu_parameters,
+      "model.head.parameters": model_head_parameters,
+      "model.layer.parameters": model_layer_parameters,
+      "model.parameters": model_parameters,
+      "model.all_parameters": model_all_parameters,
+      "model.active_parameters": model_active_parameters,
       "stage.embedding.weight": stage_embedding_weight,
       "stage.attention_norm.weight": stage_attention_norm_weight,
       "stage.attention.weight": stage_attention_weight,
@@ -1071,8 +1122,8 @@
       "first.held_dense_layers": first_held_dense_layers,
       "first.held_layer_inputs": first_held_layer_inputs,
       "first.parameters": first_parameters,
-      "first.aligned": first_aligned,
       "first.buffer_elements": first_buffer_elements,
+      "first.shard_elements": first_shard_elements,
       "first.weight": first_weight,
       "first.gradient": first_gradient,
       "first.optimizer": first_optimizer,
@@ -1133,8 +1184,8 @@
       "second.held_dense_layers": second_held_dense_layers,
       "second.held_layer_inputs": second_held_layer_inputs,
       "second.parameters": second_parameters,
-      "second.aligned": second_aligned,
       "second.buffer_elements": second_buffer_elements,
+      "second.shard_elements": second_shard_elements,
       "second.weight": second_weight,
       "second.gradient": second_gradient,
       "second.optimizer": second_optimizer,
@@ -1195,8 +1246,8 @@
       "penultimate.held_dense_layers": penultimate_held_dense_layers,
       "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
       "penultimate.parameters": penultimate_parameters,
-      "penultimate.aligned": penultimate_aligned,
       "penultimate.buffer_elements": penultimate_buffer_elements,
+      "penultimate.shard_elements": penultimate_shard_elements,
       "penultimate.weight": penultimate_weight,
       "penultimate.gradient": penultimate_gradient,
       "penultimate.optimizer": penultimate_optimizer,
@@ -1257,8 +1308,8 @@
       "last.held_dense_layers": last_held_dense_layers,
       "last.held_layer_inputs": last_held_layer_inputs,
       "last.parameters": last_parameters,
-      "last.aligned": last_aligned,
       "last.buffer_elements": last_buffer_elements,
+      "last.shard_elements": last_shard_elements,
       "last.weight": last_weight,
       "last.gradient": last_gradient,
       "last.optimizer": last_optimizer,
@@ -1319,7 +1370,7 @@
   }
 
   // For every rule, whether the configuration keeps it.
-  function rulesMet({ hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, engine_workspace_bytes, torch_workspace_bytes }) {
+  function rulesMet({ hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, engine_workspace_bytes, torch_workspace_bytes, attention_copies_output }) {
     const query_size = exact(num_attention_heads*head_dim);
     const kv_size = exact(head_dim*num_kv_heads);
     const sequence_shards = exact(sequence_parallel*(tensor_parallel - 1) + 1);

@@ -34,6 +34,7 @@ SCALARS = (
     "node_size",
     "engine_workspace_bytes",
     "torch_workspace_bytes",
+    "attention_copies_output",
 )
 COLUMNS = (
     "global_batch_size",
@@ -175,6 +176,7 @@ def evaluate(
     node_size,
     engine_workspace_bytes,
     torch_workspace_bytes,
+    attention_copies_output,
     global_batch_size_column,
     tensor_parallel_column,
     context_parallel_column,
@@ -195,70 +197,73 @@ def evaluate(
     verdict that holds, and ``out`` one row for each of ``OUTPUTS``. A layout with a broken rule has verdict -1
     and zeros.
     """
-    x31 = (sharded_gradients == 0.0)
-    x32 = (sharded_weights == 0.0)
-    x35 = 1.0/num_gpus
-    x36 = num_attention_heads*x35
-    x39 = 1.0/num_kv_heads
+    x32 = (sharded_gradients == 0.0)
+    x33 = (sharded_weights == 0.0)
+    x36 = 1.0/num_gpus
+    x37 = num_attention_heads*x36
+    x40 = 1.0/num_kv_heads
     query_size = num_attention_heads*head_dim
-    x43 = query_size + 2.0*num_kv_heads*head_dim
-    x44 = x43*x35
-    x46 = ffn_hidden_size*x35
-    x48 = num_layers*x35
-    x53 = seq_length*x35
-    x56 = 1.0/data_parallel_replicas
-    x61 = (gradient_bytes == 2.0)
-    x62 = (x61 | (gradient_bytes == 4.0))
-    x76 = 2.0*hidden_size
-    x85 = (distributed_optimizer == 0.0)
-    x86 = select(x85, 1.0, 0.0)
-    x87 = 12.0*x86
-    x89 = (tied_embeddings == 0.0)
-    x90 = opposite(x89)
-    x94 = hidden_size*vocab_multiple
-    x95 = 0.9999999999999982*x35*(1.0/vocab_multiple)
-    x98 = (qk_norm == 0.0)
-    x99 = 2.0*head_dim
-    x100 = hidden_size + hidden_size + select(x98, 0.0, x99)
-    x101 = 3.0*hidden_size
-    x102 = hidden_size*head_dim
-    x103 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x104 = hidden_size + x103
-    x107 = select(x85, 0.0, 1.0)
-    x108 = 1536.0*x107
-    x111 = 0.015625*hidden_size
-    x112 = ceil(x111)
-    attention_norm_aligned = 64.0*x112
-    x114 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x98, 0.0, 2.0*ceil(0.015625*head_dim))
-    x115 = 64.0*x103
-    x116 = 0.03125*hidden_size
-    x117 = 0.015625*hidden_size*head_dim
-    x119 = 0.015625*hidden_size*vocab_multiple
-    x121 = 0.007812499999999986*data_parallel_replicas*x35
-    x125 = 4.0*head_dim
-    x129 = opposite((query_size == ffn_hidden_size))
-    x130 = 4.0*hidden_size
-    x132 = 2.0*ffn_hidden_size
-    x133 = opposite((x132 == x43))
-    x135 = 2.0*hidden_size*head_dim
-    x155 = 2.0*(2.0 + hidden_size)
-    x156 = x76 + x155
-    x157 = x155 + x156
-    x160 = (-2.0)*head_dim
-    x161 = 2.0*head_dim*(2.0 + qk_norm)
-    x162 = x161 + 4.0*(1.0 + qk_norm)
-    x163 = (-4.0)*head_dim
-    x164 = 4.0*select(x98, 0.0, 1.0) + x161
-    x168 = 2.0 + gradient_bytes
-    x169 = x86*x168
-    x171 = 128.0*x107*x168
-    x201 = select(x61, 1.0, 0.0)
-    x202 = 4.0*x201*x86
-    x203 = 512.0*x201*x107
-    x220 = 2.0*hidden_size*vocab_multiple
-    x225 = engine_workspace_bytes + 2.0*torch_workspace_bytes
-    x238 = 6.0*vocab_multiple
-    x242 = 2.0*vocab_multiple
+    model_local_qkv_features = query_size + 2.0*num_kv_heads*head_dim
+    x45 = model_local_qkv_features*x36
+    x47 = ffn_hidden_size*x36
+    x49 = num_layers*x36
+    x54 = seq_length*x36
+    x57 = 1.0/data_parallel_replicas
+    x62 = (gradient_bytes == 2.0)
+    x63 = (x62 | (gradient_bytes == 4.0))
+    x77 = 2.0*hidden_size
+    x86 = (distributed_optimizer == 0.0)
+    x87 = select(x86, 0.0, 1.0)
+    x88 = 1.0 - x87
+    x89 = 12.0*x88
+    x92 = (tied_embeddings == 0.0)
+    x93 = opposite(x92)
+    x96 = hidden_size*vocab_multiple
+    x97 = 0.9999999999999982*x36*(1.0/vocab_multiple)
+    x100 = (qk_norm == 0.0)
+    x101 = 2.0*head_dim
+    x102 = hidden_size + hidden_size + select(x100, 0.0, x101)
+    x103 = 3.0*hidden_size
+    x104 = hidden_size*head_dim
+    x105 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x106 = hidden_size + x105
+    x109 = 12.0*x87
+    x113 = select(x86, 1.0, 0.0)
+    x117 = 0.015625*hidden_size*vocab_multiple
+    x119 = 0.007812499999999986*x113
+    x120 = 0.007812499999999986*data_parallel_replicas*x36*x87
+    x124 = 0.015625*hidden_size
+    x125 = ceil(x124)
+    attention_norm_aligned = 64.0*x125
+    x127 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x100, 0.0, 2.0*ceil(0.015625*head_dim))
+    x128 = 64.0*x105
+    x129 = 0.03125*hidden_size
+    x130 = 0.015625*hidden_size*head_dim
+    x137 = 4.0*head_dim
+    x141 = opposite((query_size == ffn_hidden_size))
+    x142 = 4.0*hidden_size
+    model_local_gate_up_features = 2.0*ffn_hidden_size
+    x145 = opposite((model_local_gate_up_features == model_local_qkv_features))
+    x147 = 2.0*hidden_size*head_dim
+    x167 = 2.0*(2.0 + hidden_size)
+    x168 = x77 + x167
+    x169 = x167 + x168
+    x171 = opposite((attention_copies_output == 0.0))
+    x173 = (-2.0)*head_dim
+    x174 = 2.0*head_dim*(2.0 + qk_norm)
+    x175 = x174 + 4.0*(1.0 + qk_norm)
+    x176 = (-4.0)*head_dim
+    x177 = 4.0*select(x100, 0.0, 1.0) + x174
+    x183 = 2.0 + gradient_bytes
+    x184 = 128.0*x87*x183
+    x185 = x88*x183
+    x196 = hidden_size*vocab_multiple*x88
+    x202 = 4.0*select(x62, 1.0, 0.0)
+    x219 = 2.0*hidden_size*vocab_multiple
+    x249 = engine_workspace_bytes + 2.0*torch_workspace_bytes
+    x254 = hidden_size*x88
+    x263 = 6.0*vocab_multiple
+    x267 = 2.0*vocab_multiple
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -273,221 +278,246 @@ def evaluate(
             recompute_full = np.float64(recompute_full_column[row])
             recompute_core_attention = np.float64(recompute_core_attention_column[row])
             recompute_mlp = np.float64(recompute_mlp_column[row])
-            x33 = context_parallel*data_parallel
-            x34 = tensor_parallel*pipeline_parallel
-            x37 = pipeline_parallel*x33
-            local_heads = nearest(x36*x37)
-            x40 = x35*x37
-            x41 = quotient(num_kv_heads, tensor_parallel, x40)
-            local_qkv_features = nearest(x44*x37)
-            local_ffn = nearest(x46*x37)
-            x49 = tensor_parallel*x33
-            stage_layers = nearest(x48*x49)
-            x51 = (sequence_parallel == 0.0)
-            sequence_shards = select(x51, 1.0, tensor_parallel)
-            local_sequence_sp = nearest(x53*(data_parallel*x34*select(x51, 1.0, x40)))
+            x34 = context_parallel*data_parallel
+            x35 = tensor_parallel*pipeline_parallel
+            x38 = pipeline_parallel*x34
+            local_heads = nearest(x37*x38)
+            x41 = x36*x38
+            x42 = quotient(num_kv_heads, tensor_parallel, x41)
+            local_qkv_features = nearest(x45*x38)
+            local_ffn = nearest(x47*x38)
+            x50 = tensor_parallel*x34
+            stage_layers = nearest(x49*x50)
+            x52 = (sequence_parallel == 0.0)
+            sequence_shards = select(x52, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x54*(data_parallel*x35*select(x52, 1.0, x41)))
             local_sequence = sequence_shards*local_sequence_sp
-            x57 = nearest(x33*x56)
-            x58 = (recompute_core_attention == 0.0)
-            x59 = (recompute_mlp == 0.0)
-            x60 = (recompute_full == 0.0)
-            x63 = pipeline_parallel - 1.0
-            x64 = smaller(1.0, x63)
-            x65 = (x64 == x63)
-            x66 = 2.0*select(x65, torch_workspace_bytes, 0.0)
-            x67 = (x64 == 0.0)
-            x68 = pipeline_parallel - x64
-            x69 = data_parallel*micro_batch_size
-            x70 = 1.0/micro_batch_size
-            x71 = context_parallel*x34
-            num_microbatches = quotient(global_batch_size, x69, x35*(x70*x71))
-            second_in_flight = smaller(x68, num_microbatches)
-            x74 = (second_in_flight < num_microbatches)
-            x75 = (opposite(x67) & x74)
-            x77 = micro_batch_size*local_sequence_sp
-            layer_input_saved = x76*x77
-            x79 = select(x74, 3.0, 2.0)
-            x80 = stage_layers*x77
-            x81 = (1.0 < tensor_parallel)
-            x82 = (x81 & x67)
-            x83 = micro_batch_size*local_sequence
-            x84 = second_in_flight*x83
-            x88 = (pipeline_parallel == 1.0)
-            x91 = (x88 & x90)
-            x92 = opposite(x91)
-            x93 = (x65 & x92)
-            x96 = rounded_up(vocab_size, x95*x37)
-            embedding_parameters = x94*x96
-            x105 = stage_layers*(x100 + x101*local_ffn + x102*local_heads + x104*local_qkv_features)
-            second_parameters = select(x65, hidden_size, 0.0) + select(x93, embedding_parameters, 0.0) + select(x67, embedding_parameters, 0.0) + x105
-            x109 = common(x57, 128.0)
-            x110 = reciprocal_of_power(x109)
-            x118 = stage_layers*(x114 + x115*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x111*local_ffn) + ceil(x116*local_ffn) + ceil(x117*local_heads) + ceil(x111*local_qkv_features)))
-            x120 = ceil(x119*x96)
-            x122 = x121*(x109*x34)
-            x123 = rounded_up(x118 + 64.0*(select(x65, x112, 0.0) + select(x67, x120, 0.0) + select(x93, x120, 0.0)), x122)
-            second_optimizer = x87*second_parameters + x108*(x110*x123)
-            tables_buffer = x125*local_sequence
-            x127 = hidden_size*tensor_parallel
-            x128 = (ffn_hidden_size == x127)
-            x131 = (query_size == x127)
-            mlp_dummies_buffer = x76*select((opposite((x128 & (x43 == x127))) & x129), local_ffn, 0.0) + x130*select((opposite((x131 & (x132 == x127))) & x133), local_ffn, 0.0)
-            attention_dummies_buffer = x76*local_qkv_features + x135*local_heads
-            x137 = (1.0 < sequence_shards)
-            padded_vocab_size = vocab_multiple*(tensor_parallel*x96)
-            x139 = (x127 == padded_vocab_size)
-            x140 = opposite((x131 & x139))
-            x141 = opposite((x128 & x139))
-            x142 = opposite((x132 == padded_vocab_size))
-            x143 = opposite((x43 == padded_vocab_size))
-            x144 = (x140 & x141 & x142 & x143)
-            head_buffer = x76*(select(x137, x83, 0.0) + select(x144, vocab_multiple*x96, 0.0))
-            x146 = (tensor_parallel == 1.0)
-            x147 = (x146 & x67)
-            last_held_dense_layers = select(x60, stage_layers, 0.0)
-            x149 = select(x58, 0.0, 1.0)
-            x150 = opposite(x58)
-            x151 = ((num_kv_heads < tensor_parallel) & x150)
-            x152 = hidden_size*local_sequence_sp
-            x153 = local_ffn*local_sequence
-            x154 = x152 + 3.0*select(x59, x153, 0.0)
-            x158 = recompute_core_attention*x99
-            x159 = select(x151, 1.0, 0.0)
-            x165 = local_sequence_sp*(x157 + sequence_shards*(local_heads*(x158 + x159*x160 + x162 - 4.0*x149) + larger(1.0, x41)*(x158 + x159*x163 + x164)))
-            layer_saved = 4.0*x149 + 2.0*select(x151, x43*x83, 0.0) + micro_batch_size*(2.0*x154 + x165)
-            x167 = last_held_dense_layers*layer_saved
-            x170 = x57*x110
-            x172 = second_parameters*x169 + (x170*x123)*x171
-            x173 = engine_workspace_bytes + x66 + select(x75, layer_input_saved, 0.0) + select(x65, 0.0, x76*(x77*x79)) + select(x60, 0.0, x76*(second_in_flight*x80)) + 9.0*select(x82, x84, 0.0) + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x65, head_buffer, 0.0) + 8.0*select(x147, x84, 0.0) + second_in_flight*x167 + x172
-            x174 = larger(0.0, pipeline_parallel - 2.0)
-            x175 = (x174 == x63)
-            x176 = 2.0*select(x175, torch_workspace_bytes, 0.0)
-            x177 = (x174 == 0.0)
-            x178 = pipeline_parallel - x174
-            penultimate_in_flight = smaller(x178, num_microbatches)
-            x180 = (penultimate_in_flight < num_microbatches)
-            x181 = (opposite(x177) & x180)
-            x182 = select(x180, 3.0, 2.0)
-            x183 = (x81 & x177)
-            x184 = x83*penultimate_in_flight
-            x185 = (x175 & x92)
-            penultimate_parameters = select(x175, hidden_size, 0.0) + x105 + select(x185, embedding_parameters, 0.0) + select(x177, embedding_parameters, 0.0)
-            x187 = rounded_up(x118 + 64.0*(select(x175, x112, 0.0) + select(x177, x120, 0.0) + select(x185, x120, 0.0)), x122)
-            penultimate_optimizer = x87*penultimate_parameters + x108*(x110*x187)
-            x189 = (x146 & x177)
-            x190 = penultimate_parameters*x169 + (x170*x187)*x171
-            x191 = engine_workspace_bytes + x176 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x181, layer_input_saved, 0.0) + select(x175, 0.0, x76*(x77*x182)) + select(x60, 0.0, x76*(x80*penultimate_in_flight)) + 9.0*select(x183, x184, 0.0) + penultimate_optimizer + select(x175, head_buffer, 0.0) + 8.0*select(x189, x184, 0.0) + penultimate_in_flight*x167 + x190
-            x192 = 2.0*select(x88, torch_workspace_bytes, 0.0)
-            x193 = (x88 & x89)
-            first_parameters = select(x88, hidden_size, 0.0) + embedding_parameters + x105 + select(x193, embedding_parameters, 0.0)
-            x195 = rounded_up(x118 + 64.0*(select(x88, x112, 0.0) + x120 + select(x193, x120, 0.0)), x122)
-            x196 = x110*x195
-            first_optimizer = x87*first_parameters + x108*x196
+            x58 = nearest(x34*x57)
+            x59 = (recompute_core_attention == 0.0)
+            x60 = (recompute_mlp == 0.0)
+            x61 = (recompute_full == 0.0)
+            x64 = pipeline_parallel - 1.0
+            x65 = smaller(1.0, x64)
+            x66 = (x65 == x64)
+            x67 = 2.0*select(x66, torch_workspace_bytes, 0.0)
+            x68 = (x65 == 0.0)
+            x69 = pipeline_parallel - x65
+            x70 = data_parallel*micro_batch_size
+            x71 = 1.0/micro_batch_size
+            x72 = context_parallel*x35
+            num_microbatches = quotient(global_batch_size, x70, x36*(x71*x72))
+            second_in_flight = smaller(x69, num_microbatches)
+            x75 = (second_in_flight < num_microbatches)
+            x76 = (opposite(x68) & x75)
+            x78 = micro_batch_size*local_sequence_sp
+            layer_input_saved = x77*x78
+            x80 = select(x75, 3.0, 2.0)
+            x81 = stage_layers*x78
+            x82 = (1.0 < tensor_parallel)
+            x83 = (x82 & x68)
+            x84 = micro_batch_size*local_sequence
+            x85 = second_in_flight*x84
+            x90 = select(x66, hidden_size, 0.0)
+            x91 = (pipeline_parallel == 1.0)
+            x94 = (x91 & x93)
+            x95 = opposite(x94)
+            x98 = rounded_up(vocab_size, x97*x38)
+            embedding_parameters = x96*x98
+            x107 = stage_layers*(x102 + x103*local_ffn + x104*local_heads + x106*local_qkv_features)
+            second_parameters = x90 + select((x66 & x95), embedding_parameters, 0.0) + select(x68, embedding_parameters, 0.0) + x107
+            x110 = (1.0 < pipeline_parallel)
+            x111 = (x110 & x93)
+            x112 = select(x68, 1.0, 0.0) + select(x66, 1.0, 0.0)
+            optimizer_shards = x113 + x87*x58
+            x115 = common(optimizer_shards, 128.0)
+            x116 = reciprocal_of_power(x115)
+            x118 = ceil(x117*x98)
+            x121 = x115*(x119 + x35*x120)
+            x122 = rounded_up(64.0*x118, x121)
+            x123 = smaller(embedding_parameters, 128.0*x116*x122)
+            x131 = stage_layers*(x127 + x128*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x124*local_ffn) + ceil(x129*local_ffn) + ceil(x130*local_heads) + ceil(x124*local_qkv_features)))
+            x132 = opposite(x111)
+            x133 = (x68 & x132)
+            x134 = (x66 & x95 & x132)
+            x135 = rounded_up(x131 + 64.0*(select(x66, x125, 0.0) + select(x133, x118, 0.0) + select(x134, x118, 0.0)), x121)
+            second_optimizer = x89*second_parameters + x109*(select(x111, x112*x123, 0.0) + smaller(128.0*x116*x135, x90 + x107 + select(x134, embedding_parameters, 0.0) + select(x133, embedding_parameters, 0.0)))
+            tables_buffer = x137*local_sequence
+            x139 = hidden_size*tensor_parallel
+            x140 = (ffn_hidden_size == x139)
+            x143 = (query_size == x139)
+            mlp_dummies_buffer = x77*select((opposite((x140 & (model_local_qkv_features == x139))) & x141), local_ffn, 0.0) + x142*select((opposite((x143 & (model_local_gate_up_features == x139))) & x145), local_ffn, 0.0)
+            attention_dummies_buffer = x77*local_qkv_features + x147*local_heads
+            x149 = (1.0 < sequence_shards)
+            padded_vocab_size = vocab_multiple*(tensor_parallel*x98)
+            x151 = (x139 == padded_vocab_size)
+            x152 = opposite((x143 & x151))
+            x153 = opposite((x140 & x151))
+            x154 = opposite((model_local_gate_up_features == padded_vocab_size))
+            x155 = opposite((model_local_qkv_features == padded_vocab_size))
+            x156 = (x152 & x153 & x154 & x155)
+            head_buffer = x77*(select(x149, x84, 0.0) + select(x156, vocab_multiple*x98, 0.0))
+            x158 = (tensor_parallel == 1.0)
+            x159 = (x158 & x68)
+            last_held_dense_layers = select(x61, stage_layers, 0.0)
+            x161 = select(x59, 0.0, 1.0)
+            x162 = opposite(x59)
+            x163 = ((num_kv_heads < tensor_parallel) & x162)
+            x164 = hidden_size*local_sequence_sp
+            x165 = local_ffn*local_sequence
+            x166 = x164 + 3.0*select(x60, x165, 0.0)
+            x170 = (1.0 < micro_batch_size)
+            x172 = select(x163, 1.0, 0.0)
+            x178 = local_sequence_sp*(x169 + sequence_shards*(local_heads*(x101*(recompute_core_attention + select((x170 & x171), 1.0, 0.0)) + x172*x173 + x175 - 4.0*x161) + larger(1.0, x42)*(recompute_core_attention*x101 + x172*x176 + x177)))
+            layer_saved = 4.0*x161 + 2.0*select(x163, model_local_qkv_features*x84, 0.0) + micro_batch_size*(2.0*x166 + x178)
+            x180 = last_held_dense_layers*layer_saved
+            x181 = optimizer_shards*x116
+            x182 = x181*x122
+            x186 = (select(x111, x112*x182, 0.0) + x181*x135)*x184 + second_parameters*x185
+            x187 = engine_workspace_bytes + x67 + select(x76, layer_input_saved, 0.0) + select(x66, 0.0, x77*(x78*x80)) + select(x61, 0.0, x77*(second_in_flight*x81)) + 9.0*select(x83, x85, 0.0) + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x66, head_buffer, 0.0) + 8.0*select(x159, x85, 0.0) + second_in_flight*x180 + x186
+            x188 = 2.0*select(x91, torch_workspace_bytes, 0.0)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x199 = x83*first_in_flight
-            x200 = first_parameters*x169 + (x170*x195)*x171
-            first_gradient_copies_optimizer_step = x202*first_parameters + x203*x196
-            x205 = select((first_in_flight < num_microbatches), 3.0, 2.0)
-            first_layer_input_activation = select(x60, 0.0, x76*(x80*first_in_flight))
-            x207 = first_in_flight*x167
-            first_inner_activations = first_layer_input_activation + 9.0*select(x81, x199, 0.0) + x207
-            first_stage_exchange_all = select(x88, 0.0, x76*(x77*x205)) + first_inner_activations
-            x210 = local_ffn*x83
-            x211 = 4.0*x210
-            x212 = select(x137, x152, 0.0) + local_sequence*(hidden_size*select(x137, 2.0, 1.0) - local_ffn)
-            x213 = 2.0*micro_batch_size*x212
-            x214 = select(x137, hidden_size, 0.0) + local_ffn
-            x215 = 2.0*x83*x214
-            stage_mlp_gradients_layer_backward = larger(larger(x211, x213), x215)
-            x217 = 6.0*select(x59, 0.0, x210)
-            stage_recomputed_layer_layer_backward = select(x60, 0.0, layer_saved)
-            first_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x217 + first_inner_activations + stage_recomputed_layer_layer_backward
-            x221 = x220*x96
-            x222 = (1.0 < pipeline_parallel)
-            first_embedding_backward = x221 + x76*(x83 + select(x222, x77, 0.0)) + first_inner_activations - quotient(first_layer_input_activation + x207, first_in_flight, 1.0/first_in_flight)
-            x224 = engine_workspace_bytes + x192 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + select(x88, head_buffer, 0.0) + 8.0*select(x146, x199, 0.0) + x200 + larger(larger(larger(first_gradient_copies_optimizer_step, first_stage_exchange_all), first_layer_backward_all), first_embedding_backward)
-            last_parameters = hidden_size + x105 + select(x91, 0.0, embedding_parameters) + select(x88, embedding_parameters, 0.0)
-            x227 = rounded_up(attention_norm_aligned + x118 + 64.0*(select(x88, x120, 0.0) + select(x91, 0.0, x120)), x122)
-            x228 = x110*x227
-            last_optimizer = x87*last_parameters + x108*x228
-            x230 = (x88 & x146)
-            x231 = last_parameters*x169 + (x170*x227)*x171
-            last_gradient_copies_optimizer_step = x202*last_parameters + x203*x228
-            last_optimizer_step = select(x88, 0.0, x130*x77) + last_gradient_copies_optimizer_step
-            x234 = (opposite(x88) & (1.0 < num_microbatches))
-            last_sent_gradient = select(x234, layer_input_saved, 0.0)
-            x236 = (x88 & x81)
-            last_inner_activations = select(x60, 0.0, x76*x80) + 9.0*select(x236, x83, 0.0) + x167
-            x239 = x156 + sequence_shards*(57.0 + 8.0*select((1.0 < micro_batch_size), 1.0, 0.0) + x96*x238 - 8.0*select(x230, 1.0, 0.0))
-            last_loss_forward_all = last_sent_gradient + last_inner_activations + x77*x239
-            x241 = x76*(local_sequence + select(x137, local_sequence_sp, 0.0))
-            x243 = local_sequence_sp*(x156 + x242*(sequence_shards*x96))
-            last_head_backward_all = last_sent_gradient + last_inner_activations + micro_batch_size*(x241 + x243)
-            last_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x217 + last_sent_gradient + stage_recomputed_layer_layer_backward + last_inner_activations
-            x246 = x225 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + head_buffer + last_optimizer + 8.0*select(x230, x83, 0.0) + x231 + larger(larger(larger(last_optimizer_step, last_loss_forward_all), last_head_backward_all), last_layer_backward_all)
-            x247 = larger(larger(larger(x173, x191), x224), x246)
-            x248 = (x173 <= x191)
-            x249 = select(x248, x191, x173)
-            x250 = (x249 <= x224)
-            x251 = (select(x250, x224, x249) <= x246)
-            x252 = (last_loss_forward_all <= last_head_backward_all)
-            x253 = select(x252, last_head_backward_all, last_loss_forward_all)
-            x254 = (x253 <= last_layer_backward_all)
-            x255 = (select(x254, last_layer_backward_all, x253) <= last_optimizer_step)
-            x256 = select((opposite(x60) & x150), 1.0, 0.0)
-            x257 = select(x58, 0.0, last_held_dense_layers)
-            x258 = (first_gradient_copies_optimizer_step <= first_stage_exchange_all)
-            x259 = select(x258, first_stage_exchange_all, first_gradient_copies_optimizer_step)
-            x260 = (x259 <= first_layer_backward_all)
-            x261 = (select(x260, first_layer_backward_all, x259) <= first_embedding_backward)
-            x262 = (num_microbatches <= pipeline_parallel)
-            x263 = quotient(quotient(global_batch_size, micro_batch_size, x70), data_parallel, x35*x71)
-            x264 = select(x262, x263, pipeline_parallel)
-            x265 = last_held_dense_layers*x264
-            x266 = select(x58, 0.0, x265)
-            x267 = select((x178 <= num_microbatches), x178, x263)
-            x268 = select((x68 <= num_microbatches), x68, x263)
-            x269 = select(x251, x225 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + last_optimizer + select(x144, x221, 0.0) + x231 + select(x255, last_gradient_copies_optimizer_step, select(x254, 4.0*(x256 + x257), select(x58, 0.0, 4.0*last_held_dense_layers))), select(x250, engine_workspace_bytes + x192 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + first_optimizer + select((x88 & x140 & x141 & x142 & x143), x221, 0.0) + x200 + select(x261, x221 + 4.0*x266 - 4.0*x257, select(x260, 4.0*(x256 + x266), select(x258, select(x58, 0.0, 4.0*x265), first_gradient_copies_optimizer_step))), select(x248, engine_workspace_bytes + x176 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + select((x175 & x140 & x141 & x142 & x143), x221, 0.0) + 4.0*select(x58, 0.0, last_held_dense_layers*x267) + x190, engine_workspace_bytes + x66 + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x65 & x140 & x141 & x142 & x143), x221, 0.0) + 4.0*select(x58, 0.0, last_held_dense_layers*x268) + x172)))
-            x270 = x76*local_sequence
-            x271 = x76*local_sequence_sp
-            x272 = (x213 <= x211)
-            x273 = select((select(x272, x211, x213) <= x215), 2.0*local_sequence*x214, select(x272, 4.0*x153, 2.0*x212))
-            x274 = select(x234, x271, 0.0)
-            x275 = 6.0*select(x59, 0.0, x153)
-            x276 = stage_layers*local_sequence_sp
-            x277 = 2.0*(x154 + select(x151, x43*local_sequence, 0.0)) + x165
-            x278 = last_held_dense_layers*x277
-            x279 = select(x60, 0.0, x76*x276) + 9.0*select(x236, local_sequence, 0.0) + x278
-            x280 = select(x60, 0.0, x277)
-            x281 = local_sequence*x264
-            x282 = select(x60, 0.0, x76*(x264*x276))
-            x283 = x264*x278
-            x284 = x282 + 9.0*select(x81, x281, 0.0) + x283
-            x285 = local_sequence*x267
-            x286 = local_sequence*x268
-            x287 = select(x251, select(x137, x270, 0.0) + 8.0*select(x230, local_sequence, 0.0) + select(x255, select(x88, 0.0, x130*local_sequence_sp), select(x254, x271 + x273 + x274 + x275 + x279 + x280, select(x252, x241 + x274 + x243 + x279, x274 + x279 + local_sequence_sp*x239))), select(x250, select((x88 & x137), x270, 0.0) + 8.0*select(x146, x281, 0.0) + select(x261, x76*(local_sequence + select(x222, local_sequence_sp, 0.0)) + x284 - quotient(x282 + x283, x264, select(x262, x69*(1.0/global_batch_size), x35*x49)), select(x260, x271 + x273 + x275 + x280 + x284, select(x258, select(x88, 0.0, x76*(local_sequence_sp*x205)) + x284, 0.0))), select(x248, select((x175 & x137), x270, 0.0) + 8.0*select(x189, x285, 0.0) + select(x181, x271, 0.0) + select(x175, 0.0, x76*(local_sequence_sp*x182)) + select(x60, 0.0, x76*(x267*x276)) + 9.0*select(x183, x285, 0.0) + x267*x278, select((x65 & x137), x270, 0.0) + 8.0*select(x147, x286, 0.0) + select(x75, x271, 0.0) + select(x65, 0.0, x76*(local_sequence_sp*x79)) + select(x60, 0.0, x76*(x268*x276)) + 9.0*select(x82, x286, 0.0) + x268*x278)))
-            x288 = select(whole(num_microbatches), 1.0, 0.0)
+            x190 = x84*first_in_flight
+            x191 = select(x91, 2.0, 1.0)
+            x192 = select(x111, x191*x123, 0.0)
+            x193 = (x91 & x92 & x132)
+            x194 = rounded_up(x131 + 64.0*(select(x91, x125, 0.0) + select(x111, 0.0, x118) + select(x193, x118, 0.0)), x121)
+            x195 = select(x91, hidden_size, 0.0)
+            x197 = x88*(x195 + x107 + select((x91 & x92), embedding_parameters, 0.0)) + x98*x196
+            first_shard_elements = x87*(x192 + smaller(128.0*x116*x194, x195 + x107 + select(x193, embedding_parameters, 0.0) + select(x111, 0.0, embedding_parameters))) + x197
+            first_optimizer = 12.0*first_shard_elements
+            x200 = select(x111, x191*x182, 0.0)
+            x201 = (x200 + x181*x194)*x184 + x183*x197
+            first_gradient_copies_optimizer_step = x202*first_shard_elements
+            x204 = select((first_in_flight < num_microbatches), 3.0, 2.0)
+            first_layer_input_activation = select(x61, 0.0, x77*(x81*first_in_flight))
+            x206 = first_in_flight*x180
+            first_inner_activations = first_layer_input_activation + 9.0*select(x82, x190, 0.0) + x206
+            first_stage_exchange_all = select(x91, 0.0, x77*(x78*x204)) + first_inner_activations
+            x209 = local_ffn*x84
+            x210 = 4.0*x209
+            x211 = select(x149, x164, 0.0) + local_sequence*(hidden_size*select(x149, 2.0, 1.0) - local_ffn)
+            x212 = 2.0*micro_batch_size*x211
+            x213 = select(x149, hidden_size, 0.0) + local_ffn
+            x214 = 2.0*x84*x213
+            stage_mlp_gradients_layer_backward = larger(larger(x210, x212), x214)
+            x216 = 6.0*select(x60, 0.0, x209)
+            stage_recomputed_layer_layer_backward = select(x61, 0.0, layer_saved)
+            first_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x216 + first_inner_activations + stage_recomputed_layer_layer_backward
+            x220 = x219*x98
+            first_embedding_backward = x220 + x77*(x84 + select(x110, x78, 0.0)) + first_inner_activations - quotient(first_layer_input_activation + x206, first_in_flight, 1.0/first_in_flight)
+            x222 = engine_workspace_bytes + x188 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x91, head_buffer, 0.0) + 8.0*select(x158, x190, 0.0) + first_optimizer + x201 + larger(larger(larger(first_gradient_copies_optimizer_step, first_stage_exchange_all), first_layer_backward_all), first_embedding_backward)
+            x223 = larger(0.0, pipeline_parallel - 2.0)
+            x224 = (x223 == x64)
+            x225 = 2.0*select(x224, torch_workspace_bytes, 0.0)
+            x226 = select(x224, hidden_size, 0.0)
+            x227 = (x223 == 0.0)
+            x228 = x88*(x226 + x107 + select((x224 & x95), embedding_parameters, 0.0) + select(x227, embedding_parameters, 0.0))
+            x229 = select(x227, 1.0, 0.0) + select(x224, 1.0, 0.0)
+            x230 = (x227 & x132)
+            x231 = (x224 & x95 & x132)
+            x232 = rounded_up(x131 + 64.0*(select(x224, x125, 0.0) + select(x230, x118, 0.0) + select(x231, x118, 0.0)), x121)
+            penultimate_shard_elements = x228 + x87*(select(x111, x229*x123, 0.0) + smaller(128.0*x116*x232, x226 + x107 + select(x231, embedding_parameters, 0.0) + select(x230, embedding_parameters, 0.0)))
+            penultimate_optimizer = 12.0*penultimate_shard_elements
+            x235 = (x158 & x227)
+            x236 = pipeline_parallel - x223
+            penultimate_in_flight = smaller(x236, num_microbatches)
+            x238 = x84*penultimate_in_flight
+            x239 = (select(x111, x229*x182, 0.0) + x181*x232)*x184 + x183*x228
+            x240 = x142*x78
+            penultimate_gradient_copies_optimizer_step = x202*penultimate_shard_elements
+            penultimate_optimizer_step = select(x227, 0.0, x240) + penultimate_gradient_copies_optimizer_step
+            x243 = (penultimate_in_flight < num_microbatches)
+            x244 = (opposite(x227) & x243)
+            x245 = select(x243, 3.0, 2.0)
+            x246 = (x82 & x227)
+            penultimate_stage_exchange_all = select(x244, layer_input_saved, 0.0) + select(x224, 0.0, x77*(x78*x245)) + select(x61, 0.0, x77*(x81*penultimate_in_flight)) + 9.0*select(x246, x238, 0.0) + penultimate_in_flight*x180
+            x248 = engine_workspace_bytes + x225 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + select(x224, head_buffer, 0.0) + 8.0*select(x235, x238, 0.0) + x239 + larger(penultimate_optimizer_step, penultimate_stage_exchange_all)
+            x250 = (x91 & x158)
+            x251 = (x91 & x132)
+            x252 = (x95 & x132)
+            x253 = rounded_up(attention_norm_aligned + x131 + 64.0*(select(x251, x118, 0.0) + select(x252, x118, 0.0)), x121)
+            x255 = x254 + x88*(x107 + select(x94, 0.0, embedding_parameters) + select(x91, embedding_parameters, 0.0))
+            last_shard_elements = x87*(x192 + smaller(128.0*x116*x253, hidden_size + x107 + select(x252, embedding_parameters, 0.0) + select(x251, embedding_parameters, 0.0))) + x255
+            last_optimizer = 12.0*last_shard_elements
+            x258 = (x200 + x181*x253)*x184 + x183*x255
+            x259 = (opposite(x91) & (1.0 < num_microbatches))
+            last_sent_gradient = select(x259, layer_input_saved, 0.0)
+            x261 = (x91 & x82)
+            last_inner_activations = select(x61, 0.0, x77*x81) + 9.0*select(x261, x84, 0.0) + x180
+            x264 = x168 + sequence_shards*(57.0 + 8.0*select(x170, 1.0, 0.0) + x98*x263 - 8.0*select(x250, 1.0, 0.0))
+            last_loss_forward_all = last_sent_gradient + last_inner_activations + x78*x264
+            x266 = x77*(local_sequence + select(x149, local_sequence_sp, 0.0))
+            x268 = local_sequence_sp*(x168 + x267*(sequence_shards*x98))
+            last_head_backward_all = last_sent_gradient + last_inner_activations + micro_batch_size*(x266 + x268)
+            last_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x216 + last_sent_gradient + stage_recomputed_layer_layer_backward + last_inner_activations
+            last_gradient_copies_optimizer_step = x202*last_shard_elements
+            last_optimizer_step = select(x91, 0.0, x240) + last_gradient_copies_optimizer_step
+            x273 = x249 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + head_buffer + 8.0*select(x250, x84, 0.0) + last_optimizer + x258 + larger(larger(larger(last_loss_forward_all, last_head_backward_all), last_layer_backward_all), last_optimizer_step)
+            x274 = larger(larger(larger(x187, x222), x248), x273)
+            x275 = (x187 <= x222)
+            x276 = select(x275, x222, x187)
+            x277 = (x276 <= x248)
+            x278 = (select(x277, x248, x276) <= x273)
+            x279 = (last_loss_forward_all <= last_head_backward_all)
+            x280 = select(x279, last_head_backward_all, last_loss_forward_all)
+            x281 = (x280 <= last_layer_backward_all)
+            x282 = (select(x281, last_layer_backward_all, x280) <= last_optimizer_step)
+            x283 = select((opposite(x61) & x162), 1.0, 0.0)
+            x284 = select(x59, 0.0, last_held_dense_layers)
+            x285 = (penultimate_stage_exchange_all <= penultimate_optimizer_step)
+            x286 = quotient(quotient(global_batch_size, micro_batch_size, x71), data_parallel, x36*x72)
+            x287 = select((x236 <= num_microbatches), x236, x286)
+            x288 = (first_gradient_copies_optimizer_step <= first_stage_exchange_all)
+            x289 = select(x288, first_stage_exchange_all, first_gradient_copies_optimizer_step)
+            x290 = (x289 <= first_layer_backward_all)
+            x291 = (select(x290, first_layer_backward_all, x289) <= first_embedding_backward)
+            x292 = (num_microbatches <= pipeline_parallel)
+            x293 = select(x292, x286, pipeline_parallel)
+            x294 = last_held_dense_layers*x293
+            x295 = select(x59, 0.0, x294)
+            x296 = select((x69 <= num_microbatches), x69, x286)
+            x297 = select(x278, x249 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x156, x220, 0.0) + last_optimizer + x258 + select(x282, last_gradient_copies_optimizer_step, select(x281, 4.0*(x283 + x284), select(x59, 0.0, 4.0*last_held_dense_layers))), select(x277, engine_workspace_bytes + x225 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + select((x224 & x152 & x153 & x154 & x155), x220, 0.0) + x239 + select(x285, penultimate_gradient_copies_optimizer_step, select(x59, 0.0, 4.0*last_held_dense_layers*x287)), select(x275, engine_workspace_bytes + x188 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x91 & x152 & x153 & x154 & x155), x220, 0.0) + first_optimizer + x201 + select(x291, x220 + 4.0*x295 - 4.0*x284, select(x290, 4.0*(x283 + x295), select(x288, select(x59, 0.0, 4.0*x294), first_gradient_copies_optimizer_step))), engine_workspace_bytes + x67 + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x66 & x152 & x153 & x154 & x155), x220, 0.0) + 4.0*select(x59, 0.0, last_held_dense_layers*x296) + x186)))
+            x298 = x77*local_sequence
+            x299 = x142*local_sequence_sp
+            x300 = x77*local_sequence_sp
+            x301 = (x212 <= x210)
+            x302 = select((select(x301, x210, x212) <= x214), 2.0*local_sequence*x213, select(x301, 4.0*x165, 2.0*x211))
+            x303 = select(x259, x300, 0.0)
+            x304 = 6.0*select(x60, 0.0, x165)
+            x305 = stage_layers*local_sequence_sp
+            x306 = 2.0*(x166 + select(x163, model_local_qkv_features*local_sequence, 0.0)) + x178
+            x307 = last_held_dense_layers*x306
+            x308 = select(x61, 0.0, x77*x305) + 9.0*select(x261, local_sequence, 0.0) + x307
+            x309 = select(x61, 0.0, x306)
+            x310 = local_sequence*x287
+            x311 = local_sequence*x293
+            x312 = select(x61, 0.0, x77*(x293*x305))
+            x313 = x293*x307
+            x314 = x312 + 9.0*select(x82, x311, 0.0) + x313
+            x315 = local_sequence*x296
+            x316 = select(x278, select(x149, x298, 0.0) + 8.0*select(x250, local_sequence, 0.0) + select(x282, select(x91, 0.0, x299), select(x281, x300 + x302 + x303 + x304 + x308 + x309, select(x279, x266 + x303 + x268 + x308, x303 + x308 + local_sequence_sp*x264))), select(x277, select((x224 & x149), x298, 0.0) + 8.0*select(x235, x310, 0.0) + select(x285, select(x227, 0.0, x299), select(x244, x300, 0.0) + select(x224, 0.0, x77*(local_sequence_sp*x245)) + select(x61, 0.0, x77*(x287*x305)) + 9.0*select(x246, x310, 0.0) + x287*x307), select(x275, select((x91 & x149), x298, 0.0) + 8.0*select(x158, x311, 0.0) + select(x291, x77*(local_sequence + select(x110, local_sequence_sp, 0.0)) + x314 - quotient(x312 + x313, x293, select(x292, x70*(1.0/global_batch_size), x36*x50)), select(x290, x300 + x302 + x304 + x309 + x314, select(x288, select(x91, 0.0, x77*(local_sequence_sp*x204)) + x314, 0.0))), select((x66 & x149), x298, 0.0) + 8.0*select(x159, x315, 0.0) + select(x76, x300, 0.0) + select(x66, 0.0, x77*(local_sequence_sp*x80)) + select(x61, 0.0, x77*(x296*x305)) + 9.0*select(x83, x315, 0.0) + x296*x307)))
+            x317 = select(whole(num_microbatches), 1.0, 0.0)
             broken = np.int8(0)
-            broken = where(x62, broken, np.int8(15))
-            broken = where(((x58 & x59) | x60), broken, np.int8(14))
-            broken = where((data_parallel_replicas*x57 == x33), broken, np.int8(13))
-            broken = where((x51 | (2.0 <= tensor_parallel)), broken, np.int8(12))
+            broken = where(x63, broken, np.int8(15))
+            broken = where(((x59 & x60) | x61), broken, np.int8(14))
+            broken = where((data_parallel_replicas*x58 == x34), broken, np.int8(13))
+            broken = where((x52 | (2.0 <= tensor_parallel)), broken, np.int8(12))
             broken = where(((context_parallel < 2.0) | whole(0.5*local_sequence)), broken, np.int8(11))
             broken = where((context_parallel*local_sequence == seq_length), broken, np.int8(10))
             broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(9))
             broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(8))
-            broken = where((tensor_parallel*local_qkv_features == x43), broken, np.int8(7))
-            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x39)) | whole(x41)), broken, np.int8(6))
+            broken = where((tensor_parallel*local_qkv_features == model_local_qkv_features), broken, np.int8(7))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x40)) | whole(x42)), broken, np.int8(6))
             broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(5))
             broken = where((tensor_parallel <= node_size), broken, np.int8(4))
-            broken = where((num_gpus == x33*x34), broken, np.int8(3))
-            broken = where(x32, broken, np.int8(2))
-            broken = where(x31, broken, np.int8(1))
+            broken = where((num_gpus == x34*x35), broken, np.int8(3))
+            broken = where(x33, broken, np.int8(2))
+            broken = where(x32, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x247, 0.0)
-            out[1, row] = select(legal, x269, 0.0)
-            out[2, row] = select(legal, x287, 0.0)
-            out[3, row] = select(legal, x288, 0.0)
+            out[0, row] = select(legal, x274, 0.0)
+            out[1, row] = select(legal, x297, 0.0)
+            out[2, row] = select(legal, x316, 0.0)
+            out[3, row] = select(legal, x317, 0.0)
             answer = np.int8(0)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -36,6 +36,7 @@ SCALARS = (
     "gpu_memory",
     "engine_workspace_bytes",
     "torch_workspace_bytes",
+    "attention_copies_output",
 )
 COLUMNS = (
     "tensor_parallel",
@@ -177,6 +178,7 @@ def evaluate(
     gpu_memory,
     engine_workspace_bytes,
     torch_workspace_bytes,
+    attention_copies_output,
     tensor_parallel_column,
     context_parallel_column,
     pipeline_parallel_column,
@@ -196,71 +198,74 @@ def evaluate(
     verdict that holds, and ``out`` one row for each of ``OUTPUTS``. A layout with a broken rule has verdict -1
     and zeros.
     """
-    x32 = (sharded_gradients == 0.0)
-    x33 = (sharded_weights == 0.0)
-    x36 = 1.0/num_gpus
-    x37 = num_attention_heads*x36
-    x40 = 1.0/num_kv_heads
+    x33 = (sharded_gradients == 0.0)
+    x34 = (sharded_weights == 0.0)
+    x37 = 1.0/num_gpus
+    x38 = num_attention_heads*x37
+    x41 = 1.0/num_kv_heads
     query_size = num_attention_heads*head_dim
-    x44 = query_size + 2.0*num_kv_heads*head_dim
-    x45 = x44*x36
-    x47 = ffn_hidden_size*x36
-    x49 = num_layers*x36
-    x53 = seq_length*x36
-    x56 = global_batch_size*x36
-    x58 = 1.0/data_parallel_replicas
-    x63 = (gradient_bytes == 2.0)
-    x64 = (x63 | (gradient_bytes == 4.0))
-    x65 = 4.0*head_dim
-    x67 = 2.0*hidden_size
-    x70 = opposite((query_size == ffn_hidden_size))
-    x71 = 4.0*hidden_size
-    x73 = 2.0*ffn_hidden_size
-    x74 = opposite((x73 == x44))
-    x76 = 2.0*hidden_size*head_dim
+    model_local_qkv_features = query_size + 2.0*num_kv_heads*head_dim
+    x46 = model_local_qkv_features*x37
+    x48 = ffn_hidden_size*x37
+    x50 = num_layers*x37
+    x54 = seq_length*x37
+    x57 = global_batch_size*x37
+    x59 = 1.0/data_parallel_replicas
+    x64 = (gradient_bytes == 2.0)
+    x65 = (x64 | (gradient_bytes == 4.0))
+    x66 = 4.0*head_dim
+    x68 = 2.0*hidden_size
+    x71 = opposite((query_size == ffn_hidden_size))
+    x72 = 4.0*hidden_size
+    model_local_gate_up_features = 2.0*ffn_hidden_size
+    x75 = opposite((model_local_gate_up_features == model_local_qkv_features))
+    x77 = 2.0*hidden_size*head_dim
     head_workspace_buffer = 2.0*torch_workspace_bytes
-    x83 = 0.9999999999999982*x36*(1.0/vocab_multiple)
-    x91 = select(x63, 1.0, 0.0)
+    x84 = 0.9999999999999982*x37*(1.0/vocab_multiple)
     x92 = (distributed_optimizer == 0.0)
-    x93 = select(x92, 1.0, 0.0)
-    x94 = 4.0*x91*x93
-    x95 = hidden_size*vocab_multiple
-    x97 = (tied_embeddings == 0.0)
-    x99 = (qk_norm == 0.0)
-    x100 = 2.0*head_dim
-    x101 = hidden_size + hidden_size + select(x99, 0.0, x100)
-    x102 = 3.0*hidden_size
-    x103 = hidden_size*head_dim
-    x104 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x105 = hidden_size + x104
-    x108 = select(x92, 0.0, 1.0)
-    x109 = 512.0*x91*x108
-    x112 = 0.015625*hidden_size
-    x113 = ceil(x112)
-    attention_norm_aligned = 64.0*x113
-    x115 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x99, 0.0, 2.0*ceil(0.015625*head_dim))
-    x116 = 64.0*x104
-    x117 = 0.03125*hidden_size
-    x118 = 0.015625*hidden_size*head_dim
-    x120 = 0.015625*hidden_size*vocab_multiple
-    x122 = 0.007812499999999986*data_parallel_replicas*x36
-    x126 = 2.0*vocab_multiple
-    x129 = 4.0*vocab_multiple
-    x131 = 2.0*(2.0 + hidden_size)
-    x132 = x67 + x131
-    x139 = x67 + x131 + x132
-    x141 = (-2.0)*head_dim
-    x142 = head_dim*(2.0 + qk_norm)
-    x143 = 2.0*(x142 + 2.0*(1.0 + qk_norm))
-    x145 = 2.0*(x142 + 2.0*select(x99, 0.0, 1.0))
-    x146 = (-4.0)*head_dim
-    x158 = 2.0*hidden_size*vocab_multiple
-    x160 = 1536.0*x108
-    x161 = 2.0 + gradient_bytes
-    x162 = 128.0*x108*x161
-    x164 = 12.0*x93 + x93*x161
-    x169 = opposite(x97)
-    x191 = 4.0*gpu_memory
+    x93 = select(x92, 0.0, 1.0)
+    x95 = (tied_embeddings == 0.0)
+    x96 = opposite(x95)
+    x99 = hidden_size*vocab_multiple
+    x101 = select(x92, 1.0, 0.0)
+    x105 = 0.015625*hidden_size*vocab_multiple
+    x107 = 0.007812499999999986*x101
+    x108 = 0.007812499999999986*data_parallel_replicas*x37*x93
+    x113 = 0.015625*hidden_size
+    x114 = ceil(x113)
+    attention_norm_aligned = 64.0*x114
+    x116 = (qk_norm == 0.0)
+    x117 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x116, 0.0, 2.0*ceil(0.015625*head_dim))
+    x118 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x119 = 64.0*x118
+    x120 = 0.03125*hidden_size
+    x121 = 0.015625*hidden_size*head_dim
+    x127 = 2.0*head_dim
+    x128 = hidden_size + hidden_size + select(x116, 0.0, x127)
+    x129 = 3.0*hidden_size
+    x130 = hidden_size*head_dim
+    x131 = hidden_size + x118
+    x133 = 1.0 - x93
+    x134 = hidden_size*vocab_multiple*x133
+    x140 = 2.0 + gradient_bytes
+    x141 = 128.0*x93*x140
+    x144 = 2.0*vocab_multiple
+    x147 = 4.0*vocab_multiple
+    x149 = 2.0*(2.0 + hidden_size)
+    x150 = x68 + x149
+    x157 = x68 + x149 + x150
+    x159 = (-2.0)*head_dim
+    x160 = head_dim*(2.0 + qk_norm)
+    x161 = 2.0*(x160 + 2.0*(1.0 + qk_norm))
+    x162 = opposite((attention_copies_output == 0.0))
+    x163 = 2.0*(x160 + 2.0*select(x116, 0.0, 1.0))
+    x164 = (-4.0)*head_dim
+    x176 = 2.0*hidden_size*vocab_multiple
+    x178 = 4.0*select(x64, 1.0, 0.0)
+    x185 = hidden_size*x133
+    x200 = 12.0*x93
+    x206 = 12.0*x133 + x133*x140
+    x222 = 4.0*gpu_memory
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -274,124 +279,151 @@ def evaluate(
             recompute_full = np.float64(recompute_full_column[row])
             recompute_core_attention = np.float64(recompute_core_attention_column[row])
             recompute_mlp = np.float64(recompute_mlp_column[row])
-            x34 = context_parallel*data_parallel
-            x35 = tensor_parallel*pipeline_parallel
-            x38 = pipeline_parallel*x34
-            local_heads = nearest(x37*x38)
-            x41 = x36*x38
-            x42 = quotient(num_kv_heads, tensor_parallel, x41)
-            local_qkv_features = nearest(x45*x38)
-            local_ffn = nearest(x47*x38)
-            stage_layers = nearest(x49*(tensor_parallel*x34))
-            x51 = (sequence_parallel == 0.0)
-            sequence_shards = select(x51, 1.0, tensor_parallel)
-            local_sequence_sp = nearest(x53*(data_parallel*x35*select(x51, 1.0, x41)))
+            x35 = context_parallel*data_parallel
+            x36 = tensor_parallel*pipeline_parallel
+            x39 = pipeline_parallel*x35
+            local_heads = nearest(x38*x39)
+            x42 = x37*x39
+            x43 = quotient(num_kv_heads, tensor_parallel, x42)
+            local_qkv_features = nearest(x46*x39)
+            local_ffn = nearest(x48*x39)
+            stage_layers = nearest(x50*(tensor_parallel*x35))
+            x52 = (sequence_parallel == 0.0)
+            sequence_shards = select(x52, 1.0, tensor_parallel)
+            local_sequence_sp = nearest(x54*(data_parallel*x36*select(x52, 1.0, x42)))
             local_sequence = sequence_shards*local_sequence_sp
-            num_microbatches = nearest(x56*(context_parallel*(1.0/micro_batch_size)*x35))
-            x59 = nearest(x34*x58)
-            x60 = (recompute_core_attention == 0.0)
-            x61 = (recompute_mlp == 0.0)
-            x62 = (recompute_full == 0.0)
-            tables_buffer = x65*local_sequence
-            x68 = hidden_size*tensor_parallel
-            x69 = (ffn_hidden_size == x68)
-            x72 = (query_size == x68)
-            mlp_dummies_buffer = x67*select((opposite((x69 & (x44 == x68))) & x70), local_ffn, 0.0) + x71*select((opposite((x72 & (x73 == x68))) & x74), local_ffn, 0.0)
-            attention_dummies_buffer = x67*local_qkv_features + x76*local_heads
-            x78 = (pipeline_parallel == 1.0)
-            x80 = (1.0 < sequence_shards)
-            x81 = micro_batch_size*local_sequence_sp
-            x82 = sequence_shards*x81
-            x84 = rounded_up(vocab_size, x83*x38)
-            padded_vocab_size = vocab_multiple*(tensor_parallel*x84)
-            x86 = (x68 == padded_vocab_size)
-            x87 = head_workspace_buffer + x67*(select(x80, x82, 0.0) + select((opposite((x72 & x86)) & opposite((x69 & x86)) & opposite((x73 == padded_vocab_size)) & opposite((x44 == padded_vocab_size))), vocab_multiple*x84, 0.0))
-            x88 = (tensor_parallel == 1.0)
+            num_microbatches = nearest(x57*(context_parallel*(1.0/micro_batch_size)*x36))
+            x60 = nearest(x35*x59)
+            x61 = (recompute_core_attention == 0.0)
+            x62 = (recompute_mlp == 0.0)
+            x63 = (recompute_full == 0.0)
+            tables_buffer = x66*local_sequence
+            x69 = hidden_size*tensor_parallel
+            x70 = (ffn_hidden_size == x69)
+            x73 = (query_size == x69)
+            mlp_dummies_buffer = x68*select((opposite((x70 & (model_local_qkv_features == x69))) & x71), local_ffn, 0.0) + x72*select((opposite((x73 & (model_local_gate_up_features == x69))) & x75), local_ffn, 0.0)
+            attention_dummies_buffer = x68*local_qkv_features + x77*local_heads
+            x79 = (pipeline_parallel == 1.0)
+            x81 = (1.0 < sequence_shards)
+            x82 = micro_batch_size*local_sequence_sp
+            x83 = sequence_shards*x82
+            x85 = rounded_up(vocab_size, x84*x39)
+            padded_vocab_size = vocab_multiple*(tensor_parallel*x85)
+            x87 = (x69 == padded_vocab_size)
+            x88 = head_workspace_buffer + x68*(select(x81, x83, 0.0) + select((opposite((x73 & x87)) & opposite((x70 & x87)) & opposite((model_local_gate_up_features == padded_vocab_size)) & opposite((model_local_qkv_features == padded_vocab_size))), vocab_multiple*x85, 0.0))
+            x89 = (tensor_parallel == 1.0)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x90 = first_in_flight*x82
-            embedding_parameters = x95*x84
-            x98 = (x78 & x97)
-            x106 = stage_layers*(x101 + x102*local_ffn + x103*local_heads + x105*local_qkv_features)
-            first_parameters = select(x78, hidden_size, 0.0) + embedding_parameters + select(x98, embedding_parameters, 0.0) + x106
-            x110 = common(x59, 128.0)
-            x111 = reciprocal_of_power(x110)
-            x119 = stage_layers*(x115 + x116*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x112*local_ffn) + ceil(x117*local_ffn) + ceil(x118*local_heads) + ceil(x112*local_qkv_features)))
-            x121 = ceil(x120*x84)
-            x123 = x122*(x110*x35)
-            x124 = rounded_up(x119 + 64.0*(select(x78, x113, 0.0) + x121 + select(x98, x121, 0.0)), x123)
-            x125 = (x78 & x88)
-            x127 = x126*x84
-            x128 = x82*(48.0 + 8.0*select((1.0 < micro_batch_size), 1.0, 0.0) + x127 - 8.0*select(x125, 1.0, 0.0))
-            loss_saved = x82*(9.0 + x129*x84)
-            x133 = x132*x81
-            x134 = select(x78, x133, 0.0)
-            x135 = stage_layers*x81
-            first_layer_input_activation = select(x62, 0.0, x67*(first_in_flight*x135))
-            x137 = select(x60, 0.0, 1.0)
-            x138 = ((num_kv_heads < tensor_parallel) & opposite(x60))
-            x140 = select(x138, 1.0, 0.0)
-            x144 = recompute_core_attention*x100
-            layer_saved = 4.0*x137 + 2.0*select(x138, x44*x82, 0.0) + micro_batch_size*(6.0*select(x61, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x139 + sequence_shards*((x140*x141 + x143 + x144 - 4.0*x137)*local_heads + (x145 + x144 + x140*x146)*larger(1.0, x42))))
-            x148 = select(x62, stage_layers, 0.0)*layer_saved
-            x149 = first_in_flight*x148
-            x150 = (1.0 < tensor_parallel)
-            first_inner_activations = first_layer_input_activation + x149 + 9.0*select(x150, x90, 0.0)
-            x152 = micro_batch_size*(local_sequence*(x67 + x127) + x67*select(x80, local_sequence_sp, 0.0))
-            layer_input_saved = x67*x81
-            x154 = local_ffn*x82
-            stage_mlp_gradients_layer_backward = larger(larger(4.0*x154, micro_batch_size*(local_sequence*(x67*select(x80, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x80, hidden_size*local_sequence_sp, 0.0))), 2.0*x82*(select(x80, hidden_size, 0.0) + local_ffn))
-            stage_recomputed_layer_layer_backward = select(x62, 0.0, layer_saved)
-            x157 = 6.0*select(x61, 0.0, x154)
-            embedding_embedding_backward = x158*x84 + x67*(x82 + select((1.0 < pipeline_parallel), x81, 0.0))
-            x163 = x111*(x160 + x59*x162)
-            x165 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x78, x87, 0.0) + 8.0*select(x88, x90, 0.0) + larger(larger(larger(larger(larger(x94*first_parameters + x109*(x111*x124), select(x78, x128, 0.0) + select(x78, loss_saved, 0.0) + x134 + first_inner_activations), x134 + first_inner_activations + select(x78, x152, 0.0)), first_inner_activations + select(x78, 0.0, x67*(x81*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x157), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x149, first_in_flight, 1.0/first_in_flight)) + x124*x163 + first_parameters*x164
-            last_sent_gradient = select((opposite(x78) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
-            last_layer_input_activation = select(x62, 0.0, x67*x135)
-            last_inner_activations = x148 + last_layer_input_activation + 9.0*select((x78 & x150), x82, 0.0)
-            x170 = (x78 & x169)
-            last_parameters = hidden_size + x106 + select(x170, 0.0, embedding_parameters) + select(x78, embedding_parameters, 0.0)
-            x172 = rounded_up(attention_norm_aligned + x119 + 64.0*(select(x78, x121, 0.0) + select(x170, 0.0, x121)), x123)
-            x173 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x87 + 8.0*select(x125, x82, 0.0) + larger(larger(larger(larger(x128 + loss_saved + x133 + last_sent_gradient + last_inner_activations, x133 + x152 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x157 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x78, embedding_embedding_backward, 0.0) + select(x78, last_inner_activations - (x148 + last_layer_input_activation), 0.0)), select(x78, 0.0, x71*x81) + x94*last_parameters + x109*(x111*x172)) + x172*x163 + last_parameters*x164
-            x174 = pipeline_parallel - 1.0
-            x175 = smaller(1.0, x174)
-            x176 = (x175 == 0.0)
-            second_in_flight = smaller(pipeline_parallel - x175, num_microbatches)
-            x178 = (second_in_flight < num_microbatches)
-            x179 = (x175 == x174)
-            x180 = x82*second_in_flight
-            x181 = opposite(x170)
-            x182 = (x179 & x181)
-            x183 = larger(0.0, pipeline_parallel - 2.0)
-            x184 = (x183 == 0.0)
-            penultimate_in_flight = smaller(pipeline_parallel - x183, num_microbatches)
-            x186 = (penultimate_in_flight < num_microbatches)
-            x187 = (x183 == x174)
-            x188 = x82*penultimate_in_flight
-            x189 = (x187 & x181)
-            x190 = larger(larger(larger(x165, x173), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x176) & x178), layer_input_saved, 0.0) + select(x179, 0.0, x67*(x81*select(x178, 3.0, 2.0))) + select(x62, 0.0, x67*(x135*second_in_flight)) + x148*second_in_flight + 9.0*select((x150 & x176), x180, 0.0) + select(x179, x87, 0.0) + 8.0*select((x88 & x176), x180, 0.0) + rounded_up(x119 + 64.0*(select(x179, x113, 0.0) + select(x176, x121, 0.0) + select(x182, x121, 0.0)), x123)*x163 + (select(x179, hidden_size, 0.0) + x106 + select(x182, embedding_parameters, 0.0) + select(x176, embedding_parameters, 0.0))*x164), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x184) & x186), layer_input_saved, 0.0) + select(x187, 0.0, x67*(x81*select(x186, 3.0, 2.0))) + select(x62, 0.0, x67*(x135*penultimate_in_flight)) + x148*penultimate_in_flight + 9.0*select((x150 & x184), x188, 0.0) + select(x187, x87, 0.0) + 8.0*select((x88 & x184), x188, 0.0) + rounded_up(x119 + 64.0*(select(x187, x113, 0.0) + select(x184, x121, 0.0) + select(x189, x121, 0.0)), x123)*x163 + (select(x187, hidden_size, 0.0) + x106 + select(x189, embedding_parameters, 0.0) + select(x184, embedding_parameters, 0.0))*x164)
+            x91 = first_in_flight*x83
+            x94 = (1.0 < pipeline_parallel)
+            x97 = (x94 & x96)
+            x98 = select(x79, 2.0, 1.0)
+            embedding_parameters = x99*x85
+            optimizer_shards = x101 + x93*x60
+            x103 = common(optimizer_shards, 128.0)
+            x104 = reciprocal_of_power(x103)
+            x106 = ceil(x105*x85)
+            x109 = x103*(x107 + x36*x108)
+            x110 = rounded_up(64.0*x106, x109)
+            x111 = smaller(embedding_parameters, 128.0*x104*x110)
+            x112 = select(x97, x98*x111, 0.0)
+            x122 = stage_layers*(x117 + x119*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x113*local_ffn) + ceil(x120*local_ffn) + ceil(x121*local_heads) + ceil(x113*local_qkv_features)))
+            x123 = opposite(x97)
+            x124 = (x79 & x95 & x123)
+            x125 = rounded_up(x122 + 64.0*(select(x79, x114, 0.0) + select(x97, 0.0, x106) + select(x124, x106, 0.0)), x109)
+            x126 = select(x79, hidden_size, 0.0)
+            x132 = stage_layers*(x128 + x129*local_ffn + x130*local_heads + x131*local_qkv_features)
+            x135 = x133*(x126 + select((x79 & x95), embedding_parameters, 0.0) + x132) + x85*x134
+            first_shard_elements = x93*(x112 + smaller(128.0*x104*x125, x126 + x132 + select(x124, embedding_parameters, 0.0) + select(x97, 0.0, embedding_parameters))) + x135
+            x137 = optimizer_shards*x104
+            x138 = x137*x110
+            x139 = select(x97, x98*x138, 0.0)
+            x142 = (x79 & x89)
+            x143 = (1.0 < micro_batch_size)
+            x145 = x144*x85
+            x146 = x83*(48.0 + 8.0*select(x143, 1.0, 0.0) + x145 - 8.0*select(x142, 1.0, 0.0))
+            loss_saved = x83*(9.0 + x147*x85)
+            x151 = x150*x82
+            x152 = select(x79, x151, 0.0)
+            x153 = stage_layers*x82
+            first_layer_input_activation = select(x63, 0.0, x68*(first_in_flight*x153))
+            x155 = select(x61, 0.0, 1.0)
+            x156 = ((num_kv_heads < tensor_parallel) & opposite(x61))
+            x158 = select(x156, 1.0, 0.0)
+            layer_saved = 4.0*x155 + 2.0*select(x156, model_local_qkv_features*x83, 0.0) + micro_batch_size*(6.0*select(x62, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x157 + sequence_shards*((x158*x159 + x161 + x127*(recompute_core_attention + select((x143 & x162), 1.0, 0.0)) - 4.0*x155)*local_heads + (x163 + recompute_core_attention*x127 + x158*x164)*larger(1.0, x43))))
+            x166 = select(x63, stage_layers, 0.0)*layer_saved
+            x167 = first_in_flight*x166
+            x168 = (1.0 < tensor_parallel)
+            first_inner_activations = first_layer_input_activation + x167 + 9.0*select(x168, x91, 0.0)
+            x170 = micro_batch_size*(local_sequence*(x68 + x145) + x68*select(x81, local_sequence_sp, 0.0))
+            layer_input_saved = x68*x82
+            x172 = local_ffn*x83
+            stage_mlp_gradients_layer_backward = larger(larger(4.0*x172, micro_batch_size*(local_sequence*(x68*select(x81, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x81, hidden_size*local_sequence_sp, 0.0))), 2.0*x83*(select(x81, hidden_size, 0.0) + local_ffn))
+            stage_recomputed_layer_layer_backward = select(x63, 0.0, layer_saved)
+            x175 = 6.0*select(x62, 0.0, x172)
+            embedding_embedding_backward = x176*x85 + x68*(x83 + select(x94, x82, 0.0))
+            x179 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x79, x88, 0.0) + 8.0*select(x89, x91, 0.0) + 12.0*first_shard_elements + (x139 + x137*x125)*x141 + x140*x135 + larger(larger(larger(larger(larger(select(x79, x146, 0.0) + select(x79, loss_saved, 0.0) + x152 + first_inner_activations, x152 + first_inner_activations + select(x79, x170, 0.0)), first_inner_activations + select(x79, 0.0, x68*(x82*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x175), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x167, first_in_flight, 1.0/first_in_flight)), x178*first_shard_elements)
+            x180 = (x79 & x123)
+            x181 = (x79 & x96)
+            x182 = opposite(x181)
+            x183 = (x182 & x123)
+            x184 = rounded_up(attention_norm_aligned + x122 + 64.0*(select(x180, x106, 0.0) + select(x183, x106, 0.0)), x109)
+            x186 = x185 + x133*(x132 + select(x181, 0.0, embedding_parameters) + select(x79, embedding_parameters, 0.0))
+            last_shard_elements = x93*(x112 + smaller(128.0*x104*x184, hidden_size + x132 + select(x183, embedding_parameters, 0.0) + select(x180, embedding_parameters, 0.0))) + x186
+            last_sent_gradient = select((opposite(x79) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
+            last_layer_input_activation = select(x63, 0.0, x68*x153)
+            last_inner_activations = x166 + last_layer_input_activation + 9.0*select((x79 & x168), x83, 0.0)
+            x191 = x72*x82
+            x192 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x88 + 8.0*select(x142, x83, 0.0) + 12.0*last_shard_elements + (x139 + x137*x184)*x141 + x140*x186 + larger(larger(larger(larger(x146 + loss_saved + x151 + last_sent_gradient + last_inner_activations, x151 + x170 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x175 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x79, embedding_embedding_backward, 0.0) + select(x79, last_inner_activations - (x166 + last_layer_input_activation), 0.0)), select(x79, 0.0, x191) + x178*last_shard_elements)
+            x193 = pipeline_parallel - 1.0
+            x194 = smaller(1.0, x193)
+            x195 = (x194 == 0.0)
+            second_in_flight = smaller(pipeline_parallel - x194, num_microbatches)
+            x197 = (second_in_flight < num_microbatches)
+            x198 = (x194 == x193)
+            x199 = x83*second_in_flight
+            x201 = select(x195, 1.0, 0.0) + select(x198, 1.0, 0.0)
+            x202 = (x195 & x123)
+            x203 = (x198 & x182 & x123)
+            x204 = rounded_up(x122 + 64.0*(select(x198, x114, 0.0) + select(x202, x106, 0.0) + select(x203, x106, 0.0)), x109)
+            x205 = select(x198, hidden_size, 0.0)
+            x207 = larger(0.0, pipeline_parallel - 2.0)
+            x208 = (x207 == 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x207, num_microbatches)
+            x210 = (penultimate_in_flight < num_microbatches)
+            x211 = (x207 == x193)
+            x212 = x83*penultimate_in_flight
+            x213 = select(x211, hidden_size, 0.0)
+            x214 = x133*(x213 + x132 + select((x211 & x182), embedding_parameters, 0.0) + select(x208, embedding_parameters, 0.0))
+            x215 = select(x208, 1.0, 0.0) + select(x211, 1.0, 0.0)
+            x216 = (x208 & x123)
+            x217 = (x211 & x182 & x123)
+            x218 = rounded_up(x122 + 64.0*(select(x211, x114, 0.0) + select(x216, x106, 0.0) + select(x217, x106, 0.0)), x109)
+            penultimate_shard_elements = x214 + x93*(select(x97, x215*x111, 0.0) + smaller(128.0*x104*x218, x213 + x132 + select(x217, embedding_parameters, 0.0) + select(x216, embedding_parameters, 0.0)))
+            penultimate_static = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + 12.0*penultimate_shard_elements + select(x211, x88, 0.0) + 8.0*select((x89 & x208), x212, 0.0) + (select(x97, x215*x138, 0.0) + x137*x218)*x141 + x140*x214
+            x221 = larger(larger(larger(larger(x179, x192), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x195) & x197), layer_input_saved, 0.0) + select(x198, 0.0, x68*(x82*select(x197, 3.0, 2.0))) + select(x63, 0.0, x68*(x153*second_in_flight)) + x166*second_in_flight + 9.0*select((x168 & x195), x199, 0.0) + x200*(select(x97, x201*x111, 0.0) + smaller(128.0*x104*x204, x205 + x132 + select(x203, embedding_parameters, 0.0) + select(x202, embedding_parameters, 0.0))) + select(x198, x88, 0.0) + 8.0*select((x89 & x195), x199, 0.0) + (select(x97, x201*x138, 0.0) + x137*x204)*x141 + (x205 + x132 + select((x198 & x182), embedding_parameters, 0.0) + select(x195, embedding_parameters, 0.0))*x206), select((opposite(x208) & x210), layer_input_saved, 0.0) + select(x211, 0.0, x68*(x82*select(x210, 3.0, 2.0))) + select(x63, 0.0, x68*(x153*penultimate_in_flight)) + x166*penultimate_in_flight + 9.0*select((x168 & x208), x212, 0.0) + penultimate_static), select(x208, 0.0, x191) + x178*penultimate_shard_elements + penultimate_static)
             broken = np.int8(0)
-            broken = where(x64, broken, np.int8(16))
-            broken = where(((x60 & x61) | x62), broken, np.int8(15))
-            broken = where((data_parallel_replicas*x59 == x34), broken, np.int8(14))
-            broken = where((x51 | (2.0 <= tensor_parallel)), broken, np.int8(13))
+            broken = where(x65, broken, np.int8(16))
+            broken = where(((x61 & x62) | x63), broken, np.int8(15))
+            broken = where((data_parallel_replicas*x60 == x35), broken, np.int8(14))
+            broken = where((x52 | (2.0 <= tensor_parallel)), broken, np.int8(13))
             broken = where((data_parallel*micro_batch_size*num_microbatches == global_batch_size), broken, np.int8(12))
             broken = where(((context_parallel < 2.0) | whole(0.5*local_sequence)), broken, np.int8(11))
             broken = where((context_parallel*local_sequence == seq_length), broken, np.int8(10))
             broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(9))
             broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(8))
-            broken = where((tensor_parallel*local_qkv_features == x44), broken, np.int8(7))
-            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x40)) | whole(x42)), broken, np.int8(6))
+            broken = where((tensor_parallel*local_qkv_features == model_local_qkv_features), broken, np.int8(7))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x41)) | whole(x43)), broken, np.int8(6))
             broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(5))
             broken = where((tensor_parallel <= node_size), broken, np.int8(4))
-            broken = where((num_gpus == x34*x35), broken, np.int8(3))
-            broken = where(x33, broken, np.int8(2))
-            broken = where(x32, broken, np.int8(1))
+            broken = where((num_gpus == x35*x36), broken, np.int8(3))
+            broken = where(x34, broken, np.int8(2))
+            broken = where(x33, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x165, 0.0)
-            out[1, row] = select(legal, x173, 0.0)
-            out[2, row] = select(legal, x190, 0.0)
+            out[0, row] = select(legal, x179, 0.0)
+            out[1, row] = select(legal, x192, 0.0)
+            out[2, row] = select(legal, x221, 0.0)
             answer = np.int8(2)
-            answer = where((x190 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x190 <= x191), np.int8(0), answer)
+            answer = where((x221 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x221 <= x222), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

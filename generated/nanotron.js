@@ -68,6 +68,23 @@
     "stage.parameters": ["elements", "parameters of rank r"],
     "stage.aligned": ["elements", "parameters of rank r, padded one by one"],
     "stage.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs"],
+    "stage.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps"],
+    "stage.all_parameters": ["elements", "parameters of rank r, of every kind"],
+    "model.stage_layers": ["layers", "layers of one pipeline stage, of the whole model on one rank"],
+    "model.dense_layers": ["layers", "layers of the stage with a dense MLP, of the whole model on one rank"],
+    "model.local.vocab": ["elements", "padded vocabulary, of one rank, of the whole model on one rank"],
+    "model.local.qkv_features": ["elements", "rows of the fused QKV projection, of one rank, of the whole model on one rank"],
+    "model.local.query_features": ["elements", "rows of the query projection, columns of the output one, of one rank, of the whole model on one rank"],
+    "model.local.gate_up_features": ["elements", "rows of the fused gate and up projection, of one rank, of the whole model on one rank"],
+    "model.local.ffn": ["elements", "inner width of the MLP, of one rank, of the whole model on one rank"],
+    "model.embedding.parameters": ["elements", "Word embedding: parameters of one rank, of the whole model on one rank"],
+    "model.attention.parameters": ["elements", "Attention with grouped queries: parameters of one rank, of the whole model on one rank"],
+    "model.swiglu.parameters": ["elements", "SwiGLU: parameters of one rank, of the whole model on one rank"],
+    "model.head.parameters": ["elements", "LM head: parameters of one rank, of the whole model on one rank"],
+    "model.layer.parameters": ["elements", "parameters of one layer on one rank, of the whole model on one rank"],
+    "model.parameters": ["elements", "parameters of rank r, of the whole model on one rank"],
+    "model.all_parameters": ["elements", "parameters of rank r, of every kind, of the whole model on one rank"],
+    "model.active_parameters": ["elements", "parameters of the model that one token meets: of the routed experts those it is sent to"],
     "stage.embedding.weight": ["bytes", "Word embedding, rank r: bf16 weight"],
     "stage.attention_norm.weight": ["bytes", "Norm before attention, rank r: bf16 weight"],
     "stage.attention.weight": ["bytes", "Attention with grouped queries, rank r: bf16 weight"],
@@ -132,6 +149,7 @@
     "first.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"],
     "first.aligned": ["elements", "parameters of rank r, padded one by one, first stage"],
     "first.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, first stage"],
+    "first.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, first stage"],
     "first.weight": ["bytes", "rank r: bf16 weight, first stage"],
     "first.gradient": ["bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, first stage"],
     "first.optimizer": ["bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, first stage"],
@@ -158,6 +176,7 @@
     "second.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"],
     "second.aligned": ["elements", "parameters of rank r, padded one by one, second stage"],
     "second.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, second stage"],
+    "second.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, second stage"],
     "second.weight": ["bytes", "rank r: bf16 weight, second stage"],
     "second.gradient": ["bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, second stage"],
     "second.optimizer": ["bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, second stage"],
@@ -184,6 +203,7 @@
     "penultimate.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"],
     "penultimate.aligned": ["elements", "parameters of rank r, padded one by one, penultimate stage"],
     "penultimate.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"],
+    "penultimate.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, penultimate stage"],
     "penultimate.weight": ["bytes", "rank r: bf16 weight, penultimate stage"],
     "penultimate.gradient": ["bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, penultimate stage"],
     "penultimate.optimizer": ["bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, penultimate stage"],
@@ -210,6 +230,7 @@
     "last.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"],
     "last.aligned": ["elements", "parameters of rank r, padded one by one, last stage"],
     "last.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, last stage"],
+    "last.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, last stage"],
     "last.weight": ["bytes", "rank r: bf16 weight, last stage"],
     "last.gradient": ["bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, last stage"],
     "last.optimizer": ["bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, last stage"],
@@ -359,6 +380,23 @@
     const stage_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((pipeline_rank === 0) ? 1 : 0) + final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
     const stage_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((pipeline_rank === 0) ? 1 : 0) + final_norm_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
     const stage_buffer_elements = exact(stage_aligned);
+    const stage_shard_elements = exact(ratio(stage_aligned, optimizer_shards));
+    const stage_all_parameters = exact(stage_parameters);
+    const model_stage_layers = exact(num_layers);
+    const model_dense_layers = exact(model_stage_layers);
+    const model_local_vocab = exact(vocab_size);
+    const model_local_qkv_features = exact(query_size + 2*kv_size);
+    const model_local_query_features = exact(query_size);
+    const model_local_gate_up_features = exact(2*ffn_hidden_size);
+    const model_local_ffn = exact(ffn_hidden_size);
+    const model_embedding_parameters = exact(hidden_size*model_local_vocab);
+    const model_attention_parameters = exact(qkv_bias*model_local_qkv_features + 2*head_dim*qk_norm + hidden_size*model_local_qkv_features + hidden_size*model_local_query_features);
+    const model_swiglu_parameters = exact(hidden_size*(model_local_ffn + model_local_gate_up_features));
+    const model_head_parameters = exact(hidden_size*model_local_vocab*(1 - tied_embeddings));
+    const model_layer_parameters = exact(attention_norm_parameters + ffn_norm_parameters + model_attention_parameters + model_swiglu_parameters);
+    const model_parameters = exact(final_norm_parameters + model_dense_layers*model_layer_parameters + model_embedding_parameters + model_head_parameters);
+    const model_all_parameters = exact(model_parameters);
+    const model_active_parameters = exact(model_all_parameters);
     const stage_embedding_weight = exact(2*embedding_parameters*((pipeline_rank === 0) ? 1 : 0));
     const stage_attention_norm_weight = exact(2*dense_layers*attention_norm_parameters);
     const stage_attention_weight = exact(2*dense_layers*attention_parameters);
@@ -384,8 +422,8 @@
     const stage_swiglu_optimizer = exact(ratio(12*dense_layers*swiglu_parameters, optimizer_shards));
     const stage_final_norm_optimizer = exact(ratio(12*final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), optimizer_shards));
     const stage_head_optimizer = exact(ratio(12*head_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), optimizer_shards));
-    const stage_padding_optimizer = exact(ratio(12*(stage_buffer_elements - stage_parameters), optimizer_shards));
-    const stage_optimizer = exact(ratio(12*stage_buffer_elements, optimizer_shards));
+    const stage_padding_optimizer = exact(12*(stage_shard_elements - ratio(stage_parameters, optimizer_shards)));
+    const stage_optimizer = exact(12*stage_shard_elements);
     const stage_embedding_activation = exact(embedding_saved*in_flight_first*((pipeline_rank === 0) ? 1 : 0));
     const stage_layer_input_activation = exact(held_layer_inputs*layer_input_saved);
     const stage_attention_norm_activation = exact(held_dense_layers*attention_norm_saved);
@@ -423,9 +461,10 @@
     const first_held_layer_inputs = exact(stage_layers*first_in_flight*recompute_full);
     const first_aligned = exact(dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*((pipeline_parallel === 1) ? 1 : 0) + head_aligned*((pipeline_parallel === 1) ? 1 : 0));
     const first_buffer_elements = exact(first_aligned);
+    const first_shard_elements = exact(ratio(first_aligned, optimizer_shards));
     const first_weight = exact(2*first_buffer_elements);
     const first_gradient = exact(first_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*((data_parallel > 1) ? 1 : 0)));
-    const first_optimizer = exact(ratio(12*first_buffer_elements, optimizer_shards));
+    const first_optimizer = exact(12*first_shard_elements);
     const first_embedding_activation = exact(embedding_saved*first_in_flight_first);
     const first_layer_input_activation = exact(first_held_layer_inputs*layer_input_saved);
     const first_final_norm_activation = exact(final_norm_saved*in_flight_last*((pipeline_parallel === 1) ? 1 : 0));
@@ -449,9 +488,10 @@
     const second_held_layer_inputs = exact(stage_layers*recompute_full*second_in_flight);
     const second_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
     const second_buffer_elements = exact(second_aligned);
+    const second_shard_elements = exact(ratio(second_aligned, optimizer_shards));
     const second_weight = exact(2*second_buffer_elements);
     const second_gradient = exact(second_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*((data_parallel > 1) ? 1 : 0)));
-    const second_optimizer = exact(ratio(12*second_buffer_elements, optimizer_shards));
+    const second_optimizer = exact(12*second_shard_elements);
     const second_embedding_activation = exact(embedding_saved*second_in_flight_first*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0));
     const second_layer_input_activation = exact(layer_input_saved*second_held_layer_inputs);
     const second_final_norm_activation = exact(final_norm_saved*in_flight_last*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
@@ -475,9 +515,10 @@
     const penultimate_held_layer_inputs = exact(stage_layers*penultimate_in_flight*recompute_full);
     const penultimate_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
     const penultimate_buffer_elements = exact(penultimate_aligned);
+    const penultimate_shard_elements = exact(ratio(penultimate_aligned, optimizer_shards));
     const penultimate_weight = exact(2*penultimate_buffer_elements);
     const penultimate_gradient = exact(penultimate_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*((data_parallel > 1) ? 1 : 0)));
-    const penultimate_optimizer = exact(ratio(12*penultimate_buffer_elements, optimizer_shards));
+    const penultimate_optimizer = exact(12*penultimate_shard_elements);
     const penultimate_embedding_activation = exact(embedding_saved*penultimate_in_flight_first*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0));
     const penultimate_layer_input_activation = exact(layer_input_saved*penultimate_held_layer_inputs);
     const penultimate_final_norm_activation = exact(final_norm_saved*in_flight_last*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
@@ -501,9 +542,10 @@
     const last_held_layer_inputs = exact(stage_layers*last_in_flight*recompute_full);
     const last_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((pipeline_parallel === 1) ? 1 : 0) + final_norm_aligned + head_aligned);
     const last_buffer_elements = exact(last_aligned);
+    const last_shard_elements = exact(ratio(last_aligned, optimizer_shards));
     const last_weight = exact(2*last_buffer_elements);
     const last_gradient = exact(last_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*((data_parallel > 1) ? 1 : 0)));
-    const last_optimizer = exact(ratio(12*last_buffer_elements, optimizer_shards));
+    const last_optimizer = exact(12*last_shard_elements);
     const last_embedding_activation = exact(embedding_saved*last_in_flight_first*((pipeline_parallel === 1) ? 1 : 0));
     const last_layer_input_activation = exact(last_held_layer_inputs*layer_input_saved);
     const last_final_norm_activation = exact(final_norm_saved*in_flight_last);
@@ -581,6 +623,23 @@
       "stage.parameters": stage_parameters,
       "stage.aligned": stage_aligned,
       "stage.buffer_elements": stage_buffer_elements,
+      "stage.shard_elements": stage_shard_elements,
+      "stage.all_parameters": stage_all_parameters,
+      "model.stage_layers": model_stage_layers,
+      "model.dense_layers": model_dense_layers,
+      "model.local.vocab": model_local_vocab,
+      "model.local.qkv_features": model_local_qkv_features,
+      "model.local.query_features": model_local_query_features,
+      "model.local.gate_up_features": model_local_gate_up_features,
+      "model.local.ffn": model_local_ffn,
+      "model.embedding.parameters": model_embedding_parameters,
+      "model.attention.parameters": model_attention_parameters,
+      "model.swiglu.parameters": model_swiglu_parameters,
+      "model.head.parameters": model_head_parameters,
+      "model.layer.parameters": model_layer_parameters,
+      "model.parameters": model_parameters,
+      "model.all_parameters": model_all_parameters,
+      "model.active_parameters": model_active_parameters,
       "stage.embedding.weight": stage_embedding_weight,
       "stage.attention_norm.weight": stage_attention_norm_weight,
       "stage.attention.weight": stage_attention_weight,
@@ -645,6 +704,7 @@
       "first.held_layer_inputs": first_held_layer_inputs,
       "first.aligned": first_aligned,
       "first.buffer_elements": first_buffer_elements,
+      "first.shard_elements": first_shard_elements,
       "first.weight": first_weight,
       "first.gradient": first_gradient,
       "first.optimizer": first_optimizer,
@@ -671,6 +731,7 @@
       "second.held_layer_inputs": second_held_layer_inputs,
       "second.aligned": second_aligned,
       "second.buffer_elements": second_buffer_elements,
+      "second.shard_elements": second_shard_elements,
       "second.weight": second_weight,
       "second.gradient": second_gradient,
       "second.optimizer": second_optimizer,
@@ -697,6 +758,7 @@
       "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
       "penultimate.aligned": penultimate_aligned,
       "penultimate.buffer_elements": penultimate_buffer_elements,
+      "penultimate.shard_elements": penultimate_shard_elements,
       "penultimate.weight": penultimate_weight,
       "penultimate.gradient": penultimate_gradient,
       "penultimate.optimizer": penultimate_optimizer,
@@ -723,6 +785,7 @@
       "last.held_layer_inputs": last_held_layer_inputs,
       "last.aligned": last_aligned,
       "last.buffer_elements": last_buffer_elements,
+      "last.shard_elements": last_shard_elements,
       "last.weight": last_weight,
       "last.gradient": last_gradient,
       "last.optimizer": last_optimizer,

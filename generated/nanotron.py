@@ -105,6 +105,23 @@ TERMS = {
     "stage.parameters": ("elements", "parameters of rank r"),
     "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
+    "stage.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps"),
+    "stage.all_parameters": ("elements", "parameters of rank r, of every kind"),
+    "model.stage_layers": ("layers", "layers of one pipeline stage, of the whole model on one rank"),
+    "model.dense_layers": ("layers", "layers of the stage with a dense MLP, of the whole model on one rank"),
+    "model.local.vocab": ("elements", "padded vocabulary, of one rank, of the whole model on one rank"),
+    "model.local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank, of the whole model on one rank"),
+    "model.local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank, of the whole model on one rank"),
+    "model.local.gate_up_features": ("elements", "rows of the fused gate and up projection, of one rank, of the whole model on one rank"),
+    "model.local.ffn": ("elements", "inner width of the MLP, of one rank, of the whole model on one rank"),
+    "model.embedding.parameters": ("elements", "Word embedding: parameters of one rank, of the whole model on one rank"),
+    "model.attention.parameters": ("elements", "Attention with grouped queries: parameters of one rank, of the whole model on one rank"),
+    "model.swiglu.parameters": ("elements", "SwiGLU: parameters of one rank, of the whole model on one rank"),
+    "model.head.parameters": ("elements", "LM head: parameters of one rank, of the whole model on one rank"),
+    "model.layer.parameters": ("elements", "parameters of one layer on one rank, of the whole model on one rank"),
+    "model.parameters": ("elements", "parameters of rank r, of the whole model on one rank"),
+    "model.all_parameters": ("elements", "parameters of rank r, of every kind, of the whole model on one rank"),
+    "model.active_parameters": ("elements", "parameters of the model that one token meets: of the routed experts those it is sent to"),
     "stage.embedding.weight": ("bytes", "Word embedding, rank r: bf16 weight"),
     "stage.attention_norm.weight": ("bytes", "Norm before attention, rank r: bf16 weight"),
     "stage.attention.weight": ("bytes", "Attention with grouped queries, rank r: bf16 weight"),
@@ -169,6 +186,7 @@ TERMS = {
     "first.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"),
     "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
+    "first.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, first stage"),
     "first.weight": ("bytes", "rank r: bf16 weight, first stage"),
     "first.gradient": ("bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, first stage"),
     "first.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, first stage"),
@@ -195,6 +213,7 @@ TERMS = {
     "second.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"),
     "second.aligned": ("elements", "parameters of rank r, padded one by one, second stage"),
     "second.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, second stage"),
+    "second.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, second stage"),
     "second.weight": ("bytes", "rank r: bf16 weight, second stage"),
     "second.gradient": ("bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, second stage"),
     "second.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, second stage"),
@@ -221,6 +240,7 @@ TERMS = {
     "penultimate.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"),
     "penultimate.aligned": ("elements", "parameters of rank r, padded one by one, penultimate stage"),
     "penultimate.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"),
+    "penultimate.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, penultimate stage"),
     "penultimate.weight": ("bytes", "rank r: bf16 weight, penultimate stage"),
     "penultimate.gradient": ("bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, penultimate stage"),
     "penultimate.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, penultimate stage"),
@@ -247,6 +267,7 @@ TERMS = {
     "last.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"),
     "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
+    "last.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, last stage"),
     "last.weight": ("bytes", "rank r: bf16 weight, last stage"),
     "last.gradient": ("bytes", "rank r: gradient, fp32 or bf16; bucket in which gradients are reduced, last stage"),
     "last.optimizer": ("bytes", "rank r: fp32 master weight; fp32 first moment; fp32 second moment, last stage"),
@@ -368,6 +389,23 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_buffer_elements = stage_aligned
+    stage_shard_elements = stage_aligned/optimizer_shards
+    stage_all_parameters = stage_parameters
+    model_stage_layers = num_layers
+    model_dense_layers = model_stage_layers
+    model_local_vocab = vocab_size
+    model_local_qkv_features = query_size + 2*kv_size
+    model_local_query_features = query_size
+    model_local_gate_up_features = 2*ffn_hidden_size
+    model_local_ffn = ffn_hidden_size
+    model_embedding_parameters = hidden_size*model_local_vocab
+    model_attention_parameters = qkv_bias*model_local_qkv_features + 2*head_dim*qk_norm + hidden_size*model_local_qkv_features + hidden_size*model_local_query_features
+    model_swiglu_parameters = hidden_size*(model_local_ffn + model_local_gate_up_features)
+    model_head_parameters = hidden_size*model_local_vocab*(1 - tied_embeddings)
+    model_layer_parameters = attention_norm_parameters + ffn_norm_parameters + model_attention_parameters + model_swiglu_parameters
+    model_parameters = final_norm_parameters + model_dense_layers*model_layer_parameters + model_embedding_parameters + model_head_parameters
+    model_all_parameters = model_parameters
+    model_active_parameters = model_all_parameters
     stage_embedding_weight = 2*embedding_parameters*(1 if (pipeline_rank == 0) else 0)
     stage_attention_norm_weight = 2*dense_layers*attention_norm_parameters
     stage_attention_weight = 2*dense_layers*attention_parameters
@@ -393,8 +431,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_swiglu_optimizer = 12*dense_layers*swiglu_parameters/optimizer_shards
     stage_final_norm_optimizer = 12*final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
     stage_head_optimizer = 12*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
-    stage_padding_optimizer = 12*(stage_buffer_elements - stage_parameters)/optimizer_shards
-    stage_optimizer = 12*stage_buffer_elements/optimizer_shards
+    stage_padding_optimizer = 12*(stage_shard_elements - stage_parameters/optimizer_shards)
+    stage_optimizer = 12*stage_shard_elements
     stage_embedding_activation = embedding_saved*in_flight_first*(1 if (pipeline_rank == 0) else 0)
     stage_layer_input_activation = held_layer_inputs*layer_input_saved
     stage_attention_norm_activation = held_dense_layers*attention_norm_saved
@@ -432,9 +470,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_held_layer_inputs = stage_layers*first_in_flight*recompute_full
     first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
     first_buffer_elements = first_aligned
+    first_shard_elements = first_aligned/optimizer_shards
     first_weight = 2*first_buffer_elements
     first_gradient = first_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
-    first_optimizer = 12*first_buffer_elements/optimizer_shards
+    first_optimizer = 12*first_shard_elements
     first_embedding_activation = embedding_saved*first_in_flight_first
     first_layer_input_activation = first_held_layer_inputs*layer_input_saved
     first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
@@ -458,9 +497,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_held_layer_inputs = stage_layers*recompute_full*second_in_flight
     second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_buffer_elements = second_aligned
+    second_shard_elements = second_aligned/optimizer_shards
     second_weight = 2*second_buffer_elements
     second_gradient = second_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
-    second_optimizer = 12*second_buffer_elements/optimizer_shards
+    second_optimizer = 12*second_shard_elements
     second_embedding_activation = embedding_saved*second_in_flight_first*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_layer_input_activation = layer_input_saved*second_held_layer_inputs
     second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
@@ -484,9 +524,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_held_layer_inputs = stage_layers*penultimate_in_flight*recompute_full
     penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_buffer_elements = penultimate_aligned
+    penultimate_shard_elements = penultimate_aligned/optimizer_shards
     penultimate_weight = 2*penultimate_buffer_elements
     penultimate_gradient = penultimate_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
-    penultimate_optimizer = 12*penultimate_buffer_elements/optimizer_shards
+    penultimate_optimizer = 12*penultimate_shard_elements
     penultimate_embedding_activation = embedding_saved*penultimate_in_flight_first*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
     penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
@@ -510,9 +551,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_held_layer_inputs = stage_layers*last_in_flight*recompute_full
     last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
     last_buffer_elements = last_aligned
+    last_shard_elements = last_aligned/optimizer_shards
     last_weight = 2*last_buffer_elements
     last_gradient = last_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
-    last_optimizer = 12*last_buffer_elements/optimizer_shards
+    last_optimizer = 12*last_shard_elements
     last_embedding_activation = embedding_saved*last_in_flight_first*(1 if (pipeline_parallel == 1) else 0)
     last_layer_input_activation = last_held_layer_inputs*layer_input_saved
     last_final_norm_activation = final_norm_saved*in_flight_last
@@ -590,6 +632,23 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.parameters": stage_parameters,
         "stage.aligned": stage_aligned,
         "stage.buffer_elements": stage_buffer_elements,
+        "stage.shard_elements": stage_shard_elements,
+        "stage.all_parameters": stage_all_parameters,
+        "model.stage_layers": model_stage_layers,
+        "model.dense_layers": model_dense_layers,
+        "model.local.vocab": model_local_vocab,
+        "model.local.qkv_features": model_local_qkv_features,
+        "model.local.query_features": model_local_query_features,
+        "model.local.gate_up_features": model_local_gate_up_features,
+        "model.local.ffn": model_local_ffn,
+        "model.embedding.parameters": model_embedding_parameters,
+        "model.attention.parameters": model_attention_parameters,
+        "model.swiglu.parameters": model_swiglu_parameters,
+        "model.head.parameters": model_head_parameters,
+        "model.layer.parameters": model_layer_parameters,
+        "model.parameters": model_parameters,
+        "model.all_parameters": model_all_parameters,
+        "model.active_parameters": model_active_parameters,
         "stage.embedding.weight": stage_embedding_weight,
         "stage.attention_norm.weight": stage_attention_norm_weight,
         "stage.attention.weight": stage_attention_weight,
@@ -654,6 +713,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.held_layer_inputs": first_held_layer_inputs,
         "first.aligned": first_aligned,
         "first.buffer_elements": first_buffer_elements,
+        "first.shard_elements": first_shard_elements,
         "first.weight": first_weight,
         "first.gradient": first_gradient,
         "first.optimizer": first_optimizer,
@@ -680,6 +740,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.held_layer_inputs": second_held_layer_inputs,
         "second.aligned": second_aligned,
         "second.buffer_elements": second_buffer_elements,
+        "second.shard_elements": second_shard_elements,
         "second.weight": second_weight,
         "second.gradient": second_gradient,
         "second.optimizer": second_optimizer,
@@ -706,6 +767,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
         "penultimate.aligned": penultimate_aligned,
         "penultimate.buffer_elements": penultimate_buffer_elements,
+        "penultimate.shard_elements": penultimate_shard_elements,
         "penultimate.weight": penultimate_weight,
         "penultimate.gradient": penultimate_gradient,
         "penultimate.optimizer": penultimate_optimizer,
@@ -732,6 +794,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.held_layer_inputs": last_held_layer_inputs,
         "last.aligned": last_aligned,
         "last.buffer_elements": last_buffer_elements,
+        "last.shard_elements": last_shard_elements,
         "last.weight": last_weight,
         "last.gradient": last_gradient,
         "last.optimizer": last_optimizer,

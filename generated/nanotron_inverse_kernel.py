@@ -286,7 +286,7 @@ def evaluate(
             first_aligned = select(x87, hidden_size, 0.0) + embedding_parameters + select((x87 & x92), embedding_parameters, 0.0) + x98
             x103 = x101 + quotient(data_parallel, data_parallel_replicas, x53)*x102
             x105 = x101 + x104*x58
-            x106 = quotient(12.0*first_aligned, x103, x105)
+            x106 = 12.0*quotient(first_aligned, x103, x105)
             x107 = 2.0 + select(((1.0 < data_parallel) & x100), 6.0, 4.0)
             x108 = x107*first_aligned
             x109 = select(x54, 0.0, x55*(x56*x60)) + select(x61, x62*x60, 0.0) + x67 + select(x68, x69*x60, 0.0) + x85 + x60*x86 + x106 + x108
@@ -300,12 +300,12 @@ def evaluate(
             x117 = (x111 == x110)
             x119 = (x87 & x118)
             second_aligned = select(x117, hidden_size, 0.0) + select((x117 & opposite(x119)), embedding_parameters, 0.0) + select(x114, embedding_parameters, 0.0) + x98
-            x121 = quotient(12.0*second_aligned, x103, x105)
+            x121 = 12.0*quotient(second_aligned, x103, x105)
             x122 = x107*second_aligned
             x123 = x67 + select(x54, 0.0, x55*(x56*x113)) + select(x115, x62*x113, 0.0) + select(x116, x69*x113, 0.0) + x85 + x113*x86 + x121 + x122
             x124 = (x68 & x87)
             last_aligned = hidden_size + select(x119, 0.0, embedding_parameters) + select(x87, embedding_parameters, 0.0) + x98
-            x126 = quotient(12.0*last_aligned, x103, x105)
+            x126 = 12.0*quotient(last_aligned, x103, x105)
             x127 = x107*last_aligned
             x128 = (x61 & x87)
             x129 = select(x128, micro_batch_size*x62, 0.0) + select(x54, 0.0, x55*(micro_batch_size*x56)) + micro_batch_size*x86

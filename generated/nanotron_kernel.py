@@ -290,18 +290,18 @@ def evaluate(
             x109 = x107 + quotient(data_parallel, data_parallel_replicas, x60)*x108
             x111 = x107 + x110*x49
             x112 = 2.0 + select(((1.0 < data_parallel) & x106), 6.0, 4.0)
-            x113 = x63 + select(x64, x65*x67, 0.0) + larger(select(x68, x75, 0.0) + select(x68, x80, 0.0) + x92, x92 + x95) + quotient(12.0*first_aligned, x109, x111) + x112*first_aligned
+            x113 = x63 + select(x64, x65*x67, 0.0) + larger(select(x68, x75, 0.0) + select(x68, x80, 0.0) + x92, x92 + x95) + 12.0*quotient(first_aligned, x109, x111) + x112*first_aligned
             x114 = select((x84 & x68), micro_batch_size*x76, 0.0) + x91 + select(x81, 0.0, x77*x83)
             x116 = (x68 & x115)
             last_aligned = hidden_size + select(x116, 0.0, embedding_parameters) + select(x68, embedding_parameters, 0.0) + x104
-            x118 = select((x64 & x68), micro_batch_size*x65, 0.0) + x63 + larger(x75 + x80 + x114, x95 + x114) + quotient(12.0*last_aligned, x109, x111) + x112*last_aligned
+            x118 = select((x64 & x68), micro_batch_size*x65, 0.0) + x63 + larger(x75 + x80 + x114, x95 + x114) + 12.0*quotient(last_aligned, x109, x111) + x112*last_aligned
             x119 = smaller(1.0, x47)
             second_in_flight = smaller(pipeline_parallel - x119, num_microbatches)
             x121 = (x119 == 0.0)
             x122 = micro_batch_size*second_in_flight
             x123 = (x119 == x47)
             second_aligned = select(x123, hidden_size, 0.0) + select((x123 & opposite(x116)), embedding_parameters, 0.0) + select(x121, embedding_parameters, 0.0) + x104
-            x125 = larger(larger(x113, x118), x63 + x95 + select(x81, 0.0, x77*(x83*second_in_flight)) + select((x84 & x121), x76*x122, 0.0) + x91*second_in_flight + select((x64 & x121), x65*x122, 0.0) + quotient(12.0*second_aligned, x109, x111) + x112*second_aligned)
+            x125 = larger(larger(x113, x118), x63 + x95 + select(x81, 0.0, x77*(x83*second_in_flight)) + select((x84 & x121), x76*x122, 0.0) + x91*second_in_flight + select((x64 & x121), x65*x122, 0.0) + 12.0*quotient(second_aligned, x109, x111) + x112*second_aligned)
             broken = np.int8(0)
             broken = where((data_parallel_replicas*nearest(x59*x60) == x59), broken, np.int8(18))
             broken = where((x53 | (2.0 <= tensor_parallel)), broken, np.int8(17))

@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 #: What the nest was made for: a digest.
-KEY = "85a88ceb336e7438"
+KEY = "26415546e088d8e3"
 #: The axes in the order in which configurations are numbered, and in the order of the loops.
 AXES = ['tensor_parallel', 'context_parallel', 'pipeline_parallel', 'micro_batch_size', 'sequence_parallel', 'recompute']
 OUTER = ['tensor_parallel', 'context_parallel', 'micro_batch_size', 'recompute']
@@ -337,8 +337,8 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     x12 = 4.0*x11
     x13 = (-2.0)*head_dim
     x14 = 4.0*hidden_size
-    alone_local_qkv_features = query_size + x1
-    alone_local_gate_up_features = 2.0*ffn_hidden_size
+    model_local_qkv_features = query_size + x1
+    model_local_gate_up_features = 2.0*ffn_hidden_size
     x15 = 2.0*head_dim*qk_norm + x8
     x16 = -tied_embeddings
     x17 = 2.0*head_dim
@@ -531,7 +531,7 @@ def prepare(entries, num_gpus, gradient_bytes, sharded_gradients, sharded_weight
     row[int(X95):int(X95) + entries] = x95
     row[int(X118):int(X118) + entries] = x118
     row[int(ALIVE_0):int(ALIVE_0) + entries] = alive_0
-    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, query_size, x1, head_dim, x6, x7, hidden_size, vocab_multiple, vocab_size, x8, x9, x10, x12, x13, x14, alone_local_qkv_features, alone_local_gate_up_features, x15, qkv_bias, x18, gradient_bytes, x17, x20, x19, x22, x23, x24, x25, x26, x29, node_latency_ns, x36, x35, nvlink_domain, x30, x37, x34, x40, x39, x38, x42, x44, x43, x45, x47, x49, x48, x50, kernel_ns, x41, tp_comm_overlap, launch_ns, x51, x53, x54, x55, x59, x58, x56, x60, x62, x61, x64, x63, x65, x67, num_layers, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x33, x32, x46, x52, x66, x70, x73, x76, x75, x79, overlap_param_gather, x78, overlap_grad_reduce, x77, x71, network_latency_ns, x4, x3, x5, x27, x28], np.float64), row, broken, int(np.count_nonzero(kept))
+    return np.array([node_size, num_attention_heads, num_kv_heads, kv_size, ffn_hidden_size, seq_length, query_size, x1, head_dim, x6, x7, hidden_size, vocab_multiple, vocab_size, x8, x9, x10, x12, x13, x14, model_local_qkv_features, model_local_gate_up_features, x15, qkv_bias, x18, gradient_bytes, x17, x20, x19, x22, x23, x24, x25, x26, x29, node_latency_ns, x36, x35, nvlink_domain, x30, x37, x34, x40, x39, x38, x42, x44, x43, x45, x47, x49, x48, x50, kernel_ns, x41, tp_comm_overlap, launch_ns, x51, x53, x54, x55, x59, x58, x56, x60, x62, x61, x64, x63, x65, x67, num_layers, num_gpus, global_batch_size, data_parallel_replicas, distributed_optimizer, x33, x32, x46, x52, x66, x70, x73, x76, x75, x79, overlap_param_gather, x78, overlap_grad_reduce, x77, x71, network_latency_ns, x4, x3, x5, x27, x28], np.float64), row, broken, int(np.count_nonzero(kept))
 
 
 def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers, broken, verdicts, best_keys, best_numbers, best_by_recompute_keys, best_by_recompute_numbers, smallest_keys, smallest_numbers, largest_keys, largest_numbers) -> int:
@@ -561,8 +561,8 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
     x12 = given[17]
     x13 = given[18]
     x14 = given[19]
-    alone_local_qkv_features = given[20]
-    alone_local_gate_up_features = given[21]
+    model_local_qkv_features = given[20]
+    model_local_gate_up_features = given[21]
     x15 = given[22]
     qkv_bias = given[23]
     x18 = given[24]
@@ -709,9 +709,9 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x169 = x165 + x166
         x170 = micro_batch_size*local_sequence*x14
         embedding_parameters = hidden_size*local_vocab
-        local_qkv_features = alone_local_qkv_features/tensor_parallel
+        local_qkv_features = model_local_qkv_features/tensor_parallel
         local_query_features = query_size/tensor_parallel
-        local_gate_up_features = alone_local_gate_up_features/tensor_parallel
+        local_gate_up_features = model_local_gate_up_features/tensor_parallel
         x171 = local_gate_up_features + local_ffn
         layer_parameters = qkv_bias*local_qkv_features + hidden_size*local_qkv_features + hidden_size*local_query_features + hidden_size*x171 + x15
         x172 = 9.0*micro_batch_size*local_sequence*x154
@@ -722,7 +722,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         x177 = 2.0*hidden_size*local_vocab
         x178 = hidden_size + embedding_parameters
         x179 = gradient_bytes*x178
-        x180 = x177 + x8 + x179
+        x180 = x8 + x177 + x179
         x181 = local_vocab*x19 + local_vocab*x20
         x182 = local_vocab*x22
         x183 = x23*x178
@@ -733,13 +733,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
         loss_saved = micro_batch_size*local_sequence*(9.0 + 4.0*local_vocab)
         x188 = 19.0 + 2.0*local_vocab + 4.0*x155
         loss_loss_forward = 2.0*micro_batch_size*local_sequence*x188
-        x189 = loss_saved + x177 + x8 + loss_loss_forward + x179
+        x189 = loss_saved + x8 + x177 + loss_loss_forward + x179
         x190 = embedding_parameters + local_vocab*x25
         x191 = x172 + x174 + x177 + gradient_bytes*x190 + 2.0*local_vocab*x25
         x192 = x23*x190
         x193 = micro_batch_size*x26
         x194 = x193 + x163
-        x195 = x177 + x8 + x158 + x159 + x179
+        x195 = x8 + x177 + x158 + x159 + x179
         attention_context_forward_passes = select((1.0 < context_parallel), 1.0, 0.0)
         attention_context_forward_bytes = micro_batch_size*kv_heads_per_rank*attention_context_forward_passes*x29
         x196 = context_parallel - 1.0
@@ -915,7 +915,8 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             x262 = x257/data_parallel_replicas
             x263 = x262 - 1.0
             optimizer_shards = 1.0 + distributed_optimizer*x263
-            first_optimizer = (12.0*first_aligned)/optimizer_shards
+            first_shard_elements = first_aligned/optimizer_shards
+            first_optimizer = 12.0*first_shard_elements
             x264 = stage_layers*x176
             x265 = select((1.0 < x254), 1.0, 0.0)
             x266 = x83*x265
@@ -926,12 +927,13 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             x270 = stage_layers*second_in_flight
             x271 = x82*second_in_flight
             second_aligned = x91 + x261 + local_vocab*x93 + local_vocab*x94
-            second_optimizer = (12.0*second_aligned)/optimizer_shards
+            second_optimizer = 12.0*(second_aligned/optimizer_shards)
             x272 = tables_buffer + second_optimizer + x264 + x267 + x175*(x92*second_in_flight) + x90*x180 + x92*x187 + x181*x95 + x183*(x90*x265) + x182*(x92*x265) + x185*(x265*x95)
             x273 = stage_layers*local_sequence_sp
             head_parameters = local_vocab*x96
             last_aligned = hidden_size + x261 + head_parameters + local_vocab*x84
-            last_optimizer = (12.0*last_aligned)/optimizer_shards
+            last_shard_elements = last_aligned/optimizer_shards
+            last_optimizer = 12.0*last_shard_elements
             x274 = x83*x191
             x275 = x265*x183
             x276 = x266*x192
@@ -1010,7 +1012,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             x312 = data_latency*last_gathering_calls
             last_gathering = x312 + last_weight/data_bandwidth - ((x70*last_aligned)/x307)
             x313 = x312 + replica_latency*last_gathering_calls + (x263*last_aligned*x75)/x307 + (last_aligned*x76)/x310
-            x314 = ((node_latency_ns*(1.0 - x289))/1000000000.0 + (network_latency_ns*x289)/1000000000.0 + (x241/x256)/pipeline_bandwidth)*(x108 + num_microbatches)*x110 + larger((1000.0*(2.0*first_aligned*x303 + 2.0*first_optimizer + (first_weight + first_gradient)/optimizer_shards))/x42, (1000.0*(2.0*x303*last_aligned + 2.0*last_optimizer + (last_weight + last_gradient)/optimizer_shards))/x42) + output_backward_computing + output_forward_computing + (local_vocab*x112)/pipeline_bandwidth + ((x113 + x34*x287*x288)/1000000000.0)*x114 + larger(first_gathering*x71 + x311*x77 + overlap_grad_reduce*larger((x311*x78)/1000.0, 2.0*x311 - first_backward_computing) + overlap_param_gather*larger((first_gathering*x79)/1000.0, distributed_optimizer*first_gathering - first_forward_computing), x71*last_gathering + x77*x313 + overlap_grad_reduce*larger((x78*x313)/1000.0, 2.0*x313 - last_backward_computing) + overlap_param_gather*larger((x79*last_gathering)/1000.0, distributed_optimizer*last_gathering - last_forward_computing)) + embedding_tensor_backward_time + output_tensor_forward_waiting + head_tensor_backward_time + embedding_tensor_forward_time + num_layers*layer_tensor_backward_waiting + num_layers*layer_forward_computing + num_layers*x290 + num_layers*layer_backward_computing + (x66*(head_parameters + x242))/x42 + output_forward_launching + output_backward_launching + input_forward_launching + input_backward_launching + num_layers*layer_backward_launching + num_layers*layer_forward_launching + x243
+            x314 = ((node_latency_ns*(1.0 - x289))/1000000000.0 + (network_latency_ns*x289)/1000000000.0 + (x241/x256)/pipeline_bandwidth)*(x108 + num_microbatches)*x110 + larger((1000.0*(2.0*first_aligned*x303 + 24.0*first_shard_elements + (first_weight + first_gradient)/optimizer_shards))/x42, (1000.0*(2.0*x303*last_aligned + 24.0*last_shard_elements + (last_weight + last_gradient)/optimizer_shards))/x42) + output_backward_computing + output_forward_computing + (local_vocab*x112)/pipeline_bandwidth + ((x113 + x34*x287*x288)/1000000000.0)*x114 + larger(first_gathering*x71 + x311*x77 + overlap_grad_reduce*larger((x311*x78)/1000.0, 2.0*x311 - first_backward_computing) + overlap_param_gather*larger((first_gathering*x79)/1000.0, distributed_optimizer*first_gathering - first_forward_computing), x71*last_gathering + x77*x313 + overlap_grad_reduce*larger((x78*x313)/1000.0, 2.0*x313 - last_backward_computing) + overlap_param_gather*larger((x79*last_gathering)/1000.0, distributed_optimizer*last_gathering - last_forward_computing)) + embedding_tensor_backward_time + output_tensor_forward_waiting + head_tensor_backward_time + embedding_tensor_forward_time + num_layers*layer_tensor_backward_waiting + num_layers*layer_forward_computing + num_layers*x290 + num_layers*layer_backward_computing + (x66*(head_parameters + x242))/x42 + output_forward_launching + output_backward_launching + input_forward_launching + input_backward_launching + num_layers*layer_backward_launching + num_layers*layer_forward_launching + x243
             stage_buffer = tables_buffer + local_sequence*x116
             first_static = stage_buffer + first_weight + first_optimizer + first_gradient + x174*first_in_flight
             x315 = local_sequence_sp*x245
@@ -1034,7 +1036,7 @@ def sweep(start, stop, entries, alive, sizes, values, given, row, steps, numbers
             penultimate_embedding_activation = x252*penultimate_in_flight*x133
             penultimate_loss_loss_forward = x250*x134
             penultimate_aligned = x135 + x261 + local_vocab*x136 + local_vocab*x137
-            penultimate_static = stage_buffer + 2.0*penultimate_aligned + (12.0*penultimate_aligned)/optimizer_shards + x303*penultimate_aligned + x251*penultimate_in_flight*x138
+            penultimate_static = stage_buffer + 2.0*penultimate_aligned + 12.0*(penultimate_aligned/optimizer_shards) + x303*penultimate_aligned + x251*penultimate_in_flight*x138
             last_static = stage_buffer + last_weight + last_optimizer + x251*x139 + last_gradient
             x323 = micro_batch_size*local_sequence_sp*x117
             last_embedding_activation = x252*x140

@@ -113,6 +113,23 @@ TERMS = {
     "stage.parameters": ("elements", "parameters of rank r"),
     "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
+    "stage.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps"),
+    "stage.all_parameters": ("elements", "parameters of rank r, of every kind"),
+    "model.stage_layers": ("layers", "layers of one pipeline stage, of the whole model on one rank"),
+    "model.dense_layers": ("layers", "layers of the stage with a dense MLP, of the whole model on one rank"),
+    "model.local.vocab": ("elements", "padded vocabulary, of one rank, of the whole model on one rank"),
+    "model.local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank, of the whole model on one rank"),
+    "model.local.kv_features": ("elements", "rows of the key or value projection, of one rank, of the whole model on one rank"),
+    "model.local.qkv_features": ("elements", "rows of the fused QKV projection, of one rank, of the whole model on one rank"),
+    "model.local.ffn": ("elements", "inner width of the MLP, of one rank, of the whole model on one rank"),
+    "model.embedding.parameters": ("elements", "Word embedding: parameters of one rank, of the whole model on one rank"),
+    "model.attention.parameters": ("elements", "Attention with grouped queries: parameters of one rank, of the whole model on one rank"),
+    "model.swiglu.parameters": ("elements", "SwiGLU: parameters of one rank, of the whole model on one rank"),
+    "model.head.parameters": ("elements", "LM head: parameters of one rank, of the whole model on one rank"),
+    "model.layer.parameters": ("elements", "parameters of one layer on one rank, of the whole model on one rank"),
+    "model.parameters": ("elements", "parameters of rank r, of the whole model on one rank"),
+    "model.all_parameters": ("elements", "parameters of rank r, of every kind, of the whole model on one rank"),
+    "model.active_parameters": ("elements", "parameters of the model that one token meets: of the routed experts those it is sent to"),
     "stage.embedding.weight": ("bytes", "Word embedding, rank r: fp32 weight"),
     "stage.attention_norm.weight": ("bytes", "Norm before attention, rank r: fp32 weight"),
     "stage.attention.weight": ("bytes", "Attention with grouped queries, rank r: fp32 weight"),
@@ -214,6 +231,7 @@ TERMS = {
     "first.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"),
     "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
+    "first.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, first stage"),
     "first.weight": ("bytes", "rank r: fp32 weight, first stage"),
     "first.gradient": ("bytes", "rank r: fp32 gradient, first stage"),
     "first.optimizer": ("bytes", "rank r: fp32 first moment; fp32 second moment, first stage"),
@@ -287,6 +305,7 @@ TERMS = {
     "second.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"),
     "second.aligned": ("elements", "parameters of rank r, padded one by one, second stage"),
     "second.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, second stage"),
+    "second.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, second stage"),
     "second.weight": ("bytes", "rank r: fp32 weight, second stage"),
     "second.gradient": ("bytes", "rank r: fp32 gradient, second stage"),
     "second.optimizer": ("bytes", "rank r: fp32 first moment; fp32 second moment, second stage"),
@@ -360,6 +379,7 @@ TERMS = {
     "penultimate.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"),
     "penultimate.aligned": ("elements", "parameters of rank r, padded one by one, penultimate stage"),
     "penultimate.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"),
+    "penultimate.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, penultimate stage"),
     "penultimate.weight": ("bytes", "rank r: fp32 weight, penultimate stage"),
     "penultimate.gradient": ("bytes", "rank r: fp32 gradient, penultimate stage"),
     "penultimate.optimizer": ("bytes", "rank r: fp32 first moment; fp32 second moment, penultimate stage"),
@@ -433,6 +453,7 @@ TERMS = {
     "last.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"),
     "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
+    "last.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, last stage"),
     "last.weight": ("bytes", "rank r: fp32 weight, last stage"),
     "last.gradient": ("bytes", "rank r: fp32 gradient, last stage"),
     "last.optimizer": ("bytes", "rank r: fp32 first moment; fp32 second moment, last stage"),
@@ -612,6 +633,23 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_buffer_elements = stage_aligned
+    stage_shard_elements = stage_aligned/optimizer_shards
+    stage_all_parameters = stage_parameters
+    model_stage_layers = num_layers
+    model_dense_layers = model_stage_layers
+    model_local_vocab = vocab_size
+    model_local_query_features = query_size
+    model_local_kv_features = kv_size
+    model_local_qkv_features = query_size + 2*kv_size
+    model_local_ffn = ffn_hidden_size
+    model_embedding_parameters = hidden_size*model_local_vocab
+    model_attention_parameters = qkv_bias*model_local_qkv_features + 2*head_dim*qk_norm + 2*hidden_size*model_local_kv_features + 2*hidden_size*model_local_query_features
+    model_swiglu_parameters = 3*hidden_size*model_local_ffn
+    model_head_parameters = hidden_size*model_local_vocab*(1 - tied_embeddings)
+    model_layer_parameters = attention_norm_parameters + ffn_norm_parameters + model_attention_parameters + model_swiglu_parameters
+    model_parameters = final_norm_parameters + model_dense_layers*model_layer_parameters + model_embedding_parameters + model_head_parameters
+    model_all_parameters = model_parameters
+    model_active_parameters = model_all_parameters
     stage_embedding_weight = 4*data_parallel_replicas*embedding_parameters*(1 if (pipeline_rank == 0) else 0)/(data_parallel*context_parallel)
     stage_attention_norm_weight = 4*dense_layers*data_parallel_replicas*attention_norm_parameters/(data_parallel*context_parallel)
     stage_attention_weight = 4*dense_layers*data_parallel_replicas*attention_parameters/(data_parallel*context_parallel)
@@ -629,8 +667,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_swiglu_optimizer = 8*dense_layers*swiglu_parameters/optimizer_shards
     stage_final_norm_optimizer = 8*final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
     stage_head_optimizer = 8*head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)/optimizer_shards
-    stage_padding_optimizer = 8*(stage_buffer_elements - stage_parameters)/optimizer_shards
-    stage_optimizer = 8*stage_buffer_elements/optimizer_shards
+    stage_padding_optimizer = 8*(stage_shard_elements - stage_parameters/optimizer_shards)
+    stage_optimizer = 8*stage_shard_elements
     stage_layer_input_activation = held_layer_inputs*layer_input_saved
     stage_attention_norm_activation = held_dense_layers*attention_norm_saved
     stage_attention_activation = held_dense_layers*attention_saved
@@ -713,9 +751,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_held_layer_inputs = stage_layers*first_in_flight*recompute_full
     first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
     first_buffer_elements = first_aligned
+    first_shard_elements = first_aligned/optimizer_shards
     first_weight = 4*data_parallel_replicas*first_buffer_elements/(data_parallel*context_parallel)
     first_gradient = 4*data_parallel_replicas*first_buffer_elements/(data_parallel*context_parallel)
-    first_optimizer = 8*first_buffer_elements/optimizer_shards
+    first_optimizer = 8*first_shard_elements
     first_layer_input_activation = first_held_layer_inputs*layer_input_saved
     first_final_norm_activation = final_norm_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
     first_head_activation = head_saved*in_flight_last*(1 if (pipeline_parallel == 1) else 0)
@@ -786,9 +825,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_held_layer_inputs = stage_layers*recompute_full*second_in_flight
     second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_buffer_elements = second_aligned
+    second_shard_elements = second_aligned/optimizer_shards
     second_weight = 4*data_parallel_replicas*second_buffer_elements/(data_parallel*context_parallel)
     second_gradient = 4*data_parallel_replicas*second_buffer_elements/(data_parallel*context_parallel)
-    second_optimizer = 8*second_buffer_elements/optimizer_shards
+    second_optimizer = 8*second_shard_elements
     second_layer_input_activation = layer_input_saved*second_held_layer_inputs
     second_final_norm_activation = final_norm_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_head_activation = head_saved*in_flight_last*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
@@ -859,9 +899,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_held_layer_inputs = stage_layers*penultimate_in_flight*recompute_full
     penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_buffer_elements = penultimate_aligned
+    penultimate_shard_elements = penultimate_aligned/optimizer_shards
     penultimate_weight = 4*data_parallel_replicas*penultimate_buffer_elements/(data_parallel*context_parallel)
     penultimate_gradient = 4*data_parallel_replicas*penultimate_buffer_elements/(data_parallel*context_parallel)
-    penultimate_optimizer = 8*penultimate_buffer_elements/optimizer_shards
+    penultimate_optimizer = 8*penultimate_shard_elements
     penultimate_layer_input_activation = layer_input_saved*penultimate_held_layer_inputs
     penultimate_final_norm_activation = final_norm_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_head_activation = head_saved*in_flight_last*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
@@ -932,9 +973,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_held_layer_inputs = stage_layers*last_in_flight*recompute_full
     last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
     last_buffer_elements = last_aligned
+    last_shard_elements = last_aligned/optimizer_shards
     last_weight = 4*data_parallel_replicas*last_buffer_elements/(data_parallel*context_parallel)
     last_gradient = 4*data_parallel_replicas*last_buffer_elements/(data_parallel*context_parallel)
-    last_optimizer = 8*last_buffer_elements/optimizer_shards
+    last_optimizer = 8*last_shard_elements
     last_layer_input_activation = last_held_layer_inputs*layer_input_saved
     last_final_norm_activation = final_norm_saved*in_flight_last
     last_head_activation = head_saved*in_flight_last
@@ -1067,6 +1109,23 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.parameters": stage_parameters,
         "stage.aligned": stage_aligned,
         "stage.buffer_elements": stage_buffer_elements,
+        "stage.shard_elements": stage_shard_elements,
+        "stage.all_parameters": stage_all_parameters,
+        "model.stage_layers": model_stage_layers,
+        "model.dense_layers": model_dense_layers,
+        "model.local.vocab": model_local_vocab,
+        "model.local.query_features": model_local_query_features,
+        "model.local.kv_features": model_local_kv_features,
+        "model.local.qkv_features": model_local_qkv_features,
+        "model.local.ffn": model_local_ffn,
+        "model.embedding.parameters": model_embedding_parameters,
+        "model.attention.parameters": model_attention_parameters,
+        "model.swiglu.parameters": model_swiglu_parameters,
+        "model.head.parameters": model_head_parameters,
+        "model.layer.parameters": model_layer_parameters,
+        "model.parameters": model_parameters,
+        "model.all_parameters": model_all_parameters,
+        "model.active_parameters": model_active_parameters,
         "stage.embedding.weight": stage_embedding_weight,
         "stage.attention_norm.weight": stage_attention_norm_weight,
         "stage.attention.weight": stage_attention_weight,
@@ -1168,6 +1227,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.held_layer_inputs": first_held_layer_inputs,
         "first.aligned": first_aligned,
         "first.buffer_elements": first_buffer_elements,
+        "first.shard_elements": first_shard_elements,
         "first.weight": first_weight,
         "first.gradient": first_gradient,
         "first.optimizer": first_optimizer,
@@ -1241,6 +1301,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.held_layer_inputs": second_held_layer_inputs,
         "second.aligned": second_aligned,
         "second.buffer_elements": second_buffer_elements,
+        "second.shard_elements": second_shard_elements,
         "second.weight": second_weight,
         "second.gradient": second_gradient,
         "second.optimizer": second_optimizer,
@@ -1314,6 +1375,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
         "penultimate.aligned": penultimate_aligned,
         "penultimate.buffer_elements": penultimate_buffer_elements,
+        "penultimate.shard_elements": penultimate_shard_elements,
         "penultimate.weight": penultimate_weight,
         "penultimate.gradient": penultimate_gradient,
         "penultimate.optimizer": penultimate_optimizer,
@@ -1387,6 +1449,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.held_layer_inputs": last_held_layer_inputs,
         "last.aligned": last_aligned,
         "last.buffer_elements": last_buffer_elements,
+        "last.shard_elements": last_shard_elements,
         "last.weight": last_weight,
         "last.gradient": last_gradient,
         "last.optimizer": last_optimizer,

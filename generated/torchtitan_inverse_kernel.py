@@ -297,7 +297,7 @@ def evaluate(
             x80 = x53*(x68 + x70*x73 + num_layers*x79)
             x81 = x34*x33
             x82 = quotient(x65*x80, x32, x81)
-            x83 = quotient(8.0*x80, x53, x66)
+            x83 = 8.0*quotient(x80, x53, x66)
             x84 = (1.0 < tensor_parallel)
             x85 = select(x84, 1.0, 0.0)
             x86 = select(x84, x64, 0.0)

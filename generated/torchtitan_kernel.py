@@ -301,7 +301,7 @@ def evaluate(
             x83 = smaller(1.0, num_microbatches)
             x84 = micro_batch_size*local_sequence_sp
             x85 = sequence_shards*x84
-            x86 = quotient(8.0*x80, x58, x65)
+            x86 = 8.0*quotient(x80, x58, x65)
             x88 = x78*x85
             x91 = (x90 + x72*sequence_shards)*x84
             last_end_activations = x87*x88 + x91

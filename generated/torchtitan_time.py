@@ -84,6 +84,7 @@ TERMS = {
     "layer.aligned": ("elements", "parameters of one layer on one rank, padded as data parallelism does"),
     "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
+    "stage.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps"),
     "stage.weight": ("bytes", "rank r: fp32 weight"),
     "stage.gradient": ("bytes", "rank r: fp32 gradient"),
     "stage.optimizer": ("bytes", "rank r: fp32 first moment; fp32 second moment"),
@@ -291,6 +292,7 @@ TERMS = {
     "stage.microbatch_time": ("s", "rank r: one micro-batch, forward and backward"),
     "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
+    "first.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, first stage"),
     "first.weight": ("bytes", "rank r: fp32 weight, first stage"),
     "first.gradient": ("bytes", "rank r: fp32 gradient, first stage"),
     "first.optimizer": ("bytes", "rank r: fp32 first moment; fp32 second moment, first stage"),
@@ -308,6 +310,7 @@ TERMS = {
     "first.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, first stage"),
     "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
+    "last.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, last stage"),
     "last.weight": ("bytes", "rank r: fp32 weight, last stage"),
     "last.gradient": ("bytes", "rank r: fp32 gradient, last stage"),
     "last.optimizer": ("bytes", "rank r: fp32 first moment; fp32 second moment, last stage"),
@@ -433,9 +436,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
     stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_buffer_elements = stage_aligned
+    stage_shard_elements = stage_aligned/optimizer_shards
     stage_weight = 4*data_parallel_replicas*stage_buffer_elements/(data_parallel*context_parallel)
     stage_gradient = 4*data_parallel_replicas*stage_buffer_elements/(data_parallel*context_parallel)
-    stage_optimizer = 8*stage_buffer_elements/optimizer_shards
+    stage_optimizer = 8*stage_shard_elements
     local_experts = num_experts/expert_parallel
     tensor_bandwidth = node_bandwidth*node_per_mille*(1 - (1 if (tensor_parallel > nvlink_domain) else 0))/1000 + (1 if (tensor_parallel > nvlink_domain) else 0)*min(node_bandwidth*node_per_mille/1000, network_bandwidth*nvlink_domain*network_per_mille/1000)
     tensor_borders = (min(tensor_parallel, ceil_div(tensor_parallel, nvlink_domain)) - 1)*(1 if (tensor_parallel > nvlink_domain) else 0)
@@ -640,9 +644,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_sharding_waiting + stage_tensor_waiting
     first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
     first_buffer_elements = first_aligned
+    first_shard_elements = first_aligned/optimizer_shards
     first_weight = 4*data_parallel_replicas*first_buffer_elements/(data_parallel*context_parallel)
     first_gradient = 4*data_parallel_replicas*first_buffer_elements/(data_parallel*context_parallel)
-    first_optimizer = 8*first_buffer_elements/optimizer_shards
+    first_optimizer = 8*first_shard_elements
     first_forward_computing = dense_layers*layer_forward_computing + input_forward_computing + output_forward_computing*(1 if (pipeline_parallel == 1) else 0)
     first_backward_computing = dense_layers*layer_backward_computing + input_backward_computing + output_backward_computing*(1 if (pipeline_parallel == 1) else 0)
     first_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching + input_forward_launching + output_backward_launching*(1 if (pipeline_parallel == 1) else 0) + output_forward_launching*(1 if (pipeline_parallel == 1) else 0)
@@ -657,9 +662,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_sharding_waiting + first_tensor_waiting + stage_context_waiting + stage_recomputing
     last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
     last_buffer_elements = last_aligned
+    last_shard_elements = last_aligned/optimizer_shards
     last_weight = 4*data_parallel_replicas*last_buffer_elements/(data_parallel*context_parallel)
     last_gradient = 4*data_parallel_replicas*last_buffer_elements/(data_parallel*context_parallel)
-    last_optimizer = 8*last_buffer_elements/optimizer_shards
+    last_optimizer = 8*last_shard_elements
     last_forward_computing = dense_layers*layer_forward_computing + input_forward_computing*(1 if (pipeline_parallel == 1) else 0) + output_forward_computing
     last_backward_computing = dense_layers*layer_backward_computing + input_backward_computing*(1 if (pipeline_parallel == 1) else 0) + output_backward_computing
     last_launching = dense_layers*layer_backward_launching + dense_layers*layer_forward_launching + input_backward_launching*(1 if (pipeline_parallel == 1) else 0) + input_forward_launching*(1 if (pipeline_parallel == 1) else 0) + output_backward_launching + output_forward_launching
@@ -759,6 +765,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "layer.aligned": layer_aligned,
         "stage.aligned": stage_aligned,
         "stage.buffer_elements": stage_buffer_elements,
+        "stage.shard_elements": stage_shard_elements,
         "stage.weight": stage_weight,
         "stage.gradient": stage_gradient,
         "stage.optimizer": stage_optimizer,
@@ -966,6 +973,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.microbatch_time": stage_microbatch_time,
         "first.aligned": first_aligned,
         "first.buffer_elements": first_buffer_elements,
+        "first.shard_elements": first_shard_elements,
         "first.weight": first_weight,
         "first.gradient": first_gradient,
         "first.optimizer": first_optimizer,
@@ -983,6 +991,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.microbatch_time": first_microbatch_time,
         "last.aligned": last_aligned,
         "last.buffer_elements": last_buffer_elements,
+        "last.shard_elements": last_shard_elements,
         "last.weight": last_weight,
         "last.gradient": last_gradient,
         "last.optimizer": last_optimizer,

@@ -124,7 +124,7 @@ AXES: tuple[Axis, ...] = (
         "layers": "large ones of the first layers on the host (Transformer Engine)",
     }, untimed={"layers": "the copies to and from the host"}),
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
-        "ddp": "one buffer for all parameters, its end padded for equal shards (Megatron-Core)",
+        "ddp": "one buffer for every chunk of layers, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
         "torch_ddp": "every parameter by itself; unsharded, with buckets for bf16 gradients (DistributedDataParallel)",
         "deepspeed": "DeepSpeed's ZeRO: one buffer cut into equal parts (stages 1, 2), or every parameter (stage 3)",

@@ -226,6 +226,8 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex="w_{e}", default=USUAL.engine),
     Parameter("wt", "torch_workspace_bytes", "bytes", 0, "cuBLAS workspace of each thread of PyTorch", Kind.CLUSTER,
               latex="w_{t}", default=USUAL.torch),
+    _switch("fcopy", "attention_copies_output", "Transformer Engine chooses FlashAttention, whose output is copied",
+            Kind.CLUSTER, r"\phi_{c}", default=USUAL.copies),
     Parameter("Fm", "matmul_flops", "FLOP/s", 1, "peak of dense matrix products in the precision of linear layers",
               Kind.MACHINE, latex="F_{m}"),
     Parameter("Fa", "attention_flops", "FLOP/s", 1, "peak of dense matrix products of 16 bits: attention and LM head",

@@ -89,7 +89,7 @@ SOURCES: tuple[Source, ...] = (
     ),
     Source(
         "cublas_workspaces", "PyTorch contributors",
-        "PyTorch 2.10, aten/src/ATen/cuda/CublasHandlePool.cpp",
+        "PyTorch 2.13, aten/src/ATen/cuda/CublasHandlePool.cpp, as changed by pull request 175344",
         2026, "program", "https://github.com/pytorch/pytorch",
     ),
     Source(

@@ -102,12 +102,13 @@ class TermSet:
         return [term for name, term in self.terms.items() if name in wanted]
 
     def at(
-        self, prefix: str, names: Iterable[str], values: Mapping[Symbol, Expr], kept: Collection[Symbol] = (),
+        self, prefix: str, names: Iterable[str], values: Mapping[Symbol, Expr],
+        kept: Collection[Symbol] = (), words: str = "",
     ) -> None:
         """Append copies of ``names``, and of what they need, with ``values`` put in; ``prefix`` renames them.
 
         Terms that do not depend on the replaced symbols are shared, not copied, and so are those of ``kept`` and
-        equal copies.
+        equal copies. ``words`` are added to what they mean, the name of the stage if there are none.
         """
         replaced: dict[Symbol, Expr] = dict(values)
         for term in self.closure(names):
@@ -118,7 +119,8 @@ class TermSet:
             if name in self.terms and self.terms[name].expression == expression:  # an earlier copy of the same
                 replaced[term.symbol] = self.terms[name].symbol
                 continue
-            replaced[term.symbol] = self.add(name, expression, term.unit, f"{term.meaning}, {prefix} stage")
+            meaning = f"{term.meaning}, {words or f'{prefix} stage'}"
+            replaced[term.symbol] = self.add(name, expression, term.unit, meaning)
 
 
 _INPUTS = frozenset(parameter.symbol for parameter in PARAMETERS if parameter.kind.value != "derived")

@@ -61,14 +61,23 @@ def missing_rows(model: Model) -> list[str]:
     return missing
 
 
-def parameters_in_the_ledger(model: Model) -> int:
-    """Parameters of the model on one rank, by the ledger's own terms; the vocabulary is not padded."""
+def parameters_in_the_ledger(model: Model) -> dict[str, int]:
+    """Parameters of the model, and those that a token meets, by the ledger's own terms."""
     biases = "linear" if model.linear_bias else "qkv"
     terms = build((NEOX if model.parallel_residual else MEGATRON).with_choices(**model.architecture, biases=biases))
-    names = [name for name in ("stage.parameters", "stage.expert_parameters") if name in terms]
+    names = ("stage.all_parameters", "model.all_parameters", "model.active_parameters")
     known = {**DEFAULTS, **{BY_NAME[name].letter: value for name, value in model_values(model).items()}}
     numbers = evaluate(tuple(terms.closure(names)), known)
-    return int(sum(numbers[name] for name in names))
+    assert numbers["stage.all_parameters"] == numbers["model.all_parameters"]  # all of it on one rank
+    return {name: int(numbers[f"model.{name}_parameters"]) for name in ("all", "active")}
+
+
+def parameters_met(model: Model) -> int:
+    """Parameters of the model that one token meets, its MTP modules included."""
+    whole = sum(parameters_by_part(model).values()) + parameters_of_mtp(model)
+    layers = [_has_experts(model, layer) for layer in range(1, model.num_layers + 1)]
+    idle = (sum(layers) + model.num_mtp_layers) * (model.num_experts - model.moe_topk)
+    return whole - idle * 3 * model.hidden_size * model.moe_ffn_hidden_size
 
 
 def parameters_by_part(model: Model) -> dict[str, int]:

@@ -12,6 +12,7 @@ from shardmath.formats.given import Given
 from shardmath.formats.launch import flags_of
 from shardmath.formats.megatron import run_of
 from shardmath.formats.run import Run
+from shardmath.gpus import Gpu
 
 LEAST = ("--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 2048"
          " --micro-batch-size 2 --vocab-size 1000 --bf16")
@@ -115,7 +116,7 @@ def test_flags_of_the_layout(more: str, name: str, value: object) -> None:
     ("--transformer-impl local", "attention", "fused_softmax"), ("--transformer-impl local", "peak", "megatron_local"),
     ("--transformer-impl local --no-masked-softmax-fusion", "attention", "unfused"),
     ("--attention-backend unfused", "attention", "te_unfused"),
-    ("--attention-backend flash", "attention", "flash_bshd"),
+    ("--attention-backend flash", "attention", None), ("--attention-backend auto", "attention", None),
     ("--no-create-attention-mask-in-dataloader", "mask", None), ("--no-rope-fusion", "rope", "unfused"),
     ("--cross-entropy-loss-fusion", "loss", "native_fused"), ("--cross-entropy-fusion-impl te", "loss", None),
     ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", "loss", "te_fused"),
@@ -209,6 +210,29 @@ def test_another_program_is_refused() -> None:
         run(program="pretrain_t5.py")
 
 
-def test_workspaces_of_the_environment() -> None:
-    found = run(environment={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}).arguments
-    assert (found["engine_workspace_bytes"], found["torch_workspace_bytes"]) == (4096 * 1024, 8 * 4096 * 1024)
+@pytest.mark.parametrize(("gpu", "engine"), [("a100-80gb", 4096), ("h100-80gb", 32769), ("b200", 32769)])
+def test_the_environment_fixes_workspaces_of_pytorch_alone(gpu: str, engine: int) -> None:
+    """Transformer Engine asks the GPU, whatever CUBLAS_WORKSPACE_CONFIG says."""
+    found = run(environment={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"})
+    assert "engine_workspace_bytes" not in found.arguments
+    inputs = found.explain(Gpu.named(gpu)).inputs
+    assert (inputs["engine_workspace_bytes"], inputs["torch_workspace_bytes"]) == (engine * 1024, 8 * 4096 * 1024)
+
+
+@pytest.mark.parametrize(("gpu", "backend", "copies"), [
+    ("a100-80gb", "auto", 1), ("a100-80gb", "flash", 1), ("a100-80gb", "fused", 0), ("a100-80gb", "unfused", 0),
+    ("h100-80gb", "auto", 0), ("h100-80gb", "flash", 1), ("h100-80gb", "fused", 0), ("b200", "auto", 0),
+])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_the_gpu_decides_what_attention_is_where_no_flag_does(gpu: str, backend: str, copies: int, batch: int) -> None:
+    """FlashAttention puts the batch first: with more than one sequence its output is copied in every layer."""
+    found = run(f"--attention-backend {backend} --micro-batch-size {batch} --global-batch-size {2 * batch}")
+    account, without = (found.explain(Gpu.named(gpu), recompute="none", **more).ranks[0]
+                        for more in ({}, {"attention_copies_output": 0}))
+    kept = [sum(line.bytes for line in one.lines if line.term == "stage.attention.activation")
+            for one in (account, without)]
+    model, inputs = found.model, found.explain(Gpu.named(gpu)).inputs
+    tokens = inputs["seq_length"] * batch
+    layers = account.in_flight * model.num_layers // inputs["pipeline_parallel"]
+    output = 2 * tokens * model.num_attention_heads * model.head_dim // inputs["tensor_parallel"]
+    assert kept[0] - kept[1] == copies * (batch > 1) * layers * output

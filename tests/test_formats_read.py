@@ -66,7 +66,7 @@ def test_published_files_have_the_shape_of_the_catalogue(file: str, name: str, c
      {"dispatch": "alltoall", "permute": "fused", "router": "unfused", "router_precision": "fp32", "balance": "both"}),
     ("megatron_test_tp2_pp2.yaml",
      {"tensor_parallel": 2, "pipeline_parallel": 2, "micro_batch_size": 4, "global_batch_size": 32,
-      "engine_workspace_bytes": 4096 * 1024, "distributed_optimizer": False},
+      "torch_workspace_bytes": 8 * 4096 * 1024, "distributed_optimizer": False},
      {"attention": "te_unfused", "weight_gradient": "separate", "mask": "dataloader"}),
     ("nemo_llama3.1_70b.yaml",
      {"num_gpus": 1024, "tensor_parallel": 4, "pipeline_parallel": 4, "virtual_pipeline": 10, "context_parallel": 2,

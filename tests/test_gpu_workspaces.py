@@ -9,7 +9,7 @@ import pytest
 from shardmath import explain, sweep
 from shardmath.catalogue import read
 from shardmath.evaluators import find
-from shardmath.generated.definitions import WORKSPACES
+from shardmath.generated.definitions import LIBRARIES, TORCH_WORKSPACES
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from shardmath.settings import settings
@@ -26,29 +26,32 @@ ARCHITECTURES = {
 
 def sizes(gpu: Gpu, **others: int) -> dict[str, int]:
     values = settings(find("megatron"), MODEL, gpu, seq_length=4096, others=others)
-    return {name: values[name] for name in WORKSPACES["hopper"]}
+    return {name: values[name] for name in LIBRARIES["hopper"]}
 
 
 @pytest.mark.parametrize("name", read("gpus"))
 def test_every_gpu_of_the_catalogue(name: str) -> None:
     gpu = Gpu.named(name)
     assert bool(gpu.compute_capability) == (not name.startswith("mi"))
-    assert sizes(gpu) == WORKSPACES[ARCHITECTURES[name.partition("-")[0]]]
+    assert sizes(gpu) == LIBRARIES[ARCHITECTURES[name.partition("-")[0]]]
 
 
 def test_what_the_user_chose_stays() -> None:
-    for name in ("a100-80gb", "b200-180gb"):
-        assert sizes(Gpu.named(name), **WORKSPACES["configured"]) == WORKSPACES["configured"]
+    assert TORCH_WORKSPACES == {"configured": 32 * MIB, "before 2.12": 8320 * KIB}
+    for name, architecture in (("a100-80gb", "ampere"), ("b200-180gb", "blackwell")):
+        for size in TORCH_WORKSPACES.values():
+            found = sizes(Gpu.named(name), torch_workspace_bytes=size)
+            assert found == LIBRARIES[architecture] | {"torch_workspace_bytes": size}
 
 
 def test_a_gpu_by_its_memory_has_the_usual_ones() -> None:
-    assert sizes(Gpu.custom(80)) == WORKSPACES["hopper"]
+    assert sizes(Gpu.custom(80)) == LIBRARIES["hopper"]
 
 
 def test_bytes_of_the_workspaces() -> None:
     """Transformer Engine's, and two of PyTorch's on the stage with the head."""
     engine = {"a100-80gb": 4 * MIB, "h100-80gb": 32 * MIB + KIB, "b200-180gb": 32 * MIB + KIB}
-    torch = {"a100-80gb": 8320 * KIB, "h100-80gb": 32 * MIB, "b200-180gb": 8320 * KIB}
+    torch = {"a100-80gb": 8320 * KIB, "h100-80gb": 32 * MIB, "b200-180gb": 32 * MIB}
     for name, size in engine.items():
         lines = explain("llama-3.2-1b", name, seq_length=4096, pipeline_parallel=2).ranks[1].lines
         found = {line.component: line.bytes for line in lines if line.component.endswith("workspace")}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from shardmath.accounting import RankAccount, explain
-from shardmath.generated.definitions import WORKSPACES
+from shardmath.generated.definitions import LIBRARIES, TORCH_WORKSPACES
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 
@@ -32,7 +32,13 @@ class Kind:
     groups: int
     f: int
     kernels: dict[str, str]
-    workspaces: str = "hopper"
+    libraries: str = "hopper"
+    torch: str = ""
+
+    @property
+    def torch_workspace(self) -> dict[str, int]:
+        """Bytes of PyTorch's workspace, where the GPU does not decide."""
+        return {"torch_workspace_bytes": TORCH_WORKSPACES[self.torch]} if self.torch else {}
 
     @property
     def model(self) -> Model:
@@ -50,10 +56,11 @@ LLAMA = Kind(False, 2, 1408, {"peak": "megatron_te", "loss": "te_fused", "attent
 #: As wide inside as the queries are: both projections back to h have one shape, so there is one dummy for both.
 NARROW = Kind(False, 8, 512, {"peak": "megatron_te", "loss": "te_fused", "attention": "flash"})
 GPT = Kind(True, 8, 2048, {
-    "peak": "megatron_te", "loss": "vocab_parallel", "attention": "flash_bshd", "weight_gradient": "separate",
+    "peak": "megatron_te", "loss": "vocab_parallel", "attention": "flash", "weight_gradient": "separate",
     "mask": "dataloader",
-}, "configured")
-COMPILED = Kind(True, 8, 2048, {**GPT.kernels, "loss": "native_fused", "mask": "kernel"}, "blackwell")
+}, "ampere", "configured")
+COMPILED = Kind(True, 8, 2048, {**GPT.kernels, "loss": "native_fused", "mask": "kernel", "attention": "flash_bshd"},
+                "blackwell", "before 2.12")
 LOCAL = Kind(True, 8, 2048, {**GPT.kernels, "peak": "megatron_local", "attention": "fused_softmax"}, "ampere")
 KINDS = {"llama": LLAMA, "narrow": NARROW, "gpt": GPT, "compiled": COMPILED, "local": LOCAL}
 
@@ -79,7 +86,7 @@ class Layout:
             global_batch_size=self.b * self.m * 2, tensor_parallel=self.t, pipeline_parallel=self.p, data_parallel=2,
             sequence_parallel=bool(self.sp), recompute="mlp" if self.rmlp else "none",
             gradients="bf16" if self.w == 2 else "fp32", hidden_dropout=self.dropout, attention_dropout=self.dropout,
-            **WORKSPACES[self.kind.workspaces],
+            **{**LIBRARIES[self.kind.libraries], **self.kind.torch_workspace},
         ).ranks
 
 
@@ -223,9 +230,8 @@ class Oracle:
         return states + inputs + self.buffers()
 
     def buffers(self) -> int:
-        workspace = self.kind.workspaces
-        small = workspace in ("ampere", "blackwell")
-        size = 0 if self.local else (4 * MIB if workspace in ("ampere", "configured") else 32 * MIB + 1024)
+        small = self.kind.torch == "before 2.12" or (self.kind.libraries == "ampere" and not self.kind.torch)
+        size = 0 if self.local else (4 * MIB if self.kind.libraries == "ampere" else 32 * MIB + 1024)
         size += 2 * (SMALL if small else LARGE) * (self.local or self.last)
         size += 0 if self.kind.gpt else 4 * WIDTH * SEQUENCE  # rotary angles
         if self.local:

@@ -41,11 +41,13 @@ class Line:
 class RankAccount:
     """All that one pipeline rank keeps at its peak, in bytes.
 
-    ``in_flight`` counts chunks of layers; ``site`` is the moment of a step at which the rank peaks. ``moments``
-    has the activations and transients of every moment that has transients, by name.
+    ``parameters`` counts elements of weights of every kind, without padding. ``in_flight`` counts chunks of layers;
+    ``site`` is the moment of a step at which the rank peaks. ``moments`` has the activations and transients of every
+    moment that has transients, by name.
     """
 
     rank: int
+    parameters: int
     in_flight: int
     site: str
     lines: tuple[Line, ...]
@@ -54,6 +56,17 @@ class RankAccount:
     share: float
     verdict: str
     moments: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """Parameters of the model as it is trained, further predictions included; the vocabulary is not padded.
+
+    ``active`` are those that one token meets: of the routed experts those that it is sent to.
+    """
+
+    total: int
+    active: int
 
 
 @dataclass(frozen=True)
@@ -103,6 +116,7 @@ class Explanation:
     process: Process
     choices: Mapping[str, str]
     switches: Mapping[str, int]
+    parameters: Parameters
     anchor: Anchor | None = None
     time: StepTime | None = None
     time_unknown: str = ""
@@ -137,6 +151,7 @@ class Explanation:
             "recompute": self.recompute,
             "choices": dict(self.choices),
             "inputs": dict(self.inputs),
+            "parameters": asdict(self.parameters),
             "peak_rank": self.peak.rank,
             "peak_bytes": self.peak.total,
             "verdict": self.peak.verdict,
@@ -164,7 +179,7 @@ def explanation(configuration: Configuration) -> Explanation:
     return Explanation(
         found.model, found.gpu, found.evaluator.name, found.recompute, found.values, ranks, published,
         _process(found, max(ranks, key=lambda account: account.total).rank, fixed_by is not None),
-        dict(found.evaluator.choices), configuration.switches(), fixed_by, time, unknown,
+        dict(found.evaluator.choices), configuration.switches(), _parameters(found), fixed_by, time, unknown,
     )
 
 
@@ -179,6 +194,12 @@ def verdict_of(estimate: int | Fraction, gpu_memory: int) -> str:
 def plain(number: int | Fraction) -> int | float:
     """A number for JSON: an integer where it is one."""
     return int(number) if number == int(number) else float(number)
+
+
+def _parameters(found: Job) -> Parameters:
+    module, values = found.evaluator.terms, found.on_rank(0)
+    numbers = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
+    return Parameters(*(int(numbers[f"model.{name}_parameters"]) for name in ("all", "active")))
 
 
 def _process(found: Job, rank: int, fixed: bool) -> Process:
@@ -214,7 +235,8 @@ def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
     total = int(numbers["stage.total"])
     memory = values["gpu_memory"]
     return RankAccount(
-        values["pipeline_rank"], int(numbers["in_flight"] if "in_flight" in numbers else values["in_flight"]), site,
+        values["pipeline_rank"], int(numbers["stage.all_parameters"]),
+        int(numbers["in_flight"] if "in_flight" in numbers else values["in_flight"]), site,
         tuple(lines),
         {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
         {name: int(numbers[f"stage.{name}.all"]) for name in SITES if f"stage.{name}.all" in numbers},

@@ -7,7 +7,7 @@ from os import PathLike
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.evaluators import Evaluator
-from shardmath.generated.definitions import DEFAULTS, RECOMPUTE_MODES, RECOMPUTE_REGIONS, WORKSPACES
+from shardmath.generated.definitions import DEFAULTS, LIBRARIES, RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.gpus import Gpu
 from shardmath.models import Model, load_model
 from shardmath.parameters import MACHINE, checked, model_values
@@ -54,7 +54,7 @@ def settings(
     }
     usual = {name: value for name, value in DEFAULTS.items() if name not in MACHINE}
     own = {name: value for name, value in evaluator.defaults.items() if name in usual}
-    cluster = {} if gpu is None else {**workspaces(gpu), "node_size": gpu.domain_size, "gpu_memory": gpu.memory_bytes}
+    cluster = {} if gpu is None else {**libraries(gpu), "node_size": gpu.domain_size, "gpu_memory": gpu.memory_bytes}
     if node_size is not None:
         cluster["node_size"] = node_size
     values = {**usual, **own, **({} if model is None else model_values(model)), **cluster, **(others or {})}
@@ -69,9 +69,9 @@ def settings(
     return values
 
 
-def workspaces(gpu: Gpu) -> dict[str, int]:
-    """Bytes of the cuBLAS workspaces of a GPU by parameter name; none where its compute capability is not known."""
-    return WORKSPACES[gpu.architecture] if gpu.architecture else {}
+def libraries(gpu: Gpu) -> dict[str, int]:
+    """What libraries do on a GPU, by parameter name; nothing where its compute capability is not known."""
+    return LIBRARIES[gpu.architecture] if gpu.architecture else {}
 
 
 def recompute_switches(mode: str) -> dict[str, int]:

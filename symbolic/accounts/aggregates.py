@@ -12,9 +12,8 @@ from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..functions import Max
 from ..implementations import Implementation
 from ..ledger import SITES, Held, Role
-from ..parallel.data import bytes_per_element, sharing_ranks, states
+from ..parallel.data import bytes_per_element, states
 from ..parallel.groups import GROUPS
-from ..parallel.legality import fixed_values
 from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import symbols
@@ -74,12 +73,10 @@ def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     """Copies of gradients that the optimizer step makes for the states that the rank updates."""
-    fixed = fixed_values(implementation)
     return total(*(
         product(bytes_per_element(states(implementation.choices, group), Role.TRANSIENT),
-                terms[f"stage.{group.prefix}buffer_elements"].symbol
-                / sharing_ranks(Role.OPTIMIZER, fixed, group.expert))
-        for group in GROUPS if not group.frozen and f"stage.{group.prefix}buffer_elements" in terms
+                terms[f"stage.{group.prefix}shard_elements"].symbol)
+        for group in GROUPS if not group.frozen and f"stage.{group.prefix}shard_elements" in terms
     ))
 
 

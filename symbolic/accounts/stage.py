@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from sympy import Eq, Expr, Integer
+from sympy import Expr, Integer
 
-from ..functions import Iverson
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, SITES, Component, Lifetime, Place, Role
 from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
 from ..parallel.offload import HOST_BYTES, ol, oo, share_on_gpu
-from ..parallel.pipeline import Hc, held, instances
+from ..parallel.pipeline import Hc, held, instances, whole_model
 from ..parameters import symbols
 from ..terms import TermSet, one_lifetime, product, total
+from .buffers import buffer_and_shard
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input
 
-(e,) = symbols("e")
+E, q, u, v = symbols("E q u v")
 
 #: Roles that follow from the trained parameters.
 STATE_ROLES = (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER)
@@ -29,7 +29,7 @@ ENDS = (Place.LAST, Place.MTP)
 
 def add_parameters(terms: TermSet, implementation: Implementation) -> None:
     """Parameters of rank r: layers of the stage, and what only the first or last stage holds."""
-    choices, fixed = implementation.choices, fixed_values(implementation)
+    choices = implementation.choices
     for group in GROUPS:
         prefix, words = group.prefix, group.words
         for kind, suffix in (("parameters", ""), ("aligned", ", padded one by one")):
@@ -45,25 +45,38 @@ def add_parameters(terms: TermSet, implementation: Implementation) -> None:
             if summands:
                 terms.add(f"stage.{prefix}{kind}", total(*summands), "elements", f"{words} of rank r{suffix}")
         if f"stage.{prefix}parameters" in terms:
-            ranks = sharing_ranks(Role.OPTIMIZER, fixed, group.expert)
-            padded = buffer_elements(terms[f"stage.{prefix}parameters"].symbol, terms[f"stage.{prefix}aligned"].symbol,
-                                     choices, ranks)
-            if group.frozen and choices["data_parallel"] == "ddp":  # no gradients, so there is no buffer for them
-                padded = terms[f"stage.{prefix}parameters"].symbol
-            elif group.expert and choices["data_parallel"] == "ddp":
-                padded = _beside_the_others(terms, padded, ranks)
+            padded, shard = _laid_out(terms, implementation, group)
             terms.add(f"stage.{prefix}buffer_elements", padded, "elements",
                       f"{words} of rank r with the padding that data parallelism needs")
+            terms.add(f"stage.{prefix}shard_elements", shard, "elements",
+                      f"{words} of rank r whose optimizer states it keeps")
 
 
-def _beside_the_others(terms: TermSet, padded: Expr, ranks: Expr) -> Expr:
-    """Elements of experts with padding: in a buffer of their own, or what they add to that of all others."""
-    everything = buffer_elements(
-        total(terms["stage.parameters"].symbol, terms["stage.expert_parameters"].symbol),
-        total(terms["stage.aligned"].symbol, terms["stage.expert_aligned"].symbol), {"data_parallel": "ddp"}, ranks,
-    )
-    added = everything - terms["stage.buffer_elements"].symbol
-    return Iverson(e > 1) * padded + Iverson(Eq(e, 1)) * added
+    names = [f"stage.{group.prefix}parameters" for group in GROUPS if f"stage.{group.prefix}parameters" in terms]
+    terms.add("stage.all_parameters", total(*(terms[name].symbol for name in names)), "elements",
+              "parameters of rank r, of every kind")
+    _add_model(terms, choices)
+
+
+def _add_model(terms: TermSet, choices: Mapping[str, str]) -> None:
+    """Parameters of the model as one rank would hold them, and those that a token meets: of experts its own."""
+    alone = {**dict.fromkeys(symbols("t c D e et"), Integer(1)), **whole_model(choices), v: u}
+    experts = [f"stage.{group.prefix}parameters" for group in GROUPS
+               if group.expert and f"stage.{group.prefix}parameters" in terms]
+    terms.at("model", ["stage.all_parameters", *experts], alone, (v,), "of the whole model on one rank")
+    others = [product((E - q) / E, terms[name.replace("stage.", "model.")].symbol) for name in experts]
+    terms.add("model.active_parameters", total(terms["model.all_parameters"].symbol, *(-one for one in others)),
+              "elements", "parameters of the model that one token meets: of the routed experts those it is sent to")
+
+
+def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> tuple[Expr, Expr]:
+    """Elements of a group on rank r with their padding, and of the rank's share of their states."""
+    choices, ranks = implementation.choices, sharing_ranks(Role.OPTIMIZER, fixed_values(implementation), group.expert)
+    if choices["data_parallel"] == "ddp":
+        return buffer_and_shard(terms, implementation, group, ranks)
+    own, each = (terms[f"stage.{group.prefix}{kind}"].symbol for kind in ("parameters", "aligned"))
+    padded = buffer_elements(own, each, choices, ranks)
+    return padded, padded / ranks
 
 
 def add_states(terms: TermSet, implementation: Implementation) -> None:
@@ -91,12 +104,15 @@ def add_states(terms: TermSet, implementation: Implementation) -> None:
                     terms.add(f"stage.{component.name}.{prefix}{role.value}", total(expression, *by_tensor), "bytes",
                               f"{component.title}, rank r: {meaning}")
                     sums += by_tensor
-            buffer = terms[f"stage.{prefix}buffer_elements"].symbol
+            whole = bytes_per_element(states(choices, group), role) * share_on_gpu(role, choices)
+            kept = product(each, terms[f"stage.{prefix}buffer_elements"].symbol)
+            if role is Role.OPTIMIZER:
+                kept = product(whole, terms[f"stage.{prefix}shard_elements"].symbol)
             if lines:
                 terms.add(f"stage.padding.{prefix}{role.value}",
-                          product(each, buffer - terms[f"stage.{prefix}parameters"].symbol), "bytes",
+                          kept - product(each, terms[f"stage.{prefix}parameters"].symbol), "bytes",
                           f"Padding, rank r: {meaning}")
-            sums.append(product(each, buffer))
+            sums.append(kept)
         terms.add(f"stage.{role.value}", total(*sums), "bytes", f"rank r: {'; '.join(meanings) or 'nothing'}")
 
 
@@ -118,12 +134,12 @@ def _kept_by_tensor(
 
 def add_host(terms: TermSet, implementation: Implementation) -> None:
     """Bytes on the host for rank r, where something is offloaded to it."""
-    choices, fixed = implementation.choices, fixed_values(implementation)
+    choices = implementation.choices
     found = []
     if choices["optimizer_offload"] == "cpu":
         elements = [
-            terms[f"stage.{group.prefix}buffer_elements"].symbol / sharing_ranks(Role.OPTIMIZER, fixed, group.expert)
-            for group in GROUPS if f"stage.{group.prefix}parameters" in terms and not group.frozen
+            terms[f"stage.{group.prefix}shard_elements"].symbol for group in GROUPS
+            if f"stage.{group.prefix}parameters" in terms and not group.frozen
         ]
         found.append(terms.add("stage.host_optimizer", product(HOST_BYTES * oo / 100, total(*elements)), "bytes",
                                "rank r, on the host: fp32 weights, gradients and moments that are offloaded"))

@@ -29,7 +29,7 @@ from ..work import Ranks, Stream, Transfer, Work
 from ..work_rows import attention_work, column_parallel, context_exchange, norm_work, residual_work, row_parallel
 from .norms import norm_rows
 
-a, b, c, k, kt, t, sp, bias, lbias, qkn, adrop = symbols("a b c k kt t sp bias lbias qkn adrop")
+a, b, c, k, kt, t, sp, bias, lbias, qkn, adrop, fcopy = symbols("a b c k kt t sp bias lbias qkn adrop fcopy")
 
 QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 KEY = (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
@@ -244,6 +244,10 @@ def _output() -> tuple[Tensor, ...]:
         weight("o_proj.bias", at, (HIDDEN,), "megatron_core", "bias of the output projection, on every rank", lbias),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
               storage="attention.context", attention=("flash", "sdpa"), fp8=("none", "current", *_BLOCKS)),
+        saved("o_proj.input_sequence_first", at, QUERY, 2, "transformer_engine",
+              "contiguous copy of FlashAttention's batch-first output, where Transformer Engine chooses that",
+              when=Iverson(b > 1) * fcopy, attention=("flash",), projections=("fused",),
+              fp8=("none", "current", *_BLOCKS)),
         saved("o_proj.input_fp8", at, QUERY, 1, "transformer_engine",
               "FP8 input of the output projection; other recipes keep the 16-bit one, which attention keeps anyway",
               fp8=("delayed",)),

@@ -18,7 +18,7 @@ from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import BY_LETTER, PARAMETERS
 from ..published import all_published
 from ..recompute import MODES, REGIONS
-from ..workspaces import WORKSPACES
+from ..workspaces import LIBRARIES, TORCH_WORKSPACES
 from .evaluator import verdicts
 
 
@@ -50,7 +50,7 @@ def definitions() -> dict[str, Any]:
         "overheads": [
             {"name": BY_LETTER[item.letter].name, "low": item.low, "high": item.high} for item in OVERHEADS
         ],
-        "workspaces": WORKSPACES,
+        "libraries": LIBRARIES, "torch_workspaces": TORCH_WORKSPACES,
         "efficiencies": EFFICIENCIES,
         "verdicts": verdicts(),
     }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sympy import Eq, Expr, Integer
 
-from ..functions import Iverson, LeastCommonMultiple, pad_to
+from ..functions import Iverson, pad_to
 from ..ledger import Role
 from ..parameters import symbols
 from . import deepspeed
@@ -155,17 +155,10 @@ def aligned(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) ->
 
 
 def buffer_elements(parameters: Expr, aligned_parameters: Expr, choices: Mapping[str, str], ranks: Expr) -> Expr:
-    """Elements of a rank's parameters with their padding.
-
-    The distributed optimizer lays all parameters into one buffer and pads its end so that every
-    shard has the same number of elements; without it there is no buffer and no padding.
-    """
-    if choices["data_parallel"] in {"fsdp", "torch_ddp"}:
-        return aligned_parameters
+    """Elements of a rank's parameters with their padding, where they lie one by one or in a buffer of DeepSpeed's."""
     if choices["data_parallel"] == "deepspeed":
         return deepspeed.buffer_elements(parameters, aligned_parameters, ranks)
-    padded = pad_to(aligned_parameters, LeastCommonMultiple(ranks, END_ALIGNMENT))
-    return parameters + zero1 * (padded - parameters)
+    return aligned_parameters
 
 
 def shard_shape(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) -> tuple[Expr, ...]:

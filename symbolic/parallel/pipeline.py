@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Eq, Expr, Integer
+from sympy import Eq, Expr, Integer, Symbol
 
 from ..expert_layers import experts_before
 from ..functions import CeilDiv, FloorDiv, Iverson, Max, Min
@@ -122,6 +122,36 @@ def held(place: Place, lifetime: Lifetime, choices: Mapping[str, str], loss: boo
     if lifetime is Lifetime.ONCE and place not in {Place.LAST, Place.MTP}:
         return instances(place, choices)
     return copies[place]
+
+
+def whole_model(choices: Mapping[str, str]) -> dict[Symbol, Expr]:
+    """Values of letters with which rank r is the only stage and holds all layers of the model."""
+    whole = {p: Integer(1), r: Integer(0), V: Integer(1)}
+    if choices["stages"] != "listed":
+        return whole
+    experts = experts_before(L) if choices["layers"] == "experts" else Integer(0)
+    return {**whole, Lr: L, Ldr: L - experts, Ler: experts + mtp}
+
+
+def layers_by_chunk(choices: Mapping[str, str]) -> tuple[tuple[Expr, Expr], ...]:
+    """Layers with a dense MLP and with experts, of three chunks of rank r: the first, any between, and the last.
+
+    The first is the only one where there is one; of listed chunks all are taken to be alike.
+    """
+    count, further = chunks(choices), instances(Place.MTP, choices)
+    if choices["stages"] == "listed":
+        experts = (Ler - further) / count if choices["layers"] == "experts" else Integer(0)
+        return ((Ldr / count, experts),) * 3
+    if choices["layers"] != "experts" and not has_lighter_chunks(choices):
+        return ((Ldr / count, Integer(0)),) * 3
+    chunk, (less_first, less_last) = chunk_layers(choices), lighter_chunks(choices)
+    several = Integer(0) if count == 1 else Iverson(V > 1)
+    sizes = (chunk - less_first - (1 - several) * less_last, chunk, chunk - less_last)
+    if choices["layers"] != "experts":
+        return tuple((size, Integer(0)) for size in sizes)
+    beyond = ((count - 1) * chunk - several * less_last) / step
+    experts_of = (Ler - further - beyond, sizes[1] / step, sizes[2] / step)
+    return tuple((size - own, own) for size, own in zip(sizes, experts_of, strict=True))
 
 
 def _stage_layers(choices: Mapping[str, str]) -> Expr:

@@ -83,6 +83,7 @@ def one_rank(shape: Shape, draw: Random) -> Iterator[int]:
         parallel_state.initialize_model_parallel(
             tensor_model_parallel_size=t, context_parallel_size=c, pipeline_model_parallel_size=p,
             virtual_pipeline_model_parallel_size=_chunks(shape), create_gloo_process_groups=False,
+            expert_model_parallel_size=shape.get("e", 1), expert_tensor_parallel_size=shape.get("et"),
         )
         with CpuForCuda():
             yield replica

@@ -24,14 +24,14 @@ def data_parallel(settings: Any, model: Any, *, distributed: bool, gradient_byte
     )
 
 
-def adamw(wrapped: Any, *, distributed: bool, **others: Any) -> Any:
-    """Make AdamW, or another optimizer, with fp32 master weights; nothing is clipped."""
+def adamw(*wrapped: Any, distributed: bool, **others: Any) -> Any:
+    """Make AdamW, or another optimizer, with fp32 master weights for all chunks of a model; nothing is clipped."""
     return get_megatron_optimizer(
         OptimizerConfig(
             lr=1e-3, bf16=True, params_dtype=torch.bfloat16, clip_grad=0.0,
             use_distributed_optimizer=distributed, **{"optimizer": "adam", **others},
         ),
-        [wrapped], use_gloo_process_groups=False,
+        list(wrapped), use_gloo_process_groups=False,
     )
 
 

@@ -77,7 +77,7 @@ def real_rank(shape: Shape) -> Iterator[None]:
         (megatron_random, "_get_cuda_rng_state", lambda *_, **__: torch.empty(0)),
         (megatron_random, "_set_cuda_rng_state", lambda *_, **__: None),
         (token_dispatcher, "maybe_move_tensor_to_cpu", on_host),
-        (latent, "TELinear", WholeLinear), (TopKRouter, "gating", evenly),
+        (TopKRouter, "gating", evenly),
     )
     originals = [(module, name, getattr(module, name)) for module, name, _ in patched]
     for module, name, stand_in in patched:
@@ -90,7 +90,7 @@ def real_rank(shape: Shape) -> Iterator[None]:
             expert_model_parallel_size=shape["e"], expert_tensor_parallel_size=shape["et"],
             create_gloo_process_groups=False,
         )
-        with CpuForCuda():
+        with CpuForCuda(), whole_linears():
             yield
     finally:
         parallel_state.destroy_model_parallel()
@@ -99,14 +99,25 @@ def real_rank(shape: Shape) -> Iterator[None]:
             setattr(module, name, before)
 
 
+@contextmanager
+def whole_linears() -> Iterator[None]:
+    """Put the stand-in in the place of Transformer Engine's linear layer that every rank has whole."""
+    original = latent.TELinear
+    latent.TELinear = WholeLinear
+    try:
+        yield
+    finally:
+        latent.TELinear = original
+
+
 def settings_of(shape: Shape, dispatcher: str) -> Any:
-    """Configure a model with experts, after ``ld`` dense layers; with ``lk`` its attention is latent."""
+    """Configure a model with experts, in every ``step``-th layer after ``ld``; with ``lk`` its attention is latent."""
     moe: dict[str, Any] = {
         "num_moe_experts": shape["E"], "moe_router_topk": shape["q"], "moe_ffn_hidden_size": shape["fe"],
         "moe_token_dispatcher_type": dispatcher, "moe_router_load_balancing_type": "none",
         "moe_shared_expert_intermediate_size": shape["fs"] or None, "moe_router_dtype": "fp32",
         "moe_shared_expert_gate": bool(shape["sgate"] and shape["fs"]),
-        "moe_layer_freq": [0] * shape["ld"] + [1] * (shape["L"] - shape["ld"]),
+        "moe_layer_freq": [int(i >= shape["ld"] and (i + 1) % shape.get("step", 1) == 0) for i in range(shape["L"])],
         "expert_model_parallel_size": shape["e"], "expert_tensor_parallel_size": shape["et"],
         "mtp_num_layers": shape["mtp"] or None,
     }
@@ -123,9 +134,9 @@ def settings_of(shape: Shape, dispatcher: str) -> Any:
     })
 
 
-def model_of(shape: Shape, settings: Any) -> Any:
-    """Make the whole model as one stage, with stand-ins for fused kernels."""
-    block = get_gpt_decoder_block_spec(settings, use_transformer_engine=False, normalization="RMSNorm")
+def model_of(shape: Shape, settings: Any, chunk: int | None = None) -> Any:
+    """Make the rank's part of the model, or one of its chunks, with stand-ins for fused kernels."""
+    block = get_gpt_decoder_block_spec(settings, use_transformer_engine=False, normalization="RMSNorm", vp_stage=chunk)
     block.layer_norm = fused.FusedRMSNorm
     for layer in block.layer_specs:
         parts, attention = layer.submodules, layer.submodules.self_attention.submodules
@@ -134,7 +145,9 @@ def model_of(shape: Shape, settings: Any) -> Any:
         if shape["lk"]:
             attention.linear_q_down_proj = attention.linear_kv_down_proj = WholeLinear
             attention.q_layernorm = attention.kv_layernorm = OfWidth
-    further = get_gpt_mtp_block_spec(settings, block, use_transformer_engine=False) if shape["mtp"] else None
+    further = None
+    if shape["mtp"]:
+        further = get_gpt_mtp_block_spec(settings, block, use_transformer_engine=False, vp_stage=chunk)
     for prediction in further.layer_specs if further else ():
         norms = prediction.submodules
         norms.enorm = norms.hnorm = norms.layer_norm = fused.FusedRMSNorm
@@ -143,7 +156,9 @@ def model_of(shape: Shape, settings: Any) -> Any:
     try:
         return GPTModel(
             settings, block, shape["u"], shape["s"], position_embedding_type="rope", mtp_block_spec=further,
-            share_embeddings_and_output_weights=False,
+            share_embeddings_and_output_weights=bool(shape["tied"]), vp_stage=chunk,
+            pre_process=parallel_state.is_pipeline_first_stage(ignore_virtual=chunk is None, vp_stage=chunk),
+            post_process=parallel_state.is_pipeline_last_stage(ignore_virtual=chunk is None, vp_stage=chunk),
         )
     finally:
         torch.set_default_dtype(before)

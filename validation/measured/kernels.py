@@ -10,8 +10,6 @@ TE_LOSS = {"loss": "te_fused"}
 GATHERED_LOSS = {"loss": "gathered"}
 #: Context parallelism that exchanges heads for sequence.
 ALL_TO_ALL = {"context": "all_to_all"}
-#: FlashAttention called with the sequence first: b > 1 costs one more copy of the output.
-FLASH = {"attention": "flash_bshd"}
 #: Attention by matrix products in Transformer Engine.
 TE_UNFUSED = {"attention": "te_unfused"}
 #: FP8 with delayed scaling and weights that are FP8 themselves; its transients are not counted.

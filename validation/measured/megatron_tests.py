@@ -12,7 +12,7 @@ from shardmath.formats.megatron_model import model_of
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from validation.measured.case import PEAK, STEADY, Case, Measured
-from validation.measured.kernels import FLASH, TE_UNFUSED
+from validation.measured.kernels import TE_UNFUSED
 from validation.measured.reading import rows, whole, yes
 
 TABLE, FLAGS = "megatron_functional_tests_a100.csv", "megatron_functional_tests_flags.csv"
@@ -47,9 +47,9 @@ def _case(row: Mapping[str, str], flags: Mapping[str, str]) -> Case:
     if group == EXPERTS:
         refusal = refusal and NO_EXPERTS
     arguments = _arguments(given, row, flags)
+    others = {"flash attention": arguments}
     if group == CONTAINER:
-        arguments["kernels"] |= TE_UNFUSED
-    others = {"flash attention": {**arguments, "kernels": {**arguments["kernels"], **FLASH}}}
+        arguments = {**arguments, "kernels": {**arguments["kernels"], **TE_UNFUSED}}
     return Case(
         id=row["id"].removeprefix("megatron-golden/"), group=group, source=row["source"], model=model, gpu=GPU,
         arguments=arguments,
@@ -112,10 +112,7 @@ def _arguments(given: Given, row: Mapping[str, str], flags: Mapping[str, str]) -
     dense = {flag: words for flag, words in given.words.items() if flag != "num-experts"}
     stand_in = model_of(Given({"num-layers": ("1",), "vocab-size": ("1",), **dense}), "dense")
     environment = {"CUBLAS_WORKSPACE_CONFIG": flags["cublas_workspace_config"]}
-    arguments = arguments_of(given, stand_in, environment=environment) | {"data_parallel": whole(row["dp"])}
-    if flags["transformer_impl"] != "local" and flags["attention_backend"] != "unfused":
-        arguments["kernels"] |= FLASH  # what these GPUs have for auto
-    return arguments
+    return arguments_of(given, stand_in, environment=environment) | {"data_parallel": whole(row["dp"])}
 
 
 def _left_to_the_container(flags: Mapping[str, str]) -> bool:

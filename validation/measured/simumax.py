@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shardmath.generated.definitions import TORCH_WORKSPACES
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from validation.measured.case import PEAK, Case, Measured, varied
@@ -48,6 +49,7 @@ def _case(name: str, stages: list[dict[str, str]]) -> Case:
         "micro_batch_size": whole(first["micro_batch_size"]), "global_batch_size": batch,
         "tensor_parallel": whole(first["tensor_parallel"]), "context_parallel": context,
         "pipeline_parallel": pipeline, "data_parallel": data,
+        "torch_workspace_bytes": TORCH_WORKSPACES["before 2.12"],  # measured before that version was there
     }
     if model.num_experts:
         kernels |= ROUTER

@@ -18,7 +18,7 @@ from shardmath.cli.names import (
 )
 from shardmath.defaults import IMPLEMENTATION_SHOWN, SEQ_LENGTH_SHOWN
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, PARAMETERS, RECOMPUTE_MODES
+from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, LIBRARIES, PARAMETERS, RECOMPUTE_MODES
 from shardmath.parameters import MACHINE, OTHERS, UNEVEN, checked
 
 Command = Callable[..., Any]
@@ -113,9 +113,11 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
 _SHORT = {
     "virtual_pipeline": "--vpp", "expert_parallel": "--ep", "expert_tensor_parallel": "--etp",
 }
+#: Parameters that follow from the GPU.
+OF_GPU = tuple(LIBRARIES["hopper"])
 #: Defaults that are not a number of their own everywhere, in words.
 EXPERT_TENSOR_PARALLEL = "that of TP with megatron, else 1"
-_DEFAULTS = {"expert_tensor_parallel": EXPERT_TENSOR_PARALLEL}
+_DEFAULTS = {"expert_tensor_parallel": EXPERT_TENSOR_PARALLEL, **dict.fromkeys(OF_GPU, "that of the GPU")}
 
 
 def parameter_options(command: Command, names: Sequence[str] = OTHERS) -> Command:
@@ -126,6 +128,8 @@ def parameter_options(command: Command, names: Sequence[str] = OTHERS) -> Comman
         help_text = f"{meaning[0].upper()}{meaning[1:]}.  [default: {_DEFAULTS.get(name, DEFAULTS[name])}]"
         number: dict[str, Any] = {"type": Count(), "metavar": unit.upper()}
         kind = {"is_flag": True, "default": None} if maximum == 1 else number
+        if maximum == 1 and name in OF_GPU:
+            kind, flags[-2] = {"default": None}, f"{flags[-2]}/--no-{flags[-2][2:]}"
         command = click.option(*flags, help=help_text, **kind)(command)
     return command
 

@@ -13,8 +13,8 @@ from shardmath.formats.megatron_kernels import (
     amax_history_of,
     capacity_of,
     kernels_of,
+    libraries_of,
     precision_of,
-    workspaces_of,
 )
 from shardmath.formats.megatron_layout import layout_of
 from shardmath.formats.megatron_model import model_of
@@ -71,6 +71,6 @@ def arguments_of(
 ) -> dict[str, Any]:
     """The arguments of ``explain`` that flags ask for, for a model that they describe. Raises InputError."""
     arguments = layout_of(given, model, num_gpus)
-    kernels = {**arguments.pop("kernels", {}), **kernels_of(given, model, arguments["micro_batch_size"])}
+    kernels = {**arguments.pop("kernels", {}), **kernels_of(given, model)}
     arguments |= precision_of(given) | capacity_of(given, model) | amax_history_of(given, kernels)
-    return arguments | workspaces_of(environment or {}) | {"implementation": "megatron", "kernels": kernels}
+    return arguments | libraries_of(given, environment or {}) | {"implementation": "megatron", "kernels": kernels}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.formats.given import Given
-from shardmath.generated.definitions import WORKSPACES
+from shardmath.generated.definitions import TORCH_WORKSPACES
 from shardmath.models import Model
 
 #: Words of flags, and the options that they are here.
@@ -15,8 +15,10 @@ LOSSES = {"native": "native_fused", "te": "te_fused"}
 CONTEXTS = {"p2p": "ring", "a2a": "all_to_all"}
 MOMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 _ATTENTION = ("auto", "flash", "fused", "unfused", "local")
+#: Whether the output of attention is copied: FlashAttention is called with the batch first, cuDNN is not.
+_COPIES = {"flash": 1, "fused": 0}
 _AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
-#: With this variable the workspaces of cuBLAS have sizes of their own.
+#: With this variable PyTorch's workspaces of cuBLAS have a size of their own.
 _WORKSPACE_VARIABLE, _CONFIGURED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
 
@@ -60,10 +62,10 @@ def _optimizer(given: Given, half: bool) -> dict[str, Any]:
     return {**moments, "main_param_bytes": 4 if main == "fp32" and half else 2}
 
 
-def kernels_of(given: Given, model: Model, micro_batch_size: int) -> dict[str, str]:
+def kernels_of(given: Given, model: Model) -> dict[str, str]:
     """Choices of kernels, for ``kernels`` of ``explain``. Raises InputError that blames a flag."""
     chosen: dict[str, str] = {"precision": "fp16"} if given.is_on("fp16") else {}
-    chosen |= _attention(given, model, micro_batch_size) | _optimizer_kind(given) | _fp8(given)
+    chosen |= _attention(given) | _optimizer_kind(given) | _fp8(given)
     if given.is_on("cross-entropy-loss-fusion"):
         chosen["loss"] = LOSSES[given.word("cross-entropy-fusion-impl", "native", LOSSES)]
     else:
@@ -83,22 +85,21 @@ def kernels_of(given: Given, model: Model, micro_batch_size: int) -> dict[str, s
     return chosen | (_experts(given) if model.num_experts else {})
 
 
-def workspaces_of(environment: Mapping[str, object]) -> dict[str, int]:
-    """Bytes of the workspaces of cuBLAS, where a variable of the environment fixes them."""
-    return WORKSPACES["configured"] if environment.get(_WORKSPACE_VARIABLE) == _CONFIGURED else {}
+def libraries_of(given: Given, environment: Mapping[str, object]) -> dict[str, int]:
+    """What libraries do where a flag or a variable of the environment says so rather than the GPU."""
+    configured = environment.get(_WORKSPACE_VARIABLE) == _CONFIGURED
+    found = {"torch_workspace_bytes": TORCH_WORKSPACES["configured"]} if configured else {}
+    backend = given.word("attention-backend", "auto", _ATTENTION)
+    return found | ({"attention_copies_output": _COPIES[backend]} if backend in _COPIES else {})
 
 
-def _attention(given: Given, model: Model, micro_batch_size: int) -> dict[str, str]:
-    """Kernel of attention; on what GPU ``auto`` means which is left to the implementation."""
+def _attention(given: Given) -> dict[str, str]:
+    """Kernel of attention; on what GPU ``auto`` means which is a matter of ``attention_copies_output``."""
     backend = given.word("attention-backend", "auto", _ATTENTION)
     fused_softmax = not given.is_on("no-masked-softmax-fusion")
     if given.word("transformer-impl", "transformer_engine", ("transformer_engine", "local")) == "local":
         return {"peak": "megatron_local", "attention": "fused_softmax" if fused_softmax else "unfused"}
-    if backend == "unfused":
-        return {"attention": "te_unfused"}
-    if backend == "flash" and micro_batch_size > 1 and not model.kv_lora_rank:
-        return {"attention": "flash_bshd"}  # called with the batch first, it copies its output
-    return {}
+    return {"attention": "te_unfused"} if backend == "unfused" else {}
 
 
 def _optimizer_kind(given: Given) -> dict[str, str]:

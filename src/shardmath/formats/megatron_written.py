@@ -11,6 +11,7 @@ from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MO
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.megatron_rotary import rotary_flags
 from shardmath.generated.definitions import RECOMPUTE_REGIONS
+from shardmath.settings import libraries
 
 if TYPE_CHECKING:
     from shardmath.accounting import Explanation
@@ -148,6 +149,8 @@ def _training(found: Explanation) -> Iterator[Flag]:
             yield ("no-masked-softmax-fusion",)
     elif choices["attention"] in _BACKENDS:
         yield "attention-backend", _BACKENDS[choices["attention"]]
+    elif (copies := values["attention_copies_output"]) != libraries(found.gpu).get("attention_copies_output", copies):
+        yield "attention-backend", "flash" if copies else "fused"
     if choices["loss"] in LOSSES.values():
         yield ("cross-entropy-loss-fusion",)
         yield "cross-entropy-fusion-impl", _key(LOSSES, choices["loss"])

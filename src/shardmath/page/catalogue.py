@@ -16,7 +16,7 @@ from shardmath.gpus import Gpu
 from shardmath.jobs import without_effect
 from shardmath.models import Model
 from shardmath.parameters import limits, model_values
-from shardmath.settings import as_model, workspaces
+from shardmath.settings import as_model, libraries
 
 
 def models(asked: Sequence[str | PathLike[str]]) -> list[Model]:
@@ -53,7 +53,7 @@ def gpu_data() -> list[dict[str, Any]]:
     known = map(Gpu.named, read("gpus"))
     return [
         {"name": gpu.name, "source": gpu.source,
-         "values": {"gpu_memory": gpu.memory_bytes, "node_size": gpu.domain_size, **workspaces(gpu)}}
+         "values": {"gpu_memory": gpu.memory_bytes, "node_size": gpu.domain_size, **libraries(gpu)}}
         for gpu in known
     ]
 

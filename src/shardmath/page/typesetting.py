@@ -8,8 +8,8 @@ from typing import Any
 from shardmath.cached import cached_text
 from shardmath.evaluators import Evaluator
 
-#: Terms of these pipeline ranks repeat those of any rank.
-_COPIES = ("first.", "second.", "penultimate.", "last.")
+#: Terms of these pipeline ranks, and of the whole model, repeat those of any rank.
+_COPIES = ("first.", "second.", "penultimate.", "last.", "model.")
 
 
 def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:

@@ -47,9 +47,13 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
     between = "_" if len(ranks) <= _WHOLE else " "
     built.add_row("peaks", "", *(item.site.replace("_", between) for item in ranks), "moment")
     built.add_row("in flight", "", *(str(item.in_flight) for item in ranks), "in_flight")
+    built.add_row("parameters", "", *(f"{item.parameters:,}" for item in ranks), "stage.all_parameters")
     out.print(built)
     if all_ranks:
         out.print(every_rank(found))
+    total, active = found.parameters.total, found.parameters.active
+    met = "" if active == total else f", of which a token meets {active:,}"
+    out.print(f"Parameters of the model: {total:,}{met}.", markup=False)
     peak = found.peak
     line = (f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU: {peak.verdict} "
             f"({found.reason}).")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardmath.accounting import Process
+from shardmath.accounting import Parameters, Process
 from shardmath.anchor import Anchor
 from shardmath.schemas.parts import Amount, Gpu, Model, Part, StepTime
 
@@ -25,6 +25,8 @@ class Rank(Part):
 
     rank: int
     """Pipeline rank, from 0."""
+    parameters: int
+    """Elements of weights of every kind, without padding."""
     in_flight: int
     """Chunks of layers in flight."""
     site: str
@@ -71,6 +73,8 @@ class Explain(Part):
     """Option of every kernel axis."""
     inputs: dict[str, int]
     """Every parameter by name."""
+    parameters: Parameters
+    """Parameters of the model, ``total`` and ``active``: those that one token meets."""
     peak_rank: int
     """Pipeline rank that keeps most; the first of several."""
     peak_bytes: int

@@ -11,7 +11,7 @@ from shardmath.generated.definitions import DEFAULTS
 from shardmath.gpus import Gpu
 from shardmath.models import Model
 from shardmath.parameters import LARGEST, model_values
-from shardmath.settings import recompute_switches, workspaces
+from shardmath.settings import libraries, recompute_switches
 from shardmath.spaces.asking import gpus
 from shardmath.spaces.candidates import DivisorsOf, listed
 from shardmath.spaces.declared import Axis, Space
@@ -108,4 +108,4 @@ def _of_models(models: Sequence[Model], space: Space) -> list[dict[str, int]]:
 def _of_gpu(gpu: Gpu, with_node_size: bool) -> dict[str, int]:
     usual = {name: DEFAULTS[name] for name in SETTERS["gpu"] if name in DEFAULTS}
     own = {"node_size": gpu.domain_size} if with_node_size else {}
-    return {**usual, **workspaces(gpu), "gpu_memory": gpu.memory_bytes, **own}
+    return {**usual, **libraries(gpu), "gpu_memory": gpu.memory_bytes, **own}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.generated.definitions import PARAMETERS, RECOMPUTE_MODES, WORKSPACES
+from shardmath.generated.definitions import LIBRARIES, PARAMETERS, RECOMPUTE_MODES
 from shardmath.parameters import checked
 
 #: Every symbol that formulas take from outside. The others (``padded_vocab_size``) are terms.
@@ -14,12 +14,12 @@ SYMBOLS: tuple[str, ...] = tuple(name for name, entry in PARAMETERS.items() if e
 SHAPE: tuple[str, ...] = tuple(name for name, entry in PARAMETERS.items() if entry[4] == "model")
 #: The switches of recompute.
 SWITCHES: tuple[str, ...] = tuple(RECOMPUTE_MODES["none"])
-_WORKSPACES = tuple(WORKSPACES["hopper"])
+_LIBRARIES = tuple(LIBRARIES["hopper"])
 #: Names that are no symbols, and the symbols that each sets. A GPU's ``node_size`` may be declared otherwise.
 SETTERS: Mapping[str, tuple[str, ...]] = {
     "implementation": (),
     "model": SHAPE,
-    "gpu": ("gpu_memory", *_WORKSPACES),
+    "gpu": ("gpu_memory", *_LIBRARIES),
     "gpu_memory_gib": ("gpu_memory",),
     "recompute": SWITCHES,
 }
