@@ -12,6 +12,8 @@ class Axis:
 
     ``absent`` has, by option, switches that are then 0, so that formulas do not speak of what is rare. ``untimed``
     says of options that do work without rows of time which work that is: nothing is said of a step's time with them.
+    ``rowless`` are options that no row names: they keep nothing of their own, or rules of parallelism and states have
+    them. Any other option needs a row that names it.
     """
 
     name: str
@@ -19,6 +21,7 @@ class Axis:
     options: Mapping[str, str]
     absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     untimed: Mapping[str, str] = field(default_factory=dict)
+    rowless: tuple[str, ...] = ()
 
 
 AXES: tuple[Axis, ...] = (
@@ -90,7 +93,7 @@ AXES: tuple[Axis, ...] = (
         "muon": "one moment for matrices, AdamW for vectors and vocabulary matrices",
         "sgd_momentum": "one moment (SGD)",
         "sgd": "nothing (SGD without momentum)",
-    }),
+    }, rowless=("precision_aware",)),
     Axis("fp8", "FP8 in linear layers (Transformer Engine)", {
         "none": "linear layers in 16 bits",
         "delayed": "one scale for a tensor, from earlier steps",
@@ -101,7 +104,7 @@ AXES: tuple[Axis, ...] = (
     Axis("fp8_weights", "where the FP8 weights come from, if there are any", {
         "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
         "primary": "linear weights are FP8 themselves, in a buffer of their own (--fp8-param-gather)",
-    }),
+    }, rowless=("copy", "primary")),
     Axis("projections", "matrices of the projections that read the same input", {
         "fused": "one for queries, keys and values, one for gate and up",
         "separate": "one for each",
@@ -114,15 +117,15 @@ AXES: tuple[Axis, ...] = (
     Axis("base_weights", "frozen weights", {
         "full": "as in training",
         "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",
-    }),
+    }, rowless=("full", "nf4")),
     Axis("optimizer_offload", "where the optimizer works", {
         "none": "on the GPU",
         "cpu": "a share of the parameters is updated on the host (Megatron-Core's hybrid optimizer)",
-    }, untimed={"cpu": "the host's updates and the copies to and from it"}),
+    }, untimed={"cpu": "the host's updates and the copies to and from it"}, rowless=("none", "cpu")),
     Axis("activation_offload", "where saved tensors wait for the backward pass", {
         "none": "on the GPU",
         "layers": "large ones of the first layers on the host (Transformer Engine)",
-    }, untimed={"layers": "the copies to and from the host"}),
+    }, untimed={"layers": "the copies to and from the host"}, rowless=("none", "layers")),
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for every chunk of layers, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
@@ -144,7 +147,7 @@ AXES: tuple[Axis, ...] = (
     Axis("recompute_saves", "what full recompute keeps of a layer", {
         "input": "its input",
         "ops": "its input and outputs of every second matmul, of attention and of reductions (torchtitan)",
-    }),
+    }, rowless=("input",)),
     Axis("units", "what FSDP gathers at once, besides each layer", {
         "root": "embedding, final norm and head together",
         "ends": "the embedding, and final norm and head (torchtitan)",
@@ -158,7 +161,7 @@ AXES: tuple[Axis, ...] = (
         "fused": "one kernel, without temporaries",
         "foreach": "all parameters at once, with a temporary for each",
         "loop": "one parameter after another, with two temporaries",
-    }),
+    }, rowless=("fused",)),
     Axis("schedule", "order of forward and backward passes in the pipeline", {
         "1f1b": "one forward, one backward, a stage is one chunk of layers",
         "interleaved": "1F1B with several chunks of layers per rank",
@@ -175,7 +178,7 @@ AXES: tuple[Axis, ...] = (
         "even": "every stage has as many",
         "uneven": "first and last stage may have other numbers, embedding and loss may count as layers",
         "listed": "an explicit list of layers for every stage and chunk",
-    }),
+    }, rowless=("even", "listed")),
     Axis("recompute_method", "which layers full recompute recomputes, and in what groups", {
         "each": "every layer from its own input",
         "uniform": "every layer, in groups of n that keep one input",
@@ -218,7 +221,7 @@ AXES: tuple[Axis, ...] = (
         "loss": "an auxiliary loss, for which all experts are scored again",
         "loss_one_hot": "the same in Transformers before pull request 48131: an int64 one-hot mask of all layers",
         "both": "bias and auxiliary loss",
-    }),
+    }, rowless=("none",)),
     Axis("router", "kernel of the router", {
         "unfused": "Megatron-Core in single operations",
         "fused": "Transformer Engine's fused router: keeps all scores and a map of the chosen experts",
@@ -240,11 +243,11 @@ AXES: tuple[Axis, ...] = (
     Axis("dropout", "dropout of the residual stream and of attention probabilities", {
         "none": "no dropout",
         "masks": "a mask is kept for each that is switched on",
-    }, {"none": ("drop", "adrop")}),
+    }, {"none": ("drop", "adrop")}, rowless=("none", "masks")),
     Axis("biases", "biases of the projections", {
         "qkv": "none but those of queries, keys and values where the model has them",
         "linear": "all projections may have one (GPT)",
-    }, {"qkv": ("lbias",)}),
+    }, {"qkv": ("lbias",)}, rowless=("qkv", "linear")),
     Axis("peak", "what lives besides saved tensors at the moments of a step", {
         "saved": "nothing but what the loss itself makes, and in nanotron the MLP's backward pass",
         "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
@@ -262,7 +265,7 @@ AXES: tuple[Axis, ...] = (
     Axis("mask", "where the causal attention mask comes from", {
         "kernel": "from the attention kernel",
         "dataloader": "from the data loader with every batch, one byte for every pair of tokens",
-    }),
+    }, rowless=("kernel",)),
 )
 
 #: Axes that the model decides, not the framework.

@@ -14,6 +14,7 @@ from ..parallel.schedules import SPLIT_BACKWARD
 from ..parameters import BY_LETTER
 from ..terms import TermSet
 from .moments import add_moments, add_peak
+from .options import refuse_without_rows
 from .rows import used_dimensions
 from .stage import add_host, add_kept, add_parameters, add_states, add_transients
 from .units import add_layers, add_output_gradients, add_units
@@ -26,6 +27,7 @@ def build(implementation: Implementation) -> TermSet:
     Sizes of split dimensions on one rank are terms too. They are integers wherever the configuration
     is legal, so the arithmetic of all later terms is exact even in floating point.
     """
+    refuse_without_rows(implementation.choices)
     refuse_impossible(implementation.choices)
     terms = TermSet(implementation.name, given=given(implementation.choices))
     for letter, expression in definitions(implementation.choices, implementation.framework).items():

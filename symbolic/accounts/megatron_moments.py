@@ -9,7 +9,7 @@ from __future__ import annotations
 from sympy import Eq, Expr, Gt, Integer
 
 from ..dimension import Dimension
-from ..dimensions import BATCH, FFN, GATE_UP_FEATURES, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..dimensions import BATCH, FFN, HIDDEN, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Lifetime, Place, Role
@@ -79,7 +79,7 @@ def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
     """
     choices = implementation.choices
     gathered = Iverson(ts > 1)
-    features = {"swiglu": GATE_UP_FEATURES, "gelu": FFN}[choices["mlp"]]
+    features = _features_of_activation(implementation)
     activation = _bf16((SEQUENCE, BATCH, features))
     down = total(gathered * _bf16(_WHOLE), _bf16(_INNER))
     if choices["dropout"] != "none":  # another gradient, less the mask that made it
@@ -91,6 +91,21 @@ def mlp_gradients(terms: TermSet, implementation: Implementation) -> Expr:
         down = total(down, _bf16((HIDDEN, FFN)))
         up = total(up, _bf16((features, HIDDEN)))
     return product(_dense_layers(implementation), Max(down, activation, up))
+
+
+def _features_of_activation(implementation: Implementation) -> Dimension:
+    """Return the outputs of the projection before the activation, which is one matrix here.
+
+    Raises ValueError for an MLP that has several, or none.
+    """
+    features = [
+        row.tensor.shape[0] for row in kept_rows(implementation)
+        if row.component.place is Place.DENSE and row.tensor.tokens and row.tensor.shape[1] is HIDDEN
+    ]
+    if len(features) != 1:
+        raise ValueError(f"not counted yet: moments of mlp = {implementation.choices['mlp']} with {len(features)}"
+                         " projections before its activation")
+    return features[0]
 
 
 def recomputed_mlp(terms: TermSet, implementation: Implementation) -> Expr:

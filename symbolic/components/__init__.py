@@ -7,6 +7,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from ..ledger import Component
+from .weight_gradients import with_dummies
 
 
 @cache
@@ -17,6 +18,7 @@ def all_components() -> tuple[Component, ...]:
     """
     modules = sorted(info.name for info in iter_modules(__path__))
     components = [part for name in modules for part in import_module(f"{__name__}.{name}").COMPONENTS]
+    components = list(with_dummies(tuple(components)))
     components.sort(key=lambda component: (component.order, component.name))
     _refuse_duplicates([component.name for component in components], "component")
     for component in components:

@@ -13,7 +13,6 @@ from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient,
 from ..parameters import symbols
 from ..work import Product
 from ..work_rows import column_parallel
-from .weight_gradients import head_dummies
 
 p, tied, ts = symbols("p tied ts")
 
@@ -36,7 +35,6 @@ def _backward() -> tuple[Tensor, ...]:
                   _BACKWARD, when=_SCATTERED, **_PEAK),
         transient("weight_gradient", "head", (VOCAB, HIDDEN), 2, src, "bf16 gradient of the output matrix", _BACKWARD,
                   weight_gradient=("separate",), **_PEAK),
-        *head_dummies(),
     )
 
 

@@ -6,23 +6,23 @@ micro-batch it is for. The gradients themselves are in the gradient buffer, whic
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
 from sympy import And, Eq, Expr, Integer, fraction
 
-from ..choices import MEGATRON_PEAKS
+from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     EXPERT_FFN,
     EXPERT_GATE_UP,
+    EXPERTS,
     FFN,
     GATE_UP_FEATURES,
     HIDDEN,
     KEY_VALUE_FEATURES,
-    LATENT_KV,
-    LATENT_KV_ROTARY,
-    LATENT_Q,
     QKV_FEATURES,
     QUERY_FEATURES,
     SHARED_FFN,
@@ -34,7 +34,9 @@ from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor
 from ..parameters import symbols
 
-t, et, lq = symbols("t et lq")
+t, et = symbols("t et")
+
+_FUSED = ("fused",)
 
 #: Dimensions that tensor parallelism shares out, and those that expert tensor parallelism does.
 _BY_T = frozenset({
@@ -65,26 +67,33 @@ def _times_t(dimension: Dimension) -> Expr:
 
 Shapes = dict[str, Shape]
 
-#: Shapes of the attention that every layer has, by kind of heads.
-ATTENTION: dict[str, Shapes] = {
-    "grouped": {"qkv": Shape(QKV_FEATURES, HIDDEN), "output": Shape(HIDDEN, QUERY_FEATURES)},
-    "latent": {
-        "q": Shape(QUERY_FEATURES, HIDDEN, Iverson(Eq(lq, 0))),
-        "q_down": Shape(LATENT_Q, HIDDEN, Iverson(lq > 0)), "q_up": Shape(QUERY_FEATURES, LATENT_Q, Iverson(lq > 0)),
-        "kv_down": Shape(LATENT_KV_ROTARY, HIDDEN), "kv_up": Shape(KEY_VALUE_FEATURES, LATENT_KV),
-        "output": Shape(HIDDEN, VALUE_FEATURES),
-    },
-}
-#: Shapes of a dense MLP, by kind of MLP, and of routed and shared experts.
-MLP: dict[str, Shapes] = {
-    "swiglu": {"gate_up": Shape(GATE_UP_FEATURES, HIDDEN), "down": Shape(HIDDEN, FFN)},
-    "gelu": {"up": Shape(FFN, HIDDEN), "down": Shape(HIDDEN, FFN)},
-}
-EXPERTS: Shapes = {
-    "gate_up": Shape(EXPERT_GATE_UP, HIDDEN), "down": Shape(HIDDEN, EXPERT_FFN),
-    "shared_gate_up": Shape(SHARED_GATE_UP, HIDDEN), "shared_down": Shape(HIDDEN, SHARED_FFN),
-}
 HEAD = Shape(VOCAB, HIDDEN)
+
+
+def linear_shapes(components: Iterable[Component]) -> Shapes:
+    """Return the shapes of the linear layers of ``components`` with fused projections, by the names of weights."""
+    shapes: Shapes = {}
+    for component in components:
+        for tensor in component.tensors:
+            fused = "fused" in tensor.options.get("projections", _FUSED)
+            if not fused or not tensor.tokens or tensor.module == "router":
+                continue
+            rows, columns = (dimension for dimension in tensor.shape if dimension is not EXPERTS)
+            name = tensor.name.removesuffix(".weight")
+            shapes[f"{component.name}_{name}" if name in shapes else name] = Shape(rows, columns, tensor.when)
+    return shapes
+
+
+def _by_option(components: tuple[Component, ...], axis: str, place: Place) -> dict[str, Shapes]:
+    """Return the shapes of the linear layers at a place, by the option of an axis; an option without any has none."""
+    shapes = {
+        option: linear_shapes(
+            component for component in components
+            if component.place is place and option in component.options.get(axis, ())
+        )
+        for option in BY_NAME[axis].options
+    }
+    return {option: found for option, found in shapes.items() if found}
 
 
 def differs(shape: Shape, others: tuple[Shape, ...]) -> Expr:
@@ -123,36 +132,48 @@ def _dummies(
     )
 
 
-def head_dummies() -> tuple[Tensor, ...]:
-    """The rows of the head's dummy, one for each kind of layers, as one of a layer may have the same shape."""
-    return tuple(
-        _dummy(f"{heads}.{mlp}", HEAD, (*ATTENTION[heads].values(), *MLP[mlp].values()), heads=(heads,), mlp=(mlp,))
-        for heads in ATTENTION for mlp in MLP
-    )
-
-
 _NOTE = "Layers of both kinds on one stage are taken to have different shapes."
 
-COMPONENTS = (
-    Component(
-        "attention_dummies", "Dummy weight gradients of attention", 96, Place.LAYER,
-        tuple(row for heads, shapes in ATTENTION.items() for row in _dummies(heads, shapes, (), heads=(heads,))),
-    ),
-    Component(
-        "mlp_dummies", "Dummy weight gradients of the MLP", 97, Place.DENSE,
-        tuple(
-            row for heads, attention in ATTENTION.items() for mlp, shapes in MLP.items()
-            for row in _dummies(f"{heads}.{mlp}", shapes, tuple(attention.values()), heads=(heads,), mlp=(mlp,))
+
+def with_dummies(components: tuple[Component, ...]) -> tuple[Component, ...]:
+    """Return all components with their dummy gradients: three components, and rows of the head.
+
+    The head has a row for each kind of layers, as one of a layer may have the same shape.
+    """
+    attentions, mlps = _by_option(components, "heads", Place.LAYER), _by_option(components, "mlp", Place.DENSE)
+    experts = linear_shapes(component for component in components if component.place is Place.EXPERTS)
+    of_head = tuple(
+        _dummy(f"{heads}.{mlp}", HEAD, (*attention.values(), *shapes.values()), heads=(heads,), mlp=(mlp,))
+        for heads, attention in attentions.items() for mlp, shapes in mlps.items()
+    )
+    dummies = (
+        Component(
+            "attention_dummies", "Dummy weight gradients of attention", 96, Place.LAYER,
+            tuple(row for heads, shapes in attentions.items() for row in _dummies(heads, shapes, (), heads=(heads,))),
         ),
-        note=_NOTE,
-    ),
-    Component(
-        "expert_dummies", "Dummy weight gradients of experts", 98, Place.EXPERTS,
-        tuple(
-            row for heads, attention in ATTENTION.items()
-            for row in _dummies(heads, EXPERTS, tuple(attention.values()), heads=(heads,))
+        Component(
+            "mlp_dummies", "Dummy weight gradients of the MLP", 97, Place.DENSE,
+            tuple(
+                row for heads, attention in attentions.items() for mlp, shapes in mlps.items()
+                for row in _dummies(f"{heads}.{mlp}", shapes, tuple(attention.values()), heads=(heads,), mlp=(mlp,))
+            ),
+            note=_NOTE,
         ),
-        note=_NOTE,
-        options={"layers": ("experts",)},
-    ),
-)
+        Component(
+            "expert_dummies", "Dummy weight gradients of experts", 98, Place.EXPERTS,
+            tuple(
+                row for heads, attention in attentions.items()
+                for row in _dummies(heads, experts, tuple(attention.values()), heads=(heads,))
+            ),
+            note=_NOTE,
+            options={"layers": ("experts",)},
+        ),
+    )
+    return (*(
+        replace(component, tensors=(*component.tensors, *of_head)) if component.name == "head" else component
+        for component in components
+    ), *dummies)
+
+
+#: All are made from the other components.
+COMPONENTS: tuple[Component, ...] = ()

@@ -223,7 +223,7 @@ def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     counted = {"layers": "dense", "mlp": "swiglu", "heads": "grouped"}
     if choices["peak"] == "torch" and any(choices[axis] != option for axis, option in counted.items()):
         found.append(Rule("counted_moments", "L", Eq(L, 0),
-                          "of such layers have no counted moments: choose peak = saved"))
+                          "of such layers have moments that are not counted yet: choose peak = saved"))
     return tuple(found)
 
 

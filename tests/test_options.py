@@ -1,0 +1,90 @@
+"""A new option costs one component file and one line; an option without rows is refused by its name."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from shardmath.symbolic.accounts.options import named_options, refuse_without_rows
+from shardmath.symbolic.choices import AXES
+from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What makes the file of GELU that of another MLP.
+RENAMED = {
+    '"gelu": (option,)': '"mlp": ("relu2",)', '"gelu", "GELU MLP"': '"relu2", "Squared ReLU MLP"',
+    '"mlp": ("gelu",)': '"mlp": ("relu2",)',
+}
+OPTION = '        "gelu": "up and down projection with GELU",\n'
+
+TERMS = """
+from shardmath.symbolic.accounts import build
+from shardmath.symbolic.implementations import MEGATRON
+
+def terms(mlp):
+    chosen = MEGATRON.with_choices(mlp=mlp, normalisation="layer", biases="linear", peak="megatron_te")
+    named = lambda text: text.replace(mlp, "MLP")
+    return {named(name): named(str(term.expression)) for name, term in build(chosen).terms.items()}
+
+theirs, ours = terms("gelu"), terms("relu2")
+assert ours == theirs, {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
+assert {"stage.mlp_dummies.buffer", "stage.mlp_gradients.layer_backward", "MLP.saved"} <= ours.keys()
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """A copy of the package whose axis ``mlp`` has an option more."""
+    package = tmp_path / "shardmath"
+    package.mkdir()
+    shutil.copytree(ROOT / "symbolic", package / "symbolic", ignore=shutil.ignore_patterns("__pycache__"))
+    others = [ROOT / name for name in ("generated", "templates", "catalogue")]
+    for part in (*(ROOT / "src" / "shardmath").iterdir(), *others):
+        (package / part.name).symlink_to(part)
+    choices = package / "symbolic" / "choices.py"
+    text = choices.read_text(encoding="utf-8")
+    assert text.count(OPTION) == 1
+    choices.write_text(text.replace(OPTION, OPTION + OPTION.replace("gelu", "relu2")), encoding="utf-8")
+    return package
+
+
+def run(package: Path) -> subprocess.CompletedProcess[str]:
+    """Compare the terms of both MLPs in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-c", TERMS], cwd=package.parent, env={**os.environ, "PYTHONPATH": str(package.parent)},
+        capture_output=True, text=True, check=False,
+    )
+
+
+def test_a_new_mlp_has_dummies_moments_and_all_other_terms(package: Path) -> None:
+    text = (package / "symbolic" / "components" / "gelu.py").read_text(encoding="utf-8")
+    for before, after in RENAMED.items():
+        assert before in text
+        text = text.replace(before, after)
+    (package / "symbolic" / "components" / "relu2.py").write_text(text, encoding="utf-8")
+    result = run(package)
+    assert result.returncode == 0, result.stderr
+
+
+def test_an_option_without_rows_is_refused_by_its_name(package: Path) -> None:
+    result = run(package)
+    assert "ValueError: mlp = relu2 has no rows: add rows or a component that name it" in result.stderr
+
+
+def test_every_option_is_named_by_a_row_or_said_to_need_none() -> None:
+    named = named_options()
+    for axis in AXES:
+        assert set(axis.rowless) <= set(axis.options), axis.name
+        assert {option for option in axis.options if (axis.name, option) not in named} <= set(axis.rowless), axis.name
+
+
+def test_unknown_options_are_refused() -> None:
+    for implementation in IMPLEMENTATIONS.values():
+        refuse_without_rows(implementation.choices)
+    with pytest.raises(ValueError, match="norm = power_norm has no rows"):
+        refuse_without_rows({**MEGATRON.choices, "norm": "power_norm"})
