@@ -29,7 +29,7 @@ from ..work import Ranks, Stream, Transfer, Work
 from ..work_rows import attention_work, column_parallel, context_exchange, norm_work, residual_work, row_parallel
 from .norms import norm_rows
 
-a, b, c, k, kt, t, sp, bias, lbias, qkn, adrop, fcopy = symbols("a b c k kt t sp bias lbias qkn adrop fcopy")
+a, b, c, k, kt, s, t, sp, bias, lbias, qkn, adrop, fcopy = symbols("a b c k kt s t sp bias lbias qkn adrop fcopy")
 
 QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 KEY = (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
@@ -186,7 +186,7 @@ def _core() -> tuple[Tensor, ...]:
               when=Iverson(Eq(a, k)), attention=_MEGATRON_SCORED, positions=_ROTARY),
         saved("v.batched_part", at, QUERY, 4, "transformers",
               "query and key parts of the fused projection, kept by v, which stays a view for b = 1 or a = 1",
-              when=1 - Iverson(b > 1) * Iverson(a > 1), attention=("eager",), rope=("joined",)),
+              when=1 - Iverson(b > 1) * Iverson(a > 1) * Iverson(s > 1), attention=("eager",), rope=("joined",)),
         saved("probabilities_fp32", "softmax", SCORES, 4, "transformers", "softmax of the scores",
               attention=("eager", "unfused"), positions=_ROTARY),
         saved("probabilities_fp32_learned", "softmax", SCORES, 4, "megatron_core", "softmax of the scores",
@@ -264,7 +264,7 @@ def _output() -> tuple[Tensor, ...]:
               attention=("flash_bshd",), value=("repacked",)),
         saved("o_proj.input_of_heads", at, QUERY, 2, "transformers",
               "copy of the output, in which one head lies after another as in the joined queries",
-              when=Iverson(a > 1), attention=("sdpa",), rope=("joined",)),
+              when=Iverson(a > 1) * Iverson(s > 1), attention=("sdpa",), rope=("joined",)),
         saved("o_proj.input_transposed", at, QUERY, 2, "transformers",
               "contiguous copy of the transposed output", attention=_SCORED),
         saved("o_proj.weight_cast", at, (HIDDEN, QUERY_FEATURES), 2, "pytorch",

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.huggingface import token_ids
+from oracles.huggingface import size, token_ids
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.on_gpu import OnGpu
@@ -33,10 +33,10 @@ GPT2 = HUGGINGFACE.with_choices(
 
 def random_shape(draw: Random) -> Shape:
     """Draw sizes by letter, and which dropout there is."""
-    a, d = draw.randint(1, 4), draw.randint(1, 24)
+    a, d = size(draw, 4), size(draw, 24)
     return {
-        "a": a, "k": a, "d": d, "h": a * d, "f": draw.randint(1, 200), "s": draw.randint(2, 40),
-        "b": draw.randint(1, 3), "u": draw.randint(8, 300), "L": draw.randint(1, 3), "tied": draw.randint(0, 1),
+        "a": a, "k": a, "d": d, "h": a * d, "f": size(draw, 200), "s": size(draw, 40),
+        "b": size(draw, 3), "u": size(draw, 300), "L": size(draw, 3), "tied": draw.randint(0, 1),
         "lbias": 1, "pos": draw.randint(40, 60), "drop": draw.randint(0, 1), "adrop": draw.randint(0, 1),
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from oracles.huggingface import token_ids
+from oracles.huggingface import size, token_ids
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.saved import Saved
@@ -31,11 +31,11 @@ SHARES = (0.25, 0.5, 0.7, 1.0)
 
 def random_shape(draw: Random) -> tuple[Shape, float]:
     """Draw sizes by letter, and the share of a head that is rotary; ``dr`` is 0 for all of it."""
-    a, d, share = draw.randint(1, 4), 2 * draw.randint(2, 16), draw.choice(SHARES)
+    a, d, share = size(draw, 4), 2 * draw.randint(2, 16), draw.choice(SHARES)
     turned = -(-int(d * share) // 2) * 2
     return {
-        "a": a, "k": a, "d": d, "h": a * d, "f": draw.randint(1, 200), "s": draw.randint(2, 40),
-        "b": draw.randint(1, 3), "u": draw.randint(8, 300), "L": draw.randint(1, 3), "tied": draw.randint(0, 1),
+        "a": a, "k": a, "d": d, "h": a * d, "f": size(draw, 200), "s": size(draw, 40),
+        "b": size(draw, 3), "u": size(draw, 300), "L": size(draw, 3), "tied": draw.randint(0, 1),
         "lbias": 1, "dr": turned if turned < d else 0,
     }, share
 
