@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from sympy import Add, Expr, Mul, Pow, Symbol
 from sympy.logic.boolalg import Boolean
 from sympy.printing.pretty.pretty import PrettyPrinter
+from sympy.printing.pretty.pretty_symbology import pretty_use_unicode
 from sympy.printing.pretty.stringpict import prettyForm
 from sympy.printing.str import StrPrinter
 
@@ -33,8 +34,12 @@ class UnicodePrinter(PrettyPrinter):  # type: ignore[misc]
         super().__init__({"use_unicode": True, "wrap_line": True, "num_columns": columns, "order": "none"})
 
     def doprint(self, expr: Expr) -> str:
-        """Print the formula on several lines."""
-        return str(super().doprint(in_reading_order(expr)))
+        """Print the formula on several lines, in Unicode whatever SymPy has seen of the terminal."""
+        before = pretty_use_unicode(True)
+        try:
+            return str(super().doprint(in_reading_order(expr)))
+        finally:
+            pretty_use_unicode(before)
 
     def _print_Symbol(self, e: Symbol, bold_name: bool = False) -> prettyForm:
         return prettyForm(letter(e))

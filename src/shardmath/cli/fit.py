@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from shardmath.cli.encoding import shows
 from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options, device, kernel_choices
 from shardmath.errors import ABSENT, InputError
@@ -53,7 +55,8 @@ def fit(
         click.echo(answer("fit", found.to_dict()))
     elif form is not None:
         for one in found.answers:
-            click.echo(one.formula_as(form))
+            text = one.formula_as(form)
+            click.echo(text if shows(sys.stdout, text) else one.formula_as("text"))
     else:
         show(found)
 

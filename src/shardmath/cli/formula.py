@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict
 
 import click
 
+from shardmath.cli.encoding import shows
 from shardmath.cli.options import implementation_options, kernel_choices
 from shardmath.defaults import default_implementation
 from shardmath.errors import ABSENT, InputError
@@ -43,6 +45,7 @@ def formula(
     if json:
         click.echo(answer("formula", found.to_dict()))
     elif form is not None:
-        click.echo(getattr(found, form))
+        text = getattr(found, form)
+        click.echo(text if shows(sys.stdout, text) else found.steps[-1].form)
     else:
         show(found)

@@ -6,7 +6,6 @@ import os
 import sys
 import warnings
 from collections.abc import Sequence
-from io import TextIOWrapper
 from signal import SIGINT, Signals
 
 import click
@@ -18,6 +17,7 @@ from shardmath.cli.calibrate import calibrate
 from shardmath.cli.catalogue import gpus, models, networks
 from shardmath.cli.compare import compare
 from shardmath.cli.completion import SHELLS, completion
+from shardmath.cli.encoding import spell_on
 from shardmath.cli.evaluate import evaluate
 from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
@@ -61,8 +61,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
     # Pydantic would look through all installed packages for plugins of its own.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # a terminal without our signs gets others
-            stream.reconfigure(errors="backslashreplace")
+        spell_on(stream)
     sys.exit(_ended(exit_code(arguments)))
 
 

@@ -19,5 +19,5 @@ def page(models: tuple[str, ...], output: str) -> None:
     from shardmath.page import page as written
     from shardmath.reports.files import whole_file
 
-    with whole_file("output", output) as file:
-        file.write(written(models))  # type: ignore[call-overload]
+    with whole_file("output", output, "wb") as file:  # the page says that it is UTF-8, on any terminal
+        file.write(written(models).encode())  # type: ignore[call-overload]

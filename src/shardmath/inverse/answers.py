@@ -50,13 +50,13 @@ class Answer:
     formula: Solution | None = None
 
     def formula_as(self, form: str) -> str:
-        """The formula as ``latex`` or ``unicode``, with its coefficients; or why there is none."""
+        """The formula as ``latex``, ``unicode`` or ``text``, with its coefficients; or why there is none."""
         if self.formula is None:
             return f"{self.symbol}: {self.method}"
         found = self.formula
-        if form == "unicode":
-            return "\n".join([found.unicode, *(f"{name} = {one.text}" for name, one in found.coefficients.items()),
-                              *(f"{name} = {made}" for name, made in found.uses.items())])
+        if form != "latex":
+            defined = {**{name: one.text for name, one in found.coefficients.items()}, **found.uses}
+            return "\n".join([getattr(found, form), *(f"{name} = {made}" for name, made in defined.items())])
         lines = [found.latex, *(f"M_{{\\text{{{name}}}}} = {one.latex}" for name, one in found.coefficients.items()),
                  *(f"{name} = {made}" for name, made in found.uses_latex.items())]
         return "\n".join(lines)

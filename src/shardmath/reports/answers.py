@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any
@@ -21,7 +22,8 @@ def schema_name(document: str) -> str:
 
 def answer(document: str, data: Mapping[str, Any]) -> str:
     """The text of a document. A number that is infinite or none is null: JSON has no such numbers."""
-    return json.dumps({"schema": schema_name(document), **_finite(data)}, indent=2, allow_nan=False, ensure_ascii=False)
+    return json.dumps({"schema": schema_name(document), **_finite(data)}, indent=2, allow_nan=False,
+                      ensure_ascii=not (sys.stdout.encoding or "utf").lower().startswith("utf"))
 
 
 def _finite(value: Any) -> Any:
