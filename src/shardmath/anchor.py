@@ -8,10 +8,11 @@ and ``process_bytes`` (what nvidia-smi shows), each of the rank that needed most
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any
 
+from shardmath.arguments import typed
 from shardmath.errors import ABSENT, InputError
 from shardmath.reading import json_object, read_text
 
@@ -30,6 +31,7 @@ class Anchor:
     description: str
 
 
+@typed
 def anchored(path: str | os.PathLike[str]) -> Anchor:
     """Read a measured run and find the constants with which the estimate gives what was measured.
 
@@ -54,7 +56,6 @@ def anchored(path: str | os.PathLike[str]) -> Anchor:
 
 def _explained(run: Mapping[str, Any]) -> Any:
     from shardmath.accounting import explain
-    from shardmath.configured import configured
 
     arguments = dict(run)
     if "anchor" in arguments:
@@ -62,32 +63,7 @@ def _explained(run: Mapping[str, Any]) -> Any:
     for name in ("model", "gpu"):
         if not isinstance(arguments.get(name), str):
             raise InputError(name, arguments.get(name, ABSENT), "must be given: a name, or the path of a file")
-    kinds = get_type_hints(configured)
-    for name, value in arguments.items():
-        _refuse_other_kind(name, value, kinds.get(name, kinds["others"]))
-    try:
-        return explain(arguments.pop("model"), arguments.pop("gpu"), **arguments)
-    except TypeError as error:
-        raise InputError("run", str(error), "must hold the arguments of explain") from None
-
-
-def _refuse_other_kind(name: str, value: object, kind: Any) -> None:
-    """Raise InputError unless a value of JSON is like what ``explain`` takes: its argument has the type ``kind``."""
-    kinds = {get_origin(item) or item for item in get_args(kind) or (kind,)} & set(_KINDS)
-    if value is not None and not any(_KINDS[item][1](value) for item in kinds):
-        words = [words for item, (words, _) in _KINDS.items() if item in kinds]
-        raise InputError(name, value, f"must be {' or '.join(words)}")
-
-
-#: What stands in JSON for the types of arguments: words for it, and whether a value is it.
-_KINDS: Mapping[Any, tuple[str, Callable[[Any], bool]]] = {
-    int: ("an integer", lambda value: isinstance(value, int)),
-    bool: ("true or false", lambda value: isinstance(value, int) and value in (0, 1)),
-    str: ("a name", lambda value: isinstance(value, str)),
-    Sequence: ("a list of integers", lambda value: isinstance(value, list) and all(type(one) is int for one in value)),
-    Mapping: ("an object of names", lambda value: isinstance(value, dict) and all(
-        isinstance(one, str) for one in value.values())),
-}
+    return explain(arguments.pop("model"), arguments.pop("gpu"), **arguments)
 
 
 def _measured(measured: Mapping[str, Any]) -> dict[str, int]:

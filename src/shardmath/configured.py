@@ -10,6 +10,7 @@ from os import PathLike
 from typing import ParamSpec, TypeVar
 
 from shardmath.anchor import Anchor, anchored
+from shardmath.arguments import typed
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.gpus import Gpu
@@ -54,6 +55,7 @@ class Configuration:
             return None, str(error)
 
 
+@typed
 def configured(
     model: Model | str | PathLike[str],
     gpu: Gpu | Cluster | str | PathLike[str],

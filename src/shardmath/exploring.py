@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shardmath.arguments import typed
 from shardmath.errors import InputError
 from shardmath.explored import Explored, explored
 from shardmath.reports.rows import refuse_unwritable, write_rows
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 DEVICES = ("cpu", "cuda")
 
 
+@typed
 def explore(
     space: Space, *, threads: int | None = None, dask: str | None = None, device: str = "cpu",
     rows: str | os.PathLike[str] | None = None, terms: Sequence[str] = (), among: str = "fits",
@@ -109,7 +111,7 @@ def _of_part(question: Question) -> Question:
 def _begun(nests: Sequence[Nest], kept: Checkpoint | None, resume: bool, table: _Table | None) -> list[Run]:
     if resume and kept is None:
         raise InputError("resume", resume, "must not be given without a checkpoint")
-    if kept is not None and kept.path.exists():
+    if kept is not None and os.path.exists(kept.path):
         if not resume:
             rule = "must be a new file, or resume must be given: this one has the state of a sweep"
             raise InputError("checkpoint", str(kept.path), rule)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardmath.arguments import typed
 from shardmath.errors import InputError, nearest_names
 from shardmath.evaluators import changed_choices, refuse_untimed
 
@@ -56,6 +57,7 @@ class Formula:
         return asdict(self)
 
 
+@typed
 def formula(name: str, implementation: str = "megatron", kernels: Mapping[str, str] | None = None) -> Formula:
     """Derive the term ``name`` of an implementation or of a published set (``fujii2024.total``).
 
@@ -106,6 +108,7 @@ class Listed:
     meaning: str
 
 
+@typed
 def names(implementation: str = "megatron", kernels: Mapping[str, str] | None = None) -> tuple[Listed, ...]:
     """The terms of an implementation and of the published sets, in groups: by component, then what they add up to.
 

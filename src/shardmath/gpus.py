@@ -4,11 +4,13 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
+from shardmath.arguments import typed
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError
 from shardmath.naming import by_name
+from shardmath.records import Record
 
 __all__ = ["GIB", "Gpu"]
 
@@ -24,7 +26,7 @@ Nanoseconds = Annotated[int, Field(ge=0, le=10**9)]
 """At most a second."""
 
 
-class Gpu(BaseModel):
+class Gpu(Record):
     """One kind of GPU.
 
     ``memory_bytes``: the capacity that estimates are compared with, in bytes; which figure that is, and
@@ -38,8 +40,6 @@ class Gpu(BaseModel):
     direction. ``link_latency_ns``, ``pcie_latency_ns``: what one step of a ring takes besides its bytes.
     ``power_watts``: what the board draws at most. ``network``: the vendor's own servers have it, by its name.
     """
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     name: Annotated[str, Field(min_length=1)]
     memory_bytes: Annotated[int, Field(ge=1, le=_LARGEST_GIB * GIB)]
@@ -58,12 +58,6 @@ class Gpu(BaseModel):
     pcie_latency_ns: Nanoseconds | None = None
     power_watts: Annotated[int, Field(ge=1, le=10**5)] | None = None
     network: str | None = None
-
-    def __init__(self, **fields: Any) -> None:
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise InputError.from_validation(error.errors(include_url=False)) from None
 
     @model_validator(mode="after")
     def _link_is_whole(self) -> Self:
@@ -93,6 +87,7 @@ class Gpu(BaseModel):
         return self.memory_bytes / GIB
 
     @classmethod
+    @typed
     def named(cls, name: str) -> "Gpu":
         """Find a GPU of the catalogue by its name, or by the beginning of its name if only one begins so.
 
@@ -102,6 +97,7 @@ class Gpu(BaseModel):
         return by_name("gpu", "GPU", name, _catalogue(), _VENDORS)
 
     @classmethod
+    @typed
     def of(cls, figures: Mapping[str, Any]) -> "Gpu":
         """Make a GPU of the figures of a catalogue's entry and its name, with the memory in GiB.
 
@@ -118,6 +114,7 @@ class Gpu(BaseModel):
         return cls(memory_bytes=memory_bytes, **{**latencies, **others})
 
     @classmethod
+    @typed
     def custom(cls, memory_gib: float, node_size: int = 8) -> "Gpu":
         """Describe a GPU that the catalogue does not have by its memory in GiB, cut to whole bytes.
 

@@ -2,13 +2,15 @@
 
 import os
 from functools import cache
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
+from shardmath.arguments import typed
 from shardmath.catalogue import read
 from shardmath.errors import InputError, nearest_names
 from shardmath.model_rules import refuse_contradictions
+from shardmath.records import Record
 from shardmath.rotary import Factor, RopeScaling
 
 __all__ = ["LARGEST", "Count", "Factor", "Model", "Size", "load_model"]
@@ -20,7 +22,7 @@ Size = Annotated[int, Field(ge=1, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 
 
-class Model(BaseModel):
+class Model(Record):
     """The dimensions of one decoder-only transformer: counts, without a unit. 0 means that it has no such thing.
 
     ``num_kv_heads`` heads of ``head_dim`` each serve ``num_attention_heads`` query heads, and their product
@@ -58,8 +60,6 @@ class Model(BaseModel):
 
     Raises ``InputError`` for anything that breaks a rule.
     """
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     name: Annotated[str, Field(min_length=1)]
     hidden_size: Size
@@ -103,12 +103,6 @@ class Model(BaseModel):
     rope_scaling: RopeScaling | None = None
     routed_scaling_factor: Factor = 1.0
 
-    def __init__(self, **fields: Any) -> None:
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise InputError.from_validation(error.errors(include_url=False)) from None
-
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:
         refuse_contradictions(self)
@@ -134,6 +128,7 @@ class Model(BaseModel):
         return "partial" if self.qk_rope_head_dim and not self.kv_lora_rank else "rotary"
 
     @classmethod
+    @typed
     def named(cls, name: str) -> "Model":
         """Find a model of the catalogue, such as ``llama-3.1-8b`` or ``meta-llama/Llama-3.1-8B``.
 
@@ -152,6 +147,7 @@ class Model(BaseModel):
         raise InputError("model", name, rule, nearest_names(plain, known))
 
     @classmethod
+    @typed
     def from_config(cls, path: str | os.PathLike[str]) -> "Model":
         """Read the model that a Hugging Face ``config.json`` describes; ``path`` is that file.
 
@@ -164,6 +160,7 @@ class Model(BaseModel):
         return read_model(path)
 
 
+@typed
 def load_model(name_or_path: str | os.PathLike[str]) -> Model:
     """Read the model from a ``config.json`` if there is such a file, else find it in the catalogue.
 

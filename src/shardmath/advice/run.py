@@ -12,6 +12,7 @@ from shardmath.advice.asking import Asked
 from shardmath.advice.changes import Change, changes
 from shardmath.advice.choosing import choose, seconds_of
 from shardmath.advice.neighbours import Neighbour, neighbours
+from shardmath.arguments import typed_like
 from shardmath.defaults import default_implementation, default_seq_length
 from shardmath.errors import InputError
 from shardmath.formats import written
@@ -23,6 +24,7 @@ from shardmath.search.offered import offered
 from shardmath.search.sizes import AXES, FOLLOWING, as_arguments_of_explain, sizes_of
 from shardmath.search.untried import Untried, untried
 from shardmath.settings import as_model
+from shardmath.spaces.standard import layouts
 from shardmath.sweeps.configurations import Configuration
 from shardmath.sweeps.run import as_arguments
 from shardmath.timing import StepTime, as_cluster
@@ -132,6 +134,7 @@ class Advice:
         }
 
 
+@typed_like(layouts)
 def recommend(
     model: Model | str | PathLike[str],
     gpu: Gpu | Cluster | str | PathLike[str],

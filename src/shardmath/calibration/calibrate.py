@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from shardmath.arguments import typed
 from shardmath.calibration.files import read_runs
 from shardmath.calibration.fitting import FITTED, cross_validated, fit, solver, usual
 from shardmath.calibration.runs import StepTimes
@@ -55,6 +56,7 @@ class Calibration:
         }
 
 
+@typed
 def calibrate(
     path: str | os.PathLike[str], cluster: Cluster, *, implementation: str | None = None,
     kernels: Mapping[str, str] | None = None, stage_stall: bool = False,

@@ -20,4 +20,4 @@ def page(models: tuple[str, ...], output: str) -> None:
     from shardmath.reports.files import whole_file
 
     with whole_file("output", output, "wb") as file:  # the page says that it is UTF-8, on any terminal
-        file.write(written(models).encode())  # type: ignore[call-overload]
+        file.write(written(models).encode())  # type: ignore[arg-type]

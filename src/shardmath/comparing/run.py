@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+from shardmath.arguments import typed_like
 from shardmath.comparing.comparison import LETTERS, Comparison, compared
 from shardmath.configured import Configuration, configured
 from shardmath.errors import ABSENT, InputError, inside
@@ -17,6 +18,7 @@ from shardmath.models import Model
 PUBLISHED = "published"
 
 
+@typed_like(configured)
 def compare(
     model: Model | str | PathLike[str],
     gpu: Gpu | Cluster | str | PathLike[str],

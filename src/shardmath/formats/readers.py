@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from shardmath import nested
+from shardmath.arguments import typed
 from shardmath.errors import InputError, nearest_names
 from shardmath.formats import nemo, torchtitan
 from shardmath.formats.expansion import mark
@@ -34,6 +35,7 @@ def describes_a_run(path: str | os.PathLike[str]) -> bool:
     return Path(path).suffix.lower() in SUFFIXES
 
 
+@typed
 def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) -> Run:
     """The run that the file at ``path`` describes; nothing in it is executed.
 

@@ -97,7 +97,7 @@ def _model(given: Given) -> Model:
         return Model.named(FLAVORS[flavor])
     like = Model.named(FLAVORS["8B"])  # all flavors share norm epsilon and rotary embedding
     return Model(name="llama3-debugmodel", source="torchtitan, llama3 debugmodel", norm_epsilon=like.norm_epsilon,
-                 rope_base=like.rope_base, rope_scaling=like.rope_scaling, **_DEBUG)
+                 rope_base=like.rope_base, rope_scaling=like.rope_scaling, **_DEBUG)  # type: ignore[arg-type]
 
 
 def _parallel(given: Given) -> dict[str, Any]:

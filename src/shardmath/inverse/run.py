@@ -9,6 +9,7 @@ from itertools import product
 from os import PathLike
 from typing import Any
 
+from shardmath.arguments import typed_like
 from shardmath.cached import source_of
 from shardmath.configured import Configuration, configured
 from shardmath.divisors import divisors
@@ -49,6 +50,7 @@ def usual_share() -> Fraction:
     return Fraction(low, _WHOLE)
 
 
+@typed_like(configured)
 def fit(
     model: Model | str | PathLike[str],
     gpu: Gpu | Cluster | str | PathLike[str],
@@ -143,7 +145,8 @@ def share_of(share: Fraction | int | str | None) -> Fraction:
     except (ValueError, ZeroDivisionError):
         part = Fraction(0)
     if not 0 < part <= 1 or part.denominator > _WHOLE:
-        raise InputError("share", str(share), "must be above 0 and at most 1, with at most 6 decimals", "0.8 or 1.0")
+        said = share if isinstance(share, int) and share.bit_length() > 64 else str(share)
+        raise InputError("share", said, "must be above 0 and at most 1, with at most 6 decimals", "0.8 or 1.0")
     return part
 
 

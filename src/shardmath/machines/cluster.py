@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
+from shardmath.arguments import typed
 from shardmath.errors import ABSENT, InputError, inside, nearest_names
 from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, PARAMETERS
 from shardmath.gpus import Gpu
 from shardmath.machines.network import Network
 from shardmath.parameters import checked
+from shardmath.records import Record
 
 GIGA, MEGA = 10**9, 10**6
 PRECISIONS = ("bf16", "fp8")
@@ -27,7 +29,7 @@ OTHERS = tuple(
 )
 
 
-class Cluster(BaseModel):
+class Cluster(Record):
     """One kind of cluster, of any number of GPUs.
 
     ``gpus_per_node``: GPUs of one server. ``network``: None for a single server. ``parameters``: values of further
@@ -36,21 +38,13 @@ class Cluster(BaseModel):
     the GPUs; 1000 counts the GPUs alone. Raises InputError for anything that breaks a rule.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
     name: Annotated[str, Field(min_length=1)]
     gpu: Gpu
     gpus_per_node: Annotated[int, Field(ge=1, le=2**16)]
     network: Network | None = None
-    parameters: dict[str, int] = {}
+    parameters: dict[str, int] = Field(default_factory=dict)
     cents_per_gpu_hour: Annotated[int, Field(ge=0, le=10**9)] | None = None
     pue_per_mille: Annotated[int, Field(ge=1000, le=10**4)] = 1000
-
-    def __init__(self, **fields: Any) -> None:
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise InputError.from_validation(error.errors(include_url=False)) from None
 
     @field_validator("parameters", mode="before")
     @classmethod
@@ -65,6 +59,7 @@ class Cluster(BaseModel):
         return given
 
     @classmethod
+    @typed
     def named(cls, gpu: Gpu | str, network: Network | str | None = None) -> Cluster:
         """The usual servers with one kind of GPU, joined by a network; both by name or as they are.
 
@@ -92,6 +87,7 @@ class Cluster(BaseModel):
         """What the building draws for one GPU at full load. Raises InputError where no power is known."""
         return Fraction(self._known("power_watts") * self.pue_per_mille, 1000)
 
+    @typed
     def values(self, precision: str = "bf16", num_gpus: int | None = None) -> dict[str, int]:
         """The parameters of the machine by name: FLOP/s, bytes/s of one GPU each direction, nanoseconds, bytes.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from shardmath.arguments import typed
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError, inside, nearest_names
 from shardmath.gpus import GIB, Gpu
@@ -19,6 +20,7 @@ LARGEST = 2**16
 """Bytes of a file, far more than any cluster needs."""
 
 
+@typed
 def read_cluster(path: str | os.PathLike[str]) -> Cluster:
     """The cluster that the file at ``path`` describes; it is named after the file if it has no name of its own.
 

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
+from shardmath.arguments import typed
 from shardmath.catalogue import read
-from shardmath.errors import InputError
 from shardmath.gpus import Nanoseconds
 from shardmath.naming import by_name
+from shardmath.records import Record
 
 
-class Network(BaseModel):
+class Network(Record):
     """One kind of network.
 
     ``gbit_per_s``: one port, each direction, in 10^9 bits/s. ``rails``: ports of a server that carry the traffic of its
     GPUs; None where each GPU has one. ``latency_ns``: what one step of a ring over the network takes besides its bytes.
     ``source``: where the figures are from. Raises InputError for anything that breaks a rule.
     """
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     name: Annotated[str, Field(min_length=1)]
     gbit_per_s: Annotated[int, Field(ge=1, le=10**6)]
@@ -30,17 +29,12 @@ class Network(BaseModel):
     source: str
     note: str = ""
 
-    def __init__(self, **fields: Any) -> None:
-        try:
-            super().__init__(**fields)
-        except ValidationError as error:
-            raise InputError.from_validation(error.errors(include_url=False)) from None
-
     def bandwidth(self, gpus_per_node: int) -> int:
         """Bytes/s of one GPU of a server with ``gpus_per_node`` of them, each direction; cut to whole bytes."""
         return self.gbit_per_s * 10**9 * (self.rails or gpus_per_node) // (8 * gpus_per_node)
 
     @classmethod
+    @typed
     def named(cls, name: str) -> Network:
         """Find a network of the catalogue by its name, or by the beginning of its name if only one begins so.
 

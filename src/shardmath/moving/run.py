@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from shardmath.accounting import Explanation, RankAccount, explanation
+from shardmath.arguments import typed_like
 from shardmath.choosing import following
 from shardmath.configured import Configuration, configured
 from shardmath.errors import InputError
@@ -108,6 +109,7 @@ class Moves:
         }
 
 
+@typed_like(configured)
 def moves(
     model: Model | str | PathLike[str],
     gpu: Gpu | Cluster | str | PathLike[str],

@@ -40,7 +40,10 @@ def whole_file(field: str, path: str, mode: str = "w") -> Iterator[IO[str] | IO[
         return
     if "\0" in path:
         raise InputError(field, path, "must not have a character with the code 0")
-    target = Path(os.path.realpath(path))
+    try:
+        target = Path(os.path.realpath(path))
+    except UnicodeEncodeError:
+        raise InputError(field, path, "must be a name that a file can have") from None
     if os.path.isdir(target):
         raise InputError(field, path, "must be a file, not a directory")
     if os.path.exists(target) and not os.path.isfile(target):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from os import PathLike
 from typing import Any
 
+from shardmath.arguments import typed_like
 from shardmath.defaults import default_implementation, default_seq_length
 from shardmath.errors import ABSENT, InputError
 from shardmath.gpus import Gpu
@@ -19,6 +20,7 @@ from shardmath.search.sizes import sizes_of
 from shardmath.search.untried import Untried, untried
 from shardmath.settings import as_model
 from shardmath.spaces import Best
+from shardmath.spaces.standard import layouts
 from shardmath.sweeps.run import as_arguments
 from shardmath.symbolic.nests.standard import BY_TIME
 from shardmath.timing import StepTime, as_cluster, step_time
@@ -98,6 +100,7 @@ class Scaling:
         }
 
 
+@typed_like(layouts)
 def scale(
     model: Model | str | PathLike[str],
     gpu: Gpu | Cluster | str | PathLike[str],

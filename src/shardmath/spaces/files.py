@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from shardmath.arguments import typed
 from shardmath.errors import InputError, nearest_names
 from shardmath.machines.files import cluster_of
 from shardmath.machines.files import plain as plain_cluster
@@ -21,6 +22,7 @@ _TABLES = ("axes", "fixed", "derived", "constraints", "questions", "kernels")
 _KEYS = (*_NAMES, "cluster", "zero_stage", *_TABLES)
 
 
+@typed
 def read_space(path: str | os.PathLike[str]) -> Space:
     """The space that the file at ``path`` declares; its name ends in ``.toml``, ``.yaml`` or ``.yml``.
 

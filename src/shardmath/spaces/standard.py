@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 
+from shardmath.arguments import typed
 from shardmath.defaults import default_implementation, default_seq_length
 from shardmath.errors import InputError
 from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS
@@ -21,6 +22,7 @@ from shardmath.symbolic.nests.standard import BY_MEMORY
 from shardmath.timing import as_cluster, on_nodes
 
 
+@typed
 def layouts(
     model: Model | str | PathLike[str],
     gpu: Gpu | Cluster | str | PathLike[str],

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
 
+from shardmath.arguments import typed
 from shardmath.errors import InputError
 from shardmath.gpus import Gpu
 from shardmath.machines import Cluster
@@ -23,6 +24,7 @@ from shardmath.timing import time_unknown
 _SECTIONS = ("axes", "fixed", "derived", "kernels")
 
 
+@typed
 def sweep(
     model: Model | str | PathLike[str],
     gpu: Gpu | Cluster | str | PathLike[str],

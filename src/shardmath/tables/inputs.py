@@ -97,6 +97,8 @@ def inputs(
     cluster = None if gpu is None else as_cluster(gpu, network)
     implementation = default_implementation(chosen) if implementation is None else implementation
     mode = values.get(RECOMPUTE, "none")
+    if not isinstance(mode, str):
+        raise InputError(RECOMPUTE, mode, "must be the name of a mode")
     asked = _checked({name: value for name, value in values.items() if name != RECOMPUTE}, columns)
     if RECOMPUTE in values and {RECOMPUTE, *SWITCHES} & set(columns):
         raise InputError(RECOMPUTE, mode, "must not be given both as a column and as a value")

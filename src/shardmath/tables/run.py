@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from shardmath.arguments import typed
 from shardmath.errors import InputError
 from shardmath.exactness import EXACT, products
 from shardmath.generated.definitions import VERDICTS
@@ -36,6 +37,7 @@ _NAMES = pa.dictionary(pa.int8(), pa.string())
 Progress = Callable[[int, int | None], None]
 
 
+@typed
 def evaluate(
     table: Any,
     model: Model | str | PathLike[str] | None = None,
