@@ -56,10 +56,11 @@ def test_every_question_takes_the_length_of_the_table(name: str) -> None:
         explain(name, "h100-80gb", seq_length=length + 1)
 
 
-def test_a_space_of_several_models_takes_a_length_that_all_have() -> None:
+def test_a_space_of_several_models_gives_each_its_own_length() -> None:
     (part,) = Space(axes={"model": ["gpt2-xl", "gpt-3-175b"]}, gpu="h100-80gb",
                     fixed={"num_gpus": 1, "global_batch_size": 1}).parts()
-    assert part.fixed["seq_length"] == 1024
+    (axis,) = part.axes
+    assert axis.values["seq_length"] == (1024, 2048)
 
 
 @pytest.mark.parametrize("question", [sweep, recommend, scale, layouts, evaluate, job], ids=lambda item: item.__name__)
