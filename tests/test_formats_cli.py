@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -105,9 +107,36 @@ def test_the_layouts_of_a_script_are_swept_with_its_kernels() -> None:
                                       "64", "--tp", "8", "--json"])
     assert result.exit_code == 0, result.output
     best = json.loads(result.stdout)["best"][0]
-    layout = {name: best[name] for name in ("tensor_parallel", "pipeline_parallel", "micro_batch_size")}
+    layout = {name: best[name] for name in ("tensor_parallel", "pipeline_parallel", "virtual_pipeline",
+                                            "micro_batch_size", "account_for_embedding", "account_for_loss")}
     found = read(GPT).explain("h100-80gb", **{
         **layout, "num_gpus": 64, "global_batch_size": 64, "recompute": best["recompute"],
         "sequence_parallel": bool(best["sequence_parallel"]),
     })
     assert found.peak.total == best["peak_bytes"]
+
+
+@pytest.mark.parametrize(("arguments", "reported"), [
+    (("explain", "llama-3.2-1b", "--num-gpus", "16", "--tp", "2"), "TP 2, CP 1, PP 1"),
+    (("recommend", "llama-3.2-1b", "--num-gpus", "8", "--global-batch-size", "8", "--seq-length", "1024"),
+     "Worth trying"),
+])
+def test_a_script_is_redirected_alone(arguments: tuple[str, ...], reported: str, tmp_path: Path) -> None:
+    """As a shell does it: the standard output is the script, which bash accepts; the report is on the other stream."""
+    command = [sys.executable, "-m", "shardmath", *arguments, "--gpu", "h100-80gb", "--write", "megatron"]
+    script, file = tmp_path / "run.sh", tmp_path / "other.sh"
+    with open(script, "w") as stream:
+        piped = subprocess.run(command, stdout=stream, stderr=subprocess.PIPE, text=True, check=True)
+    assert script.read_text().startswith("#!/bin/bash\n")
+    assert reported in piped.stderr
+    subprocess.run(["bash", "-n", str(script)], check=True)
+    written = subprocess.run([*command, "--output", str(file)], capture_output=True, text=True, check=True)
+    assert file.read_text() == script.read_text()
+    assert reported in written.stdout
+    assert written.stderr == ""
+    assert read(str(file)).arguments["num_gpus"] in (8, 16)
+
+
+def test_a_file_needs_a_format(tmp_path: Path) -> None:
+    result = explain("llama-3.2-1b", "--output", str(tmp_path / "run.sh"))
+    assert str(result.exception).endswith("must be given with --write, which says the format")

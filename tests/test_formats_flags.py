@@ -148,7 +148,7 @@ def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
     ("--num-experts 8", "--swiglu", "must be swiglu with experts"),
     ("--multi-latent-attention", "--disable-bias-linear", "must be given with latent attention"),
     ("--recompute-granularity selective --recompute-modules gdn_norm_out", "--recompute-modules", "must be some of"),
-    ("--mtp-num-layers 2000000000 --pipeline-model-parallel-layout EtL", "--mtp-num-layers", "must be 0 without"),
+    ("--mtp-num-layers 2000000000 --pipeline-model-parallel-layout EtL", "--mtp-num-layers", "must be 0: not counted"),
     (f"{EXPERTS} --mtp-num-layers 2000000000 --pipeline-model-parallel-layout EtmL",
      "--pipeline-model-parallel-layout", "must begin with E"),
     ("--pipeline-model-parallel-layout Et|tm|L", "--pipeline-model-parallel-layout", "must begin with E"),

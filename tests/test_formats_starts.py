@@ -117,7 +117,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "dropout": ("gpt2", {"num_gpus": 2, "seq_length": 1024, "hidden_dropout": 1, "attention_dropout": 1}),
     "capacity": ("mixtral-8x7b-v0.1", {
         "num_gpus": 8, "expert_parallel": 8, "expert_capacity_percent": 125,
-        "kernels": {"dispatch": "allgather", "permute": "unfused", "router_precision": "bf16"}}),
+        "kernels": {"permute": "unfused", "router_precision": "bf16"}}),
     "fused router": ("deepseek-v3", {"num_gpus": 64, "expert_parallel": 64, "kernels": {
         "router": "fused", "balance": "both"}}),
     "GPUs that no full nodes hold": ("llama-3.2-1b", {"num_gpus": 12, "tensor_parallel": 2}),

@@ -30,9 +30,9 @@ _SECTION_OF = {
     "fp16": "mixed_precision", "fp8-format": "mixed_precision", "fp8-recipe": "mixed_precision",
     "fp8-param-gather": "mixed_precision", "fp8-amax-history-len": "mixed_precision",
 }
-#: Flags that Megatron-Bridge has no key for: they follow from others.
-_IMPLIED = ("group-query-attention", "grad-reduce-in-bf16", "accumulate-allreduce-grads-in-fp32", "tokenizer-type",
-            "vocab-size")
+#: Flags that Megatron-Bridge has no key for: they follow from others, as positions do from the sequence length.
+_IMPLIED = ("max-position-embeddings", "group-query-attention", "grad-reduce-in-bf16",
+            "accumulate-allreduce-grads-in-fp32", "tokenizer-type", "vocab-size")
 
 
 def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
