@@ -120,7 +120,7 @@ def test_older_loss_of_a_large_model_has_the_published_size() -> None:
         model, "h200", implementation="huggingface", seq_length=tokens, micro_batch_size=1,
         kernels={"balance": "loss_one_hot"},
     )
-    assert account.kernels["balance"] == "loss_one_hot"
+    assert account.choices["balance"] == "loss_one_hot"
     mask = 12 * layers * tokens * chosen * experts
     assert 0.97 < mask / 81.2e9 < 1
     assert account.peak.total > mask
