@@ -87,7 +87,7 @@ def definitions_of(terms: TermSet) -> tuple[str, ...]:
 
 
 def total_groups(terms: TermSet) -> tuple[Group, ...]:
-    """List the terms above the components: layer, rank r, its components, peak.
+    """List the terms above the components: layer, rank r, its components, process, model, peak.
 
     The peak is over copies of rank r's terms with the rank put in, of which only the totals are shown.
     """
@@ -98,6 +98,7 @@ def total_groups(terms: TermSet) -> tuple[Group, ...]:
         Group("Rank $r$ by component and role", tuple(name for name in of_rank if _is_of_a_component(name)), True),
         Group("Rank $r$ by role, and in all", tuple(name for name in of_rank if not _is_of_a_component(name))),
         Group("What a process takes", tuple(name for name in names if name.startswith("process."))),
+        Group("Parameters of the model", tuple(name for name in names if name.startswith("model."))),
         Group("Peak over the ranks that can have it", (*(f"{name}.total" for name in CANDIDATES), "peak")),
     ]
     return tuple(group for group in groups if group.terms)
