@@ -137,11 +137,8 @@ BAD_SIZES = [
     102400.001,
     1e30,
     10**400,
-    True,
-    "80",
-    None,
-    [80],
 ]
+BAD_TYPES = [True, "80", None, [80]]
 
 
 @pytest.mark.parametrize("memory_gib", BAD_SIZES)
@@ -149,6 +146,12 @@ def test_custom_refuses(memory_gib: float) -> None:
     with pytest.raises(
         InputError, match=r"^gpu_memory_gib = .*: must be a number of GiB above 0 and at most 102400"
     ):
+        Gpu.custom(memory_gib)
+
+
+@pytest.mark.parametrize("memory_gib", BAD_TYPES)
+def test_custom_refuses_what_is_no_number(memory_gib: object) -> None:
+    with pytest.raises(InputError, match="^memory_gib = .*: must be a number$"):
         Gpu.custom(memory_gib)
 
 

@@ -16,7 +16,7 @@ from shardmath.models import Count, Factor, Size
 
 __all__ = ["EXPERTS"]
 
-_L2_NORM = "the normalisation of queries and keys, which has no weights, is not counted; "
+_L2_NORM = "the normalisation of queries and keys, which has no weights, is not counted"
 _UNTURNED = "every fourth layer has no rotary embedding"
 
 
@@ -114,8 +114,12 @@ class Llama4Text(SwigluFamily):
             "first_dense_layers": first,
             "moe_layer_step": step,
             "expert_scores": "sigmoid",
-            "note": f"{_L2_NORM if self.use_qk_norm else ''}{_UNTURNED}",
+            "note": "; ".join((*self.uncounted(), _UNTURNED)),
         }
+
+    def uncounted(self) -> tuple[str, ...]:
+        """As the base class says."""
+        return (_L2_NORM,) if self.use_qk_norm else ()
 
 
 class DeepseekV2(SwigluFamily):

@@ -93,6 +93,10 @@ class Family(BaseModel):
         """Read the keys of the family. Raises pydantic's ``ValidationError``, with keys of the file."""
         return cls.model_validate(dict(config))
 
+    def uncounted(self) -> tuple[str, ...]:
+        """Name what such a model has and its account leaves out."""
+        return ()
+
     def fields(self) -> dict[str, Any]:
         """The fields of ``Model`` but for name and source. Raises ``InputError`` with the name of a field."""
         stated = {name: getattr(self, name) for name in type(self).model_fields if name in Model.model_fields}

@@ -103,7 +103,10 @@ def _figures(key: str, declared: object, known: set[str], kind: type[Gpu | Netwo
     own = {"source": "given by the user", "note": "", **declared}
     if "like" not in own:
         return {"name": f"own {key}", **own}
-    like = kind.named(own.pop("like")).name
+    like = own.pop("like")
+    if not isinstance(like, str):
+        raise InputError(key, like, f"must be a {'GPU' if kind is Gpu else key} of the catalogue")
+    like = kind.named(like).name
     return {**read(f"{key}s")[like], "name": f"{like} with own figures", **own}
 
 
