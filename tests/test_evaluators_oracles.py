@@ -74,7 +74,8 @@ class Oracle:
         rules = rules_for(implementation)
         self.rules = [_compiled(rule.condition) for rule in rules]
         asked = set().union(*(rule.condition.free_symbols for rule in rules))
-        self.for_rules = _assignments(terms.closure([name for name, term in terms.terms.items() if term.symbol in asked]))
+        named = [name for name, term in terms.terms.items() if term.symbol in asked]
+        self.for_rules = _assignments(terms.closure(named))
         self.for_outputs = _assignments(terms.closure(OUTPUTS))
 
     def first_broken(self, row: dict[str, int]) -> int:

@@ -151,7 +151,7 @@ def test_custom_refuses(memory_gib: float) -> None:
 
 @pytest.mark.parametrize("memory_gib", BAD_TYPES)
 def test_custom_refuses_what_is_no_number(memory_gib: object) -> None:
-    with pytest.raises(InputError, match="^memory_gib = .*: must be a number$"):
+    with pytest.raises(InputError, match=r"^memory_gib = .*: must be a number$"):
         Gpu.custom(memory_gib)
 
 
