@@ -1,9 +1,10 @@
-"""The tensor-parallel size of experts follows that of all else in Megatron-LM, unless it is given."""
+"""The tensor-parallel size of experts: that of all else in an account of Megatron-LM, any inside a node in a search."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -43,22 +44,26 @@ def test_what_follows_is_held_to_the_rules() -> None:
     assert account(**layout, expert_tensor_parallel=2).inputs["expert_tensor_parallel"] == 2
 
 
-@pytest.mark.parametrize("given", [{}, {"expert_tensor_parallel": 1}])
-def test_a_sweep_follows_layout_by_layout(given: dict[str, int]) -> None:
+@pytest.mark.parametrize("asked", [None, 1, 2], ids=str)
+def test_a_sweep_tries_all_inside_a_node_or_those_asked_for(asked: int | None) -> None:
+    named = {} if asked is None else {"expert_tensor_parallel": asked}
     result = sweep(
         "mixtral-8x7b", "h100-80gb", 16, global_batch_size=16, seq_length=4096, recompute=["none"],
-        micro_batch_size=[1], context_parallel=[1], pipeline_parallel=[1, 2], **given,
+        micro_batch_size=[1], context_parallel=[1], pipeline_parallel=[2], tensor_parallel=[4], sequence_parallel=[1],
+        virtual_pipeline=[1], account_for_embedding=0, account_for_loss=0, **named,
     )
-    assert result.values.get("expert_tensor_parallel") == given.get("expert_tensor_parallel")
+    peaks = {}
+    for experts, own in product([1, 2, 4, 8], [asked] if asked else [1, 2, 4, 8]):
+        if 8 % (experts * own) == 0:  # ranks of a stage
+            peaks[experts, own] = account(
+                tensor_parallel=4, pipeline_parallel=2, num_gpus=16, expert_parallel=experts, global_batch_size=16,
+                expert_tensor_parallel=own, sequence_parallel=True,
+            ).peak.total
+    assert sum(result.verdicts.values()) == len(peaks)
     layout = result.smallest
     assert layout is not None
-    assert layout.tensor_parallel > 1
-    same = account(
-        tensor_parallel=layout.tensor_parallel, pipeline_parallel=layout.pipeline_parallel, num_gpus=16,
-        expert_parallel=layout.expert_parallel, global_batch_size=16, micro_batch_size=layout.micro_batch_size,
-        sequence_parallel=bool(layout.sequence_parallel), **given,
-    )
-    assert same.peak.total == layout.peak_bytes
+    assert layout.peak_bytes == min(peaks.values())
+    assert peaks[layout.expert_parallel, layout.expert_tensor_parallel] == layout.peak_bytes
 
 
 def test_a_sweep_refuses_it_for_dense_models() -> None:
@@ -66,10 +71,13 @@ def test_a_sweep_refuses_it_for_dense_models() -> None:
         sweep("llama-3.2-1b", "h100-80gb", 2, global_batch_size=2, expert_tensor_parallel=2)
 
 
-def test_the_help_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("explain", "sweep"):
-        assert exit_code([command, "--help"]) == 0
-        assert "[default: that of TP with megatron, else 1]" in " ".join(capsys.readouterr().out.split())
+@pytest.mark.parametrize(("command", "default"), [
+    ("explain", "that of TP with megatron, else 1"), ("sweep", "all inside a node"), ("recommend", "all inside a node"),
+])
+def test_the_help_says_so(command: str, default: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code([command, "--help"]) == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert f"[default: {default}]" in words[words.index("--expert-tensor-parallel"):].split(" --", 1)[0]
 
 
 def test_replicas_of_experts_must_come_out_even() -> None:
