@@ -19,6 +19,7 @@ from shardmath.advice.timed import timed
 from shardmath.cli.main import exit_code
 from shardmath.machines import Cluster, write_cluster
 from shardmath.models import load_model
+from shardmath.parameters import UNEVEN as UNEVEN_SIZES
 from shardmath.reports.sizes import in_words
 from shardmath.search.offered import offered
 from shardmath.search.sizes import as_arguments_of_explain, sizes_of
@@ -155,14 +156,24 @@ def test_a_shorter_last_stage_is_tried(model: str) -> None:
         assert account.time.seconds == pytest.approx(columns["seconds"][alike][0], rel=1e-9)
 
 
+#: What is best for each: its sizes of stages, with how a screen and a launch script say them.
+STAGES: dict[str, tuple[dict[str, int], str, str]] = {
+    "deepseek-v3": ({}, "last stage {last_stage_layers}", "--decoder-last-pipeline-num-layers {last_stage_layers}"),
+    "llama-3.1-405b": ({"account_for_embedding": 1, "account_for_loss": 1}, "embedding counts 1, loss counts 1",
+                       "--account-for-loss-in-pipeline-split"),
+}
+
+
 @pytest.mark.parametrize("model", UNEVEN)
-def test_a_shorter_last_stage_is_shown_and_launched(model: str, tmp_path: Path) -> None:
+def test_uneven_stages_are_shown_and_launched(model: str, tmp_path: Path) -> None:
     first = recommend(model, **UNEVEN[model]).choices[0]
-    last = first.layout["last_stage_layers"]
-    assert last
-    assert first.explanation.inputs["last_stage_layers"] == last
-    assert f"last stage {last}" in in_words(first.layout)
-    assert f"--decoder-last-pipeline-num-layers {last}\n" in first.script()
+    expected, words, option = STAGES[model]
+    uneven = {name: first.layout[name] for name in UNEVEN_SIZES if first.layout[name]}
+    assert uneven == (expected or {"last_stage_layers": first.layout["last_stage_layers"]})
+    assert {name: first.explanation.inputs[name] for name in uneven} == uneven
+    assert words.format(**uneven) in in_words(first.layout)
+    assert option.format(**uneven) in re.split(r"\s*(?:\\\s*)?\n\s*", first.script())
+    assert ("--account-for-embedding-in-pipeline-split" in first.script()) == ("account_for_embedding" in uneven)
     file = tmp_path / "run.sh"
     file.write_text(first.script(), encoding="utf-8")
     assert formats.read(str(file)).explain("h100-80gb").peak.total == first.explanation.peak.total
