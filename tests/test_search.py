@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import pytest
+from oracles.extent import FULL
 
 from shardmath import explore, recommend, scale, sweep
 from shardmath.advice.timed import timed
@@ -23,19 +24,26 @@ JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "one node": ("llama-3.2-1b", {"num_gpus": 8, "global_batch_size": 64, "seq_length": 4096}),
     "interleaved": ("llama-3.1-70b", {"num_gpus": 64, "global_batch_size": 64}),
     "no number of stages divides the layers": ("llama-3.1-405b", {"num_gpus": 2048, "global_batch_size": 256}),
-    "experts": ("mixtral-8x7b", {"num_gpus": 32, "global_batch_size": 32, "micro_batch_size": (1, 2)}),
+    "experts": ("mixtral-8x7b", {
+        "num_gpus": 32, "global_batch_size": 32, "micro_batch_size": (1, 2), "tensor_parallel": (1, 2, 4),
+        "context_parallel": (1,), "virtual_pipeline": (1, 2), "recompute": ("none", "moe_act", "full"),
+    }),
+    "all of experts": ("mixtral-8x7b", {"num_gpus": 32, "global_batch_size": 32, "micro_batch_size": (1, 2)}),
     "latent attention": ("deepseek-v2-lite", {"num_gpus": 16, "global_batch_size": 16, "micro_batch_size": (1,)}),
     "huggingface": ("llama-3.2-1b", {"num_gpus": 8, "global_batch_size": 64, "implementation": "huggingface"}),
     "nanotron": ("llama-3.1-8b", {"num_gpus": 32, "global_batch_size": 64, "implementation": "nanotron"}),
     "torchtitan": ("llama-3.1-8b", {"num_gpus": 16, "global_batch_size": 64, "implementation": "torchtitan"}),
 }
+#: Jobs that take minutes each: `ORACLES=full` looks at them.
+LONG = ("all of experts", "latent attention", "torchtitan")
+LATER = pytest.mark.skipif(not FULL, reason="takes minutes: ORACLES=full")
 
 
 def _sizes(found: Any) -> Mapping[str, Any]:
     return {name: asdict(found)[name] for name in (*AXES, *FOLLOWING)}
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", [pytest.param(job, marks=LATER if job in LONG else ()) for job in JOBS])
 def test_sweep_recommend_scale_and_moves_agree(job: str) -> None:
     model, asked = JOBS[job]
     swept = sweep(model, "h100-80gb", **asked)
