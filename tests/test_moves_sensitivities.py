@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_layouts import legal_rows
 
-from shardmath.accounting import explain, explanation
+from shardmath.accounting import every_line, explain, explanation
 from shardmath.configured import configured
 from shardmath.evaluators import find
 from shardmath.models import load_model
@@ -207,9 +207,10 @@ def test_formulas_say_what_dual_numbers_do(implementation: str, name: str) -> No
     if name in job.evaluator.fixed:
         return
     slopes = slopes_along(job.evaluator.terms, job.on_rank(peak.rank), {name: 1})
-    formulas = slope_formulas(job, peak.rank, peak.lines, name)
+    formulas = slope_formulas(job, peak.rank, name)
     assert {line.term: line.slope for line in formulas.lines} == {
-        line.term: slopes[line.term].slope for line in peak.lines if slopes[line.term].slope}
+        line.term: slopes[line.term].slope for line in every_line(job.evaluator, job.on_rank(peak.rank))
+        if slopes[line.term].slope}
     assert formulas.slope == slopes["stage.total"].slope
     assert all(line.formula and line.latex for line in formulas.lines)
 

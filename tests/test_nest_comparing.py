@@ -49,7 +49,7 @@ LIMITS = {name: (item[2], item[3]) for name, item in PARAMETERS.items()}
 NAMES = {"x": (1, None), "y": (2, 9), "on": (0, 1), "any": (-5, 5)}
 #: For every evaluator: pairs of a rank and a moment, how many of them are left, and of how many ranks.
 COUNTS = {
-    ("megatron", "megatron_te"): (32, 10, 4),
+    ("megatron", "megatron_te"): (32, 11, 4),
     ("megatron", "saved"): (16, 5, 2),
     ("huggingface", "saved"): (8, 3, 1),
     ("torchtitan", "torch"): (36, 8, 1),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from importlib import import_module
@@ -219,18 +219,27 @@ def _process(found: Job, rank: int, fixed: bool) -> Process:
     return Process(own["allocated"], own["reserved"], own["total"], own["communicators"], low, high)
 
 
+def every_line(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[Line, ...]:
+    """List all that adds up to the total of one rank, also what is empty with these values."""
+    module = evaluator.terms
+    numbers: dict[str, Fraction] = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
+    return tuple(_lines(numbers, _site(numbers)))
+
+
+def _lines(numbers: Mapping[str, Fraction], site: str) -> Iterator[Line]:
+    held = SITES[site][1]
+    for name, size in numbers.items():
+        component, kind = line_of(name)
+        role = "transient" if kind == site else kind
+        if role in ROLES and not (role == "activation" and is_freed(component, held)):
+            yield Line(name, component, role, _whole(size))
+
+
 def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
     module = evaluator.terms
     numbers: dict[str, Fraction] = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
     site = _site(numbers)
-    held = SITES[site][1]
-    lines = []
-    for name, size in numbers.items():
-        component, kind = line_of(name)
-        role = "transient" if kind == site else kind
-        if role not in ROLES or not size or (role == "activation" and is_freed(component, held)):
-            continue
-        lines.append(Line(name, component, role, _whole(size)))
+    lines = [line for line in _lines(numbers, site) if line.bytes]
     by_role = {role: sum((Fraction(line.bytes) for line in lines if line.role == role), Fraction(0)) for role in ROLES}
     total = int(numbers["stage.total"])
     memory = values["gpu_memory"]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import Any
 
-from shardmath.accounting import Line
+from shardmath.accounting import every_line
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.jobs import Job
@@ -46,8 +46,8 @@ class SlopeFormulas:
                 "uses": dict(self.uses)}
 
 
-def slope_formulas(job: Job, rank: int, lines: tuple[Line, ...], name: str) -> SlopeFormulas:
-    """What lines of the account of ``rank`` contribute to the slope of its total, by the symbol ``name``.
+def slope_formulas(job: Job, rank: int, name: str) -> SlopeFormulas:
+    """Derive each line of the account of ``rank`` by the symbol ``name``, also lines that are empty here.
 
     The rank stays what it is, also where the symbol is the number of stages. Switches count as if they could take any
     value. Raises InputError for a name that is no symbol of the job.
@@ -68,7 +68,7 @@ def slope_formulas(job: Job, rank: int, lines: tuple[Line, ...], name: str) -> S
     slopes = Slopes(terms, PARAMETERS[name][0], letters)
     printer, latex = LinePrinter(), LatexPrinter(terms.terms.values())
     found, letters_used = [], set()
-    for line in lines:
+    for line in every_line(job.evaluator, values):
         expression = slopes.of(line.term)
         value = slopes.value(expression)
         if value:

@@ -75,7 +75,7 @@ class Moves:
 
         Raises InputError for a name that is no symbol of the configuration.
         """
-        return slope_formulas(self.configuration.job, self.peak.rank, self.peak.lines, name)
+        return slope_formulas(self.configuration.job, self.peak.rank, name)
 
     def margin_bytes(self, move: Move) -> int:
         """Memory that a move leaves below what fits."""
