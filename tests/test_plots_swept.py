@@ -38,7 +38,8 @@ def gathered(gpu: Gpu | str = "a100-40gb", **options: Any) -> tuple[Gathered, li
 def test_seconds_of_a_layout_are_those_of_explain() -> None:
     _, layouts, _ = gathered()
     for layout in layouts[:: len(layouts) // 7]:
-        same = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "recompute")
+        same = ("tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "recompute",
+                "virtual_pipeline", "account_for_embedding", "account_for_loss", "last_stage_layers")
         account = explain("llama-3.2-1b", "a100-40gb", **JOB, **{name: layout[name] for name in same},
                           sequence_parallel=bool(layout["sequence_parallel"]))
         assert account.time is not None

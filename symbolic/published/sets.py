@@ -80,7 +80,8 @@ def new_terms(name: str, derived: str) -> TermSet:
 
 #: No recompute, no dropout, and a model without biases and QK-norm: what the published formulas are about.
 PLAIN: Mapping[str, Expr] = {
-    **{letter: Integer(0) for letter in ("rfull", "rcore", "rmlp", "bias", "lbias", "qkn", "drop", "adrop")},
+    **{letter: Integer(0) for letter in ("rfull", "rcore", "rmlp", "bias", "lbias", "qkn", "drop", "adrop",
+                                             "fcopy")},
     "R": Integer(1),
 }
 #: The same on one rank, with A = h: where a published layer is compared with a counted one.
