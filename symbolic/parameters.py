@@ -227,7 +227,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("wt", "torch_workspace_bytes", "bytes", 0, "cuBLAS workspace of each thread of PyTorch", Kind.CLUSTER,
               latex="w_{t}", default=USUAL.torch),
     _switch("fcopy", "attention_copies_output", "Transformer Engine chooses FlashAttention, whose output is copied",
-            Kind.CLUSTER, r"\phi_{c}", default=USUAL.copies),
+            Kind.CLUSTER, r"\kappa_{c}", default=USUAL.copies),
     Parameter("Fm", "matmul_flops", "FLOP/s", 1, "peak of dense matrix products in the precision of linear layers",
               Kind.MACHINE, latex="F_{m}"),
     Parameter("Fa", "attention_flops", "FLOP/s", 1, "peak of dense matrix products of 16 bits: attention and LM head",

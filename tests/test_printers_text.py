@@ -101,6 +101,7 @@ def test_lines_of_all_terms_compute_the_exact_values(implementation: Any) -> Non
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_lines_of_all_rules_say_what_they_check(name: str) -> None:
     values = {**EXAMPLE.values(), "ts": 8, "K": 1024, "m": 64}
+    values["A"] = values["a"] * values["d"]
     for rule in rules_for(IMPLEMENTATIONS[name]):
         known = {symbol(letter): Integer(value) for letter, value in values.items()}
         expected = bool(rule.condition.xreplace(known))

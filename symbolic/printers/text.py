@@ -21,7 +21,7 @@ _GREEK = {
     "gshards": "z_g", "wshards": "z_w", "mtp": "Lₘ", "zero2": "ω₂", "zero3": "ω₃", "drop": "δ", "adrop": "δₐ",
     "load": "η", "et": "tₑ", "rn": "ρ", "Lf": "L₀", "Ll": "Lₚ₋₁", "eemb": "εₑ", "eloss": "εₗ", "Gr": "gᵣ",
     "nf": "n_f", "nl": "nₗ", "ns": "nₛ", "Ldr": "L_rd", "Ler": "Lᵣₑ", "Hd": "H_d", "He": "Hₑ", "Hc": "H_c",
-    "we": "wₑ", "wt": "wₜ", "extra": "x₀",
+    "we": "wₑ", "wt": "wₜ", "fcopy": "κ_c", "extra": "x₀",
     "slack": "xᵣ", "context": "x_c", "nccl": "xₙ", "sgate": "ζ", "eshards": "zₑ", "De": "Dₑ",
 }
 _SIGNS = {"==": "=", "<=": "≤", ">=": "≥", "!=": "≠"}
