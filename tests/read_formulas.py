@@ -164,6 +164,7 @@ class _Reader:
             arguments.append(self.sum())
         self.take(")")
         tree = node(function, *arguments)
+        power = self.group() if power is None and self.has("^") else power
         return tree if power is None else node("^", tree, power)
 
     def group(self) -> Tree:
