@@ -56,13 +56,13 @@ def test_an_option_that_agrees_is_not_a_note() -> None:
 def test_warnings_name_what_is_not_counted() -> None:
     warnings = [line for line in explain(LLAMA).stderr.splitlines() if line.startswith("warning: ")]
     (found,) = [line for line in warnings if "wgrad_deferral_limit" in line]
-    assert found.endswith("model.wgrad_deferral_limit is not counted: the inputs and gradients of the head that wait")
+    assert found.endswith("model.wgrad_deferral_limit is not counted yet: the inputs and gradients of the head that wait")
 
 
 def test_unknown_flags_are_warned_about(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text(Path(GPT).read_text().rstrip() + " --brand-new-flag 1\n")
-    assert "warning: --brand-new-flag is not known here: what it changes is not counted" in explain(
+    assert "warning: --brand-new-flag is not known here: what it changes is not counted yet" in explain(
         str(script), "--num-gpus", "128").stderr
 
 

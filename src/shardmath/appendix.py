@@ -32,7 +32,7 @@ def appendix(
     ``stem`` is the name of both files without their ends. A document stands alone, or is to be read by another one
     (by ``input``), where ``standalone`` is false.
 
-    Raises InputError for an unknown implementation or kernel, for kernels that are not counted together, and for a
+    Raises InputError for an unknown implementation or kernel, for kernels that are not counted together yet, and for a
     ``stem`` that LaTeX and BibTeX cannot read.
     """
     from shardmath.symbolic.documents.exported import exported

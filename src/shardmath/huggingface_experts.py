@@ -16,7 +16,7 @@ from shardmath.models import Count, Factor, Size
 
 __all__ = ["EXPERTS"]
 
-_L2_NORM = "the normalisation of queries and keys, which has no weights, is not counted"
+_L2_NORM = "the normalisation of queries and keys, which has no weights, is not counted yet"
 _UNTURNED = "every fourth layer has no rotary embedding"
 
 

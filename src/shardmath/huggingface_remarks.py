@@ -63,7 +63,7 @@ def remarks(
         yield f"auto_map: the code that it names is not read; counted is {model_type} as transformers builds it"
     for name in _SUBNETWORKS:
         if keys.get(name):
-            yield f"{name} is not counted: the language model alone is"
+            yield f"{name} is not counted yet: the language model alone is"
     if keys.get(_MTP) and _MTP in read:
         yield (f"{shown[_MTP]}: layers that predict further tokens are"
                " counted; 0 leaves them out, as transformers does")
@@ -79,13 +79,13 @@ def remarks(
     precision = keys.get("torch_dtype", keys.get("dtype"))
     if precision in ("float32", "float64"):
         yield f"torch_dtype = {precision}: weights are counted in the precision of the implementation"
-    yield from (f"{shown[name]} is not counted" for name in _NOT_COUNTED if keys.get(name))
+    yield from (f"{shown[name]} is not counted yet" for name in _NOT_COUNTED if keys.get(name))
     said = {"architectures", "quantization_config", "auto_map", *_SUBNETWORKS, *_DROPOUT, *_WINDOWS, *_NOT_COUNTED,
             "output_router_logits"}
     unknown = [name for name in keys if name not in {*read, *_WITHOUT_EFFECT, *said}]
     if unknown:
         more = f" and {len(unknown) - _MOST} more" if len(unknown) > _MOST else ""
-        yield f"what these keys change is not counted: {', '.join(name[:_MOST] for name in unknown[:_MOST])}{more}"
+        yield f"what these keys change is not counted yet: {', '.join(name[:_MOST] for name in unknown[:_MOST])}{more}"
 
 
 def _has_windows(model_type: str, keys: Mapping[str, Any]) -> bool:

@@ -15,35 +15,16 @@ from sympy import And, Eq, Expr, Integer, fraction
 
 from ..choices import BY_NAME, MEGATRON_PEAKS
 from ..dimension import ONE, Dimension
-from ..dimensions import (
-    EXPERT_FFN,
-    EXPERT_GATE_UP,
-    EXPERTS,
-    FFN,
-    GATE_UP_FEATURES,
-    HIDDEN,
-    KEY_VALUE_FEATURES,
-    QKV_FEATURES,
-    QUERY_FEATURES,
-    SHARED_FFN,
-    SHARED_GATE_UP,
-    VALUE_FEATURES,
-    VOCAB,
-)
+from ..dimensions import EXPERTS, HIDDEN, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor
+from ..parallel.dimensions import SHAPE_RULES
+from ..parallel.rules import local_size
 from ..parameters import symbols
 
-t, et = symbols("t et")
+(t,) = symbols("t")
 
 _FUSED = ("fused",)
-
-#: Dimensions that tensor parallelism shares out, and those that expert tensor parallelism does.
-_BY_T = frozenset({
-    QKV_FEATURES, QUERY_FEATURES, GATE_UP_FEATURES, FFN, VOCAB, KEY_VALUE_FEATURES, VALUE_FEATURES, SHARED_FFN,
-    SHARED_GATE_UP,
-})
-_BY_ET = frozenset({EXPERT_FFN, EXPERT_GATE_UP})
 
 
 class Shape(NamedTuple):
@@ -60,9 +41,7 @@ class Shape(NamedTuple):
 
 
 def _times_t(dimension: Dimension) -> Expr:
-    if dimension in _BY_T:
-        return dimension.size
-    return dimension.size * t / et if dimension in _BY_ET else dimension.size * t
+    return local_size(dimension, SHAPE_RULES) * t
 
 
 Shapes = dict[str, Shape]

@@ -193,20 +193,20 @@ def _of_torch_pipeline(choices: Mapping[str, str]) -> list[Rule]:
     found = [
         Rule("fsdp_pipeline", "p", Ge(p, 2), "must be 2 or more where a schedule is chosen"),
         Rule("counted_chunks", "V", Eq(V, 1) if single else Le(V, 3),
-             "must be 1: several chunks are not counted with this schedule" if single else
+             "must be 1: several chunks are not counted yet with this schedule" if single else
              "must be at most 3: PyTorch gathers and frees the parameters of more chunks in turn, not counted here"),
     ]
     if choices["peak"] == "torch":
         found.append(Rule("pipeline_gradients", "w", Eq(w, 4),
-                          "must be 4 in a pipeline: torchtitan reduces in fp32, and bf16 sums are not counted"))
+                          "must be 4 in a pipeline: torchtitan reduces in fp32, and bf16 sums are not counted yet"))
         least, words = (Integer(2), "2") if single else (2 * p, "2 pipeline_parallel")
         if schedule == "dualpipev":
             least, words = 2 * p + 1, "2 pipeline_parallel + 1"
         found.append(Rule("counted_microbatches", "B", Ge(m, least),
-                          f"must give at least {words} micro-batches: fewer are not counted"))
+                          f"must give at least {words} micro-batches: fewer are not counted yet"))
     if schedule in SPLIT_BACKWARD:
         found.append(Rule("split_recompute", "rfull", Eq(rfull, 0),
-                          "must be 0: recompute in a split backward pass is not counted"))
+                          "must be 0: recompute in a split backward pass is not counted yet"))
     if SCHEDULES[schedule].chunks == 2:
         found.append(Rule("folded_chunks", "V", Eq(V, 2), "must be 2 with a schedule in a V"))
     return found
@@ -234,7 +234,7 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     return (
         Rule("deepspeed_gradients", "w", Or(Eq(w, 2), Eq(zero2, 1)),
              "must be 2 (bf16) in stages 0 and 1: fp32 sums are counted in stages 2 and 3"),
-        Rule("deepspeed_replicas", "R", Eq(R, 1), "must be 1: groups of ranks (MiCS) are not counted"),
+        Rule("deepspeed_replicas", "R", Eq(R, 1), "must be 1: groups of ranks (MiCS) are not counted yet"),
     )
 
 

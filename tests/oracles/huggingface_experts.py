@@ -75,7 +75,8 @@ def deepseek(draw: Random, shape: Shape) -> tuple[Any, Shape]:
         "q_lora_rank": shape["lq"] or None, "kv_lora_rank": shape["lk"], "qk_rope_head_dim": rotary,
         "qk_nope_head_dim": shape["d"] - rotary, "v_head_dim": shape["dv"], "n_group": 1, "topk_group": 1,
     }
-    if draw.randint(0, 1):
+    # V3 ranks groups of experts by the best two of each.
+    if draw.randint(0, 1) and shape["E"] > 1:
         return DeepseekV3ForCausalLM(DeepseekV3Config(**settings)), shape
     return DeepseekV2ForCausalLM(DeepseekV2Config(**settings, topk_method="greedy")), shape
 

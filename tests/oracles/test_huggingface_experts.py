@@ -113,17 +113,20 @@ def test_load_balancing_loss(
 
 
 def test_older_loss_of_a_large_model_has_the_published_size() -> None:
-    """Qwen3-30B-A3B on one sequence of 131,072 tokens: 81.2 GB were measured in pull request 48131."""
-    model = shardmath.load_model("qwen3-30b-a3b")
-    tokens, layers, experts, chosen = 131072, model.num_layers, model.num_experts, model.moe_topk
-    account = shardmath.explain(
-        model, "h200", implementation="huggingface", seq_length=tokens, micro_batch_size=1,
-        kernels={"balance": "loss_one_hot"},
+    """Qwen3-30B-A3B on one sequence of 131,072 tokens: pull request 48131 measured 81.2 GB for the call of this loss.
+
+    With few words the cross entropy is small beside it, and the moment inside of it is the larger one.
+    """
+    model, tokens = shardmath.load_model("qwen3-30b-a3b").model_copy(update={"vocab_size": 128}), 131072
+    with_loss, without = (
+        shardmath.explain(
+            model, "h200", implementation="huggingface", seq_length=tokens, micro_batch_size=1, kernels={"balance": name},
+        ).peak.moments
+        for name in ("loss_one_hot", "none")
     )
-    assert account.choices["balance"] == "loss_one_hot"
-    mask = 12 * layers * tokens * chosen * experts
-    assert 0.97 < mask / 81.2e9 < 1
-    assert account.peak.total > mask
+    given = 2 * model.num_layers * tokens * model.num_experts
+    assert 0.995 < (with_loss["loss_forward"] - without["after_forward"] - given) / 81.2e9 < 1.005
+
 
 
 @pytest.mark.cases(10, 100)

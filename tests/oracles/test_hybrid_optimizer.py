@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 from oracles.ledger import ledger
-from oracles.megatron_cpu import config, gpt_model, one_rank
+from oracles.megatron_cpu import config, one_rank
 from oracles.megatron_data import hybrid
-from oracles.test_megatron_optimizer import random_layout
+from oracles.test_megatron_optimizer import chunks_of, random_layout
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
@@ -51,7 +51,8 @@ def test_states_on_the_gpu(draw: Random, monkeypatch: pytest.MonkeyPatch) -> Non
     shape = random_layout(draw) | {"zero1": 0, "w": 4}
     percent = draw.choice((0, 100, draw.randint(1, 99)))
     with one_rank(shape, draw):
-        parameters = [one.detach().bfloat16() for one in gpt_model(shape, config(shape)).parameters()]
+        chunks = chunks_of(shape, config(shape))
+        parameters = [one.detach().bfloat16() for chunk in chunks for one in chunk.parameters()]
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
     with MarkedAsCuda():
         optimizer = hybrid(parameters, percent / 100)

@@ -125,6 +125,6 @@ def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
     lines += [f"note: {axis} = {option} wins over {kernels[axis]} of {name}"
               for axis, option in asked.get("kernels", {}).items() if kernels.get(axis, option) != option]
     lines += [f"warning: {text}" for text in run.warnings]
-    lines += [f"warning: {setting} is not known here: what it changes is not counted" for setting in run.unknown]
+    lines += [f"warning: {setting} is not known here: what it changes is not counted yet" for setting in run.unknown]
     for line in lines:
         click.echo("".join(sign if sign.isprintable() else "?" for sign in line), err=True)

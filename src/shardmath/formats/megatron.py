@@ -42,10 +42,10 @@ def run_of(
     """The run that flags describe; ``name`` is that of the model, ``environment`` the variables of the program.
 
     ``num_gpus`` is what a launcher says. Raises InputError for flags that are wrong, that are missing, and that
-    change memory in a way that is not counted; its field is the flag.
+    change memory in a way that is not counted yet; its field is the flag.
     """
     if program in _OTHER_PROGRAMS:
-        raise InputError("script", program, f"must train a GPT: {_OTHER_PROGRAMS[program]} is not counted")
+        raise InputError("script", program, f"must train a GPT: {_OTHER_PROGRAMS[program]} is not counted yet")
     for flag, why in flags.REFUSED.items():
         if flag in given.words and not flags.is_off(given.words[flag]):
             raise given.error(flag, f"must not be given: {why}")
@@ -61,7 +61,7 @@ def run_of(
         without_effect=tuple(map(given.shown, idle)),
         unknown=tuple(given.shown(flag) for flag in rest if flag not in idle and flag not in flags.UNCOUNTED),
         warnings=(*map(unmarked, notes), *given.warnings,
-                  *(f"{given.shown(flag)} is not counted: {flags.UNCOUNTED[flag]}" for flag in uncounted)),
+                  *(f"{given.shown(flag)} is not counted yet: {flags.UNCOUNTED[flag]}" for flag in uncounted)),
         replica_batch=arguments["micro_batch_size"],
     )
 

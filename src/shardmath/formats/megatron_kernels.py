@@ -26,7 +26,7 @@ def precision_of(given: Given) -> dict[str, Any]:
     """Gradients, sharded states and dropout. Raises InputError that blames a flag."""
     half = given.is_on("fp16")
     if not half and not given.is_on("bf16"):
-        raise given.error("bf16", "must be given, or --fp16: training in fp32 is not counted")
+        raise given.error("bf16", "must be given, or --fp16: training in fp32 is not counted yet")
     if half and given.is_on("bf16"):
         raise given.error("bf16", "must not be given together with --fp16")
     whole = given.is_on("accumulate-allreduce-grads-in-fp32")
@@ -103,7 +103,7 @@ def _attention(given: Given) -> dict[str, str]:
 
 
 def _optimizer_kind(given: Given) -> dict[str, str]:
-    kind = given.word("optimizer", "adam", ("adam", "sgd", "muon"), ": others are not counted")
+    kind = given.word("optimizer", "adam", ("adam", "sgd", "muon"), ": others are not counted yet")
     if kind == "sgd":
         return {"optimizer": "sgd_momentum" if given.real("sgd-momentum", 0.9) else "sgd"}
     given.asked.add("sgd-momentum")
@@ -117,7 +117,7 @@ def _fp8(given: Given) -> dict[str, str]:
         given.asked |= {"fp8-recipe", "fp8-param-gather", "fp8-amax-history-len"}
         return {}
     given.asked.add("fp8-amax-history-len")
-    recipe = FP8_RECIPES[given.word("fp8-recipe", "delayed", FP8_RECIPES, ": others are not counted")]
+    recipe = FP8_RECIPES[given.word("fp8-recipe", "delayed", FP8_RECIPES, ": others are not counted yet")]
     return {"fp8": recipe, **({"fp8_weights": "primary"} if given.is_on("fp8-param-gather") else {})}
 
 
@@ -129,13 +129,13 @@ def amax_history_of(given: Given, kernels: Mapping[str, str]) -> dict[str, int]:
 
 def _experts(given: Given) -> dict[str, str]:
     dispatchers = {"allgather": "allgather", "alltoall": "alltoall", "alltoall_seq": "alltoall"}
-    why = ": buffers of DeepEP are not counted"
+    why = ": buffers of DeepEP are not counted yet"
     precisions = {"bf16": "bf16", "fp32": "fp32"}
     return {
         "dispatch": dispatchers[given.word("moe-token-dispatcher-type", "allgather", dispatchers, why)],
         "permute": "fused" if given.is_on("moe-permute-fusion") else "unfused",
         "router": "fused" if given.is_on("moe-router-fusion") else "unfused",
-        "router_precision": precisions[given.word("moe-router-dtype", "bf16", precisions, ": others are not counted")],
+        "router_precision": precisions[given.word("moe-router-dtype", "bf16", precisions, ": others are not counted yet")],
         "balance": _balance(given),
     }
 
@@ -146,7 +146,7 @@ def _balance(given: Given) -> str:
     for kind in kinds:
         if kind not in (*_AUXILIARY, "none"):
             raise given.error("moe-router-load-balancing-type",
-                              f"must be some of {', '.join(_AUXILIARY)}, none: others are not counted")
+                              f"must be some of {', '.join(_AUXILIARY)}, none: others are not counted yet")
     try:
         weighed = any(float(weight) for weight in weights)
     except ValueError:

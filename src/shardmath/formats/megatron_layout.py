@@ -129,7 +129,7 @@ def _recompute(given: Given, model: Model) -> dict[str, Any]:
     regions = []
     for module in modules:
         if module not in MODULES:
-            raise given.error("recompute-modules", f"must be some of {', '.join(MODULES)}: others are not counted")
+            raise given.error("recompute-modules", f"must be some of {', '.join(MODULES)}: others are not counted yet")
         if module == "layernorm" and not (model.num_experts or model.kv_lora_rank):
             given.warnings.append(f"{given.shown('recompute-modules')} layernorm changes nothing in dense layers, whose"
                                   " norms are part of the projections")

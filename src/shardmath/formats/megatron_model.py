@@ -83,7 +83,7 @@ def _learned(given: Given) -> bool:
     if given.is_on("use-rotary-position-embeddings"):
         return False
     legal = ("learned_absolute", "rope", "yarn")
-    return given.word("position-embedding-type", legal[0], legal, ": others are not counted") == legal[0]
+    return given.word("position-embedding-type", legal[0], legal, ": others are not counted yet") == legal[0]
 
 
 def _grouped(given: Given, hidden: int, heads: int) -> dict[str, Any]:
@@ -107,9 +107,9 @@ def _latent(given: Given, heads: int, biases: bool) -> dict[str, Any]:
     if given.is_on("group-query-attention"):
         raise given.error("group-query-attention", "must not be given together with latent attention")
     if biases:
-        raise given.error("disable-bias-linear", "must be given with latent attention: its biases are not counted")
+        raise given.error("disable-bias-linear", "must be given with latent attention: its biases are not counted yet")
     if not given.is_on("qk-layernorm"):
-        raise given.error("qk-layernorm", "must be given with latent attention: without its norms it is not counted")
+        raise given.error("qk-layernorm", "must be given with latent attention: without its norms it is not counted yet")
     rotary = given.size("qk-pos-emb-head-dim", 64)
     return {
         "num_kv_heads": heads, "head_dim": given.size("qk-head-dim", 128) + rotary, "qk_norm": False,
@@ -122,7 +122,7 @@ def _experts(given: Given, layers: int, ffn: int) -> dict[str, Any]:
     if not given.is_on("moe-grouped-gemm"):
         given.warnings.append(f"without {given.shown('moe-grouped-gemm')} experts are counted as with it")
     dense, step = _expert_layers(given, layers)
-    score = given.word("moe-router-score-function", "softmax", ("softmax", "sigmoid"), ": others are not counted")
+    score = given.word("moe-router-score-function", "softmax", ("softmax", "sigmoid"), ": others are not counted yet")
     if given.is_on("moe-router-pre-softmax") and score == "softmax":
         score = "softmax_all"
     groups = given.size("moe-router-num-groups", 0)

@@ -142,17 +142,17 @@ def _of_nemo(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
     _choose(given, words, "trainer.precision", _PRECISIONS, "32")
     if words.get("model.megatron_amp_O2") != ("true",):
         raise InputError("model.megatron_amp_O2", " ".join(words.get("model.megatron_amp_O2", ("absent",))),
-                         "must be true: fp32 weights with autocast are not counted", "true")
+                         "must be true: fp32 weights with autocast are not counted yet", "true")
     activation = _choose(given, words, "model.activation", _ACTIVATIONS, "gelu")
     if activation in ("fast-swiglu", "fast-gelu"):
         flags["no-bias-swiglu-fusion"] = ("false",)
     norm = " ".join(flags.get("normalization", ("layernorm",))).lower()
     if norm not in _NORMS:
-        raise InputError("model.normalization", norm, f"must be one of {', '.join(_NORMS)}: others are not counted")
+        raise InputError("model.normalization", norm, f"must be one of {', '.join(_NORMS)}: others are not counted yet")
     flags["normalization"] = (_NORMS[norm],)
     optimizer = " ".join(words.get("model.optim.name", ("fused_adam",)))
     if optimizer not in _OPTIMIZERS:
-        rule = f"must be one of {', '.join(_OPTIMIZERS)}: others are not counted"
+        rule = f"must be one of {', '.join(_OPTIMIZERS)}: others are not counted yet"
         raise InputError("model.optim.name", optimizer, rule)
     if _OPTIMIZERS[optimizer][1]:
         flags["use-distributed-optimizer"] = ("true",)
@@ -219,7 +219,7 @@ def _choose(
     """Switch on the flag that the word of a key stands for; the word."""
     word = " ".join(words.get(key, (default,)))
     if word not in known:
-        raise InputError(key, word, f"must be one of {', '.join(known)}: others are not counted")
+        raise InputError(key, word, f"must be one of {', '.join(known)}: others are not counted yet")
     if known[word]:
         given.words[known[word]] = ()
     return word

@@ -45,7 +45,7 @@ def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) 
 
     ``values`` are settings that win over the file: flags or dotted keys by name, and variables of a script. Raises
     InputError for a file that cannot be read, for settings that are wrong or missing, and for those that change
-    memory in a way that is not counted; its field is the flag or key.
+    memory in a way that is not counted yet; its field is the flag or key.
     """
     text, given = os.fspath(path), dict(values or {})
     kind = Path(text).suffix.lower()

@@ -54,17 +54,17 @@ _IDLE_KEYS = """
 _KEYS = frozenset(_IDLE_KEYS.split())
 #: Keys that have one value here, and why.
 _ONLY = {
-    "parallelism.expert_parallel_degree": ("1", "experts of torchtitan are not counted"),
-    "parallelism.expert_tensor_parallel_degree": ("1", "experts of torchtitan are not counted"),
-    "parallelism.disable_loss_parallel": ("false", "the loss on whole vocabularies is not counted"),
-    "parallelism.module_fqns_per_model_part": ("", "stages of your own are not counted with torchtitan"),
-    "parallelism.pipeline_parallel_split_points": ("", "stages of your own are not counted with torchtitan"),
-    "parallelism.pipeline_parallel_schedule_csv": ("", "a schedule of your own is not counted"),
-    "training.enable_cpu_offload": ("false", "offloading is not counted with torchtitan"),
-    "training.dtype": ("float32", "weights of 16 bits are not counted with torchtitan"),
-    "training.mixed_precision_param": ("bfloat16", "computing in fp32 is not counted"),
-    "optimizer.early_step_in_backward": ("false", "an optimizer in the backward pass is not counted"),
-    "model.converters": ("", "FP8 is not counted with torchtitan"),
+    "parallelism.expert_parallel_degree": ("1", "experts of torchtitan are not counted yet"),
+    "parallelism.expert_tensor_parallel_degree": ("1", "experts of torchtitan are not counted yet"),
+    "parallelism.disable_loss_parallel": ("false", "the loss on whole vocabularies is not counted yet"),
+    "parallelism.module_fqns_per_model_part": ("", "stages of your own are not counted yet with torchtitan"),
+    "parallelism.pipeline_parallel_split_points": ("", "stages of your own are not counted yet with torchtitan"),
+    "parallelism.pipeline_parallel_schedule_csv": ("", "a schedule of your own is not counted yet"),
+    "training.enable_cpu_offload": ("false", "offloading is not counted yet with torchtitan"),
+    "training.dtype": ("float32", "weights of 16 bits are not counted yet with torchtitan"),
+    "training.mixed_precision_param": ("bfloat16", "computing in fp32 is not counted yet"),
+    "optimizer.early_step_in_backward": ("false", "an optimizer in the backward pass is not counted yet"),
+    "model.converters": ("", "FP8 is not counted yet with torchtitan"),
 }
 _UNCOUNTED = {
     "compile.enable": "what compilation changes",
@@ -91,7 +91,7 @@ def read(path: str, given: Given) -> Run:
 
 
 def _model(given: Given) -> Model:
-    given.word("model.name", "llama3", ("llama3",), ": other models of torchtitan are not counted")
+    given.word("model.name", "llama3", ("llama3",), ": other models of torchtitan are not counted yet")
     flavor = given.word("model.flavor", "debugmodel", ("debugmodel", *FLAVORS), " of llama3")
     if flavor in FLAVORS:
         return Model.named(FLAVORS[flavor])
@@ -110,7 +110,7 @@ def _parallel(given: Given) -> dict[str, Any]:
                         for name, default in (("replicate", 1), ("shard", -1)))
     if shards == 1 and replicas > 1 and sizes["context_parallel"] == 1:
         raise given.error("parallelism.data_parallel_shard_degree",
-                          "must not be 1 with replicas: DistributedDataParallel is not counted with torchtitan")
+                          "must not be 1 with replicas: DistributedDataParallel is not counted yet with torchtitan")
     sizes |= {"data_parallel_replicas": replicas} if replicas != 1 else {}
     return {**sizes, **({"data_parallel": replicas * shards} if shards != -1 else {})}
 
@@ -126,7 +126,7 @@ def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[st
     lower = {name.lower(): schedule for name, schedule in SCHEDULES.items()}
     if named.lower() not in lower:
         raise given.error("parallelism.pipeline_parallel_schedule",
-                          f"must be one of {', '.join(SCHEDULES)}: others are not counted")
+                          f"must be one of {', '.join(SCHEDULES)}: others are not counted yet")
     schedule, whole = lower[named.lower()], model.num_layers + first + last
     single = schedule in ("1f1b", "gpipe")
     if per_stage is None:
@@ -142,7 +142,7 @@ def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[st
     share, more = divmod(whole, pipeline * chunks)
     if first or last or more:
         rule = (f"must be 0, last_stage_less_layers too, and {pipeline * chunks} stages must share out the layers"
-                " evenly: other stages are not counted with torchtitan")
+                " evenly: other stages are not counted yet with torchtitan")
         raise InputError("parallelism.pipeline_parallel_first_stage_less_layers", first, rule, "0" if share else None)
     return {"schedule": schedule, "virtual_pipeline": chunks}
 
@@ -159,7 +159,7 @@ def _batch(given: Given, arguments: Mapping[str, Any]) -> tuple[dict[str, int], 
 
 def _recompute(given: Given) -> dict[str, Any]:
     modes = ("none", "full", "selective")
-    mode = given.word("activation_checkpoint.mode", "selective", modes, ": others are not counted")
+    mode = given.word("activation_checkpoint.mode", "selective", modes, ": others are not counted yet")
     option = given.word("activation_checkpoint.selective_ac_option", "2")
     if mode != "selective":
         return {"recompute": mode}
@@ -171,7 +171,7 @@ def _recompute(given: Given) -> dict[str, Any]:
 
 
 def _kernels(given: Given) -> dict[str, str]:
-    given.word("optimizer.name", "AdamW", ("Adam", "AdamW"), ": others are not counted with torchtitan")
+    given.word("optimizer.name", "AdamW", ("Adam", "AdamW"), ": others are not counted yet with torchtitan")
     kernel = given.word("optimizer.implementation", "fused", OPTIMIZER_KERNELS)
     reshard = given.word("parallelism.fsdp_reshard_after_forward", "default", RESHARD)
     rotate = given.word("parallelism.context_parallel_rotate_method", "allgather", ("allgather", "alltoall"))
@@ -188,5 +188,5 @@ def _sorted_out(path: str, given: Given, model: Model, arguments: dict[str, Any]
     return Run(
         "torchtitan", path, model, arguments, tuple(key for key in given.words if key in given.asked), tuple(idle),
         tuple(key for key in rest if key not in idle and key not in _UNCOUNTED),
-        (*given.warnings, *(f"{key} is not counted: {_UNCOUNTED[key]}" for key in uncounted)), replica,
+        (*given.warnings, *(f"{key} is not counted yet: {_UNCOUNTED[key]}" for key in uncounted)), replica,
     )

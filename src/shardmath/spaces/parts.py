@@ -175,7 +175,7 @@ def _formulas_of(space: Space) -> Iterator[str]:
 
 
 def _refuse_untimed(space: Space, evaluator: Evaluator) -> None:
-    """Raise InputError where a formula asks for a time that is not counted."""
+    """Raise InputError where a formula asks for a time that is not counted yet."""
     if evaluator.is_timed:
         return
     of_time = find(evaluator.implementation).times.TERMS.keys() - evaluator.terms.TERMS.keys()
@@ -185,7 +185,7 @@ def _refuse_untimed(space: Space, evaluator: Evaluator) -> None:
 
 
 def _times(evaluator: Evaluator) -> Mapping[str, tuple[str, str]]:
-    """The terms of step time; none with an explicit list of layers, and where some work is not counted."""
+    """The terms of step time; none with an explicit list of layers, and where some work is not counted yet."""
     if evaluator.choices["stages"] == "listed" or not evaluator.is_timed:
         return {}
     found: Mapping[str, tuple[str, str]] = evaluator.times.TERMS
