@@ -59,18 +59,31 @@ def derive_documents() -> dict[str, str]:
 
 
 def derive_implementation(implementation: Implementation) -> dict[str, str]:
-    """The evaluators of one implementation, also of one with choices of its own."""
-    terms = build(implementation)
-    rules = rules_for(implementation)
-    title = f"Memory of sharded training: {implementation.title}"
-    source = rendered("evaluator.py", evaluator(title, terms, rules))
-    files = {f"{implementation.name}.py": source}
+    """Derive the files of one implementation, by name: memory; time and layouts where there are formulas of them."""
+    name, memory = implementation.name, derive_memory(implementation)
+    files = {f"{name}.py": memory}
     if is_timed(implementation):
-        timed = evaluator(f"Time of sharded training: {implementation.title}", build_times(implementation), ())
-        files[f"{implementation.name}_time.py"] = rendered("evaluator.py", timed)
-    if terms.given:  # an explicit list of layers is one configuration: there is nothing to sweep
-        return files
-    return files | {f"{implementation.name}_kernel.py": rendered("kernel.py", kernel(title, source))}
+        files[f"{name}_time.py"] = derive_time(implementation)
+    if not build(implementation).given:  # an explicit list of layers is one configuration: there is nothing to sweep
+        files[f"{name}_kernel.py"] = derive_layouts(implementation, memory)
+    return files
+
+
+def derive_memory(implementation: Implementation) -> str:
+    """Derive the plain evaluator of an implementation's memory and rules."""
+    title = f"Memory of sharded training: {implementation.title}"
+    return rendered("evaluator.py", evaluator(title, build(implementation), rules_for(implementation)))
+
+
+def derive_time(implementation: Implementation) -> str:
+    """Derive the plain evaluator of the time of a step."""
+    title = f"Time of sharded training: {implementation.title}"
+    return rendered("evaluator.py", evaluator(title, build_times(implementation), ()))
+
+
+def derive_layouts(implementation: Implementation, memory: str) -> str:
+    """Derive the compiled evaluator of rules and peak for columns of layouts, from the text of the plain one."""
+    return rendered("kernel.py", kernel(f"Memory of sharded training: {implementation.title}", memory))
 
 
 def derive_nest(name: str, ranking: tuple[str, ...], evaluators: str, files: Mapping[str, str]) -> str:
@@ -101,8 +114,7 @@ def derive_inverse(
     ``source`` is the text of the plain evaluator, where it is there already.
     """
     title = f"Sharded training solved for {symbol}: {implementation.title}"
-    if source is None:
-        source = rendered("evaluator.py", evaluator(title, build(implementation), rules_for(implementation)))
+    source = source or derive_memory(implementation)
     return rendered("kernel.py", inverse_kernel(title, source, symbol, along, columns))
 
 

@@ -56,7 +56,8 @@ SAID: list[tuple[dict[str, Any], str]] = [
     ({**CONFIGS["small mixtral"], "router_jitter_noise": 0.1}, "router_jitter_noise = 0.1 is not counted yet"),
     ({**LLAMA, "torch_dtype": "float32"}, "torch_dtype = float32: weights are counted in the precision"),
     ({**LLAMA, "mamba_d_state": 16, "x": 1}, "what these keys change is not counted yet: mamba_d_state, x"),
-    ({**LLAMA4, "use_qk_norm": True}, "the normalisation of queries and keys, which has no weights, is not counted yet"),
+    ({**LLAMA4, "use_qk_norm": True},
+     "the normalisation of queries and keys, which has no weights, is not counted yet"),
 ]
 
 

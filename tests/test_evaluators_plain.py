@@ -15,7 +15,7 @@ from sympy import Integer, false, true
 
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.choices import ARCHITECTURE, AXES
-from shardmath.symbolic.derive import derive_implementation
+from shardmath.symbolic.derive import derive_memory
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.legality import rules_for
@@ -85,7 +85,7 @@ def test_every_term_is_exact_with_other_kernels(implementation: Implementation, 
 @cache
 def derived(implementation: Implementation) -> Any:
     names: dict[str, Any] = {}
-    exec(derive_implementation(implementation)[f"{implementation.name}.py"], names)
+    exec(derive_memory(implementation), names)
     return SimpleNamespace(**names)
 
 

@@ -56,7 +56,8 @@ def test_an_option_that_agrees_is_not_a_note() -> None:
 def test_warnings_name_what_is_not_counted() -> None:
     warnings = [line for line in explain(LLAMA).stderr.splitlines() if line.startswith("warning: ")]
     (found,) = [line for line in warnings if "wgrad_deferral_limit" in line]
-    assert found.endswith("model.wgrad_deferral_limit is not counted yet: the inputs and gradients of the head that wait")
+    assert found.endswith(
+        "model.wgrad_deferral_limit is not counted yet: the inputs and gradients of the head that wait")
 
 
 def test_unknown_flags_are_warned_about(tmp_path: Path) -> None:

@@ -5,17 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import NamedTuple
 
-from shardmath.cached import cached_module, cached_text, keep, sources_digest
+from shardmath.cached import cached_module, cached_text, source_of, sources_digest
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, UNTIMED
-
-#: The file that says which evaluator the others of its folder are.
-_DESCRIPTION = "evaluator.json"
 
 
 class Evaluator(NamedTuple):
@@ -35,7 +31,7 @@ class Evaluator(NamedTuple):
     @property
     def terms(self) -> ModuleType:
         """The module of plain Python: every term, every rule, exact on fractions."""
-        return self._load(self.name)
+        return self._load("")
 
     @property
     def times(self) -> ModuleType:
@@ -44,7 +40,7 @@ class Evaluator(NamedTuple):
         Raises InputError as ``refuse_untimed`` does.
         """
         self.refuse_untimed()
-        return self._load(f"{self.name}_time")
+        return self._load("_time")
 
     @property
     def is_timed(self) -> bool:
@@ -62,7 +58,7 @@ class Evaluator(NamedTuple):
     @property
     def kernel(self) -> ModuleType:
         """The module for Numba: rules and peak for columns of layouts."""
-        return _remembered(self._load(f"{self.name}_kernel"))
+        return _remembered(self._load("_kernel"))
 
     def kernel_for(self, outputs: Sequence[str], columns: Collection[str]) -> ModuleType:
         """The module for Numba of the terms ``outputs``, where the parameters ``columns`` differ from row to row.
@@ -105,16 +101,20 @@ class Evaluator(NamedTuple):
         timed: tuple[str, str] = known[term]
         return timed
 
-    def _load(self, name: str) -> ModuleType:
+    def _load(self, part: str) -> ModuleType:
+        """The module of one part, by the end of its name; outside of the package each is derived when it is needed."""
         if self.folder is None:
-            return import_module(f"shardmath.generated.{name}")
-        file = f"{name}.py"
-        return cached_module(self.folder, name, lambda: _derived_files(self.implementation, self._changed)[file])
+            return import_module(f"shardmath.generated.{self.name}{part}")
+        return cached_module(self.folder, f"{self.name}{part}", lambda: self._derive(part))
 
-    @property
-    def _changed(self) -> tuple[tuple[str, str], ...]:
-        """The choices that differ from those of the implementation."""
-        return tuple(sorted(self.choices.items() - IMPLEMENTATIONS[self.implementation]["choices"].items()))
+    def _derive(self, part: str) -> str:
+        from shardmath.symbolic.derive import derive_layouts, derive_memory, derive_time
+        from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
+
+        chosen = SYMBOLIC[self.implementation].with_choices(**self.choices)
+        if part == "_kernel":
+            return derive_layouts(chosen, source_of(self.terms))
+        return derive_time(chosen) if part == "_time" else derive_memory(chosen)
 
 
 def _remembered(kernel: ModuleType) -> ModuleType:
@@ -178,39 +178,33 @@ def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _derived(implementation: str, changed: Mapping[str, str]) -> Evaluator:
-    """Derive an evaluator for choices that have none in the package; the files are kept for the next time."""
+    """The evaluator for choices that have none in the package; what is derived of it is kept for the next time."""
     known = IMPLEMENTATIONS[implementation]
     choices = {**known["choices"], **changed}
     folder = f"evaluators/{_key(implementation, choices)}"
-
-    def made() -> str:
-        files = _derived_files(implementation, tuple(sorted(changed.items())))
-        for file in files.keys() - {_DESCRIPTION}:
-            keep(folder, file, files[file].encode())
-        return files[_DESCRIPTION]
-
-    name, fixed = json.loads(cached_text(folder, _DESCRIPTION, made))
+    text = cached_text(folder, "evaluator.json", lambda: _description(implementation, changed))
+    name, fixed = json.loads(text)
     return Evaluator(implementation, name, choices, fixed, {**known["defaults"], **fixed}, folder)
 
 
-@cache
-def _derived_files(implementation: str, changed: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """The texts of an evaluator's files by name; one has its name and the values that it fixes, by parameter name."""
-    from shardmath.symbolic.derive import derive_implementation
+def _description(implementation: str, changed: Mapping[str, str]) -> str:
+    """The name of an evaluator with other choices, and the values that it fixes by parameter name, as JSON.
+
+    Raises InputError for choices that are not counted together.
+    """
     from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
     from shardmath.symbolic.parallel.demands import refuse_impossible
     from shardmath.symbolic.parallel.legality import fixed_values
     from shardmath.symbolic.parameters import BY_LETTER
 
-    chosen = SYMBOLIC[implementation].with_choices(**dict(changed))
+    chosen = SYMBOLIC[implementation].with_choices(**changed)
     try:
         refuse_impossible(chosen.choices)
     except ValueError as refused:
-        asked = ", ".join(f"{axis}={option}" for axis, option in changed)
+        asked = ", ".join(f"{axis}={option}" for axis, option in sorted(changed.items()))
         rule = f"must be a combination that has been counted; {refused}"
         raise InputError("kernel", asked, rule) from refused
-    fixed = {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}
-    return {**derive_implementation(chosen), _DESCRIPTION: json.dumps([chosen.name, fixed])}
+    return json.dumps([chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}])
 
 
 def _key(implementation: str, choices: Mapping[str, str], *more: object) -> str:

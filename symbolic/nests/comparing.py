@@ -38,6 +38,8 @@ class Prover:
         self._form = Polynomials(self._is_switch, self._is_whole)
         self._below: dict[int, set[int]] = {}
         self._proving: set[tuple[Node, Node]] = set()
+        #: How deep inside the outermost proof under way others were given up: deeper inside they are not tried again.
+        self._given_up: dict[tuple[Node, Node], int] = {}
         #: True if something was not tried because too much is being proved: it may be found another time.
         self._gave_up = False
 
@@ -48,7 +50,8 @@ class Prover:
         key = (smaller, larger)
         if key in self._found:
             return self._found[key]
-        if len(self._proving) >= _DEEPEST or key in self._proving:
+        depth = len(self._proving)
+        if depth >= self._given_up.get(key, _DEEPEST) or key in self._proving:
             self._gave_up = True
             return False
         outside, self._gave_up = self._gave_up, False
@@ -57,6 +60,10 @@ class Prover:
         self._proving.remove(key)
         if found or not self._gave_up or not self._proving:
             self._found[key] = found
+        else:
+            self._given_up[key] = depth
+        if not self._proving:
+            self._given_up.clear()
         self._gave_up |= outside
         return found
 

@@ -120,7 +120,8 @@ def test_older_loss_of_a_large_model_has_the_published_size() -> None:
     model, tokens = shardmath.load_model("qwen3-30b-a3b").model_copy(update={"vocab_size": 128}), 131072
     with_loss, without = (
         shardmath.explain(
-            model, "h200", implementation="huggingface", seq_length=tokens, micro_batch_size=1, kernels={"balance": name},
+            model, "h200", implementation="huggingface", seq_length=tokens, micro_batch_size=1,
+            kernels={"balance": name},
         ).peak.moments
         for name in ("loss_one_hot", "none")
     )

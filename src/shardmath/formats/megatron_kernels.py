@@ -135,7 +135,9 @@ def _experts(given: Given) -> dict[str, str]:
         "dispatch": dispatchers[given.word("moe-token-dispatcher-type", "allgather", dispatchers, why)],
         "permute": "fused" if given.is_on("moe-permute-fusion") else "unfused",
         "router": "fused" if given.is_on("moe-router-fusion") else "unfused",
-        "router_precision": precisions[given.word("moe-router-dtype", "bf16", precisions, ": others are not counted yet")],
+        "router_precision": precisions[
+            given.word("moe-router-dtype", "bf16", precisions, ": others are not counted yet")
+        ],
         "balance": _balance(given),
     }
 

@@ -109,7 +109,7 @@ def _latent(given: Given, heads: int, biases: bool) -> dict[str, Any]:
     if biases:
         raise given.error("disable-bias-linear", "must be given with latent attention: its biases are not counted yet")
     if not given.is_on("qk-layernorm"):
-        raise given.error("qk-layernorm", "must be given with latent attention: without its norms it is not counted yet")
+        raise given.error("qk-layernorm", "must be given with latent attention: it is not counted yet without norms")
     rotary = given.size("qk-pos-emb-head-dim", 64)
     return {
         "num_kv_heads": heads, "head_dim": given.size("qk-head-dim", 128) + rotary, "qk_norm": False,

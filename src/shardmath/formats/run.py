@@ -22,8 +22,8 @@ class Run:
 
     ``arguments`` go to ``shardmath.explain`` beside model and GPU. ``understood`` names the flags or keys that they
     follow from, ``without_effect`` those that change no memory, ``unknown`` those that are not known here and may.
-    ``warnings`` are sentences about what is not counted yet or not as the file says. ``replica_batch`` are the sequences
-    of one data-parallel rank and step, for a file that leaves the batch to the number of GPUs.
+    ``warnings`` are sentences about what is not counted yet or not as the file says. ``replica_batch`` are the
+    sequences of one data-parallel rank and step, for a file that leaves the batch to the number of GPUs.
     """
 
     format: str
