@@ -24,7 +24,8 @@ def recompute_modes(part: Part) -> tuple[str, ...]:
     switches = {name: switch for name, switch in RECOMPUTE_REGIONS.items() if switch not in idle}
     switches = {name: switch for name, switch in switches.items() if not _lacks(part.fixed, name)}
     if switches.keys() - RECOMPUTE_MODES.keys():  # those of expert layers and latent attention
-        switches = {name: switch for name, switch in switches.items() if switch in _asked_for(part, switches.values())}
+        asked = _asked_for(part, switches.values())
+        switches = {name: switch for name, switch in switches.items() if switch in asked}
     full = () if "recompute_full" in idle else ("full",)
     usual = [mode for mode in RECOMPUTE_MODES if mode in ("none", *full) or {*mode.split("+")} <= switches.keys()]
     return tuple(dict.fromkeys((*usual, *_sets(tuple(switches)))))
