@@ -147,6 +147,7 @@
     "first.in_flight_first": ["micro-batches", "micro-batches whose first chunk is in flight on rank r, first stage"],
     "first.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"],
     "first.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"],
+    "first.parameters": ["elements", "parameters of rank r, first stage"],
     "first.aligned": ["elements", "parameters of rank r, padded one by one, first stage"],
     "first.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, first stage"],
     "first.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, first stage"],
@@ -174,6 +175,7 @@
     "second.in_flight_first": ["micro-batches", "micro-batches whose first chunk is in flight on rank r, second stage"],
     "second.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, second stage"],
     "second.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"],
+    "second.parameters": ["elements", "parameters of rank r, second stage"],
     "second.aligned": ["elements", "parameters of rank r, padded one by one, second stage"],
     "second.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, second stage"],
     "second.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, second stage"],
@@ -201,6 +203,7 @@
     "penultimate.in_flight_first": ["micro-batches", "micro-batches whose first chunk is in flight on rank r, penultimate stage"],
     "penultimate.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, penultimate stage"],
     "penultimate.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"],
+    "penultimate.parameters": ["elements", "parameters of rank r, penultimate stage"],
     "penultimate.aligned": ["elements", "parameters of rank r, padded one by one, penultimate stage"],
     "penultimate.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"],
     "penultimate.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, penultimate stage"],
@@ -228,6 +231,7 @@
     "last.in_flight_first": ["micro-batches", "micro-batches whose first chunk is in flight on rank r, last stage"],
     "last.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, last stage"],
     "last.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"],
+    "last.parameters": ["elements", "parameters of rank r, last stage"],
     "last.aligned": ["elements", "parameters of rank r, padded one by one, last stage"],
     "last.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, last stage"],
     "last.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, last stage"],
@@ -347,30 +351,30 @@
     const local_gate_up_features = exact(ratio(2*ffn_hidden_size, tensor_parallel));
     const local_ffn = exact(ratio(ffn_hidden_size, tensor_parallel));
     const embedding_parameters = exact(hidden_size*local_vocab);
-    const embedding_aligned = exact(hidden_size*local_vocab);
+    const embedding_aligned = exact(optimizer_shards*ceil_div(hidden_size*local_vocab, optimizer_shards));
     const embedding_saved = exact(9*micro_batch_size*local_sequence*((tensor_parallel > 1) ? 1 : 0));
     const embedding_input = exact(8*micro_batch_size*local_sequence*((tensor_parallel === 1) ? 1 : 0));
     const layer_input_saved = exact(2*micro_batch_size*hidden_size*local_sequence_sp);
     const attention_norm_parameters = exact(hidden_size);
-    const attention_norm_aligned = exact(hidden_size);
+    const attention_norm_aligned = exact(optimizer_shards*ceil_div(hidden_size, optimizer_shards));
     const attention_norm_saved = exact(2*micro_batch_size*local_sequence_sp*(hidden_size + 2));
     const attention_parameters = exact(qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features);
-    const attention_aligned = exact(qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features);
+    const attention_aligned = exact(optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards) + ceil_div(hidden_size*local_qkv_features, optimizer_shards) + ceil_div(hidden_size*local_query_features, optimizer_shards)));
     const attention_saved = exact(2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) - sequence_parallel*((micro_batch_size > 1) ? 1 : 0)*((tensor_parallel > 1) ? 1 : 0) + ((micro_batch_size > 1) ? 1 : 0)*((tensor_parallel > 1) ? 1 : 0) + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*((num_attention_heads === num_kv_heads) ? 1 : 0) - 2*recompute_core_attention*((tensor_parallel > num_kv_heads) ? 1 : 0) + recompute_core_attention + 2*((num_attention_heads === num_kv_heads) ? 1 : 0) + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention));
     const ffn_norm_parameters = exact(hidden_size);
-    const ffn_norm_aligned = exact(hidden_size);
+    const ffn_norm_aligned = exact(optimizer_shards*ceil_div(hidden_size, optimizer_shards));
     const ffn_norm_saved = exact(2*micro_batch_size*local_sequence_sp*(hidden_size + 2));
     const swiglu_parameters = exact(hidden_size*(local_ffn + local_gate_up_features));
-    const swiglu_aligned = exact(hidden_size*(local_ffn + local_gate_up_features));
+    const swiglu_aligned = exact(optimizer_shards*(ceil_div(hidden_size*local_ffn, optimizer_shards) + ceil_div(hidden_size*local_gate_up_features, optimizer_shards)));
     const swiglu_saved = exact(2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp)));
     const swiglu_layer_backward = exact(2*(micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_ffn*local_sequence + hidden_size*local_ffn));
     const layer_tables_buffer = exact(2*head_dim*local_sequence);
     const tables_buffer = exact(4*micro_batch_size*hidden_size*local_sequence*((sequence_shards > 1) ? 1 : 0));
     const final_norm_parameters = exact(hidden_size);
-    const final_norm_aligned = exact(hidden_size);
+    const final_norm_aligned = exact(optimizer_shards*ceil_div(hidden_size, optimizer_shards));
     const final_norm_saved = exact(2*micro_batch_size*local_sequence_sp*(hidden_size + 2));
     const head_parameters = exact(hidden_size*local_vocab*(-tied_embeddings*((pipeline_parallel === 1) ? 1 : 0) + 1));
-    const head_aligned = exact(hidden_size*local_vocab*(-tied_embeddings*((pipeline_parallel === 1) ? 1 : 0) + 1));
+    const head_aligned = exact(optimizer_shards*(-tied_embeddings*((pipeline_parallel === 1) ? 1 : 0) + 1)*ceil_div(hidden_size*local_vocab, optimizer_shards));
     const head_saved = exact(2*micro_batch_size*hidden_size*local_sequence_sp);
     const loss_saved = exact(micro_batch_size*local_sequence*(4*local_vocab + 9));
     const loss_loss_forward = exact(2*micro_batch_size*local_sequence*(2*local_vocab + 4*((micro_batch_size > 1) ? 1 : 0) + 19));
@@ -379,7 +383,7 @@
     const layer_saved = exact(attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved);
     const stage_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((pipeline_rank === 0) ? 1 : 0) + final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
     const stage_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((pipeline_rank === 0) ? 1 : 0) + final_norm_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
-    const stage_buffer_elements = exact(stage_aligned);
+    const stage_buffer_elements = exact(stage_parameters);
     const stage_shard_elements = exact(ratio(stage_aligned, optimizer_shards));
     const stage_all_parameters = exact(stage_parameters);
     const model_stage_layers = exact(num_layers);
@@ -459,8 +463,9 @@
     const first_in_flight_first = exact(Math.min(num_microbatches, pipeline_parallel));
     const first_held_dense_layers = exact(first_in_flight*(-stage_layers*recompute_full + stage_layers));
     const first_held_layer_inputs = exact(stage_layers*first_in_flight*recompute_full);
+    const first_parameters = exact(dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*((pipeline_parallel === 1) ? 1 : 0) + head_parameters*((pipeline_parallel === 1) ? 1 : 0));
     const first_aligned = exact(dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*((pipeline_parallel === 1) ? 1 : 0) + head_aligned*((pipeline_parallel === 1) ? 1 : 0));
-    const first_buffer_elements = exact(first_aligned);
+    const first_buffer_elements = exact(first_parameters);
     const first_shard_elements = exact(ratio(first_aligned, optimizer_shards));
     const first_weight = exact(2*first_buffer_elements);
     const first_gradient = exact(first_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*((data_parallel > 1) ? 1 : 0)));
@@ -486,8 +491,9 @@
     const second_in_flight_first = exact(Math.min(num_microbatches, pipeline_parallel - Math.min(1, pipeline_parallel - 1)));
     const second_held_dense_layers = exact(second_in_flight*(-stage_layers*recompute_full + stage_layers));
     const second_held_layer_inputs = exact(stage_layers*recompute_full*second_in_flight);
+    const second_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_parameters*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
     const second_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
-    const second_buffer_elements = exact(second_aligned);
+    const second_buffer_elements = exact(second_parameters);
     const second_shard_elements = exact(ratio(second_aligned, optimizer_shards));
     const second_weight = exact(2*second_buffer_elements);
     const second_gradient = exact(second_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*((data_parallel > 1) ? 1 : 0)));
@@ -513,8 +519,9 @@
     const penultimate_in_flight_first = exact(Math.min(num_microbatches, pipeline_parallel - Math.max(0, pipeline_parallel - 2)));
     const penultimate_held_dense_layers = exact(penultimate_in_flight*(-stage_layers*recompute_full + stage_layers));
     const penultimate_held_layer_inputs = exact(stage_layers*penultimate_in_flight*recompute_full);
+    const penultimate_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_parameters*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
     const penultimate_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
-    const penultimate_buffer_elements = exact(penultimate_aligned);
+    const penultimate_buffer_elements = exact(penultimate_parameters);
     const penultimate_shard_elements = exact(ratio(penultimate_aligned, optimizer_shards));
     const penultimate_weight = exact(2*penultimate_buffer_elements);
     const penultimate_gradient = exact(penultimate_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*((data_parallel > 1) ? 1 : 0)));
@@ -540,8 +547,9 @@
     const last_in_flight_first = exact(1);
     const last_held_dense_layers = exact(last_in_flight*(-stage_layers*recompute_full + stage_layers));
     const last_held_layer_inputs = exact(stage_layers*last_in_flight*recompute_full);
+    const last_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((pipeline_parallel === 1) ? 1 : 0) + final_norm_parameters + head_parameters);
     const last_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((pipeline_parallel === 1) ? 1 : 0) + final_norm_aligned + head_aligned);
-    const last_buffer_elements = exact(last_aligned);
+    const last_buffer_elements = exact(last_parameters);
     const last_shard_elements = exact(ratio(last_aligned, optimizer_shards));
     const last_weight = exact(2*last_buffer_elements);
     const last_gradient = exact(last_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*((data_parallel > 1) ? 1 : 0)));
@@ -702,6 +710,7 @@
       "first.in_flight_first": first_in_flight_first,
       "first.held_dense_layers": first_held_dense_layers,
       "first.held_layer_inputs": first_held_layer_inputs,
+      "first.parameters": first_parameters,
       "first.aligned": first_aligned,
       "first.buffer_elements": first_buffer_elements,
       "first.shard_elements": first_shard_elements,
@@ -729,6 +738,7 @@
       "second.in_flight_first": second_in_flight_first,
       "second.held_dense_layers": second_held_dense_layers,
       "second.held_layer_inputs": second_held_layer_inputs,
+      "second.parameters": second_parameters,
       "second.aligned": second_aligned,
       "second.buffer_elements": second_buffer_elements,
       "second.shard_elements": second_shard_elements,
@@ -756,6 +766,7 @@
       "penultimate.in_flight_first": penultimate_in_flight_first,
       "penultimate.held_dense_layers": penultimate_held_dense_layers,
       "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
+      "penultimate.parameters": penultimate_parameters,
       "penultimate.aligned": penultimate_aligned,
       "penultimate.buffer_elements": penultimate_buffer_elements,
       "penultimate.shard_elements": penultimate_shard_elements,
@@ -783,6 +794,7 @@
       "last.in_flight_first": last_in_flight_first,
       "last.held_dense_layers": last_held_dense_layers,
       "last.held_layer_inputs": last_held_layer_inputs,
+      "last.parameters": last_parameters,
       "last.aligned": last_aligned,
       "last.buffer_elements": last_buffer_elements,
       "last.shard_elements": last_shard_elements,

@@ -184,6 +184,7 @@ TERMS = {
     "first.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, first stage"),
     "first.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"),
     "first.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"),
+    "first.parameters": ("elements", "parameters of rank r, first stage"),
     "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
     "first.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, first stage"),
@@ -211,6 +212,7 @@ TERMS = {
     "second.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, second stage"),
     "second.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, second stage"),
     "second.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"),
+    "second.parameters": ("elements", "parameters of rank r, second stage"),
     "second.aligned": ("elements", "parameters of rank r, padded one by one, second stage"),
     "second.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, second stage"),
     "second.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, second stage"),
@@ -238,6 +240,7 @@ TERMS = {
     "penultimate.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, penultimate stage"),
     "penultimate.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, penultimate stage"),
     "penultimate.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"),
+    "penultimate.parameters": ("elements", "parameters of rank r, penultimate stage"),
     "penultimate.aligned": ("elements", "parameters of rank r, padded one by one, penultimate stage"),
     "penultimate.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"),
     "penultimate.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, penultimate stage"),
@@ -265,6 +268,7 @@ TERMS = {
     "last.in_flight_first": ("micro-batches", "micro-batches whose first chunk is in flight on rank r, last stage"),
     "last.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, last stage"),
     "last.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"),
+    "last.parameters": ("elements", "parameters of rank r, last stage"),
     "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
     "last.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, last stage"),
@@ -356,30 +360,30 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     local_gate_up_features = 2*ffn_hidden_size/tensor_parallel
     local_ffn = ffn_hidden_size/tensor_parallel
     embedding_parameters = hidden_size*local_vocab
-    embedding_aligned = hidden_size*local_vocab
+    embedding_aligned = optimizer_shards*ceil_div(hidden_size*local_vocab, optimizer_shards)
     embedding_saved = 9*micro_batch_size*local_sequence*(1 if (tensor_parallel > 1) else 0)
     embedding_input = 8*micro_batch_size*local_sequence*(1 if (tensor_parallel == 1) else 0)
     layer_input_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
     attention_norm_parameters = hidden_size
-    attention_norm_aligned = hidden_size
+    attention_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
     attention_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
     attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
-    attention_aligned = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
+    attention_aligned = optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards) + ceil_div(hidden_size*local_qkv_features, optimizer_shards) + ceil_div(hidden_size*local_query_features, optimizer_shards))
     attention_saved = 2*(query_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + 2*kv_size*micro_batch_size*local_sequence*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + micro_batch_size*head_dim*local_heads*local_sequence*(qk_norm - recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) - sequence_parallel*(1 if (micro_batch_size > 1) else 0)*(1 if (tensor_parallel > 1) else 0) + (1 if (micro_batch_size > 1) else 0)*(1 if (tensor_parallel > 1) else 0) + 2) + micro_batch_size*head_dim*local_kv_heads*local_sequence*(qk_norm - 2*recompute_core_attention*(1 if (num_attention_heads == num_kv_heads) else 0) - 2*recompute_core_attention*(1 if (tensor_parallel > num_kv_heads) else 0) + recompute_core_attention + 2*(1 if (num_attention_heads == num_kv_heads) else 0) + 2) + micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_heads*local_sequence*(qk_norm - recompute_core_attention + 1) + 2*micro_batch_size*local_kv_heads*local_sequence*qk_norm + 2*recompute_core_attention)
     ffn_norm_parameters = hidden_size
-    ffn_norm_aligned = hidden_size
+    ffn_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
     ffn_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
     swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
-    swiglu_aligned = hidden_size*(local_ffn + local_gate_up_features)
+    swiglu_aligned = optimizer_shards*(ceil_div(hidden_size*local_ffn, optimizer_shards) + ceil_div(hidden_size*local_gate_up_features, optimizer_shards))
     swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
     swiglu_layer_backward = 2*(micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_ffn*local_sequence + hidden_size*local_ffn)
     layer_tables_buffer = 2*head_dim*local_sequence
     tables_buffer = 4*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
     final_norm_parameters = hidden_size
-    final_norm_aligned = hidden_size
+    final_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
     final_norm_saved = 2*micro_batch_size*local_sequence_sp*(hidden_size + 2)
     head_parameters = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
-    head_aligned = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
+    head_aligned = optimizer_shards*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(hidden_size*local_vocab, optimizer_shards)
     head_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
     loss_saved = micro_batch_size*local_sequence*(4*local_vocab + 9)
     loss_loss_forward = 2*micro_batch_size*local_sequence*(2*local_vocab + 4*(1 if (micro_batch_size > 1) else 0) + 19)
@@ -388,7 +392,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
     stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_buffer_elements = stage_aligned
+    stage_buffer_elements = stage_parameters
     stage_shard_elements = stage_aligned/optimizer_shards
     stage_all_parameters = stage_parameters
     model_stage_layers = num_layers
@@ -468,8 +472,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_in_flight_first = min(num_microbatches, pipeline_parallel)
     first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
     first_held_layer_inputs = stage_layers*first_in_flight*recompute_full
+    first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
     first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
-    first_buffer_elements = first_aligned
+    first_buffer_elements = first_parameters
     first_shard_elements = first_aligned/optimizer_shards
     first_weight = 2*first_buffer_elements
     first_gradient = first_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
@@ -495,8 +500,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_in_flight_first = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
     second_held_dense_layers = second_in_flight*(-stage_layers*recompute_full + stage_layers)
     second_held_layer_inputs = stage_layers*recompute_full*second_in_flight
+    second_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-    second_buffer_elements = second_aligned
+    second_buffer_elements = second_parameters
     second_shard_elements = second_aligned/optimizer_shards
     second_weight = 2*second_buffer_elements
     second_gradient = second_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
@@ -522,8 +528,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_in_flight_first = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
     penultimate_held_dense_layers = penultimate_in_flight*(-stage_layers*recompute_full + stage_layers)
     penultimate_held_layer_inputs = stage_layers*penultimate_in_flight*recompute_full
+    penultimate_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-    penultimate_buffer_elements = penultimate_aligned
+    penultimate_buffer_elements = penultimate_parameters
     penultimate_shard_elements = penultimate_aligned/optimizer_shards
     penultimate_weight = 2*penultimate_buffer_elements
     penultimate_gradient = penultimate_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
@@ -549,8 +556,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_in_flight_first = 1
     last_held_dense_layers = last_in_flight*(-stage_layers*recompute_full + stage_layers)
     last_held_layer_inputs = stage_layers*last_in_flight*recompute_full
+    last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
     last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
-    last_buffer_elements = last_aligned
+    last_buffer_elements = last_parameters
     last_shard_elements = last_aligned/optimizer_shards
     last_weight = 2*last_buffer_elements
     last_gradient = last_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
@@ -711,6 +719,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.in_flight_first": first_in_flight_first,
         "first.held_dense_layers": first_held_dense_layers,
         "first.held_layer_inputs": first_held_layer_inputs,
+        "first.parameters": first_parameters,
         "first.aligned": first_aligned,
         "first.buffer_elements": first_buffer_elements,
         "first.shard_elements": first_shard_elements,
@@ -738,6 +747,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.in_flight_first": second_in_flight_first,
         "second.held_dense_layers": second_held_dense_layers,
         "second.held_layer_inputs": second_held_layer_inputs,
+        "second.parameters": second_parameters,
         "second.aligned": second_aligned,
         "second.buffer_elements": second_buffer_elements,
         "second.shard_elements": second_shard_elements,
@@ -765,6 +775,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.in_flight_first": penultimate_in_flight_first,
         "penultimate.held_dense_layers": penultimate_held_dense_layers,
         "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
+        "penultimate.parameters": penultimate_parameters,
         "penultimate.aligned": penultimate_aligned,
         "penultimate.buffer_elements": penultimate_buffer_elements,
         "penultimate.shard_elements": penultimate_shard_elements,
@@ -792,6 +803,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.in_flight_first": last_in_flight_first,
         "last.held_dense_layers": last_held_dense_layers,
         "last.held_layer_inputs": last_held_layer_inputs,
+        "last.parameters": last_parameters,
         "last.aligned": last_aligned,
         "last.buffer_elements": last_buffer_elements,
         "last.shard_elements": last_shard_elements,

@@ -207,32 +207,34 @@ def evaluate(
     x62 = 9.0*seq_length
     x64 = 4.0*hidden_size*seq_length
     x65 = 2.0*head_dim*seq_length
-    x69 = 8.0*seq_length
-    x70 = 4.0*seq_length
-    x74 = (-2.0)*hidden_size
-    x75 = (qk_norm == 0.0)
-    x76 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*select(x75, 0.0, 1.0))
-    x78 = (-2.0)*head_dim*seq_length
-    x79 = 4.0*seq_length*(1.0 + qk_norm) + 2.0*head_dim*seq_length*(2.0 + qk_norm)
-    x80 = 2.0*(2.0 + hidden_size)
-    x81 = x55 + x80
-    x82 = x55 + x80 + x81
-    x88 = hidden_size*vocab_multiple
-    x89 = 0.9999999999999982*x34*(1.0/vocab_multiple)
+    x68 = (distributed_optimizer == 0.0)
+    x69 = select(x68, 1.0, 0.0)
+    x70 = select(x68, 0.0, 1.0)
+    x72 = hidden_size*vocab_multiple
+    x73 = 0.9999999999999982*x34*(1.0/vocab_multiple)
+    x76 = data_parallel_replicas*x34*x70
+    x81 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x83 = (qk_norm == 0.0)
+    x84 = select(x83, 0.0, 1.0)
+    x85 = 2.0*x84
+    x86 = hidden_size*head_dim
     x92 = (tied_embeddings == 0.0)
-    x93 = hidden_size + hidden_size + select(x75, 0.0, 2.0*head_dim)
-    x94 = 3.0*hidden_size
-    x95 = hidden_size + select((qkv_bias == 0.0), 0.0, 1.0)
-    x96 = 2.0*x95
-    x97 = hidden_size*head_dim + head_dim*x95
-    x100 = (distributed_optimizer == 0.0)
-    x101 = select(x100, 1.0, 0.0)
-    x102 = select(x100, 0.0, 1.0)
-    x104 = data_parallel_replicas*x34*x102
-    x118 = opposite(x92)
-    x131 = 4.0*seq_length*vocab_multiple
-    x134 = 38.0*seq_length
-    x144 = hidden_size*seq_length
+    x96 = 8.0*seq_length
+    x98 = hidden_size + hidden_size + select(x83, 0.0, 2.0*head_dim)
+    x99 = 3.0*hidden_size
+    x100 = hidden_size + x81
+    x103 = 4.0*seq_length
+    x106 = (-2.0)*hidden_size
+    x107 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*x84)
+    x109 = (-2.0)*head_dim*seq_length
+    x110 = 4.0*seq_length*(1.0 + qk_norm) + 2.0*head_dim*seq_length*(2.0 + qk_norm)
+    x111 = 2.0*(2.0 + hidden_size)
+    x112 = x55 + x111
+    x113 = x55 + x111 + x112
+    x126 = opposite(x92)
+    x139 = 4.0*seq_length*vocab_multiple
+    x142 = 38.0*seq_length
+    x152 = hidden_size*seq_length
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -270,65 +272,71 @@ def evaluate(
             x63 = (1.0 < sequence_shards)
             x66 = x65*stage_layers
             x67 = select(x63, micro_batch_size*x64, 0.0) + x66
-            x68 = (tensor_parallel == 1.0)
-            x71 = x70*local_ffn
-            x72 = x55*x51
-            x73 = x55*local_ffn
-            x77 = (1.0 < micro_batch_size)
-            x83 = x76*larger(1.0, x40) + local_heads*(select((x61 & x77), 1.0, 0.0)*x65 + select((x61 & x77 & opposite(x48)), 1.0, 0.0)*x78 + x79) + x69*local_ffn + x51*x82
-            x84 = x74*x51 + x83
-            x85 = micro_batch_size*(x71 + x72) + x73 + select(x54, 0.0, micro_batch_size*x84)
-            x86 = select(x54, stage_layers, 0.0)*x83
-            x87 = (pipeline_parallel == 1.0)
-            x90 = rounded_up(vocab_size, x89*x36)
-            embedding_parameters = x88*x90
-            x98 = stage_layers*(x93 + x94*local_ffn + x42*x96 + local_heads*x97)
-            first_aligned = select(x87, hidden_size, 0.0) + embedding_parameters + select((x87 & x92), embedding_parameters, 0.0) + x98
-            x103 = x101 + quotient(data_parallel, data_parallel_replicas, x53)*x102
-            x105 = x101 + x104*x58
-            x106 = 12.0*quotient(first_aligned, x103, x105)
-            x107 = 2.0 + select(((1.0 < data_parallel) & x100), 6.0, 4.0)
-            x108 = x107*first_aligned
-            x109 = select(x54, 0.0, x55*(x56*x60)) + select(x61, x62*x60, 0.0) + x67 + select(x68, x69*x60, 0.0) + x85 + x60*x86 + x106 + x108
-            x110 = pipeline_parallel - 1.0
-            x111 = smaller(1.0, x110)
-            x112 = pipeline_parallel - x111
-            x113 = micro_batch_size*smaller(x112, num_microbatches)
-            x114 = (x111 == 0.0)
-            x115 = (x61 & x114)
-            x116 = (x68 & x114)
-            x117 = (x111 == x110)
-            x119 = (x87 & x118)
-            second_aligned = select(x117, hidden_size, 0.0) + select((x117 & opposite(x119)), embedding_parameters, 0.0) + select(x114, embedding_parameters, 0.0) + x98
-            x121 = 12.0*quotient(second_aligned, x103, x105)
-            x122 = x107*second_aligned
-            x123 = x67 + select(x54, 0.0, x55*(x56*x113)) + select(x115, x62*x113, 0.0) + select(x116, x69*x113, 0.0) + x85 + x113*x86 + x121 + x122
-            x124 = (x68 & x87)
-            last_aligned = hidden_size + select(x119, 0.0, embedding_parameters) + select(x87, embedding_parameters, 0.0) + x98
-            x126 = 12.0*quotient(last_aligned, x103, x105)
-            x127 = x107*last_aligned
-            x128 = (x61 & x87)
-            x129 = select(x128, micro_batch_size*x62, 0.0) + select(x54, 0.0, x55*(micro_batch_size*x56)) + micro_batch_size*x86
-            x130 = x81*x51
-            x132 = x90*x131
-            x133 = x62 + x132
-            x135 = x134 + select(x77, 1.0, 0.0)*x69 + x132
-            x136 = x129 + micro_batch_size*(x130 + x133 + x135)
-            x137 = x85 + x129
-            x138 = select(x124, micro_batch_size*x69, 0.0) + x67 + x126 + x127 + larger(x136, x137)
-            x139 = larger(larger(x109, x123), x138)
-            x140 = (x109 <= x123)
-            x141 = (select(x140, x123, x109) <= x138)
-            x142 = (x136 <= x137)
-            x143 = select(x141, x66 + x126 + x127 + select(x142, x73, 0.0), select(x140, x73 + x66 + x121 + x122, x73 + x66 + x106 + x108))
-            x145 = 4.0*select(x63, x144, 0.0)
-            x146 = x71 + x72 + select(x54, 0.0, x84)
-            x147 = 9.0*select(x128, seq_length, 0.0) + select(x54, 0.0, x55*x56) + x86
-            x148 = quotient(quotient(global_batch_size, micro_batch_size, x57), data_parallel, x34*x58)
-            x149 = select((x112 <= num_microbatches), x112, x148)
-            x150 = select((num_microbatches <= pipeline_parallel), x148, pipeline_parallel)
-            x151 = select(x141, x145 + 8.0*select(x124, seq_length, 0.0) + select(x142, x146 + x147, x130 + x133 + x135 + x147), select(x140, x145 + select(x116, x69*x149, 0.0) + select(x54, 0.0, x55*(x56*x149)) + select(x115, x62*x149, 0.0) + x146 + x149*x86, x145 + select(x68, x69*x150, 0.0) + select(x54, 0.0, x55*(x56*x150)) + select(x61, x62*x150, 0.0) + x146 + x150*x86))
-            x152 = select(((x110 <= num_microbatches) & whole(num_microbatches)), 1.0, 0.0)
+            x71 = x69 + quotient(data_parallel, data_parallel_replicas, x53)*x70
+            x74 = rounded_up(vocab_size, x73*x36)
+            embedding_parameters = x72*x74
+            x77 = x69 + x76*x58
+            x78 = 0.9999999999999982*x77
+            x79 = x71*rounded_up(embedding_parameters, x78)
+            x80 = x55*local_ffn
+            local_qkv_features = head_dim*local_heads + 2.0*x42
+            x87 = x86*local_heads
+            x88 = rounded_up(hidden_size, x78)
+            x89 = x71*stage_layers*(rounded_up(hidden_size*local_ffn, x78) + rounded_up(x80, x78) + x81*rounded_up(local_qkv_features, x78) + x85*rounded_up(head_dim, x78) + rounded_up(hidden_size*local_qkv_features, x78) + rounded_up(x87, x78) + 2.0*x88)
+            x90 = (pipeline_parallel == 1.0)
+            x91 = x71*x88
+            x93 = (x90 & x92)
+            x94 = quotient(12.0*(x79 + x89 + select(x90, x91, 0.0) + select(x93, x79, 0.0)), x71, x77)
+            x95 = (tensor_parallel == 1.0)
+            x97 = 2.0 + select(((1.0 < data_parallel) & x68), 6.0, 4.0)
+            x101 = stage_layers*(x98 + x99*local_ffn + x87 + x100*local_qkv_features)
+            x102 = x97*(select(x90, hidden_size, 0.0) + embedding_parameters + select(x93, embedding_parameters, 0.0) + x101)
+            x104 = x103*local_ffn
+            x105 = x55*x51
+            x108 = (1.0 < micro_batch_size)
+            x114 = x107*larger(1.0, x40) + local_heads*(select((x61 & x108), 1.0, 0.0)*x65 + select((x61 & x108 & opposite(x48)), 1.0, 0.0)*x109 + x110) + x96*local_ffn + x51*x113
+            x115 = x106*x51 + x114
+            x116 = micro_batch_size*(x104 + x105) + x80 + select(x54, 0.0, micro_batch_size*x115)
+            x117 = select(x54, stage_layers, 0.0)*x114
+            x118 = select(x54, 0.0, x55*(x56*x60)) + select(x61, x62*x60, 0.0) + x67 + x94 + select(x95, x96*x60, 0.0) + x102 + x116 + x60*x117
+            x119 = pipeline_parallel - 1.0
+            x120 = smaller(1.0, x119)
+            x121 = pipeline_parallel - x120
+            x122 = micro_batch_size*smaller(x121, num_microbatches)
+            x123 = (x120 == 0.0)
+            x124 = (x61 & x123)
+            x125 = (x120 == x119)
+            x127 = (x90 & x126)
+            x128 = (x125 & opposite(x127))
+            x129 = quotient(12.0*(x89 + select(x123, x79, 0.0) + select(x125, x91, 0.0) + select(x128, x79, 0.0)), x71, x77)
+            x130 = (x95 & x123)
+            x131 = x97*(select(x125, hidden_size, 0.0) + x101 + select(x128, embedding_parameters, 0.0) + select(x123, embedding_parameters, 0.0))
+            x132 = x67 + select(x54, 0.0, x55*(x56*x122)) + select(x124, x62*x122, 0.0) + x129 + select(x130, x96*x122, 0.0) + x131 + x116 + x122*x117
+            x133 = (x95 & x90)
+            x134 = quotient(12.0*(x91 + x89 + select(x127, 0.0, x79) + select(x90, x79, 0.0)), x71, x77)
+            x135 = x97*(hidden_size + x101 + select(x127, 0.0, embedding_parameters) + select(x90, embedding_parameters, 0.0))
+            x136 = (x61 & x90)
+            x137 = select(x136, micro_batch_size*x62, 0.0) + select(x54, 0.0, x55*(micro_batch_size*x56)) + micro_batch_size*x117
+            x138 = x112*x51
+            x140 = x74*x139
+            x141 = x62 + x140
+            x143 = x142 + select(x108, 1.0, 0.0)*x96 + x140
+            x144 = x137 + micro_batch_size*(x138 + x141 + x143)
+            x145 = x116 + x137
+            x146 = select(x133, micro_batch_size*x96, 0.0) + x67 + x134 + x135 + larger(x144, x145)
+            x147 = larger(larger(x118, x132), x146)
+            x148 = (x118 <= x132)
+            x149 = (select(x148, x132, x118) <= x146)
+            x150 = (x144 <= x145)
+            x151 = select(x149, x66 + x134 + x135 + select(x150, x80, 0.0), select(x148, x80 + x66 + x129 + x131, x80 + x66 + x94 + x102))
+            x153 = 4.0*select(x63, x152, 0.0)
+            x154 = x104 + x105 + select(x54, 0.0, x115)
+            x155 = 9.0*select(x136, seq_length, 0.0) + select(x54, 0.0, x55*x56) + x117
+            x156 = quotient(quotient(global_batch_size, micro_batch_size, x57), data_parallel, x34*x58)
+            x157 = select((x121 <= num_microbatches), x121, x156)
+            x158 = select((num_microbatches <= pipeline_parallel), x156, pipeline_parallel)
+            x159 = select(x149, x153 + 8.0*select(x133, seq_length, 0.0) + select(x150, x154 + x155, x138 + x141 + x143 + x155), select(x148, x153 + select(x130, x96*x157, 0.0) + select(x54, 0.0, x55*(x56*x157)) + select(x124, x62*x157, 0.0) + x154 + x157*x117, x153 + select(x95, x96*x158, 0.0) + select(x54, 0.0, x55*(x56*x158)) + select(x61, x62*x158, 0.0) + x154 + x158*x117))
+            x160 = select(((x119 <= num_microbatches) & whole(num_microbatches)), 1.0, 0.0)
             broken = np.int8(0)
             broken = where((data_parallel_replicas*nearest(x52*x53) == x52), broken, np.int8(16))
             broken = where((x48 | (2.0 <= tensor_parallel)), broken, np.int8(15))
@@ -348,9 +356,9 @@ def evaluate(
             broken = where(x29, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x139, 0.0)
-            out[1, row] = select(legal, x143, 0.0)
-            out[2, row] = select(legal, x151, 0.0)
-            out[3, row] = select(legal, x152, 0.0)
+            out[0, row] = select(legal, x147, 0.0)
+            out[1, row] = select(legal, x151, 0.0)
+            out[2, row] = select(legal, x159, 0.0)
+            out[3, row] = select(legal, x160, 0.0)
             answer = np.int8(0)
             verdict[row] = where(legal, answer, np.int8(-1))

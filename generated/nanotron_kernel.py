@@ -207,34 +207,36 @@ def evaluate(
     x60 = 1.0/data_parallel_replicas
     x61 = 4.0*hidden_size*seq_length
     x62 = 2.0*head_dim*seq_length
-    x65 = 8.0*seq_length
-    x69 = 38.0*seq_length
-    x71 = 4.0*seq_length*vocab_multiple
-    x72 = 0.9999999999999982*x35*(1.0/vocab_multiple)
-    x76 = 9.0*seq_length
-    x77 = 2.0*hidden_size
-    x78 = 2.0*(2.0 + hidden_size)
-    x79 = x77 + x78
-    x85 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
-    x86 = (-2.0)*head_dim*seq_length
-    x87 = (qk_norm == 0.0)
-    x88 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*select(x87, 0.0, 1.0))
-    x89 = x77 + x78 + x79
-    x93 = 4.0*seq_length
-    x94 = (-2.0)*hidden_size
-    x96 = hidden_size*vocab_multiple
-    x98 = (tied_embeddings == 0.0)
-    x99 = hidden_size + hidden_size + select(x87, 0.0, 2.0*head_dim)
-    x100 = 3.0*hidden_size
-    x101 = hidden_size + select((qkv_bias == 0.0), 0.0, 1.0)
-    x102 = 2.0*x101
-    x103 = hidden_size*head_dim + head_dim*x101
-    x106 = (distributed_optimizer == 0.0)
-    x107 = select(x106, 1.0, 0.0)
-    x108 = select(x106, 0.0, 1.0)
-    x110 = data_parallel_replicas*x35*x108
-    x115 = opposite(x98)
-    x126 = 4.0*gpu_memory
+    x64 = (distributed_optimizer == 0.0)
+    x65 = select(x64, 1.0, 0.0)
+    x66 = select(x64, 0.0, 1.0)
+    x68 = hidden_size*vocab_multiple
+    x69 = 0.9999999999999982*x35*(1.0/vocab_multiple)
+    x72 = data_parallel_replicas*x35*x66
+    x76 = 2.0*hidden_size
+    x78 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x80 = (qk_norm == 0.0)
+    x81 = select(x80, 0.0, 1.0)
+    x82 = 2.0*x81
+    x83 = hidden_size*head_dim
+    x89 = (tied_embeddings == 0.0)
+    x92 = 8.0*seq_length
+    x96 = hidden_size + hidden_size + select(x80, 0.0, 2.0*head_dim)
+    x97 = 3.0*hidden_size
+    x98 = hidden_size + x78
+    x100 = 38.0*seq_length
+    x102 = 4.0*seq_length*vocab_multiple
+    x105 = 9.0*seq_length
+    x106 = 2.0*(2.0 + hidden_size)
+    x107 = x76 + x106
+    x113 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
+    x114 = (-2.0)*head_dim*seq_length
+    x115 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*x81)
+    x116 = x76 + x106 + x107
+    x120 = 4.0*seq_length
+    x121 = (-2.0)*hidden_size
+    x124 = opposite(x89)
+    x135 = 4.0*gpu_memory
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -267,41 +269,48 @@ def evaluate(
             num_microbatches = nearest(x57*x50)
             x59 = context_parallel*data_parallel
             x63 = select((1.0 < sequence_shards), micro_batch_size*x61, 0.0) + x62*stage_layers
-            x64 = (tensor_parallel == 1.0)
+            x67 = x65 + quotient(data_parallel, data_parallel_replicas, x60)*x66
+            x70 = rounded_up(vocab_size, x69*x37)
+            embedding_parameters = x68*x70
+            x73 = x65 + x72*x49
+            x74 = 0.9999999999999982*x73
+            x75 = x67*rounded_up(embedding_parameters, x74)
+            x77 = x76*local_ffn
+            local_qkv_features = head_dim*local_heads + 2.0*x43
+            x84 = x83*local_heads
+            x85 = rounded_up(hidden_size, x74)
+            x86 = x67*stage_layers*(rounded_up(hidden_size*local_ffn, x74) + rounded_up(x77, x74) + x78*rounded_up(local_qkv_features, x74) + x82*rounded_up(head_dim, x74) + rounded_up(hidden_size*local_qkv_features, x74) + rounded_up(x84, x74) + 2.0*x85)
+            x87 = (pipeline_parallel == 1.0)
+            x88 = x67*x85
+            x90 = (x87 & x89)
+            x91 = (tensor_parallel == 1.0)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x67 = micro_batch_size*first_in_flight
-            x68 = (pipeline_parallel == 1.0)
-            x70 = (1.0 < micro_batch_size)
-            x73 = rounded_up(vocab_size, x72*x37)
-            x74 = x71*x73
-            x75 = micro_batch_size*(x69 + select(x70, 1.0, 0.0)*x65 + x74)
-            x80 = micro_batch_size*(x76 + x74 + x79*x56)
-            x81 = (recompute_full == 0.0)
-            x82 = micro_batch_size*x56
-            x83 = stage_layers*x82
-            x84 = (1.0 < tensor_parallel)
-            x90 = micro_batch_size*(x65*local_ffn + (x85 + select((x84 & x70), 1.0, 0.0)*x62 + select((x84 & x70 & opposite(x53)), 1.0, 0.0)*x86)*local_heads + x88*larger(1.0, x41) + x89*x56)
-            x91 = select(x81, stage_layers, 0.0)*x90
-            x92 = select(x81, 0.0, x77*(first_in_flight*x83)) + select(x84, x76*x67, 0.0) + first_in_flight*x91
-            x95 = micro_batch_size*(x93*local_ffn + x77*x56) + x77*local_ffn + select(x81, 0.0, x90 + x94*x82)
-            embedding_parameters = x96*x73
-            x104 = stage_layers*(x99 + x100*local_ffn + x43*x102 + local_heads*x103)
-            first_aligned = select(x68, hidden_size, 0.0) + embedding_parameters + select((x68 & x98), embedding_parameters, 0.0) + x104
-            x109 = x107 + quotient(data_parallel, data_parallel_replicas, x60)*x108
-            x111 = x107 + x110*x49
-            x112 = 2.0 + select(((1.0 < data_parallel) & x106), 6.0, 4.0)
-            x113 = x63 + select(x64, x65*x67, 0.0) + larger(select(x68, x75, 0.0) + select(x68, x80, 0.0) + x92, x92 + x95) + 12.0*quotient(first_aligned, x109, x111) + x112*first_aligned
-            x114 = select((x84 & x68), micro_batch_size*x76, 0.0) + x91 + select(x81, 0.0, x77*x83)
-            x116 = (x68 & x115)
-            last_aligned = hidden_size + select(x116, 0.0, embedding_parameters) + select(x68, embedding_parameters, 0.0) + x104
-            x118 = select((x64 & x68), micro_batch_size*x65, 0.0) + x63 + larger(x75 + x80 + x114, x95 + x114) + 12.0*quotient(last_aligned, x109, x111) + x112*last_aligned
-            x119 = smaller(1.0, x47)
-            second_in_flight = smaller(pipeline_parallel - x119, num_microbatches)
-            x121 = (x119 == 0.0)
-            x122 = micro_batch_size*second_in_flight
-            x123 = (x119 == x47)
-            second_aligned = select(x123, hidden_size, 0.0) + select((x123 & opposite(x116)), embedding_parameters, 0.0) + select(x121, embedding_parameters, 0.0) + x104
-            x125 = larger(larger(x113, x118), x63 + x95 + select(x81, 0.0, x77*(x83*second_in_flight)) + select((x84 & x121), x76*x122, 0.0) + x91*second_in_flight + select((x64 & x121), x65*x122, 0.0) + 12.0*quotient(second_aligned, x109, x111) + x112*second_aligned)
+            x94 = micro_batch_size*first_in_flight
+            x95 = 2.0 + select(((1.0 < data_parallel) & x64), 6.0, 4.0)
+            x99 = stage_layers*(x96 + x97*local_ffn + x84 + x98*local_qkv_features)
+            x101 = (1.0 < micro_batch_size)
+            x103 = x102*x70
+            x104 = micro_batch_size*(x100 + select(x101, 1.0, 0.0)*x92 + x103)
+            x108 = micro_batch_size*(x105 + x103 + x107*x56)
+            x109 = (recompute_full == 0.0)
+            x110 = micro_batch_size*x56
+            x111 = stage_layers*x110
+            x112 = (1.0 < tensor_parallel)
+            x117 = micro_batch_size*(x92*local_ffn + (x113 + select((x112 & x101), 1.0, 0.0)*x62 + select((x112 & x101 & opposite(x53)), 1.0, 0.0)*x114)*local_heads + x115*larger(1.0, x41) + x116*x56)
+            x118 = select(x109, stage_layers, 0.0)*x117
+            x119 = select(x109, 0.0, x76*(first_in_flight*x111)) + select(x112, x105*x94, 0.0) + first_in_flight*x118
+            x122 = x77 + micro_batch_size*(x120*local_ffn + x76*x56) + select(x109, 0.0, x117 + x121*x110)
+            x123 = x63 + quotient(12.0*(x75 + x86 + select(x87, x88, 0.0) + select(x90, x75, 0.0)), x67, x73) + select(x91, x92*x94, 0.0) + x95*(select(x87, hidden_size, 0.0) + embedding_parameters + select(x90, embedding_parameters, 0.0) + x99) + larger(select(x87, x104, 0.0) + select(x87, x108, 0.0) + x119, x119 + x122)
+            x125 = (x87 & x124)
+            x126 = select((x112 & x87), micro_batch_size*x105, 0.0) + x118 + select(x109, 0.0, x76*x111)
+            x127 = select((x91 & x87), micro_batch_size*x92, 0.0) + x63 + quotient(12.0*(x88 + x86 + select(x125, 0.0, x75) + select(x87, x75, 0.0)), x67, x73) + x95*(hidden_size + x99 + select(x125, 0.0, embedding_parameters) + select(x87, embedding_parameters, 0.0)) + larger(x104 + x108 + x126, x122 + x126)
+            x128 = smaller(1.0, x47)
+            second_in_flight = smaller(pipeline_parallel - x128, num_microbatches)
+            x130 = (x128 == 0.0)
+            x131 = micro_batch_size*second_in_flight
+            x132 = (x128 == x47)
+            x133 = (x132 & opposite(x125))
+            x134 = larger(larger(x123, x127), x63 + x122 + select(x109, 0.0, x76*(x111*second_in_flight)) + select((x112 & x130), x105*x131, 0.0) + x118*second_in_flight + quotient(12.0*(x86 + select(x130, x75, 0.0) + select(x132, x88, 0.0) + select(x133, x75, 0.0)), x67, x73) + select((x91 & x130), x92*x131, 0.0) + x95*(select(x132, hidden_size, 0.0) + x99 + select(x133, embedding_parameters, 0.0) + select(x130, embedding_parameters, 0.0)))
             broken = np.int8(0)
             broken = where((data_parallel_replicas*nearest(x59*x60) == x59), broken, np.int8(18))
             broken = where((x53 | (2.0 <= tensor_parallel)), broken, np.int8(17))
@@ -323,10 +332,10 @@ def evaluate(
             broken = where(x30, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x113, 0.0)
-            out[1, row] = select(legal, x118, 0.0)
-            out[2, row] = select(legal, x125, 0.0)
+            out[0, row] = select(legal, x123, 0.0)
+            out[1, row] = select(legal, x127, 0.0)
+            out[2, row] = select(legal, x134, 0.0)
             answer = np.int8(2)
-            answer = where((x125 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x125 <= x126), np.int8(0), answer)
+            answer = where((x134 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x134 <= x135), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

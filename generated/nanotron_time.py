@@ -76,14 +76,23 @@ TERMS = {
     "local.query_features": ("elements", "rows of the query projection, columns of the output one, of one rank"),
     "local.gate_up_features": ("elements", "rows of the fused gate and up projection, of one rank"),
     "local.ffn": ("elements", "inner width of the MLP, of one rank"),
+    "embedding.parameters": ("elements", "Word embedding: parameters of one rank"),
     "embedding.aligned": ("elements", "Word embedding: parameters of one rank, each padded as its data parallelism does"),
+    "attention_norm.parameters": ("elements", "Norm before attention: parameters of one rank"),
     "attention_norm.aligned": ("elements", "Norm before attention: parameters of one rank, each padded as its data parallelism does"),
+    "attention.parameters": ("elements", "Attention with grouped queries: parameters of one rank"),
     "attention.aligned": ("elements", "Attention with grouped queries: parameters of one rank, each padded as its data parallelism does"),
+    "ffn_norm.parameters": ("elements", "Norm before the MLP: parameters of one rank"),
     "ffn_norm.aligned": ("elements", "Norm before the MLP: parameters of one rank, each padded as its data parallelism does"),
+    "swiglu.parameters": ("elements", "SwiGLU: parameters of one rank"),
     "swiglu.aligned": ("elements", "SwiGLU: parameters of one rank, each padded as its data parallelism does"),
+    "final_norm.parameters": ("elements", "Final norm: parameters of one rank"),
     "final_norm.aligned": ("elements", "Final norm: parameters of one rank, each padded as its data parallelism does"),
+    "head.parameters": ("elements", "LM head: parameters of one rank"),
     "head.aligned": ("elements", "LM head: parameters of one rank, each padded as its data parallelism does"),
+    "layer.parameters": ("elements", "parameters of one layer on one rank"),
     "layer.aligned": ("elements", "parameters of one layer on one rank, padded as data parallelism does"),
+    "stage.parameters": ("elements", "parameters of rank r"),
     "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
     "stage.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps"),
@@ -305,6 +314,7 @@ TERMS = {
     "stage.data_waiting": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step"),
     "stage.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero"),
     "stage.microbatch_time": ("s", "rank r: one micro-batch, forward and backward"),
+    "first.parameters": ("elements", "parameters of rank r, first stage"),
     "first.aligned": ("elements", "parameters of rank r, padded one by one, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
     "first.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, first stage"),
@@ -325,6 +335,7 @@ TERMS = {
     "first.data_waiting": ("s", "rank r: waiting for gradients and weights of data-parallel ranks, once for every step, first stage"),
     "first.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero, first stage"),
     "first.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, first stage"),
+    "last.parameters": ("elements", "parameters of rank r, last stage"),
     "last.aligned": ("elements", "parameters of rank r, padded one by one, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
     "last.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, last stage"),
@@ -350,7 +361,7 @@ TERMS = {
     "step.optimizer": ("s", "the optimizer step of the rank that takes longest"),
     "whole.stage_layers": ("layers", "layers of one pipeline stage, whole stage"),
     "whole.dense_layers": ("layers", "layers of the stage with a dense MLP, whole stage"),
-    "whole.aligned": ("elements", "parameters of rank r, padded one by one, whole stage"),
+    "whole.parameters": ("elements", "parameters of rank r, whole stage"),
     "whole.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, whole stage"),
     "whole.recomputing": ("s", "rank r: layers and modules that run once more, of one micro-batch, whole stage"),
     "whole.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch, whole stage"),
@@ -440,16 +451,25 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     local_query_features = query_size/tensor_parallel
     local_gate_up_features = 2*ffn_hidden_size/tensor_parallel
     local_ffn = ffn_hidden_size/tensor_parallel
-    embedding_aligned = hidden_size*local_vocab
-    attention_norm_aligned = hidden_size
-    attention_aligned = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
-    ffn_norm_aligned = hidden_size
-    swiglu_aligned = hidden_size*(local_ffn + local_gate_up_features)
-    final_norm_aligned = hidden_size
-    head_aligned = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
+    embedding_parameters = hidden_size*local_vocab
+    embedding_aligned = optimizer_shards*ceil_div(hidden_size*local_vocab, optimizer_shards)
+    attention_norm_parameters = hidden_size
+    attention_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
+    attention_parameters = qkv_bias*local_qkv_features + 2*head_dim*qk_norm + hidden_size*local_qkv_features + hidden_size*local_query_features
+    attention_aligned = optimizer_shards*(qkv_bias*ceil_div(local_qkv_features, optimizer_shards) + 2*qk_norm*ceil_div(head_dim, optimizer_shards) + ceil_div(hidden_size*local_qkv_features, optimizer_shards) + ceil_div(hidden_size*local_query_features, optimizer_shards))
+    ffn_norm_parameters = hidden_size
+    ffn_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
+    swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
+    swiglu_aligned = optimizer_shards*(ceil_div(hidden_size*local_ffn, optimizer_shards) + ceil_div(hidden_size*local_gate_up_features, optimizer_shards))
+    final_norm_parameters = hidden_size
+    final_norm_aligned = optimizer_shards*ceil_div(hidden_size, optimizer_shards)
+    head_parameters = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
+    head_aligned = optimizer_shards*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(hidden_size*local_vocab, optimizer_shards)
+    layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
+    stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_buffer_elements = stage_aligned
+    stage_buffer_elements = stage_parameters
     stage_shard_elements = stage_aligned/optimizer_shards
     stage_weight = 2*stage_buffer_elements
     stage_gradient = stage_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
@@ -669,8 +689,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_data_waiting = overlap_grad_reduce*max(overlap_slowdown_per_mille*stage_reducing/1000, -stage_backward_computing + stage_reducing) + overlap_param_gather*max(overlap_slowdown_per_mille*stage_gathering*distributed_optimizer/1000, -stage_forward_computing + stage_gathering*distributed_optimizer) + stage_gathering*distributed_optimizer*(1 - overlap_param_gather) + stage_reducing*(1 - overlap_grad_reduce) + stage_tying
     stage_optimizer_time = 1000*(2*stage_gradient + 2*stage_optimizer + (stage_gradient + stage_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_tensor_waiting
+    first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
     first_aligned = dense_layers*layer_aligned + embedding_aligned + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(1 if (pipeline_parallel == 1) else 0)
-    first_buffer_elements = first_aligned
+    first_buffer_elements = first_parameters
     first_shard_elements = first_aligned/optimizer_shards
     first_weight = 2*first_buffer_elements
     first_gradient = first_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
@@ -689,8 +710,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_data_waiting = first_gathering*distributed_optimizer*(1 - overlap_param_gather) + first_reducing*(1 - overlap_grad_reduce) + first_tying + overlap_grad_reduce*max(first_reducing*overlap_slowdown_per_mille/1000, -first_backward_computing + first_reducing) + overlap_param_gather*max(first_gathering*overlap_slowdown_per_mille*distributed_optimizer/1000, -first_forward_computing + first_gathering*distributed_optimizer)
     first_optimizer_time = 1000*(2*first_gradient + 2*first_optimizer + (first_gradient + first_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_tensor_waiting + stage_context_waiting + stage_recomputing
+    last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
     last_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned
-    last_buffer_elements = last_aligned
+    last_buffer_elements = last_parameters
     last_shard_elements = last_aligned/optimizer_shards
     last_weight = 2*last_buffer_elements
     last_gradient = last_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
@@ -714,8 +736,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     step_optimizer = max(first_optimizer_time, last_optimizer_time)
     whole_stage_layers = num_layers
     whole_dense_layers = whole_stage_layers
-    whole_aligned = embedding_aligned + final_norm_aligned + head_aligned + layer_aligned*whole_dense_layers
-    whole_buffer_elements = whole_aligned
+    whole_parameters = embedding_parameters + final_norm_parameters + head_parameters + layer_parameters*whole_dense_layers
+    whole_buffer_elements = whole_parameters
     whole_recomputing = whole_dense_layers*(layer_forward_time*recompute_full + layer_repeated_time*(1 - recompute_full))
     whole_forward_computing = input_forward_computing + layer_forward_computing*whole_dense_layers + output_forward_computing
     whole_backward_computing = input_backward_computing + layer_backward_computing*whole_dense_layers + output_backward_computing
@@ -781,14 +803,23 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "local.query_features": local_query_features,
         "local.gate_up_features": local_gate_up_features,
         "local.ffn": local_ffn,
+        "embedding.parameters": embedding_parameters,
         "embedding.aligned": embedding_aligned,
+        "attention_norm.parameters": attention_norm_parameters,
         "attention_norm.aligned": attention_norm_aligned,
+        "attention.parameters": attention_parameters,
         "attention.aligned": attention_aligned,
+        "ffn_norm.parameters": ffn_norm_parameters,
         "ffn_norm.aligned": ffn_norm_aligned,
+        "swiglu.parameters": swiglu_parameters,
         "swiglu.aligned": swiglu_aligned,
+        "final_norm.parameters": final_norm_parameters,
         "final_norm.aligned": final_norm_aligned,
+        "head.parameters": head_parameters,
         "head.aligned": head_aligned,
+        "layer.parameters": layer_parameters,
         "layer.aligned": layer_aligned,
+        "stage.parameters": stage_parameters,
         "stage.aligned": stage_aligned,
         "stage.buffer_elements": stage_buffer_elements,
         "stage.shard_elements": stage_shard_elements,
@@ -1010,6 +1041,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.data_waiting": stage_data_waiting,
         "stage.optimizer_time": stage_optimizer_time,
         "stage.microbatch_time": stage_microbatch_time,
+        "first.parameters": first_parameters,
         "first.aligned": first_aligned,
         "first.buffer_elements": first_buffer_elements,
         "first.shard_elements": first_shard_elements,
@@ -1030,6 +1062,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.data_waiting": first_data_waiting,
         "first.optimizer_time": first_optimizer_time,
         "first.microbatch_time": first_microbatch_time,
+        "last.parameters": last_parameters,
         "last.aligned": last_aligned,
         "last.buffer_elements": last_buffer_elements,
         "last.shard_elements": last_shard_elements,
@@ -1055,7 +1088,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "step.optimizer": step_optimizer,
         "whole.stage_layers": whole_stage_layers,
         "whole.dense_layers": whole_dense_layers,
-        "whole.aligned": whole_aligned,
+        "whole.parameters": whole_parameters,
         "whole.buffer_elements": whole_buffer_elements,
         "whole.recomputing": whole_recomputing,
         "whole.forward_computing": whole_forward_computing,

@@ -15,7 +15,7 @@ from random import Random
 from read_formulas import Tree, Value, computed, node
 from sympy import Add, And, Basic, Eq, Ge, Gt, Le, Lt, Mul, Ne, Not, Or, Pow, Rational, Symbol
 
-from shardmath.symbolic.documents.worked import EXAMPLE
+from shardmath.symbolic.documents.worked import EXAMPLE, Layout
 from shardmath.symbolic.functions import CeilDiv, Divides, FloorDiv, Iverson, LeastCommonMultiple, Max, Min
 from shardmath.symbolic.parameters import PARAMETERS, Kind
 from shardmath.symbolic.terms import TermSet
@@ -29,6 +29,8 @@ _MULTIPLES = {"D": "R e et", "N": "t c p D", "B": "b D", "s": "c t", "a": "k t",
 _EDGES: tuple[dict[str, int], ...] = (
     {}, {"b": 1}, {"t": 1, "sp": 0}, {"k": 1}, {"p": 1}, {"c": 1, "D": 1}, dict.fromkeys("tcpDebkmV", 1),
 )
+#: The real layout where layers have experts, of which there must be some.
+_EXPERTS = Layout("Mixtral-8x7B v0.1 on 512 H100-80GB", "mixtral-8x7b-v0.1", "h100-80gb", {**EXAMPLE.choices, "e": 8})
 _APART = 2
 _SIGNS: dict[type[Basic], str] = {
     Add: "+", Mul: "*", Pow: "^", Max: "max", Min: "min", LeastCommonMultiple: "lcm", Iverson: "[", Divides: "∣",
@@ -41,7 +43,8 @@ class Points:
 
     def __init__(self, terms: TermSet, fixed: Mapping[str, int]) -> None:
         random = Random(0)
-        rows = list(_sizes(random, fixed))
+        real = _EXPERTS if any(name.startswith("expert_layer.") for name in terms.terms) else EXAMPLE
+        rows = list(_sizes(random, fixed, real))
         self.together = len(rows)
         self._known: dict[Basic, Column] = {}
         self._read: dict[Tree, Column] = {}
@@ -88,7 +91,7 @@ def _along(sign: str, *columns: Column) -> Column:
     return tuple(computed(sign, *values) for values in zip(*columns, strict=True))
 
 
-def _sizes(random: Random, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]:
+def _sizes(random: Random, fixed: Mapping[str, int], layout: Layout) -> Iterator[dict[str, int]]:
     """Draw layouts on a random rank and on both end ranks, then take a real one; few of them keep every rule."""
     values: dict[str, int] = {}
     for edge in _EDGES:
@@ -102,5 +105,5 @@ def _sizes(random: Random, fixed: Mapping[str, int]) -> Iterator[dict[str, int]]
         yield {**values, "r": random.randrange(values["p"])}
         yield {**values, "r": 0}
         yield {**values, "r": values["p"] - 1}
-    real = {**values, **EXAMPLE.values(), **fixed}
+    real = {**values, **layout.values(), **fixed}
     yield from ({**real, "r": rank} for rank in dict.fromkeys((0, real["p"] - 1)))

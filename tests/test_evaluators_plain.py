@@ -1,6 +1,7 @@
 """The plain evaluators against exact symbolic values: every term, rule and name of every set."""
 
 import inspect
+import re
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_layouts import batches, by_letter
+from random_layouts import batches, by_letter, legal_rows
 from sympy import Integer, false, true
 
 from shardmath.symbolic.accounts import build
@@ -42,6 +43,8 @@ OTHERS = [
     for axis in AXES for option in MEGATRON.options(axis.name)
     if option != MEGATRON.choices[axis.name] and axis.name not in ARCHITECTURE and option in BUILT
 ]
+#: A component's share of sharded states, and what padding adds to all of them: a shard cuts through tensors.
+SHARE = re.compile(r"stage\.\w+\.\w*(weight|gradient|optimizer)")
 EVERY_MODULE = pytest.mark.parametrize("name", STORED)
 EVERY_IMPLEMENTATION = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 
@@ -144,3 +147,34 @@ def test_no_variable_of_a_term_is_called_like_an_input(implementation: Implement
     variables = [identifier(term.symbol) for term in build(implementation).terms.values()]
     assert set(variables) & set(module.INPUTS) == set()
     assert len(set(variables)) == len(variables)
+
+
+@EVERY_IMPLEMENTATION
+@settings(max_examples=40)
+@given(st.data())
+def test_no_count_of_bytes_or_elements_is_a_fraction(name: str, data: st.DataObject) -> None:
+    module = stored(name)
+    row = data.draw(legal_rows(IMPLEMENTATIONS[name], module))
+    found = module.terms(**{name: Fraction(row[name]) for name in module.INPUTS})
+    fractions = [term for term, value in found.items() if Fraction(value).denominator > 1 and not SHARE.fullmatch(term)]
+    assert fractions == []
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_nanotron_keeps_states_of_the_first_slice_of_every_parameter(data: st.DataObject) -> None:
+    """As ``_partition_parameters`` of nanotron cuts them: the first ranks have one element more than the last."""
+    module = stored("nanotron")
+    row = data.draw(legal_rows(IMPLEMENTATIONS["nanotron"], module))
+    found = module.terms(**{name: Fraction(row[name]) for name in module.INPUTS})
+    h, t, d, r = (row[name] for name in ("hidden_size", "tensor_parallel", "head_dim", "pipeline_rank"))
+    q, k, f = (row["num_attention_heads"] * d // t, row["num_kv_heads"] * d // t, row["ffn_hidden_size"] // t)
+    last, both = row["pipeline_parallel"] - 1, row["tied_embeddings"]
+    matrix = h * int(found["padded_vocab_size"]) // t
+    layer = [(q + 2 * k) * h, q * h, 2 * f * h, f * h, h, h]
+    layer += [q + 2 * k] * row["qkv_bias"] + [d, d] * row["qk_norm"]
+    sizes = layer * (row["num_layers"] // row["pipeline_parallel"]) + [matrix] * (r == 0) + [h] * (r == last)
+    sizes += [matrix] * (r == last and not (both and last == 0))
+    ranks = row["data_parallel"] * row["context_parallel"] // row["data_parallel_replicas"]
+    slices = [-(-size // ranks) for size in sizes] if row["distributed_optimizer"] else sizes
+    assert (found["stage.parameters"], found["stage.optimizer"]) == (sum(sizes), 12 * sum(slices))

@@ -129,6 +129,32 @@ def _multiplications(root: Node) -> int:
     return sum(len(node.args) - 1 for node in ordered([root]) if node.op == MUL)
 
 
+@settings(max_examples=200)
+@given(st.data())
+def test_nothing_multiplies_what_a_quotient_was_rounded_to(data: st.DataObject) -> None:
+    """Where a sum of multiples of quotients is whole, it is so in floats, whole or not as each of them may be."""
+    draw, graph = data.draw, Graph()
+    few, by = st.integers(1, 12), draw(st.sampled_from(("n", "2 + n", "n*u")))
+    text = f"{draw(few)}*({by})*(x - y/z)"
+    text += draw(st.sampled_from(("", f" + {draw(few)}*{by}*(y/z)", f" - {draw(few)}*(x - {draw(few)}*y/z)")))
+    total = parse(text, graph, graph.name)
+    flat = Flat(graph, (graph.truth(True),), (graph.binary(LE, total, graph.name(MEMORY)),), (total,))
+    columns = draw(st.sampled_from((["x", "y", "z"], ["z"], ["n", "y"])))
+    plan, names = planned(flat, columns, SWITCHES, {}), ["n", "x", "y", "z", "u", MEMORY]
+    scalars = [name for name in names if name not in columns]
+    module = interpreted(rendered("kernel.py", {
+        "title": "Random", "scalars": scalars, "columns": columns, "outputs": ["total"], **lines(plan, PYTHON),
+    }))
+    row = {name: draw(st.integers(0, 1) if name == "u" else st.integers(1, 1000)) for name in names}
+    out = np.zeros((1, 1))
+    module.evaluate(0, 1, *(float(row[name]) for name in scalars), *(np.array([float(row[name])]) for name in columns),
+                    np.zeros(1, np.int8), np.zeros(1, np.int8), out)
+    (wanted,) = exact([total], row)
+    assert int(out[0, 0]) == int(wanted), text
+    if Fraction(wanted).denominator == 1:
+        assert out[0, 0] == wanted
+
+
 def test_generated_evaluators_divide_once_by_each_divisor() -> None:
     for path in GENERATED.glob("*_kernel.py"):
         loop = path.read_text(encoding="utf-8").partition("    for row in ")[2]

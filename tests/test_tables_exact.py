@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,16 @@ from shardmath import InputError, evaluate
 from shardmath.evaluators import Evaluator, find
 from shardmath.exactness import EXACT
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
+from shardmath.symbolic.parameters import PARAMETERS
 
 pytest.importorskip("pyarrow")
 FEW = settings(max_examples=15)
+#: One small dense model on one rank of every kind but data parallelism.
+DENSE = {"num_attention_heads": 3, "num_kv_heads": 3, "head_dim": 8, "num_layers": 2, "vocab_size": 1001,
+         "seq_length": 16, "gpu_memory": 2**36, "node_size": 8, "tied_embeddings": 0, "qkv_bias": 0, "qk_norm": 0,
+         "distributed_optimizer": 1, "gradient_bytes": 4, "tensor_parallel": 1, "context_parallel": 1,
+         "pipeline_parallel": 1, "micro_batch_size": 1, "sequence_parallel": 0, "pipeline_rank": 0,
+         "recompute_full": 0, "recompute_core_attention": 0, "recompute_mlp": 0}
 #: Columns that describe the model and the job, so that nothing but switches is the same for all rows.
 MODEL = ("hidden_size", "num_attention_heads", "num_kv_heads", "head_dim", "ffn_hidden_size", "num_layers",
          "vocab_size", "seq_length", "global_batch_size", "num_gpus", "gpu_memory")
@@ -97,6 +105,34 @@ def test_every_term_of_random_jobs_and_ranks(name: str) -> None:
 
     compare()
     assert legal > 20
+
+
+@pytest.mark.parametrize(("name", "kernels"), [
+    ("megatron", {}), ("megatron", {"optimizer": "precision_aware"}), ("nanotron", {}), ("torchtitan", {}),
+], ids=["megatron", "precision_aware", "nanotron", "torchtitan"])
+def test_shares_among_odd_numbers_of_ranks(name: str, kernels: dict[str, str]) -> None:
+    """A share of a tensor may be a fraction of bytes; what is computed from it is whole again, to the byte."""
+    evaluator = find(name, kernels)
+    terms = tuple(term for term in evaluator.terms.TERMS if term.startswith("stage.") and ".optimizer" in term)
+    random = Random(7)
+    layouts = [{"hidden_size": random.randrange(1, 3000), "ffn_hidden_size": random.randrange(1, 3000),
+                "data_parallel": random.choice((3, 5, 7, 12, 97, 1000))} for _ in range(300)]
+    others = {item.name: item.default for item in PARAMETERS if item.default is not None} | evaluator.defaults
+    asked = [{**others, **DENSE, **row, "num_gpus": row["data_parallel"],
+              "global_batch_size": row["data_parallel"]} for row in layouts]
+    columns = (*layouts[0], "num_gpus", "global_batch_size")
+    table = {column: [row[column] for row in asked] for column in columns}
+    answer = evaluate(table, implementation=name, kernels=kernels, terms=terms, **DENSE).read_all().to_pylist()
+    assert {row["rule"] for row in answer} == {None}
+    shares = 0
+    for row, inputs in zip(answer, asked, strict=True):
+        exact = evaluator.terms.terms(**{key: Fraction(inputs[key]) for key in evaluator.terms.INPUTS})
+        assert {term: row[term] for term in terms} == {term: int(exact[term]) for term in terms}
+        shares += any(exact[term].denominator > 1 for term in terms)
+        parts = [term for term in terms if term.endswith(".optimizer") and term.count(".") > 1]
+        if "stage.padding.optimizer" in parts:
+            assert sum(exact[term] for term in parts) == exact["stage.optimizer"]
+    assert shares > len(layouts) / 2
 
 
 @FEW

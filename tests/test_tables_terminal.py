@@ -65,10 +65,12 @@ def test_verdicts_have_colours_and_words() -> None:
     assert "uncertain" in plain
 
 
-def test_a_pipe_gets_plain_text_as_wide_as_reports() -> None:
-    text = piped(EXPLAIN)
+@pytest.mark.parametrize("ranks", [1, 2, 4, 8])
+def test_a_pipe_gets_plain_text_as_wide_as_reports(ranks: int) -> None:
+    text = piped(EXPLAIN.replace("--pp 8", f"--pp {ranks}"))
     assert "\x1b" not in text
-    assert "stage.residual_gradient.layer_backward" in text
+    assert "stage.attention_norm.optimizer" in text
+    assert "stage.all_parameters" in text
 
 
 def rendered(width: int, **options: object) -> list[str]:

@@ -200,8 +200,9 @@ def test_sweep_takes_a_stage() -> None:
 
 
 @pytest.mark.parametrize(("options", "text"), [
-    ({"zero_stage": 4}, "must be an integer from 0 to 3"),
-    ({"zero_stage": True}, "must be an integer from 0 to 3"),
+    ({"zero_stage": 4}, "must be an integer from 0 to 3; nearest legal: 3"),
+    ({"zero_stage": -1}, "must be an integer from 0 to 3; nearest legal: 0"),
+    ({"zero_stage": True}, "zero_stage = True: must be an integer"),
     ({"zero_stage": 2, "sharded_gradients": 0}, "must be 1 or left out with zero_stage = 2"),
     ({"zero_stage": 1, "distributed_optimizer": False}, "must be 1 or left out with zero_stage = 1"),
     ({"zero_stage": 1, "gradients": "fp32"}, "must be 2"),

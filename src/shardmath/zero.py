@@ -28,8 +28,10 @@ def staged(
     """
     if stage is None:
         return kernels, distributed_optimizer, others
-    if isinstance(stage, bool) or not isinstance(stage, int) or not 0 <= stage <= len(SWITCHES):
+    if isinstance(stage, bool) or not isinstance(stage, int):
         raise InputError("zero_stage", stage, "must be an integer from 0 to 3")
+    if not 0 <= stage <= len(SWITCHES):
+        raise InputError("zero_stage", stage, "must be an integer from 0 to 3", str(min(max(stage, 0), len(SWITCHES))))
     switches = {name: int(stage > index) for index, name in enumerate(SWITCHES)}
     asked = {**others} if distributed_optimizer is None else {**others, SWITCHES[0]: int(distributed_optimizer)}
     for name, value in switches.items():

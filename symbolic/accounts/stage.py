@@ -76,7 +76,7 @@ def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> t
         return buffer_and_shard(terms, implementation, group, ranks)
     own, each = (terms[f"stage.{group.prefix}{kind}"].symbol for kind in ("parameters", "aligned"))
     padded = buffer_elements(own, each, choices, ranks)
-    return padded, padded / ranks
+    return padded, (each if choices["data_parallel"] == "torch_ddp" else padded) / ranks
 
 
 def add_states(terms: TermSet, implementation: Implementation) -> None:

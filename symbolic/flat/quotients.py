@@ -2,9 +2,11 @@
 
 A product is divided by dividing the factor that a rule says is a multiple of the divisor: that quotient is needed for
 the rule already, and it is the whole number next to the product with the reciprocal. Any other quotient is that
-product, corrected, or just rounded up: see ``quotient`` and ``rounded_up`` in ``kernel.py.jinja``. The reciprocal of a
-product is the product of those of its factors. Where a rule says what several names multiply to, the reciprocal of one
-is the product of the others over that, which is one division for all.
+product, corrected, or just rounded up: see ``quotient`` and ``rounded_up`` in ``kernel.py.jinja``. A quotient that may
+not be whole is divided last: what it is multiplied with, alone or in a sum, is in its dividend, as twelve times a third
+of ten is whole and a third of ten is rounded. The reciprocal of a product is the product of those of its factors. Where
+a rule says what several names multiply to, the reciprocal of one is the product of the others over that, which is one
+division for all.
 """
 
 from __future__ import annotations
@@ -27,12 +29,14 @@ from ..nests.graph import (
     MUL,
     NAME,
     NEAREST,
+    NUMBER,
     QUOTIENT,
     ROUNDED_UP,
     SELECT,
     WHOLE,
     Graph,
     Node,
+    is_power_of_two,
     ordered,
 )
 from .choices import factors
@@ -104,9 +108,36 @@ class _Dividing:
                 done[node] = self.graph.rounded(WHOLE, self._divided(*reversed(args)))
             elif node.op == LCM:
                 done[node] = self._multiple(*args)
+            elif node.op == MUL:
+                done[node] = self._multiplied(args)
             else:
                 done[node] = self.graph.rebuilt(node, args)
         return done
+
+    def _multiplied(self, args: Sequence[Node]) -> Node:
+        """A product in which nothing but a power of two multiplies a quotient that may not be whole."""
+        for place, part in enumerate(args):
+            others = self.graph.mul([*args[:place], *args[place + 1:]])
+            summands = part.args if part.op == ADD else (part,)
+            if any(map(self._has_broken, summands)) and not (others.op == NUMBER and is_power_of_two(others)):
+                return self.graph.add(self._into_dividend(others, summand) for summand in summands)
+        return self.graph.mul(args)
+
+    def _into_dividend(self, by: Node, summand: Node) -> Node:
+        """The product of both, divided last if the summand has a quotient that may not be whole."""
+        parts = list(factors(summand))
+        broken = next(filter(self._is_broken, parts), None)
+        if broken is None:
+            return self.graph.mul((by, summand))
+        parts.remove(broken)
+        over, under = broken.args
+        return self._divided(self.graph.mul((by, *parts, over)), under)
+
+    def _has_broken(self, summand: Node) -> bool:
+        return any(map(self._is_broken, factors(summand)))
+
+    def _is_broken(self, node: Node) -> bool:
+        return node.op == DIV and node.args[0].op != NUMBER and not self._is_whole(node)
 
     def _multiple(self, number: Node, power_of_two: Node) -> Node:
         """The least common multiple: the number times what it lacks of the power of two."""

@@ -156,7 +156,7 @@ class Graph:
             pair = (_value(left), _value(right))
             return self.truth(_TRUTHS[op](*pair)) if op in _TRUTHS else self.number(_NUMBERS[op](*pair))
         if op == DIV and right.op == NUMBER and _value(right):
-            return self.mul((self.number(1 / _value(right)), left)) if _is_power_of_two(right) else self._node(
+            return self.mul((self.number(1 / _value(right)), left)) if is_power_of_two(right) else self._node(
                 op, (left, right))
         if op == DIV and left.op == NUMBER and _value(left) == 0:
             return left
@@ -291,8 +291,9 @@ def _divisor(op: str, left: Node, right: Node) -> Fraction:
     return _value(left if op == DIVIDES else right)
 
 
-def _is_power_of_two(node: Node) -> bool:
-    value = _value(node)
+def is_power_of_two(node: Node) -> bool:
+    """True for a constant that multiplies floats without rounding, as its inverse does."""
+    value = abs(_value(node))
     return value > 0 and (value.numerator & (value.numerator - 1)) == 0 and (
         value.denominator & (value.denominator - 1)) == 0
 

@@ -141,15 +141,17 @@ def fixed_by_choices(choices: Mapping[str, str]) -> dict[str, int]:
 
 
 def aligned(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) -> Expr:
-    """Elements that one parameter takes: at an aligned start in one buffer, or its first dimension padded."""
+    """Elements that one parameter takes: at an aligned start in one buffer, its first dimension padded, or as slices.
+
+    nanotron cuts every parameter into one slice of optimizer states a rank, of which the first are one element longer
+    where it cannot be divided (``ZeroDistributedOptimizer._partition_parameters``).
+    """
     elements: Expr = Integer(1)
     for size in shape:
         elements *= size
     if choices["data_parallel"] == "fsdp":
         return pad_to(shape[0], ranks) * elements / shape[0]
-    if choices["data_parallel"] == "torch_ddp":
-        return elements
-    if choices["data_parallel"] == "deepspeed":
+    if choices["data_parallel"] in ("torch_ddp", "deepspeed"):
         return pad_to(elements, ranks)
     return pad_to(elements, START_ALIGNMENT)
 
@@ -158,7 +160,7 @@ def buffer_elements(parameters: Expr, aligned_parameters: Expr, choices: Mapping
     """Elements of a rank's parameters with their padding, where they lie one by one or in a buffer of DeepSpeed's."""
     if choices["data_parallel"] == "deepspeed":
         return deepspeed.buffer_elements(parameters, aligned_parameters, ranks)
-    return aligned_parameters
+    return parameters if choices["data_parallel"] == "torch_ddp" else aligned_parameters
 
 
 def shard_shape(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) -> tuple[Expr, ...]:

@@ -16,7 +16,7 @@ from shardmath.reports.time import show_time
 _ENDS = 3
 #: Below this width there are fewer ranks.
 _NARROW = 100
-#: Of more ranks than this moments are written in words, so that they may wrap.
+#: Of more ranks than this moments are written in words, which may wrap, and parameters in millions: terms need room.
 _WHOLE = 3
 #: Schedules whose backward passes come in two halves.
 _SPLIT = ("zero_bubble", "zbv", "dualpipev")
@@ -47,7 +47,10 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
     between = "_" if len(ranks) <= _WHOLE else " "
     built.add_row("peaks", "", *(item.site.replace("_", between) for item in ranks), "moment")
     built.add_row("in flight", "", *(str(item.in_flight) for item in ranks), "in_flight")
-    built.add_row("parameters", "", *(f"{item.parameters:,}" for item in ranks), "stage.all_parameters")
+    millions = len(ranks) > _WHOLE
+    built.add_row("parameters", "10^6" if millions else "",
+                  *(f"{item.parameters / 1e6:,.1f}" if millions else f"{item.parameters:,}" for item in ranks),
+                  "stage.all_parameters")
     out.print(built)
     if all_ranks:
         out.print(every_rank(found))

@@ -72,10 +72,11 @@ class FittedTable(Table):
 
     def _fits(self, console: Console, options: ConsoleOptions) -> bool:
         wide = options.update(max_width=10 * _WIDTH)
-        *others, last = (console.measure(_alone(column), options=wide).maximum for column in self.columns)
+        *others, last = (console.measure(_alone(column), options=wide) for column in self.columns)
         _, right, _, left = self.padding
         edges = 2 + len(others) * (1 + left + right)
-        return sum(others) + min(last, _LEAST) + edges <= options.max_width
+        least = max(min(last.maximum, _LEAST), _longest_word(self.columns[-1]))
+        return sum(other.maximum for other in others) + least + edges <= options.max_width
 
 
 def table(
@@ -122,9 +123,8 @@ def gib(size: int | Fraction) -> str:
 
 def _folded(columns: Sequence[Column], width: int) -> list[Column] | None:
     """The columns with those flush right wrapped between words, and the last one; None where that is not enough."""
-    texts = [[str(cell) for cell in (column.header, *column._cells)] for column in columns]
-    wide = [max(map(len, cells)) for cells in texts]
-    words = [max(len(word) for cell in cells for word in cell.split() or [""]) for cells in texts]
+    wide = [max(map(len, _texts(column))) for column in columns]
+    words = [_longest_word(column) for column in columns]
     narrow = [
         word if column.justify == "right" else natural
         for column, word, natural in zip(columns, words, wide, strict=True)
@@ -138,6 +138,14 @@ def _folded(columns: Sequence[Column], width: int) -> list[Column] | None:
         sizes[place] = min(wide[place], narrow[place] + left)
         left -= sizes[place] - narrow[place]
     return [replace(column, no_wrap=False, width=size) for column, size in zip(columns, sizes, strict=True)]
+
+
+def _texts(column: Column) -> list[str]:
+    return [str(cell) for cell in (column.header, *column._cells)]
+
+
+def _longest_word(column: Column) -> int:
+    return max(len(word) for text in _texts(column) for word in text.split() or [""])
 
 
 def _alone(column: Column) -> Table:
