@@ -21,7 +21,8 @@ FOLDERS = {
     "shardmath.templates": ROOT / "templates",
 }
 
-#: The modules and packages of ``shardmath.symbolic``. Each imports from lower layers and from its own package only.
+#: The modules and packages of ``shardmath.symbolic``, and modules of a package that are below others of it. Each
+#: imports from lower layers and from its own package only.
 LAYERS = (
     {"nests", "rendering", "workspaces"},
     {"choices", "flat", "functions", "inverses", "parameters", "sources"},
@@ -31,6 +32,8 @@ LAYERS = (
     {"implementations", "ledger"},
     {"dimensions", "recompute"},
     {"work_rows"},
+    {"parallel.rules"},
+    {"parallel.dimensions"},
     {"components"},
     {"parallel"},
     {"terms"},
@@ -130,7 +133,8 @@ def _within(module: str, *packages: str) -> bool:
 
 def _part(module: str) -> str:
     """``simplify`` for ``shardmath.symbolic.simplify``, ``parallel`` for ``shardmath.symbolic.parallel.data``."""
-    return module.removeprefix("shardmath.symbolic").lstrip(".").partition(".")[0]
+    name = module.removeprefix("shardmath.symbolic").lstrip(".")
+    return name if name in LEVEL else name.partition(".")[0]
 
 
 def _of(package: str) -> list[Import]:
