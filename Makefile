@@ -58,7 +58,7 @@ lowest: $(DEVELOPMENT) ## the main job with the lowest versions of all that it n
 	@.cache/environments/lowest/bin/shardmath sweep $(SWEEP)
 
 test: $(ORACLE) ## all tests but those that need pdflatex or chromium, with a few random cases of each oracle
-	@$(RUN) -m pytest -n 2 -m "not latex and not browser"
+	@$(RUN) -m pytest -n 2 --dist worksteal -m "not latex and not browser"
 
 matrix: $(DEVELOPMENT) ## the tests with the lowest and the highest versions, on every Python from 3.11 to 3.13 that is here
 	@.ci/matrix

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from shardmath.evaluators import find
 from shardmath.generated.definitions import PARAMETERS
+from shardmath.symbolic.derive import derive_layouts, derive_memory
+from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.nests.comparing import Prover
 from shardmath.symbolic.nests.dominated import pairs_of, thinned, without_dominated
 from shardmath.symbolic.nests.formulas import formulas
@@ -315,3 +317,19 @@ def compiled(root: Node) -> Any:
     scope = {"Fraction": Fraction, "ceil": ceil, "floor": floor, "lcm": lcm}
     exec("\n".join([*lines, f"    return {names[root]}"]), scope)
     return scope["function"]
+
+
+def test_no_proof_is_tried_over_and_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Proofs inside of proofs have the same ones inside: of experts with saved tensors alone they took hours."""
+    implementation = IMPLEMENTATIONS["megatron"].with_choices(layers="experts", peak="saved")
+    compared, count = Prover._compared, 0
+
+    def counted(prover: Prover, smaller: Node, larger: Node) -> bool:
+        nonlocal count
+        count += 1
+        assert count < 100_000
+        return compared(prover, smaller, larger)
+
+    monkeypatch.setattr(Prover, "_compared", counted)
+    assert derive_layouts(implementation, derive_memory(implementation))
+    assert count > 0

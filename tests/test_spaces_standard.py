@@ -16,18 +16,20 @@ from shardmath.spaces.standard import layouts
 
 SMALL = {"model": "llama-3.2-1b", "gpu": Gpu.custom(24), "num_gpus": 16, "global_batch_size": 32, "seq_length": 4096}
 SHORT = {**SMALL, "tensor_parallel": [1, 2, 16], "pipeline_parallel": [4, 2], "micro_batch_size": [1, 2, 4]}
+CHUNKS = {**SHORT, "virtual_pipeline": [1, 2]}
 FEW = {**SHORT, "micro_batch_size": [2], "context_parallel": [1, 2], "recompute": ["none", "full"]}
 QUESTIONS: dict[str, dict[str, Any]] = {
-    "few degrees": SHORT,
+    "few degrees": CHUNKS,
     "top 3": {**SHORT, "top": 3, "recompute": ["full", "mlp"]},
-    "bf16 gradients": {**SHORT, "gradients": "bf16", "distributed_optimizer": False, "vocab_multiple": 37},
-    "nodes of 2": {**SHORT, "node_size": 2, "zero_stage": 0, "sequence_parallel": [1]},
+    "bf16 gradients": {**CHUNKS, "gradients": "bf16", "distributed_optimizer": False, "vocab_multiple": 37},
+    "nodes of 2": {**CHUNKS, "node_size": 2, "zero_stage": 0, "sequence_parallel": [1]},
     "huggingface": {**SMALL, "implementation": "huggingface", "context_parallel": [1, 2], "tensor_parallel": [1, 2]},
     "torchtitan's pipelines": {**FEW, "implementation": "torchtitan", "schedule": "interleaved"},
     "chunks": {**FEW, "virtual_pipeline": [1, 2]},
     "experts": {
         "model": "mixtral-8x7b", "gpu": "h200", "num_gpus": 16, "global_batch_size": 16, "seq_length": 4096,
-        "context_parallel": [1], "pipeline_parallel": [2, 4], "micro_batch_size": [1],
+        "tensor_parallel": [1, 2], "context_parallel": [1], "pipeline_parallel": [2, 4], "virtual_pipeline": [1, 2],
+        "micro_batch_size": [1],
         "recompute": ["none", "core_attention"], "recompute_moe_act": 1,
     },
     "nothing is legal": {**SHORT, "tensor_parallel": [3], "pipeline_parallel": [32]},
