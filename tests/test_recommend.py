@@ -13,10 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardmath import InputError, explain, formats, recommend
+from shardmath.advice.changes import OVERLAPS
 from shardmath.advice.choosing import SLOWER
 from shardmath.advice.columns import formula_column
 from shardmath.advice.timed import timed
 from shardmath.cli.main import exit_code
+from shardmath.formats.megatron_asserted import refuse_what_does_not_start
 from shardmath.machines import Cluster, write_cluster
 from shardmath.models import load_model
 from shardmath.parameters import UNEVEN as UNEVEN_SIZES
@@ -109,6 +111,17 @@ def test_half_the_network_is_that_of_a_cluster_with_half_the_network(advice: Any
     found = next(change for change in advice.changes if change.what == "half the network bandwidth")
     assert dict(other.choices[0].layout) == found.layout
     assert other.choices[0].time.seconds == pytest.approx(found.seconds)
+
+
+def test_overlaps_that_are_proposed_start_and_take_so_long(advice: Any) -> None:
+    proposed = {name: change for change in advice.changes for name in OVERLAPS if change.what.startswith(f"{name}: ")}
+    assert {"overlap_grad_reduce", "overlap_param_gather"} <= proposed.keys()
+    for name, change in proposed.items():
+        switches = {name: 1, **OVERLAPS[name][1]}
+        layout = as_arguments_of_explain(change.layout)
+        run = explain("llama-2-13b", **{**JOB, **switches, **layout})
+        refuse_what_does_not_start(run)
+        assert run.time.seconds == pytest.approx(change.seconds)
 
 
 def test_parts_of_a_step_are_shares_of_it(advice: Any) -> None:

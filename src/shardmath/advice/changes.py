@@ -11,11 +11,14 @@ from shardmath.advice.choosing import seconds_of
 from shardmath.search.sizes import sizes_of
 from shardmath.sweeps.configurations import Configuration
 
-#: Switches of Megatron-LM that hide traffic, with what they ask for.
-OVERLAPS = {
-    "overlap_grad_reduce": "gradients reduced beside the backward pass",
-    "overlap_param_gather": "weights gathered beside the forward pass",
-    "tp_comm_overlap": "tensor-parallel collectives beside products",
+#: Switches of Megatron-LM that hide traffic, with words for them and the values that it asserts with each.
+OVERLAPS: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "overlap_grad_reduce": ("gradients reduced beside the backward pass", {}),
+    "overlap_param_gather": (
+        "weights gathered beside the forward pass, with overlap_grad_reduce",
+        {"overlap_grad_reduce": 1, "distributed_optimizer": 1},
+    ),
+    "tp_comm_overlap": ("tensor-parallel collectives beside products", {"sequence_parallel": 1}),
 }
 #: Other recompute modes that are shown, the fastest ones.
 _MODES = 5
@@ -60,9 +63,10 @@ def _of_machine(first: Configuration) -> Iterator[tuple[str, Mapping[str, int]]]
         yield "half the network bandwidth", {"network_bandwidth": max(1, bandwidth // 2)}
         yield "twice the network bandwidth", {"network_bandwidth": 2 * bandwidth}
     switches = OVERLAPS if first.part.evaluator.implementation == "megatron" else {}
-    for name, words in switches.items():
-        if value[name] == 0:
-            yield f"{name}: {words}", {name: 1}
+    for name, (words, needed) in switches.items():
+        others = {other: number for other, number in needed.items() if value[other] != number}
+        if value[name] == 0 and others.keys() <= switches.keys():
+            yield f"{name}: {words}", {name: 1, **others}
 
 
 def _of_layout(asked: Asked, first: Configuration) -> Iterator[Change]:
