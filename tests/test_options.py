@@ -6,13 +6,18 @@ import os
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from shardmath import InputError
+from shardmath.evaluators import find
+from shardmath.symbolic.accounts.aggregates import AGGREGATES
 from shardmath.symbolic.accounts.options import named_options, refuse_without_rows
-from shardmath.symbolic.choices import AXES
-from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON
+from shardmath.symbolic.choices import ARCHITECTURE, AXES, BY_NAME
+from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON, Implementation
+from shardmath.symbolic.parallel.demands import refuse_impossible
 
 ROOT = Path(__file__).resolve().parents[1]
 #: What makes the file of GELU that of another MLP.
@@ -35,6 +40,11 @@ theirs, ours = terms("gelu"), terms("relu2")
 assert ours == theirs, {name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name)}
 assert {"stage.mlp_dummies.buffer", "stage.mlp_gradients.layer_backward", "MLP.saved"} <= ours.keys()
 """
+#: Aggregates of one kind of model that others have nothing of, by name.
+_OF_ONE_KIND = {
+    "balance_forward": "dense layers have no balancing loss", "balance_backward": "dense layers have no balancing loss",
+    "received_gradient": "only the forward pass of experts is a moment at which it is still bound",
+}
 
 
 @pytest.fixture
@@ -88,3 +98,37 @@ def test_unknown_options_are_refused() -> None:
         refuse_without_rows(implementation.choices)
     with pytest.raises(ValueError, match="norm = power_norm has no rows"):
         refuse_without_rows({**MEGATRON.choices, "norm": "power_norm"})
+
+
+def test_an_aggregate_of_one_kind_of_model_is_not_lost_for_others() -> None:
+    """Where a moment was counted for one kind of model alone, the same moment of another kind is refused."""
+    lost = set()
+    for aggregate, axis in ((one, axis) for one in AGGREGATES for axis in one.options.keys() & {*ARCHITECTURE}):
+        counted = {name: options[0] for name, options in aggregate.options.items()}
+        for implementation, option in product(IMPLEMENTATIONS.values(), BY_NAME[axis].options):
+            if option in aggregate.options[axis] or not _is_counted(implementation, counted):
+                continue
+            others = {**counted, axis: option}
+            if _is_counted(implementation, others):
+                choices = implementation.with_choices(**others).choices
+                alike = (other for other in AGGREGATES if other.name == aggregate.name)
+                if not any(all(choices[name] in options for name, options in other.options.items())
+                           for other in alike):
+                    lost.add(aggregate.name)
+    assert lost == _OF_ONE_KIND.keys()
+
+
+def _is_counted(implementation: Implementation, choices: dict[str, str]) -> bool:
+    if any(option not in implementation.options(name) for name, option in choices.items()):
+        return False
+    try:
+        refuse_impossible(implementation.with_choices(**choices).choices)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("choices", [{"mlp": "gelu"}, {"heads": "latent"}, {"layers": "experts"}])
+def test_moments_of_pytorchs_own_step_are_refused_where_nobody_counted_them(choices: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="not counted yet: the moments of PyTorch's own step with experts"):
+        find("huggingface", {"peak": "torch", **choices})

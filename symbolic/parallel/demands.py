@@ -107,6 +107,9 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("balance = loss with latent attention in Transformers, whose DeepSeek classes have no such loss: choose"
          " balance = none",
          choices["balance"] != "none" and choices["router"] == "huggingface" and choices["heads"] == "latent"),
+        ("the moments of PyTorch's own step with experts, latent attention or GELU: choose peak = saved",
+         choices["peak"] == "torch" and (choices["layers"], choices["heads"], choices["mlp"]) != (
+             "dense", "grouped", "swiglu")),
         ("rope = joined without value = view and projections = fused",
          joined and (choices["value"], choices["projections"]) != ("view", "fused")),
     )
