@@ -22,7 +22,6 @@ from shardmath.generated.definitions import (
     verdict,
 )
 from shardmath.gpus import Gpu
-from shardmath.jobs import Job
 from shardmath.models import Model
 from shardmath.timing import StepTime
 
@@ -171,15 +170,16 @@ class Explanation:
 def explanation(configuration: Configuration) -> Explanation:
     """Account for every byte that each pipeline rank keeps, and for the time of a step."""
     found, fixed_by = configuration.job, configuration.anchor
-    ranks = tuple(
-        _account(found.evaluator, found.on_rank(rank)) for rank in range(found.values["pipeline_parallel"])
-    )
+    values = [found.on_rank(rank) for rank in range(found.values["pipeline_parallel"])]
+    numbers = [_numbers(found.evaluator, own) for own in values]
+    ranks = tuple(map(_account, values, numbers))
+    fullest = max(ranks, key=lambda account: account.total).rank
     published = _published(found.evaluator, found.values)
     time, unknown = configuration.time()
     return Explanation(
         found.model, found.gpu, found.evaluator.name, found.recompute, found.values, ranks, published,
-        _process(found, max(ranks, key=lambda account: account.total).rank, fixed_by is not None),
-        dict(found.evaluator.choices), configuration.switches(), _parameters(found), fixed_by, time, unknown,
+        _process(found.evaluator, values[fullest], numbers[fullest], fixed_by is not None),
+        dict(found.evaluator.choices), configuration.switches(), _parameters(numbers[0]), fixed_by, time, unknown,
     )
 
 
@@ -196,33 +196,35 @@ def plain(number: int | Fraction) -> int | float:
     return int(number) if number == int(number) else float(number)
 
 
-def _parameters(found: Job) -> Parameters:
-    module, values = found.evaluator.terms, found.on_rank(0)
-    numbers = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
+def _parameters(numbers: Mapping[str, Fraction]) -> Parameters:
     return Parameters(*(int(numbers[f"model.{name}_parameters"]) for name in ("all", "active")))
 
 
-def _process(found: Job, rank: int, fixed: bool) -> Process:
+def _process(
+    evaluator: Evaluator, values: Mapping[str, int], numbers: Mapping[str, Fraction], fixed: bool,
+) -> Process:
     """What the process takes on the rank that needs most; constants that a run fixed have no range."""
-    module = found.evaluator.terms
-    values = found.on_rank(rank)
+    def parts(numbers: Mapping[str, Fraction]) -> dict[str, int]:
+        return {name: int(numbers[f"process.{name}"]) for name in ("allocated", "reserved", "communicators", "total")}
 
-    def numbers(constants: Mapping[str, int]) -> dict[str, int]:
-        known = {**values, **constants}
-        computed = module.terms(**{name: Fraction(known[name]) for name in module.INPUTS})
-        return {name: int(computed[f"process.{name}"]) for name in ("allocated", "reserved", "communicators", "total")}
+    def at(place: int) -> dict[str, int]:
+        return parts(_numbers(evaluator, {**values, **{name: ends[place] for name, ends in OVERHEADS.items()}}))
 
-    low, high = (
-        numbers({name: ends[place] for name, ends in OVERHEADS.items()} if not fixed else {}) for place in (0, 1)
-    )
-    own = numbers({})
+    own = parts(numbers)
+    low, high = (own, own) if fixed else (at(0), at(1))
     return Process(own["allocated"], own["reserved"], own["total"], own["communicators"], low, high)
+
+
+def _numbers(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, Fraction]:
+    """Every term of one rank by name, exact."""
+    module = evaluator.terms
+    numbers: dict[str, Fraction] = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
+    return numbers
 
 
 def every_line(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[Line, ...]:
     """List all that adds up to the total of one rank, also what is empty with these values."""
-    module = evaluator.terms
-    numbers: dict[str, Fraction] = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
+    numbers = _numbers(evaluator, values)
     return tuple(_lines(numbers, _site(numbers)))
 
 
@@ -235,9 +237,7 @@ def _lines(numbers: Mapping[str, Fraction], site: str) -> Iterator[Line]:
             yield Line(name, component, role, _whole(size))
 
 
-def _account(evaluator: Evaluator, values: Mapping[str, int]) -> RankAccount:
-    module = evaluator.terms
-    numbers: dict[str, Fraction] = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
+def _account(values: Mapping[str, int], numbers: Mapping[str, Fraction]) -> RankAccount:
     site = _site(numbers)
     lines = [line for line in _lines(numbers, site) if line.bytes]
     by_role = {role: sum((Fraction(line.bytes) for line in lines if line.role == role), Fraction(0)) for role in ROLES}

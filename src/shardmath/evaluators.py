@@ -68,12 +68,11 @@ class Evaluator(NamedTuple):
         """
         for name in outputs:
             self.unit_and_meaning(name)
-        inputs = {*self.terms.INPUTS}
-        if self.choices["stages"] != "listed":  # of which there is nothing to sweep
-            usual = self.kernel
-            if tuple(outputs) == usual.OUTPUTS and not set(columns) & set(usual.SCALARS):
+        inputs = {*self.terms.INPUTS, "gpu_memory"}  # which the verdict is about
+        if self.choices["stages"] != "listed" and tuple(outputs) == find(self.implementation).kernel.OUTPUTS:
+            usual = self.kernel  # of an explicit list there is none: there is nothing to sweep
+            if not set(columns) & set(usual.SCALARS):
                 return usual
-            inputs |= {*usual.SCALARS, *usual.COLUMNS}
         if not set(outputs) <= self.terms.TERMS.keys():
             inputs |= {*self.times.INPUTS}
         columns = sorted({*columns} & inputs)
