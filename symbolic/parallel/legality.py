@@ -194,7 +194,7 @@ def _of_torch_pipeline(choices: Mapping[str, str]) -> list[Rule]:
         Rule("fsdp_pipeline", "p", Ge(p, 2), "must be 2 or more where a schedule is chosen"),
         Rule("counted_chunks", "V", Eq(V, 1) if single else Le(V, 3),
              "must be 1: several chunks are not counted yet with this schedule" if single else
-             "must be at most 3: PyTorch gathers and frees the parameters of more chunks in turn, not counted here"),
+             "must be at most 3: PyTorch gathers and frees the parameters of more chunks in turn, not counted yet"),
     ]
     if choices["peak"] == "torch":
         found.append(Rule("pipeline_gradients", "w", Eq(w, 4),
