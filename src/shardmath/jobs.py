@@ -85,6 +85,7 @@ def job(
         asked["virtual_pipeline"] = chunks_of(implementation, kernels, asked.get("virtual_pipeline"))
     recompute = recompute_mode(recompute, asked)
     layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
+    _refuse_other_stages((kernels or {}).get("stages"), layout is not None)
     evaluator = evaluator_for(
         implementation, kernels, chosen, asked, layout, (recompute,),
         staged=pipeline_parallel != 1 or schedule is not None,
@@ -115,6 +116,14 @@ def job(
         first |= by_rank[0]
     refuse_illegal(evaluator.terms, first)
     return Job(chosen, device, evaluator, recompute, values, tuple(by_rank))
+
+
+def _refuse_other_stages(stages: str | None, is_listed: bool) -> None:
+    """Refuse a kind of stages by name that a list of layers, or the lack of one, contradicts."""
+    if stages == "listed" and not is_listed:
+        raise InputError("stages", stages, "must not be given without a pipeline_layout")
+    if stages not in (None, "listed") and is_listed:
+        raise InputError("stages", stages, "must be listed with a pipeline_layout", "listed")
 
 
 def refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapping[str, int]) -> None:

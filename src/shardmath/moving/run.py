@@ -143,7 +143,8 @@ def moves(
         tuple(sorted(alone, key=lambda move: move.peak_bytes)),
         () if fits else _ranked(fitting(around, made, limit_bytes)),
         _ranked(gaining(around, made, limit_bytes, seconds)) if fits and seconds is not None else (),
-        _least(around), around.untried(),
+        _least(around, Move((), dict(around.own), total, seconds, around.arguments_of((), around.own))),
+        around.untried(),
     )
 
 
@@ -208,13 +209,16 @@ def _layers(layout: Sequence[int] | str | None) -> tuple[int, ...] | None:
     return None if layout is None else parsed(layout) if isinstance(layout, str) else tuple(layout)
 
 
-def _least(around: Around) -> Move:
-    """The legal layout of least memory; with an explicit list of layers among those that change two sizes."""
+def _least(around: Around, own: Move) -> Move:
+    """The legal layout of least memory; with an explicit list of layers among those that change two sizes.
+
+    It is the ``own`` layout where no search has any, as of an interleaved schedule on one stage.
+    """
     searched = around.smallest()
     if searched is not None:
         return searched
     rows = around.rows((), 2)
-    return rows.move(int(np.argmin(rows.peaks)))
+    return rows.move(int(np.argmin(rows.peaks))) if rows.peaks.size else own
 
 
 def _exact(data: Mapping[str, Any]) -> dict[str, Any]:

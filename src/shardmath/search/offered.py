@@ -98,7 +98,7 @@ def _experts(
 ) -> dict[str, Any]:
     """Numbers of ranks that share out one expert: those inside a node, unless they are asked for."""
     fixed = IMPLEMENTATIONS[implementation]["fixed"]
-    if not model.num_experts or "expert_tensor_parallel" in {*fixed, *asked}:
+    if not model.num_experts or "expert_tensor_parallel" in fixed or asked.get("expert_tensor_parallel") is not None:
         return {}
     return {"expert_tensor_parallel": tuple(size for size in divisors(num_gpus) if size <= node_size)}
 

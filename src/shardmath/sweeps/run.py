@@ -41,6 +41,7 @@ def sweep(
     sequence_parallel: Sequence[int] | None = None,
     virtual_pipeline: Sequence[int] | None = None,
     expert_parallel: Sequence[int] | None = None,
+    expert_tensor_parallel: int | Sequence[int] | None = None,
     recompute: Sequence[str] | None = None,
     implementation: str | None = None,
     kernels: Mapping[str, str] | None = None,
@@ -78,9 +79,10 @@ def sweep(
             seq_length=seq_length, top=top,
             tensor_parallel=tensor_parallel, context_parallel=context_parallel, pipeline_parallel=pipeline_parallel,
             micro_batch_size=micro_batch_size, sequence_parallel=sequence_parallel, virtual_pipeline=virtual_pipeline,
-            expert_parallel=expert_parallel, recompute=recompute, implementation=implementation, kernels=kernels,
-            gradients=gradients, distributed_optimizer=distributed_optimizer, zero_stage=zero_stage,
-            vocab_multiple=vocab_multiple, node_size=node_size, schedule=schedule, **others,
+            expert_parallel=expert_parallel, expert_tensor_parallel=expert_tensor_parallel, recompute=recompute,
+            implementation=implementation, kernels=kernels, gradients=gradients, zero_stage=zero_stage,
+            distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, node_size=node_size,
+            schedule=schedule, **others,
         )
         answers = answered(spaces, progress=progress)
     first, machine = answers.parts[0], spaces[0].cluster
