@@ -161,6 +161,7 @@
     "stage.sent_gradient.stage_exchange": ["bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it"],
     "stage.sent_gradient.layer_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer"],
     "stage.sent_gradient.embedding_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding"],
+    "stage.input_before.loss_forward": ["bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss"],
     "stage.last_input.optimizer_step": ["bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step"],
     "stage.exchanged.stage_exchange": ["bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it"],
     "stage.mlp_gradients.layer_backward": ["bytes", "Gradients in the MLP, rank r, when inside the backward pass of a layer"],
@@ -229,6 +230,7 @@
     "first.sent_gradient.stage_exchange": ["bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, first stage"],
     "first.sent_gradient.layer_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, first stage"],
     "first.sent_gradient.embedding_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, first stage"],
+    "first.input_before.loss_forward": ["bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss, first stage"],
     "first.last_input.optimizer_step": ["bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, first stage"],
     "first.exchanged.stage_exchange": ["bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, first stage"],
     "first.waiting_losses.head_backward": ["bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, first stage"],
@@ -291,6 +293,7 @@
     "second.sent_gradient.stage_exchange": ["bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, second stage"],
     "second.sent_gradient.layer_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, second stage"],
     "second.sent_gradient.embedding_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, second stage"],
+    "second.input_before.loss_forward": ["bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss, second stage"],
     "second.last_input.optimizer_step": ["bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, second stage"],
     "second.exchanged.stage_exchange": ["bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, second stage"],
     "second.waiting_losses.head_backward": ["bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, second stage"],
@@ -353,6 +356,7 @@
     "penultimate.sent_gradient.stage_exchange": ["bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, penultimate stage"],
     "penultimate.sent_gradient.layer_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, penultimate stage"],
     "penultimate.sent_gradient.embedding_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, penultimate stage"],
+    "penultimate.input_before.loss_forward": ["bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss, penultimate stage"],
     "penultimate.last_input.optimizer_step": ["bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, penultimate stage"],
     "penultimate.exchanged.stage_exchange": ["bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, penultimate stage"],
     "penultimate.waiting_losses.head_backward": ["bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, penultimate stage"],
@@ -415,6 +419,7 @@
     "last.sent_gradient.stage_exchange": ["bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, last stage"],
     "last.sent_gradient.layer_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, last stage"],
     "last.sent_gradient.embedding_backward": ["bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, last stage"],
+    "last.input_before.loss_forward": ["bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss, last stage"],
     "last.last_input.optimizer_step": ["bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, last stage"],
     "last.exchanged.stage_exchange": ["bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, last stage"],
     "last.waiting_losses.head_backward": ["bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, last stage"],
@@ -658,6 +663,7 @@
     const stage_sent_gradient_stage_exchange = exact(stage_sent_gradient);
     const stage_sent_gradient_layer_backward = exact(stage_sent_gradient);
     const stage_sent_gradient_embedding_backward = exact(stage_sent_gradient);
+    const stage_input_before_loss_forward = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((pipeline_rank === 0) ? 1 : 0))*((num_microbatches > in_flight) ? 1 : 0));
     const stage_last_input_optimizer_step = exact(4*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((pipeline_rank === 0) ? 1 : 0)));
     const stage_exchanged_stage_exchange = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((pipeline_rank === pipeline_parallel - 1) ? 1 : 0))*(((num_microbatches > in_flight) ? 1 : 0) + 2));
     const stage_mlp_gradients_layer_backward = exact(Math.max(2*micro_batch_size*(hidden_size*local_sequence*(((sequence_shards > 1) ? 1 : 0) + 1) + hidden_size*local_sequence_sp*((sequence_shards > 1) ? 1 : 0) - 3*local_ffn*local_sequence + local_gate_up_features*local_sequence), 2*micro_batch_size*local_gate_up_features*local_sequence, 2*micro_batch_size*local_sequence*(hidden_size*((sequence_shards > 1) ? 1 : 0) + local_ffn)));
@@ -666,7 +672,7 @@
     const stage_waiting_activations_embedding_backward = exact((stage_inner_activations - ratio((held_layer_inputs*layer_input_saved + held_dense_layers*layer_saved), in_flight))*((pipeline_rank === 0) ? 1 : 0));
     const stage_after_forward = exact(stage_loss_after_forward + stage_sent_gradient_after_forward);
     const stage_after_forward_all = exact(stage_activation + stage_after_forward);
-    const stage_loss_forward = exact(stage_batch_loss_forward + stage_loss_loss_forward + stage_sent_gradient_loss_forward);
+    const stage_loss_forward = exact(stage_batch_loss_forward + stage_input_before_loss_forward + stage_loss_loss_forward + stage_sent_gradient_loss_forward);
     const stage_loss_forward_all = exact(stage_activation + stage_loss_forward);
     const stage_loss_backward = exact(stage_loss_loss_backward + stage_sent_gradient_loss_backward);
     const stage_loss_backward_all = exact(stage_activation + stage_loss_backward);
@@ -726,13 +732,14 @@
     const first_sent_gradient_stage_exchange = exact(first_sent_gradient);
     const first_sent_gradient_layer_backward = exact(first_sent_gradient);
     const first_sent_gradient_embedding_backward = exact(first_sent_gradient);
+    const first_input_before_loss_forward = exact(0);
     const first_last_input_optimizer_step = exact(0);
     const first_exchanged_stage_exchange = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((pipeline_parallel === 1) ? 1 : 0))*(((num_microbatches > first_in_flight) ? 1 : 0) + 2));
     const first_waiting_losses_head_backward = exact(loss_saved*(in_flight_loss - 1)*((pipeline_parallel === 1) ? 1 : 0));
     const first_waiting_activations_embedding_backward = exact(first_inner_activations - ratio((first_held_dense_layers*layer_saved + first_held_layer_inputs*layer_input_saved), first_in_flight));
     const first_after_forward = exact(first_loss_after_forward + first_sent_gradient_after_forward);
     const first_after_forward_all = exact(first_activation + first_after_forward);
-    const first_loss_forward = exact(first_batch_loss_forward + first_loss_loss_forward + first_sent_gradient_loss_forward);
+    const first_loss_forward = exact(first_batch_loss_forward + first_input_before_loss_forward + first_loss_loss_forward + first_sent_gradient_loss_forward);
     const first_loss_forward_all = exact(first_activation + first_loss_forward);
     const first_loss_backward = exact(first_loss_loss_backward + first_sent_gradient_loss_backward);
     const first_loss_backward_all = exact(first_activation + first_loss_backward);
@@ -788,13 +795,14 @@
     const second_sent_gradient_stage_exchange = exact(second_sent_gradient);
     const second_sent_gradient_layer_backward = exact(second_sent_gradient);
     const second_sent_gradient_embedding_backward = exact(second_sent_gradient);
+    const second_input_before_loss_forward = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0))*((num_microbatches > second_in_flight) ? 1 : 0));
     const second_last_input_optimizer_step = exact(4*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0)));
     const second_exchanged_stage_exchange = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0))*(((num_microbatches > second_in_flight) ? 1 : 0) + 2));
     const second_waiting_losses_head_backward = exact(loss_saved*(in_flight_loss - 1)*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
     const second_waiting_activations_embedding_backward = exact((second_inner_activations - ratio((layer_saved*second_held_dense_layers + layer_input_saved*second_held_layer_inputs), second_in_flight))*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0));
     const second_after_forward = exact(second_loss_after_forward + second_sent_gradient_after_forward);
     const second_after_forward_all = exact(second_activation + second_after_forward);
-    const second_loss_forward = exact(second_batch_loss_forward + second_loss_loss_forward + second_sent_gradient_loss_forward);
+    const second_loss_forward = exact(second_batch_loss_forward + second_input_before_loss_forward + second_loss_loss_forward + second_sent_gradient_loss_forward);
     const second_loss_forward_all = exact(second_activation + second_loss_forward);
     const second_loss_backward = exact(second_loss_loss_backward + second_sent_gradient_loss_backward);
     const second_loss_backward_all = exact(second_activation + second_loss_backward);
@@ -850,13 +858,14 @@
     const penultimate_sent_gradient_stage_exchange = exact(penultimate_sent_gradient);
     const penultimate_sent_gradient_layer_backward = exact(penultimate_sent_gradient);
     const penultimate_sent_gradient_embedding_backward = exact(penultimate_sent_gradient);
+    const penultimate_input_before_loss_forward = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0))*((num_microbatches > penultimate_in_flight) ? 1 : 0));
     const penultimate_last_input_optimizer_step = exact(4*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0)));
     const penultimate_exchanged_stage_exchange = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0))*(((num_microbatches > penultimate_in_flight) ? 1 : 0) + 2));
     const penultimate_waiting_losses_head_backward = exact(loss_saved*(in_flight_loss - 1)*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
     const penultimate_waiting_activations_embedding_backward = exact((penultimate_inner_activations - ratio((layer_saved*penultimate_held_dense_layers + layer_input_saved*penultimate_held_layer_inputs), penultimate_in_flight))*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0));
     const penultimate_after_forward = exact(penultimate_loss_after_forward + penultimate_sent_gradient_after_forward);
     const penultimate_after_forward_all = exact(penultimate_activation + penultimate_after_forward);
-    const penultimate_loss_forward = exact(penultimate_batch_loss_forward + penultimate_loss_loss_forward + penultimate_sent_gradient_loss_forward);
+    const penultimate_loss_forward = exact(penultimate_batch_loss_forward + penultimate_input_before_loss_forward + penultimate_loss_loss_forward + penultimate_sent_gradient_loss_forward);
     const penultimate_loss_forward_all = exact(penultimate_activation + penultimate_loss_forward);
     const penultimate_loss_backward = exact(penultimate_loss_loss_backward + penultimate_sent_gradient_loss_backward);
     const penultimate_loss_backward_all = exact(penultimate_activation + penultimate_loss_backward);
@@ -912,13 +921,14 @@
     const last_sent_gradient_stage_exchange = exact(last_sent_gradient);
     const last_sent_gradient_layer_backward = exact(last_sent_gradient);
     const last_sent_gradient_embedding_backward = exact(last_sent_gradient);
+    const last_input_before_loss_forward = exact(2*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((pipeline_parallel === 1) ? 1 : 0))*((num_microbatches > last_in_flight) ? 1 : 0));
     const last_last_input_optimizer_step = exact(4*micro_batch_size*hidden_size*local_sequence_sp*(1 - ((pipeline_parallel === 1) ? 1 : 0)));
     const last_exchanged_stage_exchange = exact(0);
     const last_waiting_losses_head_backward = exact(loss_saved*(in_flight_loss - 1));
     const last_waiting_activations_embedding_backward = exact((last_inner_activations - ratio((last_held_dense_layers*layer_saved + last_held_layer_inputs*layer_input_saved), last_in_flight))*((pipeline_parallel === 1) ? 1 : 0));
     const last_after_forward = exact(last_loss_after_forward + last_sent_gradient_after_forward);
     const last_after_forward_all = exact(last_activation + last_after_forward);
-    const last_loss_forward = exact(last_batch_loss_forward + last_loss_loss_forward + last_sent_gradient_loss_forward);
+    const last_loss_forward = exact(last_batch_loss_forward + last_input_before_loss_forward + last_loss_loss_forward + last_sent_gradient_loss_forward);
     const last_loss_forward_all = exact(last_activation + last_loss_forward);
     const last_loss_backward = exact(last_loss_loss_backward + last_sent_gradient_loss_backward);
     const last_loss_backward_all = exact(last_activation + last_loss_backward);
@@ -1088,6 +1098,7 @@
       "stage.sent_gradient.stage_exchange": stage_sent_gradient_stage_exchange,
       "stage.sent_gradient.layer_backward": stage_sent_gradient_layer_backward,
       "stage.sent_gradient.embedding_backward": stage_sent_gradient_embedding_backward,
+      "stage.input_before.loss_forward": stage_input_before_loss_forward,
       "stage.last_input.optimizer_step": stage_last_input_optimizer_step,
       "stage.exchanged.stage_exchange": stage_exchanged_stage_exchange,
       "stage.mlp_gradients.layer_backward": stage_mlp_gradients_layer_backward,
@@ -1156,6 +1167,7 @@
       "first.sent_gradient.stage_exchange": first_sent_gradient_stage_exchange,
       "first.sent_gradient.layer_backward": first_sent_gradient_layer_backward,
       "first.sent_gradient.embedding_backward": first_sent_gradient_embedding_backward,
+      "first.input_before.loss_forward": first_input_before_loss_forward,
       "first.last_input.optimizer_step": first_last_input_optimizer_step,
       "first.exchanged.stage_exchange": first_exchanged_stage_exchange,
       "first.waiting_losses.head_backward": first_waiting_losses_head_backward,
@@ -1218,6 +1230,7 @@
       "second.sent_gradient.stage_exchange": second_sent_gradient_stage_exchange,
       "second.sent_gradient.layer_backward": second_sent_gradient_layer_backward,
       "second.sent_gradient.embedding_backward": second_sent_gradient_embedding_backward,
+      "second.input_before.loss_forward": second_input_before_loss_forward,
       "second.last_input.optimizer_step": second_last_input_optimizer_step,
       "second.exchanged.stage_exchange": second_exchanged_stage_exchange,
       "second.waiting_losses.head_backward": second_waiting_losses_head_backward,
@@ -1280,6 +1293,7 @@
       "penultimate.sent_gradient.stage_exchange": penultimate_sent_gradient_stage_exchange,
       "penultimate.sent_gradient.layer_backward": penultimate_sent_gradient_layer_backward,
       "penultimate.sent_gradient.embedding_backward": penultimate_sent_gradient_embedding_backward,
+      "penultimate.input_before.loss_forward": penultimate_input_before_loss_forward,
       "penultimate.last_input.optimizer_step": penultimate_last_input_optimizer_step,
       "penultimate.exchanged.stage_exchange": penultimate_exchanged_stage_exchange,
       "penultimate.waiting_losses.head_backward": penultimate_waiting_losses_head_backward,
@@ -1342,6 +1356,7 @@
       "last.sent_gradient.stage_exchange": last_sent_gradient_stage_exchange,
       "last.sent_gradient.layer_backward": last_sent_gradient_layer_backward,
       "last.sent_gradient.embedding_backward": last_sent_gradient_embedding_backward,
+      "last.input_before.loss_forward": last_input_before_loss_forward,
       "last.last_input.optimizer_step": last_last_input_optimizer_step,
       "last.exchanged.stage_exchange": last_exchanged_stage_exchange,
       "last.waiting_losses.head_backward": last_waiting_losses_head_backward,

@@ -201,6 +201,7 @@ TERMS = {
     "stage.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it"),
     "stage.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer"),
     "stage.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding"),
+    "stage.input_before.loss_forward": ("bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss"),
     "stage.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step"),
     "stage.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it"),
     "stage.mlp_gradients.layer_backward": ("bytes", "Gradients in the MLP, rank r, when inside the backward pass of a layer"),
@@ -269,6 +270,7 @@ TERMS = {
     "first.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, first stage"),
     "first.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, first stage"),
     "first.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, first stage"),
+    "first.input_before.loss_forward": ("bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss, first stage"),
     "first.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, first stage"),
     "first.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, first stage"),
     "first.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, first stage"),
@@ -331,6 +333,7 @@ TERMS = {
     "second.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, second stage"),
     "second.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, second stage"),
     "second.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, second stage"),
+    "second.input_before.loss_forward": ("bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss, second stage"),
     "second.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, second stage"),
     "second.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, second stage"),
     "second.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, second stage"),
@@ -393,6 +396,7 @@ TERMS = {
     "penultimate.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, penultimate stage"),
     "penultimate.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, penultimate stage"),
     "penultimate.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, penultimate stage"),
+    "penultimate.input_before.loss_forward": ("bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss, penultimate stage"),
     "penultimate.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, penultimate stage"),
     "penultimate.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, penultimate stage"),
     "penultimate.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, penultimate stage"),
@@ -455,6 +459,7 @@ TERMS = {
     "last.sent_gradient.stage_exchange": ("bytes", "Gradient that the rank has sent, rank r, when an output is sent to the next stage and a gradient received from it, last stage"),
     "last.sent_gradient.layer_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of a layer, last stage"),
     "last.sent_gradient.embedding_backward": ("bytes", "Gradient that the rank has sent, rank r, when inside the backward pass of the embedding, last stage"),
+    "last.input_before.loss_forward": ("bytes", "Input of the micro-batch before, rank r, when inside the forward pass of the loss, last stage"),
     "last.last_input.optimizer_step": ("bytes", "Inputs of the last micro-batch, rank r, when inside the optimizer step, last stage"),
     "last.exchanged.stage_exchange": ("bytes", "Output sent, gradients received, rank r, when an output is sent to the next stage and a gradient received from it, last stage"),
     "last.waiting_losses.head_backward": ("bytes", "Losses of waiting micro-batches, rank r, when inside the backward pass of the LM head, last stage"),
@@ -670,6 +675,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_sent_gradient_stage_exchange = stage_sent_gradient
     stage_sent_gradient_layer_backward = stage_sent_gradient
     stage_sent_gradient_embedding_backward = stage_sent_gradient
+    stage_input_before_loss_forward = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == 0) else 0))*(1 if (num_microbatches > in_flight) else 0)
     stage_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == 0) else 0))
     stage_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > in_flight) else 0) + 2)
     stage_mlp_gradients_layer_backward = max(2*micro_batch_size*(hidden_size*local_sequence*((1 if (sequence_shards > 1) else 0) + 1) + hidden_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0) - 3*local_ffn*local_sequence + local_gate_up_features*local_sequence), 2*micro_batch_size*local_gate_up_features*local_sequence, 2*micro_batch_size*local_sequence*(hidden_size*(1 if (sequence_shards > 1) else 0) + local_ffn))
@@ -678,7 +684,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_waiting_activations_embedding_backward = (stage_inner_activations - (held_layer_inputs*layer_input_saved + held_dense_layers*layer_saved)/in_flight)*(1 if (pipeline_rank == 0) else 0)
     stage_after_forward = stage_loss_after_forward + stage_sent_gradient_after_forward
     stage_after_forward_all = stage_activation + stage_after_forward
-    stage_loss_forward = stage_batch_loss_forward + stage_loss_loss_forward + stage_sent_gradient_loss_forward
+    stage_loss_forward = stage_batch_loss_forward + stage_input_before_loss_forward + stage_loss_loss_forward + stage_sent_gradient_loss_forward
     stage_loss_forward_all = stage_activation + stage_loss_forward
     stage_loss_backward = stage_loss_loss_backward + stage_sent_gradient_loss_backward
     stage_loss_backward_all = stage_activation + stage_loss_backward
@@ -738,13 +744,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_sent_gradient_stage_exchange = first_sent_gradient
     first_sent_gradient_layer_backward = first_sent_gradient
     first_sent_gradient_embedding_backward = first_sent_gradient
+    first_input_before_loss_forward = 0
     first_last_input_optimizer_step = 0
     first_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_parallel == 1) else 0))*((1 if (num_microbatches > first_in_flight) else 0) + 2)
     first_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (pipeline_parallel == 1) else 0)
     first_waiting_activations_embedding_backward = first_inner_activations - (first_held_dense_layers*layer_saved + first_held_layer_inputs*layer_input_saved)/first_in_flight
     first_after_forward = first_loss_after_forward + first_sent_gradient_after_forward
     first_after_forward_all = first_activation + first_after_forward
-    first_loss_forward = first_batch_loss_forward + first_loss_loss_forward + first_sent_gradient_loss_forward
+    first_loss_forward = first_batch_loss_forward + first_input_before_loss_forward + first_loss_loss_forward + first_sent_gradient_loss_forward
     first_loss_forward_all = first_activation + first_loss_forward
     first_loss_backward = first_loss_loss_backward + first_sent_gradient_loss_backward
     first_loss_backward_all = first_activation + first_loss_backward
@@ -800,13 +807,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_sent_gradient_stage_exchange = second_sent_gradient
     second_sent_gradient_layer_backward = second_sent_gradient
     second_sent_gradient_embedding_backward = second_sent_gradient
+    second_input_before_loss_forward = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (min(1, pipeline_parallel - 1) == 0) else 0))*(1 if (num_microbatches > second_in_flight) else 0)
     second_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (min(1, pipeline_parallel - 1) == 0) else 0))
     second_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > second_in_flight) else 0) + 2)
     second_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
     second_waiting_activations_embedding_backward = (second_inner_activations - (layer_saved*second_held_dense_layers + layer_input_saved*second_held_layer_inputs)/second_in_flight)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0)
     second_after_forward = second_loss_after_forward + second_sent_gradient_after_forward
     second_after_forward_all = second_activation + second_after_forward
-    second_loss_forward = second_batch_loss_forward + second_loss_loss_forward + second_sent_gradient_loss_forward
+    second_loss_forward = second_batch_loss_forward + second_input_before_loss_forward + second_loss_loss_forward + second_sent_gradient_loss_forward
     second_loss_forward_all = second_activation + second_loss_forward
     second_loss_backward = second_loss_loss_backward + second_sent_gradient_loss_backward
     second_loss_backward_all = second_activation + second_loss_backward
@@ -862,13 +870,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_sent_gradient_stage_exchange = penultimate_sent_gradient
     penultimate_sent_gradient_layer_backward = penultimate_sent_gradient
     penultimate_sent_gradient_embedding_backward = penultimate_sent_gradient
+    penultimate_input_before_loss_forward = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (max(0, pipeline_parallel - 2) == 0) else 0))*(1 if (num_microbatches > penultimate_in_flight) else 0)
     penultimate_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (max(0, pipeline_parallel - 2) == 0) else 0))
     penultimate_exchanged_stage_exchange = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))*((1 if (num_microbatches > penultimate_in_flight) else 0) + 2)
     penultimate_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
     penultimate_waiting_activations_embedding_backward = (penultimate_inner_activations - (layer_saved*penultimate_held_dense_layers + layer_input_saved*penultimate_held_layer_inputs)/penultimate_in_flight)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0)
     penultimate_after_forward = penultimate_loss_after_forward + penultimate_sent_gradient_after_forward
     penultimate_after_forward_all = penultimate_activation + penultimate_after_forward
-    penultimate_loss_forward = penultimate_batch_loss_forward + penultimate_loss_loss_forward + penultimate_sent_gradient_loss_forward
+    penultimate_loss_forward = penultimate_batch_loss_forward + penultimate_input_before_loss_forward + penultimate_loss_loss_forward + penultimate_sent_gradient_loss_forward
     penultimate_loss_forward_all = penultimate_activation + penultimate_loss_forward
     penultimate_loss_backward = penultimate_loss_loss_backward + penultimate_sent_gradient_loss_backward
     penultimate_loss_backward_all = penultimate_activation + penultimate_loss_backward
@@ -924,13 +933,14 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_sent_gradient_stage_exchange = last_sent_gradient
     last_sent_gradient_layer_backward = last_sent_gradient
     last_sent_gradient_embedding_backward = last_sent_gradient
+    last_input_before_loss_forward = 2*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_parallel == 1) else 0))*(1 if (num_microbatches > last_in_flight) else 0)
     last_last_input_optimizer_step = 4*micro_batch_size*hidden_size*local_sequence_sp*(1 - (1 if (pipeline_parallel == 1) else 0))
     last_exchanged_stage_exchange = 0
     last_waiting_losses_head_backward = loss_saved*(in_flight_loss - 1)
     last_waiting_activations_embedding_backward = (last_inner_activations - (last_held_dense_layers*layer_saved + last_held_layer_inputs*layer_input_saved)/last_in_flight)*(1 if (pipeline_parallel == 1) else 0)
     last_after_forward = last_loss_after_forward + last_sent_gradient_after_forward
     last_after_forward_all = last_activation + last_after_forward
-    last_loss_forward = last_batch_loss_forward + last_loss_loss_forward + last_sent_gradient_loss_forward
+    last_loss_forward = last_batch_loss_forward + last_input_before_loss_forward + last_loss_loss_forward + last_sent_gradient_loss_forward
     last_loss_forward_all = last_activation + last_loss_forward
     last_loss_backward = last_loss_loss_backward + last_sent_gradient_loss_backward
     last_loss_backward_all = last_activation + last_loss_backward
@@ -1100,6 +1110,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.sent_gradient.stage_exchange": stage_sent_gradient_stage_exchange,
         "stage.sent_gradient.layer_backward": stage_sent_gradient_layer_backward,
         "stage.sent_gradient.embedding_backward": stage_sent_gradient_embedding_backward,
+        "stage.input_before.loss_forward": stage_input_before_loss_forward,
         "stage.last_input.optimizer_step": stage_last_input_optimizer_step,
         "stage.exchanged.stage_exchange": stage_exchanged_stage_exchange,
         "stage.mlp_gradients.layer_backward": stage_mlp_gradients_layer_backward,
@@ -1168,6 +1179,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.sent_gradient.stage_exchange": first_sent_gradient_stage_exchange,
         "first.sent_gradient.layer_backward": first_sent_gradient_layer_backward,
         "first.sent_gradient.embedding_backward": first_sent_gradient_embedding_backward,
+        "first.input_before.loss_forward": first_input_before_loss_forward,
         "first.last_input.optimizer_step": first_last_input_optimizer_step,
         "first.exchanged.stage_exchange": first_exchanged_stage_exchange,
         "first.waiting_losses.head_backward": first_waiting_losses_head_backward,
@@ -1230,6 +1242,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.sent_gradient.stage_exchange": second_sent_gradient_stage_exchange,
         "second.sent_gradient.layer_backward": second_sent_gradient_layer_backward,
         "second.sent_gradient.embedding_backward": second_sent_gradient_embedding_backward,
+        "second.input_before.loss_forward": second_input_before_loss_forward,
         "second.last_input.optimizer_step": second_last_input_optimizer_step,
         "second.exchanged.stage_exchange": second_exchanged_stage_exchange,
         "second.waiting_losses.head_backward": second_waiting_losses_head_backward,
@@ -1292,6 +1305,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.sent_gradient.stage_exchange": penultimate_sent_gradient_stage_exchange,
         "penultimate.sent_gradient.layer_backward": penultimate_sent_gradient_layer_backward,
         "penultimate.sent_gradient.embedding_backward": penultimate_sent_gradient_embedding_backward,
+        "penultimate.input_before.loss_forward": penultimate_input_before_loss_forward,
         "penultimate.last_input.optimizer_step": penultimate_last_input_optimizer_step,
         "penultimate.exchanged.stage_exchange": penultimate_exchanged_stage_exchange,
         "penultimate.waiting_losses.head_backward": penultimate_waiting_losses_head_backward,
@@ -1354,6 +1368,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.sent_gradient.stage_exchange": last_sent_gradient_stage_exchange,
         "last.sent_gradient.layer_backward": last_sent_gradient_layer_backward,
         "last.sent_gradient.embedding_backward": last_sent_gradient_embedding_backward,
+        "last.input_before.loss_forward": last_input_before_loss_forward,
         "last.last_input.optimizer_step": last_last_input_optimizer_step,
         "last.exchanged.stage_exchange": last_exchanged_stage_exchange,
         "last.waiting_losses.head_backward": last_waiting_losses_head_backward,

@@ -445,7 +445,7 @@ def evaluate(
             x261 = (x91 & x82)
             last_inner_activations = select(x61, 0.0, x77*x81) + 9.0*select(x261, x84, 0.0) + x180
             x264 = x168 + sequence_shards*(57.0 + 8.0*select(x170, 1.0, 0.0) + x98*x263 - 8.0*select(x250, 1.0, 0.0))
-            last_loss_forward_all = last_sent_gradient + last_inner_activations + x78*x264
+            last_loss_forward_all = 2.0*last_sent_gradient + last_inner_activations + x78*x264
             x266 = x77*(local_sequence + select(x149, local_sequence_sp, 0.0))
             x268 = local_sequence_sp*(x168 + x267*(sequence_shards*x98))
             last_head_backward_all = last_sent_gradient + last_inner_activations + micro_batch_size*(x266 + x268)
@@ -495,7 +495,7 @@ def evaluate(
             x313 = x293*x307
             x314 = x312 + 9.0*select(x82, x311, 0.0) + x313
             x315 = local_sequence*x296
-            x316 = select(x278, select(x149, x298, 0.0) + 8.0*select(x250, local_sequence, 0.0) + select(x282, select(x91, 0.0, x299), select(x281, x300 + x302 + x303 + x304 + x308 + x309, select(x279, x266 + x303 + x268 + x308, x303 + x308 + local_sequence_sp*x264))), select(x277, select((x224 & x149), x298, 0.0) + 8.0*select(x235, x310, 0.0) + select(x285, select(x227, 0.0, x299), select(x244, x300, 0.0) + select(x224, 0.0, x77*(local_sequence_sp*x245)) + select(x61, 0.0, x77*(x287*x305)) + 9.0*select(x246, x310, 0.0) + x287*x307), select(x275, select((x91 & x149), x298, 0.0) + 8.0*select(x158, x311, 0.0) + select(x291, x77*(local_sequence + select(x110, local_sequence_sp, 0.0)) + x314 - quotient(x312 + x313, x293, select(x292, x70*(1.0/global_batch_size), x36*x50)), select(x290, x300 + x302 + x304 + x309 + x314, select(x288, select(x91, 0.0, x77*(local_sequence_sp*x204)) + x314, 0.0))), select((x66 & x149), x298, 0.0) + 8.0*select(x159, x315, 0.0) + select(x76, x300, 0.0) + select(x66, 0.0, x77*(local_sequence_sp*x80)) + select(x61, 0.0, x77*(x296*x305)) + 9.0*select(x83, x315, 0.0) + x296*x307)))
+            x316 = select(x278, select(x149, x298, 0.0) + 8.0*select(x250, local_sequence, 0.0) + select(x282, select(x91, 0.0, x299), select(x281, x300 + x302 + x303 + x304 + x308 + x309, select(x279, x266 + x303 + x268 + x308, 2.0*x303 + x308 + local_sequence_sp*x264))), select(x277, select((x224 & x149), x298, 0.0) + 8.0*select(x235, x310, 0.0) + select(x285, select(x227, 0.0, x299), select(x244, x300, 0.0) + select(x224, 0.0, x77*(local_sequence_sp*x245)) + select(x61, 0.0, x77*(x287*x305)) + 9.0*select(x246, x310, 0.0) + x287*x307), select(x275, select((x91 & x149), x298, 0.0) + 8.0*select(x158, x311, 0.0) + select(x291, x77*(local_sequence + select(x110, local_sequence_sp, 0.0)) + x314 - quotient(x312 + x313, x293, select(x292, x70*(1.0/global_batch_size), x36*x50)), select(x290, x300 + x302 + x304 + x309 + x314, select(x288, select(x91, 0.0, x77*(local_sequence_sp*x204)) + x314, 0.0))), select((x66 & x149), x298, 0.0) + 8.0*select(x159, x315, 0.0) + select(x76, x300, 0.0) + select(x66, 0.0, x77*(local_sequence_sp*x80)) + select(x61, 0.0, x77*(x296*x305)) + 9.0*select(x83, x315, 0.0) + x296*x307)))
             x317 = select(whole(num_microbatches), 1.0, 0.0)
             broken = np.int8(0)
             broken = where(x63, broken, np.int8(15))

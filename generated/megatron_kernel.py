@@ -249,23 +249,23 @@ def evaluate(
     x134 = hidden_size*vocab_multiple*x133
     x140 = 2.0 + gradient_bytes
     x141 = 128.0*x93*x140
-    x144 = 2.0*vocab_multiple
-    x147 = 4.0*vocab_multiple
-    x149 = 2.0*(2.0 + hidden_size)
-    x150 = x68 + x149
-    x157 = x68 + x149 + x150
-    x159 = (-2.0)*head_dim
-    x160 = head_dim*(2.0 + qk_norm)
-    x161 = 2.0*(x160 + 2.0*(1.0 + qk_norm))
-    x162 = opposite((attention_copies_output == 0.0))
-    x163 = 2.0*(x160 + 2.0*select(x116, 0.0, 1.0))
-    x164 = (-4.0)*head_dim
-    x176 = 2.0*hidden_size*vocab_multiple
-    x178 = 4.0*select(x64, 1.0, 0.0)
-    x185 = hidden_size*x133
-    x200 = 12.0*x93
-    x206 = 12.0*x133 + x133*x140
-    x222 = 4.0*gpu_memory
+    x145 = 2.0*vocab_multiple
+    x148 = 4.0*vocab_multiple
+    x150 = 2.0*(2.0 + hidden_size)
+    x151 = x68 + x150
+    x158 = x68 + x150 + x151
+    x160 = (-2.0)*head_dim
+    x161 = head_dim*(2.0 + qk_norm)
+    x162 = 2.0*(x161 + 2.0*(1.0 + qk_norm))
+    x163 = opposite((attention_copies_output == 0.0))
+    x164 = 2.0*(x161 + 2.0*select(x116, 0.0, 1.0))
+    x165 = (-4.0)*head_dim
+    x177 = 2.0*hidden_size*vocab_multiple
+    x179 = 4.0*select(x64, 1.0, 0.0)
+    x186 = hidden_size*x133
+    x201 = 12.0*x93
+    x207 = 12.0*x133 + x133*x140
+    x223 = 4.0*gpu_memory
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -339,68 +339,69 @@ def evaluate(
             x139 = select(x97, x98*x138, 0.0)
             x142 = (x79 & x89)
             x143 = (1.0 < micro_batch_size)
-            x145 = x144*x85
-            x146 = x83*(48.0 + 8.0*select(x143, 1.0, 0.0) + x145 - 8.0*select(x142, 1.0, 0.0))
-            loss_saved = x83*(9.0 + x147*x85)
-            x151 = x150*x82
-            x152 = select(x79, x151, 0.0)
-            x153 = stage_layers*x82
-            first_layer_input_activation = select(x63, 0.0, x68*(first_in_flight*x153))
-            x155 = select(x61, 0.0, 1.0)
-            x156 = ((num_kv_heads < tensor_parallel) & opposite(x61))
-            x158 = select(x156, 1.0, 0.0)
-            layer_saved = 4.0*x155 + 2.0*select(x156, model_local_qkv_features*x83, 0.0) + micro_batch_size*(6.0*select(x62, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x157 + sequence_shards*((x158*x159 + x161 + x127*(recompute_core_attention + select((x143 & x162), 1.0, 0.0)) - 4.0*x155)*local_heads + (x163 + recompute_core_attention*x127 + x158*x164)*larger(1.0, x43))))
-            x166 = select(x63, stage_layers, 0.0)*layer_saved
-            x167 = first_in_flight*x166
-            x168 = (1.0 < tensor_parallel)
-            first_inner_activations = first_layer_input_activation + x167 + 9.0*select(x168, x91, 0.0)
-            x170 = micro_batch_size*(local_sequence*(x68 + x145) + x68*select(x81, local_sequence_sp, 0.0))
+            batch_loss_forward = (28.0 + 8.0*select(x143, 1.0, 0.0) - 8.0*select(x142, 1.0, 0.0))*x83
+            x146 = x145*x85
+            loss_loss_forward = x83*(20.0 + x146)
+            loss_saved = x83*(9.0 + x148*x85)
+            x152 = x151*x82
+            x153 = select(x79, x152, 0.0)
+            x154 = stage_layers*x82
+            first_layer_input_activation = select(x63, 0.0, x68*(first_in_flight*x154))
+            x156 = select(x61, 0.0, 1.0)
+            x157 = ((num_kv_heads < tensor_parallel) & opposite(x61))
+            x159 = select(x157, 1.0, 0.0)
+            layer_saved = 4.0*x156 + 2.0*select(x157, model_local_qkv_features*x83, 0.0) + micro_batch_size*(6.0*select(x62, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x158 + sequence_shards*((x159*x160 + x162 + x127*(recompute_core_attention + select((x143 & x163), 1.0, 0.0)) - 4.0*x156)*local_heads + (x164 + recompute_core_attention*x127 + x159*x165)*larger(1.0, x43))))
+            x167 = select(x63, stage_layers, 0.0)*layer_saved
+            x168 = first_in_flight*x167
+            x169 = (1.0 < tensor_parallel)
+            first_inner_activations = first_layer_input_activation + x168 + 9.0*select(x169, x91, 0.0)
+            x171 = micro_batch_size*(local_sequence*(x68 + x146) + x68*select(x81, local_sequence_sp, 0.0))
             layer_input_saved = x68*x82
-            x172 = local_ffn*x83
-            stage_mlp_gradients_layer_backward = larger(larger(4.0*x172, micro_batch_size*(local_sequence*(x68*select(x81, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x81, hidden_size*local_sequence_sp, 0.0))), 2.0*x83*(select(x81, hidden_size, 0.0) + local_ffn))
+            x173 = local_ffn*x83
+            stage_mlp_gradients_layer_backward = larger(larger(4.0*x173, micro_batch_size*(local_sequence*(x68*select(x81, 2.0, 1.0) - 2.0*local_ffn) + 2.0*select(x81, hidden_size*local_sequence_sp, 0.0))), 2.0*x83*(select(x81, hidden_size, 0.0) + local_ffn))
             stage_recomputed_layer_layer_backward = select(x63, 0.0, layer_saved)
-            x175 = 6.0*select(x62, 0.0, x172)
-            embedding_embedding_backward = x176*x85 + x68*(x83 + select(x94, x82, 0.0))
-            x179 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x79, x88, 0.0) + 8.0*select(x89, x91, 0.0) + 12.0*first_shard_elements + (x139 + x137*x125)*x141 + x140*x135 + larger(larger(larger(larger(larger(select(x79, x146, 0.0) + select(x79, loss_saved, 0.0) + x152 + first_inner_activations, x152 + first_inner_activations + select(x79, x170, 0.0)), first_inner_activations + select(x79, 0.0, x68*(x82*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x175), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x167, first_in_flight, 1.0/first_in_flight)), x178*first_shard_elements)
-            x180 = (x79 & x123)
-            x181 = (x79 & x96)
-            x182 = opposite(x181)
-            x183 = (x182 & x123)
-            x184 = rounded_up(attention_norm_aligned + x122 + 64.0*(select(x180, x106, 0.0) + select(x183, x106, 0.0)), x109)
-            x186 = x185 + x133*(x132 + select(x181, 0.0, embedding_parameters) + select(x79, embedding_parameters, 0.0))
-            last_shard_elements = x93*(x112 + smaller(128.0*x104*x184, hidden_size + x132 + select(x183, embedding_parameters, 0.0) + select(x180, embedding_parameters, 0.0))) + x186
+            x176 = 6.0*select(x62, 0.0, x173)
+            embedding_embedding_backward = x177*x85 + x68*(x83 + select(x94, x82, 0.0))
+            x180 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x79, x88, 0.0) + 8.0*select(x89, x91, 0.0) + 12.0*first_shard_elements + (x139 + x137*x125)*x141 + x140*x135 + larger(larger(larger(larger(larger(select(x79, batch_loss_forward + loss_loss_forward, 0.0) + select(x79, loss_saved, 0.0) + x153 + first_inner_activations, x153 + first_inner_activations + select(x79, x171, 0.0)), first_inner_activations + select(x79, 0.0, x68*(x82*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x176), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x168, first_in_flight, 1.0/first_in_flight)), x179*first_shard_elements)
+            x181 = (x79 & x123)
+            x182 = (x79 & x96)
+            x183 = opposite(x182)
+            x184 = (x183 & x123)
+            x185 = rounded_up(attention_norm_aligned + x122 + 64.0*(select(x181, x106, 0.0) + select(x184, x106, 0.0)), x109)
+            x187 = x186 + x133*(x132 + select(x182, 0.0, embedding_parameters) + select(x79, embedding_parameters, 0.0))
+            last_shard_elements = x93*(x112 + smaller(128.0*x104*x185, hidden_size + x132 + select(x184, embedding_parameters, 0.0) + select(x181, embedding_parameters, 0.0))) + x187
             last_sent_gradient = select((opposite(x79) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
-            last_layer_input_activation = select(x63, 0.0, x68*x153)
-            last_inner_activations = x166 + last_layer_input_activation + 9.0*select((x79 & x168), x83, 0.0)
-            x191 = x72*x82
-            x192 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x88 + 8.0*select(x142, x83, 0.0) + 12.0*last_shard_elements + (x139 + x137*x184)*x141 + x140*x186 + larger(larger(larger(larger(x146 + loss_saved + x151 + last_sent_gradient + last_inner_activations, x151 + x170 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x175 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x79, embedding_embedding_backward, 0.0) + select(x79, last_inner_activations - (x166 + last_layer_input_activation), 0.0)), select(x79, 0.0, x191) + x178*last_shard_elements)
-            x193 = pipeline_parallel - 1.0
-            x194 = smaller(1.0, x193)
-            x195 = (x194 == 0.0)
-            second_in_flight = smaller(pipeline_parallel - x194, num_microbatches)
-            x197 = (second_in_flight < num_microbatches)
-            x198 = (x194 == x193)
-            x199 = x83*second_in_flight
-            x201 = select(x195, 1.0, 0.0) + select(x198, 1.0, 0.0)
-            x202 = (x195 & x123)
-            x203 = (x198 & x182 & x123)
-            x204 = rounded_up(x122 + 64.0*(select(x198, x114, 0.0) + select(x202, x106, 0.0) + select(x203, x106, 0.0)), x109)
-            x205 = select(x198, hidden_size, 0.0)
-            x207 = larger(0.0, pipeline_parallel - 2.0)
-            x208 = (x207 == 0.0)
-            penultimate_in_flight = smaller(pipeline_parallel - x207, num_microbatches)
-            x210 = (penultimate_in_flight < num_microbatches)
-            x211 = (x207 == x193)
-            x212 = x83*penultimate_in_flight
-            x213 = select(x211, hidden_size, 0.0)
-            x214 = x133*(x213 + x132 + select((x211 & x182), embedding_parameters, 0.0) + select(x208, embedding_parameters, 0.0))
-            x215 = select(x208, 1.0, 0.0) + select(x211, 1.0, 0.0)
-            x216 = (x208 & x123)
-            x217 = (x211 & x182 & x123)
-            x218 = rounded_up(x122 + 64.0*(select(x211, x114, 0.0) + select(x216, x106, 0.0) + select(x217, x106, 0.0)), x109)
-            penultimate_shard_elements = x214 + x93*(select(x97, x215*x111, 0.0) + smaller(128.0*x104*x218, x213 + x132 + select(x217, embedding_parameters, 0.0) + select(x216, embedding_parameters, 0.0)))
-            penultimate_static = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + 12.0*penultimate_shard_elements + select(x211, x88, 0.0) + 8.0*select((x89 & x208), x212, 0.0) + (select(x97, x215*x138, 0.0) + x137*x218)*x141 + x140*x214
-            x221 = larger(larger(larger(larger(x179, x192), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x195) & x197), layer_input_saved, 0.0) + select(x198, 0.0, x68*(x82*select(x197, 3.0, 2.0))) + select(x63, 0.0, x68*(x153*second_in_flight)) + x166*second_in_flight + 9.0*select((x168 & x195), x199, 0.0) + x200*(select(x97, x201*x111, 0.0) + smaller(128.0*x104*x204, x205 + x132 + select(x203, embedding_parameters, 0.0) + select(x202, embedding_parameters, 0.0))) + select(x198, x88, 0.0) + 8.0*select((x89 & x195), x199, 0.0) + (select(x97, x201*x138, 0.0) + x137*x204)*x141 + (x205 + x132 + select((x198 & x182), embedding_parameters, 0.0) + select(x195, embedding_parameters, 0.0))*x206), select((opposite(x208) & x210), layer_input_saved, 0.0) + select(x211, 0.0, x68*(x82*select(x210, 3.0, 2.0))) + select(x63, 0.0, x68*(x153*penultimate_in_flight)) + x166*penultimate_in_flight + 9.0*select((x168 & x208), x212, 0.0) + penultimate_static), select(x208, 0.0, x191) + x178*penultimate_shard_elements + penultimate_static)
+            last_layer_input_activation = select(x63, 0.0, x68*x154)
+            last_inner_activations = x167 + last_layer_input_activation + 9.0*select((x79 & x169), x83, 0.0)
+            x192 = x72*x82
+            x193 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x88 + 8.0*select(x142, x83, 0.0) + 12.0*last_shard_elements + (x139 + x137*x185)*x141 + x140*x187 + larger(larger(larger(larger(batch_loss_forward + loss_loss_forward + loss_saved + x152 + 2.0*last_sent_gradient + last_inner_activations, x152 + x171 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x176 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x79, embedding_embedding_backward, 0.0) + select(x79, last_inner_activations - (x167 + last_layer_input_activation), 0.0)), select(x79, 0.0, x192) + x179*last_shard_elements)
+            x194 = pipeline_parallel - 1.0
+            x195 = smaller(1.0, x194)
+            x196 = (x195 == 0.0)
+            second_in_flight = smaller(pipeline_parallel - x195, num_microbatches)
+            x198 = (second_in_flight < num_microbatches)
+            x199 = (x195 == x194)
+            x200 = x83*second_in_flight
+            x202 = select(x196, 1.0, 0.0) + select(x199, 1.0, 0.0)
+            x203 = (x196 & x123)
+            x204 = (x199 & x183 & x123)
+            x205 = rounded_up(x122 + 64.0*(select(x199, x114, 0.0) + select(x203, x106, 0.0) + select(x204, x106, 0.0)), x109)
+            x206 = select(x199, hidden_size, 0.0)
+            x208 = larger(0.0, pipeline_parallel - 2.0)
+            x209 = (x208 == 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x208, num_microbatches)
+            x211 = (penultimate_in_flight < num_microbatches)
+            x212 = (x208 == x194)
+            x213 = x83*penultimate_in_flight
+            x214 = select(x212, hidden_size, 0.0)
+            x215 = x133*(x214 + x132 + select((x212 & x183), embedding_parameters, 0.0) + select(x209, embedding_parameters, 0.0))
+            x216 = select(x209, 1.0, 0.0) + select(x212, 1.0, 0.0)
+            x217 = (x209 & x123)
+            x218 = (x212 & x183 & x123)
+            x219 = rounded_up(x122 + 64.0*(select(x212, x114, 0.0) + select(x217, x106, 0.0) + select(x218, x106, 0.0)), x109)
+            penultimate_shard_elements = x215 + x93*(select(x97, x216*x111, 0.0) + smaller(128.0*x104*x219, x214 + x132 + select(x218, embedding_parameters, 0.0) + select(x217, embedding_parameters, 0.0)))
+            penultimate_static = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + 12.0*penultimate_shard_elements + select(x212, x88, 0.0) + 8.0*select((x89 & x209), x213, 0.0) + (select(x97, x216*x138, 0.0) + x137*x219)*x141 + x140*x215
+            x222 = larger(larger(larger(larger(x180, x193), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x196) & x198), layer_input_saved, 0.0) + select(x199, 0.0, x68*(x82*select(x198, 3.0, 2.0))) + select(x63, 0.0, x68*(x154*second_in_flight)) + x167*second_in_flight + 9.0*select((x169 & x196), x200, 0.0) + x201*(select(x97, x202*x111, 0.0) + smaller(128.0*x104*x205, x206 + x132 + select(x204, embedding_parameters, 0.0) + select(x203, embedding_parameters, 0.0))) + select(x199, x88, 0.0) + 8.0*select((x89 & x196), x200, 0.0) + (select(x97, x202*x138, 0.0) + x137*x205)*x141 + (x206 + x132 + select((x199 & x183), embedding_parameters, 0.0) + select(x196, embedding_parameters, 0.0))*x207), select((opposite(x209) & x211), layer_input_saved, 0.0) + select(x212, 0.0, x68*(x82*select(x211, 3.0, 2.0))) + select(x63, 0.0, x68*(x154*penultimate_in_flight)) + x167*penultimate_in_flight + 9.0*select((x169 & x209), x213, 0.0) + penultimate_static), select(x209, 0.0, x192) + x179*penultimate_shard_elements + penultimate_static)
             broken = np.int8(0)
             broken = where(x65, broken, np.int8(16))
             broken = where(((x61 & x62) | x63), broken, np.int8(15))
@@ -420,10 +421,10 @@ def evaluate(
             broken = where(x33, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x179, 0.0)
-            out[1, row] = select(legal, x192, 0.0)
-            out[2, row] = select(legal, x221, 0.0)
+            out[0, row] = select(legal, x180, 0.0)
+            out[1, row] = select(legal, x193, 0.0)
+            out[2, row] = select(legal, x222, 0.0)
             answer = np.int8(2)
-            answer = where((x221 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x221 <= x222), np.int8(0), answer)
+            answer = where((x222 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x222 <= x223), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

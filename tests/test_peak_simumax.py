@@ -120,9 +120,18 @@ def expected(row: dict[str, str]) -> dict[str, int]:
             "head.activation": 2 * h * T // t,
             "head.buffer": 2 * h * v // t + gathered,
             "head_workspace.buffer": 2 * (2 * 4096 + 8 * 16) * 1024,
+        }
+        backward = {
             "loss.transient": 2 * v * T // t,  # the gradient, which took the place of the logits
             "head.transient": 2 * h * T + (2 * h * T // t if t > 1 else 0),
         }
+        forward = {
+            "loss.activation": 2 * v * T // t,
+            "loss.transient": 16 * T + (12 * T * t if t > 1 else 0),  # loss, maxima, sums and logits of the labels
+            "batch.transient": (28 if t * p > 1 else 20) * T,  # ids, labels, mask of the loss, positions
+            "input_before.transient": 2 * h * T // t if steady and not first else 0,
+        }
+        lines |= max(forward, backward, key=lambda part: sum(part.values()))
     else:
         lines |= {
             "residual_gradient.transient": 2 * h * T // t,
@@ -136,4 +145,5 @@ def test_every_line_of_a_dense_stage(row: dict[str, str]) -> None:
     found, oracle = by_component(rank_of(row)), expected(row)
     assert found == oracle
     assert rank_of(row).total == sum(oracle.values())
-    assert rank_of(row).site == ("head_backward" if "head.transient" in oracle else "layer_backward")
+    last = "loss_forward" if "loss.activation" in oracle else "head_backward"
+    assert rank_of(row).site == (last if "head.activation" in oracle else "layer_backward")

@@ -118,6 +118,9 @@ AGGREGATES: tuple[Aggregate, ...] = (
     Aggregate("received_gradient", "Gradient that the rank has received", ("experts_forward",),
               megatron_moments.received_gradient, "megatron_training",
               {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
+    *(Aggregate("input_before", "Input of the micro-batch before", sites, megatron_moments.input_before,
+                "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,), "schedule": ("1f1b",)})
+      for layers, sites in (("dense", ("loss_forward",)), ("experts", ("loss_forward", "experts_forward")))),
     Aggregate("last_input", "Inputs of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
               "megatron_training", {"peak": MEGATRON_PEAKS}),
     Aggregate("exchanged", "Output sent, gradients received", ("stage_exchange",), megatron_moments.exchanged,

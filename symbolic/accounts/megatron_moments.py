@@ -57,6 +57,16 @@ def received_gradient(terms: TermSet, implementation: Implementation) -> Expr:
     return product(_bf16(_SHARE), 1 - _at_end(last, implementation), _steady(implementation))
 
 
+def input_before(terms: TermSet, implementation: Implementation) -> Expr:
+    """The input of the micro-batch whose backward pass was the last, during the next forward pass.
+
+    The loop binds its output until that pass has returned, the output its graph, and the graph the input as a leaf.
+    With several chunks these are variables of a function that has returned.
+    """
+    first, _ = ends(implementation.choices)
+    return product(_bf16(_SHARE), 1 - _at_end(first, implementation), _steady(implementation))
+
+
 def last_input(terms: TermSet, implementation: Implementation) -> Expr:
     """What every chunk received for its last micro-batch, and its gradient: the block of layers holds both."""
     first, _ = ends(implementation.choices)
