@@ -212,7 +212,8 @@ class Oracle:
         head_backward += 2 * H * self.v // self.t if self.separate else 0
         return {
             "after_forward": inner + head + loss + sent + 4 * native * last,
-            "loss_forward": inner + head + loss + sent + (self.batch() + self.loss_forward()) * last,
+            # The loop still binds the micro-batch before, with the input that its graph began with: as much as it sent.
+            "loss_forward": inner + head + loss + 2 * sent + (self.batch() + self.loss_forward()) * last,
             "loss_backward": inner + head + loss + sent + 2 * self.logits * native * last,
             "head_backward": inner + head + sent + head_backward * last,
             "stage_exchange": inner + sent + (0 if last else self.share * (2 + self.steady)),

@@ -54,12 +54,13 @@ def check(
     for row, inputs in zip(rows, asked, strict=True):
         met = module.rules_met(**{name: inputs[name] for name in module.INPUTS})
         if not all(met):
-            assert row["rule"] == module.RULES[met.index(False)][0]
+            name, field, text = module.RULES[met.index(False)]
+            assert (row["rule"], row["rule_text"]) == (name, f"{field} {text}")
             assert [row[name] for name in ("verdict", *terms)] == [None] * (len(terms) + 1)
             continue
         legal += 1
         exact = module.terms(**{name: Fraction(inputs[name]) for name in module.INPUTS})
-        assert row["rule"] is None
+        assert row["rule"] is row["rule_text"] is None
         assert {name: row[name] for name in terms} == {name: int(exact[name]) for name in terms}
         peak, memory = exact["peak"], inputs["gpu_memory"]
         verdict = "fits" if 5 * peak <= 4 * memory else "uncertain" if peak <= memory else "out of memory"

@@ -105,6 +105,8 @@ def check(answer: Any) -> None:
         assert row["peak"] == found.peak.total
         assert (row["first.total"], row["last.total"]) == (found.ranks[0].total, found.ranks[-1].total)
     assert rows[4]["rule"] == "gpus"
+    assert rows[4]["rule_text"] == (
+        "num_gpus must equal tensor_parallel * context_parallel * pipeline_parallel * data_parallel")
     assert [rows[4][name] for name in ("verdict", "first.total", "last.total", "peak")] == [None] * 4
 
 
@@ -137,7 +139,7 @@ def test_objects_of_numpy_have_the_type_of_all_rows() -> None:
 
 def test_the_schema_says_units_and_meanings() -> None:
     reader = evaluate({"num_gpus": [8]}, "llama-3.1-8b", "h100-80gb", terms=["peak", "swiglu.saved"])
-    assert reader.schema.names == ["num_gpus", "rule", "verdict", "peak", "swiglu.saved"]
+    assert reader.schema.names == ["num_gpus", "rule", "rule_text", "verdict", "peak", "swiglu.saved"]
     assert {reader.schema.field(name).type for name in ("peak", "swiglu.saved")} == {pa.int64()}
     assert reader.schema.field("peak").metadata[b"unit"] == b"bytes"
     assert b"SwiGLU" in reader.schema.field("swiglu.saved").metadata[b"meaning"]

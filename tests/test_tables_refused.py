@@ -35,7 +35,8 @@ WRONG_VALUES: dict[str, tuple[str, Any, str]] = {
 WRONG_NAMES: dict[str, str] = {
     "tensor_paralel": "tensor_parallel", "Tensor-Parallel": "tensor_parallel", "tp": "tensor_parallel",
     "num_gpu": "num_gpus", "recompte": "recompute", "hiddensize": "hidden_size",
-    "model": "whole table", "gradients": "whole table", "peak": "computed", "rule": "computed", "verdict": "computed",
+    "model": "whole table", "gradients": "whole table", "peak": "computed", "rule": "computed", "rule_text": "computed",
+    "verdict": "computed",
     "num_microbatches": "follows from other parameters",
 }
 

@@ -99,8 +99,9 @@ def test_outliers_that_no_sentence_explains_are_refused(said: Said) -> None:
                  traits=frozenset({megatron_tests.DEFERRED}))
     bare = case("b", measured=(Measured(PEAK, 100, 0),), group=megatron_tests.DENSE)
     said({"a": said_of(60), "b": said_of(101)})
-    (text,) = words.remarks("megatron_tests", [named, bare])
+    text, left = words.remarks("megatron_tests", [named, bare])
     assert "1 of 2 dense peaks" in text
+    assert left.startswith("The other 1 are")
     said({"a": said_of(60), "b": said_of(200)})
     with pytest.raises(ValueError, match="not true any more"):
         words.remarks("megatron_tests", [named, bare])

@@ -119,7 +119,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
               megatron_moments.received_gradient, "megatron_training",
               {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
     *(Aggregate("input_before", "Input of the micro-batch before", sites, megatron_moments.input_before,
-                "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,), "schedule": ("1f1b",)})
+                "megatron_training", {"peak": MEGATRON_PEAKS, "layers": (layers,), "schedule": ("1f1b", "interleaved")})
       for layers, sites in (("dense", ("loss_forward",)), ("experts", ("loss_forward", "experts_forward")))),
     Aggregate("last_input", "Inputs of the last micro-batch", ("optimizer_step",), megatron_moments.last_input,
               "megatron_training", {"peak": MEGATRON_PEAKS}),

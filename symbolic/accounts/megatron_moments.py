@@ -40,9 +40,13 @@ def _steady(implementation: Implementation) -> Expr:
 
 def _at_end(rank: Expr, implementation: Implementation) -> Expr:
     """1 if rank r is ``rank`` and has a single chunk, so that nothing comes from beyond it."""
+    return product(Iverson(Eq(r, rank)), _alone(implementation))
+
+
+def _alone(implementation: Implementation) -> Expr:
+    """1 if the rank has a single chunk."""
     count = chunks(implementation.choices)
-    alone = Integer(1) if count == 1 else Iverson(Eq(count, 1))
-    return product(Iverson(Eq(r, rank)), alone)
+    return Integer(1) if count == 1 else Iverson(Eq(count, 1))
 
 
 def sent_gradient(terms: TermSet, implementation: Implementation) -> Expr:
@@ -64,7 +68,7 @@ def input_before(terms: TermSet, implementation: Implementation) -> Expr:
     With several chunks these are variables of a function that has returned.
     """
     first, _ = ends(implementation.choices)
-    return product(_bf16(_SHARE), 1 - _at_end(first, implementation), _steady(implementation))
+    return product(_bf16(_SHARE), 1 - Iverson(Eq(r, first)), _alone(implementation), _steady(implementation))
 
 
 def last_input(terms: TermSet, implementation: Implementation) -> Expr:

@@ -88,7 +88,7 @@ def _left(near: Sequence[Pair]) -> str:
     """How far the other peaks are, by tensor-parallel size, in MiB: the models are small."""
     by_size: dict[int, list[int]] = {}
     for pair in near:
-        by_size.setdefault(pair.case.arguments["tensor_parallel"], []).append(pair.difference)
+        by_size.setdefault(pair.case.arguments.get("tensor_parallel", 1), []).append(pair.difference)
     middle = "; ".join(f"TP {size}: {median(found) / 2**20:+.1f}" for size, found in sorted(by_size.items()))
     sizes = [pair.difference / 2**20 for pair in near]
     return f"""The other {len(near)} are {min(sizes):+.1f} to {max(sizes):+.1f} MiB off, in the middle {middle}. Why it

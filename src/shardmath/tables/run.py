@@ -28,6 +28,8 @@ from shardmath.threads import in_order
 
 #: The terms that are computed unless others are asked for.
 SWEEP_TERMS = ("first.total", "last.total", "peak")
+#: Computed columns before the terms.
+_OUTCOME = ("rule", "rule_text", "verdict")
 #: Rows of a batch, and bytes of its numbers, at most: large enough to hide the cost of a call.
 _ROWS, _BYTES = 1 << 16, 1 << 24
 #: The key of the schema's metadata with the names of columns that are no parameters, one a line.
@@ -58,11 +60,11 @@ def evaluate(
     column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in ``explain``. ``terms``
     are names of terms, or ``"all"``; those of a stage are about ``pipeline_rank``, which is 0 unless it is given.
 
-    The answer has the columns of the table, ``rule`` (the first broken rule, or null), ``verdict``, and the terms in
-    their units: those of memory as int64, fractions of a byte cut off, those of time (``step.time``) as float64. They
-    are null where a rule is broken. Its schema says the
-    unit and the meaning of every term, and which columns were passed through. Rows are read as the answer is, and are
-    evaluated on all cores. ``progress`` is called with the rows done and in all, None if these are not known.
+    The answer has the columns of the table, ``rule`` (the name of the first broken rule, or null), ``rule_text`` (its
+    sentence), ``verdict``, and the terms in their units: those of memory as int64, fractions of a byte cut off, those
+    of time (``step.time``) as float64. They are null where a rule is broken. Its schema says the unit and the meaning
+    of every term, and which columns were passed through. Rows are read as the answer is, and are evaluated on all
+    cores. ``progress`` is called with the rows done and in all, None if these are not known.
 
     Raises InputError, also while the answer is read, for a value that is missing, not whole or out of range, with its
     row counted from 0; for what ``explain`` would refuse for all rows; and for numbers that are too large to be exact.
@@ -72,7 +74,7 @@ def evaluate(
     parameters, passed = parameters_among(stream.schema.names, ())
     found = inputs(parameters, model, gpu, implementation, kernels, values, network)
     names = tuple(found.evaluator.terms.TERMS) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
-    parameters_among(stream.schema.names, ("rule", "verdict", *names))
+    parameters_among(stream.schema.names, (*_OUTCOME, *names))
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
     work = _Work(found, found.kernel(names, numeric), parameters, passed, stream.schema, names)
 
@@ -108,7 +110,7 @@ class _Work:
     def schema(self) -> pa.Schema:
         """The columns of the table and the computed ones, each with its unit and meaning."""
         known = {name: self.found.evaluator.unit_and_meaning(name) for name in self.terms}
-        computed = [pa.field(name, _NAMES) for name in ("rule", "verdict")]
+        computed = [pa.field(name, _NAMES) for name in _OUTCOME]
         computed += [
             pa.field(name, kind, metadata={"unit": known[name][0], "meaning": known[name][1]})
             for name, kind in zip(self.terms, self._kinds, strict=True)
@@ -131,11 +133,12 @@ class _Work:
         out, legal = out[:, :count], rule == 0
         found = zip(self.terms, out, self._kinds, strict=True)
         _refuse_large({name: sizes for name, sizes, kind in found if kind == pa.int64()}, first_row)
-        rules = [name for name, _, _ in self.found.evaluator.terms.RULES]
+        rules = self.found.evaluator.terms.RULES
+        names, texts = [name for name, _, _ in rules], [f"{field} {text}" for _, field, text in rules]
         verdicts = [name for name, _ in VERDICTS]
         valid, broken = (pa.py_buffer(np.packbits(mask, bitorder="little")) for mask in (legal, ~legal))
         computed = [
-            _named(rule - 1, broken, rules), _named(verdict, valid, verdicts),
+            _named(rule - 1, broken, names), _named(rule - 1, broken, texts), _named(verdict, valid, verdicts),
             *(_array(kind, sizes.astype(kind.to_pandas_dtype(), copy=False), valid)
               for kind, sizes in zip(self._kinds, out, strict=True)),
         ]
