@@ -426,7 +426,7 @@
     const stage_swiglu_optimizer = exact(ratio(12*dense_layers*swiglu_parameters, optimizer_shards));
     const stage_final_norm_optimizer = exact(ratio(12*final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), optimizer_shards));
     const stage_head_optimizer = exact(ratio(12*head_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), optimizer_shards));
-    const stage_padding_optimizer = exact(12*(stage_shard_elements - ratio(stage_parameters, optimizer_shards)));
+    const stage_padding_optimizer = exact(ratio(12*(optimizer_shards*stage_shard_elements - stage_parameters), optimizer_shards));
     const stage_optimizer = exact(12*stage_shard_elements);
     const stage_embedding_activation = exact(embedding_saved*in_flight_first*((pipeline_rank === 0) ? 1 : 0));
     const stage_layer_input_activation = exact(held_layer_inputs*layer_input_saved);

@@ -658,7 +658,7 @@
     const stage_swiglu_optimizer = exact(ratio(8*dense_layers*swiglu_parameters, optimizer_shards));
     const stage_final_norm_optimizer = exact(ratio(8*final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), optimizer_shards));
     const stage_head_optimizer = exact(ratio(8*head_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), optimizer_shards));
-    const stage_padding_optimizer = exact(8*(stage_shard_elements - ratio(stage_parameters, optimizer_shards)));
+    const stage_padding_optimizer = exact(ratio(8*(optimizer_shards*stage_shard_elements - stage_parameters), optimizer_shards));
     const stage_optimizer = exact(8*stage_shard_elements);
     const stage_layer_input_activation = exact(held_layer_inputs*layer_input_saved);
     const stage_attention_norm_activation = exact(held_dense_layers*attention_norm_saved);

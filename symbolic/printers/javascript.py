@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from sympy import Expr
+from sympy import Expr, Mul
 
 from .python import PythonPrinter, ordered
 
@@ -17,6 +17,14 @@ _OPERATORS = {"==": "===", "!=": "!=="}
 
 class JavascriptPrinter(PythonPrinter):
     """Prints terms over the helper functions that ``evaluator.js.jinja`` defines; names are those of Python."""
+
+    def _print_Mul(self, expr: Mul) -> str:
+        """Divide last where an integer multiplies a sum with a quotient: a rounded share times 12 is off by more."""
+        count, rest = expr.as_coeff_Mul()
+        if count.is_Integer and rest.is_Add and any(_is_quotient(term) for term in rest.args):
+            over, under = rest.together().as_numer_denom()
+            return self._quotient([count, over], [under])
+        return str(super()._print_Mul(expr))
 
     def _quotient(self, over: list[Expr], under: list[Expr]) -> str:
         numerator = self._factors(over) or "1"
@@ -53,3 +61,8 @@ class JavascriptPrinter(PythonPrinter):
 
     def _listed(self, parts: Iterable[Expr]) -> str:
         return ", ".join(map(self._print, ordered(parts)))
+
+
+def _is_quotient(term: Expr) -> bool:
+    """True for a product with a divisor that is no number."""
+    return any(factor.is_Pow and factor.exp.is_negative for factor in Mul.make_args(term))
