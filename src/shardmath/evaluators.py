@@ -7,11 +7,14 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from shardmath.cached import cached_module, cached_text, source_of, sources_digest
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, UNTIMED
+
+if TYPE_CHECKING:
+    from shardmath.symbolic.implementations import Implementation
 
 
 class Evaluator(NamedTuple):
@@ -79,9 +82,8 @@ class Evaluator(NamedTuple):
 
         def source() -> str:
             from shardmath.symbolic.derive import derive_kernel
-            from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
 
-            return derive_kernel(SYMBOLIC[self.implementation].with_choices(**self.choices), outputs, columns)
+            return derive_kernel(_chosen(self.implementation, self.choices), outputs, columns)
 
         key = _key(self.implementation, self.choices, list(outputs), columns)
         return _remembered(cached_module("kernels", key, source))
@@ -108,9 +110,8 @@ class Evaluator(NamedTuple):
 
     def _derive(self, part: str) -> str:
         from shardmath.symbolic.derive import derive_layouts, derive_memory, derive_time
-        from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
 
-        chosen = SYMBOLIC[self.implementation].with_choices(**self.choices)
+        chosen = _chosen(self.implementation, self.choices)
         if part == "_kernel":
             return derive_layouts(chosen, source_of(self.terms))
         return derive_time(chosen) if part == "_time" else derive_memory(chosen)
@@ -191,12 +192,11 @@ def _description(implementation: str, changed: Mapping[str, str]) -> str:
 
     Raises InputError for choices that are not counted together.
     """
-    from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
     from shardmath.symbolic.parallel.demands import refuse_impossible
     from shardmath.symbolic.parallel.legality import fixed_values
     from shardmath.symbolic.parameters import BY_LETTER
 
-    chosen = SYMBOLIC[implementation].with_choices(**changed)
+    chosen = _chosen(implementation, changed)
     try:
         refuse_impossible(chosen.choices)
     except ValueError as refused:
@@ -204,6 +204,13 @@ def _description(implementation: str, changed: Mapping[str, str]) -> str:
         rule = f"must be a combination that has been counted; {refused}"
         raise InputError("kernel", asked, rule) from refused
     return json.dumps([chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}])
+
+
+def _chosen(implementation: str, choices: Mapping[str, str]) -> Implementation:
+    """The implementation in the ledger with these choices, imported only where something is derived."""
+    from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
+
+    return SYMBOLIC[implementation].with_choices(**choices)
 
 
 def _key(implementation: str, choices: Mapping[str, str], *more: object) -> str:

@@ -68,7 +68,7 @@ def test_accounts_are_those_of_explain(opened: Callable[..., Any], record_proper
     record_property("cases", legal)
 
 
-#: What the page does not try, and says so.
+#: Arguments that leave out of a sweep all that the page says it does not try.
 NOT_ON_THE_PAGE: dict[str, dict[str, Any]] = {
     "megatron": {"virtual_pipeline": [1], "account_for_embedding": 0, "account_for_loss": 0},
     "nanotron": {"schedule": "1f1b"}, "huggingface": {},

@@ -85,11 +85,11 @@ def _megatron(cases: Sequence[Case]) -> list[str]:
 
 
 def _left(near: Sequence[Pair]) -> str:
-    """How far the other peaks are, by tensor-parallel size, in MiB: the models are small."""
+    """Say the errors of all other peaks by tensor-parallel size, in MiB, as the models are small."""
     by_size: dict[int, list[int]] = {}
     for pair in near:
         by_size.setdefault(pair.case.arguments.get("tensor_parallel", 1), []).append(pair.difference)
-    middle = "; ".join(f"TP {size}: {median(found) / 2**20:+.1f}" for size, found in sorted(by_size.items()))
+    middle = "; ".join(f"TP {size}: {median(errors) / 2**20:+.1f}" for size, errors in sorted(by_size.items()))
     sizes = [pair.difference / 2**20 for pair in near]
     return f"""The other {len(near)} are {min(sizes):+.1f} to {max(sizes):+.1f} MiB off, in the middle {middle}. Why it
         is more with more tensor-parallel ranks is not explained. PyTorch's allocator, which gives a large tensor up to
