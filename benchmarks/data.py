@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.evaluators import Evaluator
-from shardmath.spaces import Part
-from shardmath.spaces.standard import layouts
-from shardmath.sweeps.engine import Column, evaluate_columns
+from shardmath.compiler.engine import Column, evaluate_columns
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.search.spaces import Part
+from shardmath.search.spaces.standard import layouts
 from shardmath.symbolic.implementations import MEGATRON
 
 MODEL, GPU, NUM_GPUS, GLOBAL_BATCH_SIZE, SEQ_LENGTH = "llama-3.1-70b", "h100-80gb", 512, 1024, 8192

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.contenders.lambdified import BLOCK
 from benchmarks.native import FAST, IEEE
 from benchmarks.roofline import CHAINS
-from shardmath.sweeps.engine import CHUNK
+from shardmath.compiler.engine import CHUNK
 
 _TEXT = f"""# Speed, side by side
 
@@ -68,7 +68,7 @@ verdict, the bytes of both end ranks and of the peak) or the *peak* alone. Compa
   shardmath derives them, also in a loop on a sample. They are another estimate, with fewer terms and no rules.
 
 The table *between columns and outputs that lie in memory* is the flat evaluator's roofline: columns and
-outputs far larger than the caches, which exist before the clock starts. They are placed as shardmath.sweeps.placing
+outputs far larger than the caches, which exist before the clock starts. They are placed as shardmath.compiler.placing
 places them: each begins with a line of the cache, and each in another part of a page. Arrays as NumPy places them, all
 16 bytes behind a line, cost every contender a fifth of its rate. The bytes of a layout are those of
 its columns and outputs, each counted once, and the copies' are counted once read and once written; reading a

@@ -11,9 +11,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from shardmath.spaces import Best
-from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
+from shardmath.search.spaces import Best
 from shardmath.symbolic.documents.nest import nest as document
 from shardmath.symbolic.nesting import plan_of
 from shardmath.symbolic.printers.nest import C

@@ -17,12 +17,12 @@ from benchmarks.contenders import CORES
 from benchmarks.machine import widths
 from benchmarks.nest_in_c import in_c
 from benchmarks.startup import run_fresh
-from shardmath.cached import module_of
-from shardmath.spaces import Best, Space
-from shardmath.sweeps.answers import Answer
-from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
-from shardmath.sweeps.running import run
+from shardmath.files.cached import module_of
+from shardmath.search.nests.answers import Answer
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
+from shardmath.search.nests.running import run
+from shardmath.search.spaces import Best, Space
 from shardmath.symbolic.nesting import nest_of
 from shardmath.symbolic.nests import order
 from shardmath.symbolic.nests.standard import BY_MEMORY, BY_TIME

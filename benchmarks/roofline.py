@@ -14,7 +14,7 @@ from benchmarks.contenders import CORES, Contender, LeftOutError, Whole, convert
 from benchmarks.data import Batch, Job
 from benchmarks.machine import widths
 from benchmarks.native import IEEE, build, render
-from shardmath.sweeps.engine import Column
+from shardmath.compiler.engine import Column
 
 #: Independent chains of multiply-adds: two units with a latency of four cycles need eight, and sixteen registers
 #: hold twelve with the factor and the addend.

@@ -19,7 +19,7 @@ _DEEPER = 64
 
 
 def _config(data: bytes, folder: str) -> str:
-    from shardmath.models import Model
+    from shardmath.models.model import Model
 
     path = in_file(data, folder, "config.json")
 
@@ -34,7 +34,7 @@ def _config(data: bytes, folder: str) -> str:
 
 
 def _explained(model: object, **arguments: object) -> None:
-    from shardmath.accounting import explain
+    from shardmath.account.accounting import explain
 
     found = explain(model, "h100-80gb", **arguments)  # type: ignore[arg-type]
     if found.peak.total <= 0:
@@ -70,7 +70,7 @@ def _run(suffix: str) -> Callable[[bytes, str], str]:
 
 def _space(suffix: str) -> Callable[[bytes, str], str]:
     def read_one(data: bytes, folder: str) -> str:
-        from shardmath.spaces import plain, read_space, space_of
+        from shardmath.search.spaces import plain, read_space, space_of
 
         path = in_file(data, folder, f"space{suffix}")
 
@@ -102,14 +102,14 @@ def _cluster(data: bytes, folder: str) -> str:
 
 
 def _measured_run(data: bytes, folder: str) -> str:
-    from shardmath.anchor import anchored
+    from shardmath.account.anchor import anchored
 
     path = in_file(data, folder, "measured.json")
     return outcome(lambda: anchored(path))
 
 
 def _runs(data: bytes, folder: str) -> str:
-    from shardmath.calibration.files import read_runs
+    from shardmath.commands.calibrate.files import read_runs
 
     path = in_file(data, folder, "runs.csv")
 
@@ -122,7 +122,7 @@ def _runs(data: bytes, folder: str) -> str:
 
 @cache
 def _h100() -> Cluster:
-    from shardmath.timing import as_cluster
+    from shardmath.account.time import as_cluster
 
     return as_cluster("h100-80gb")
 
@@ -189,7 +189,7 @@ def _measured_runs() -> Sequence[bytes]:
 
 @cache
 def _keys_of_configs() -> Sequence[bytes]:
-    from shardmath.huggingface_config import FAMILIES
+    from shardmath.models.config_json import FAMILIES
 
     known = json.loads((DATA / "family_configs.json").read_text(encoding="utf-8"))
     keys = {key for config in known.values() for key in config} | {"text_config", "rope_parameters", "head_dim"}

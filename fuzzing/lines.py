@@ -77,12 +77,12 @@ def _command(data: bytes, folder: str) -> str:
 
 def _names(data: bytes, folder: str) -> str:
     """Any text as the name of a model, a GPU, a network, an implementation, a kernel, a term, and in a message."""
+    from shardmath.compiler.evaluators import find
+    from shardmath.configuration.settings import recompute_switches
     from shardmath.errors import InputError
-    from shardmath.evaluators import find
-    from shardmath.gpus import Gpu
     from shardmath.machines import Network
-    from shardmath.models import Model
-    from shardmath.settings import recompute_switches
+    from shardmath.machines.gpu import Gpu
+    from shardmath.models.model import Model
 
     text = data.decode("utf-8", "surrogatepass" if len(data) % 2 else "replace") if _decodes(data) else repr(data)
     named: tuple[Callable[[str], object], ...] = (
@@ -127,7 +127,7 @@ class _Parsed(HTMLParser):
 
 
 def _shown(model: Any) -> str:
-    from shardmath.page.catalogue import model_data
+    from shardmath.commands.page.catalogue import model_data
     from shardmath.symbolic.nests.standard import BY_MEMORY, DATA_PARALLEL
     from shardmath.symbolic.rendering import rendered
 
@@ -145,7 +145,7 @@ def _usual_tags() -> list[str]:
 
 
 def _named(name: str) -> Any:
-    from shardmath.models import Model
+    from shardmath.models.model import Model
 
     return Model.named("llama-3.1-8b").model_copy(update={"name": name, "source": name, "note": name})
 

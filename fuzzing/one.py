@@ -16,7 +16,7 @@ from fuzzing.reader import Reader
 
 #: Packages whose branches guide the inputs: those that read, not those that compute.
 _GUIDED = ("shardmath", "tomllib", "yaml")
-_NOT_GUIDED = ("shardmath.generated", "shardmath.symbolic", "shardmath.native")
+_NOT_GUIDED = ("shardmath.generated", "shardmath.symbolic", "shardmath.compiler.native")
 LONGEST = 1 << 14
 
 
@@ -96,8 +96,9 @@ def plain(name: str, inputs: int, seed: int, corpus: Path) -> None:
 
 def unhurried() -> None:
     """Let what is derived and compiled once take its time."""
-    from shardmath import cached, evaluators
-    from shardmath.native import kernels, objects
+    from shardmath.compiler import evaluators
+    from shardmath.compiler.native import kernels, objects
+    from shardmath.files import cached
 
     for module, function in ((evaluators, "cached_module"), (objects, "_compiled"), (cached, "cached_text"),
                              (kernels._Kept, "load_overload")):

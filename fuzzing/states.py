@@ -31,8 +31,8 @@ _LARGEST = 2**20
 
 @cache
 def _nests() -> tuple[Any, ...]:
-    from shardmath.spaces import space_of
-    from shardmath.sweeps.nests import Nest
+    from shardmath.search.nests.nest import Nest
+    from shardmath.search.spaces import space_of
 
     space = space_of(_SPACE)
     return tuple(Nest(part, space.questions) for part in space.parts())
@@ -42,8 +42,8 @@ def _nests() -> tuple[Any, ...]:
 def _state(stretches: int) -> bytes:
     """The file of a state in which so many shards are done."""
     from fuzzing.outcome import scratch_folder
-    from shardmath.sweeps.checkpoint import Checkpoint
-    from shardmath.sweeps.running import Run, run, swept
+    from shardmath.search.nests.checkpoint import Checkpoint
+    from shardmath.search.nests.running import Run, run, swept
 
     (nest,) = _nests()
     state = Run(nest.empty())
@@ -60,10 +60,10 @@ def _state(stretches: int) -> bytes:
 
 
 def _checkpoint(data: bytes, folder: str) -> str:
-    from shardmath.explored import explored
-    from shardmath.spaces import space_of
-    from shardmath.sweeps.checkpoint import Checkpoint
-    from shardmath.sweeps.running import run
+    from shardmath.commands.explore.answer import explored
+    from shardmath.search.nests.checkpoint import Checkpoint
+    from shardmath.search.nests.running import run
+    from shardmath.search.spaces import space_of
 
     content = data[1:] if data.startswith(_AS_IT_IS) else _changed(data)
     path = in_file(content, folder, "state")
@@ -82,7 +82,7 @@ def _changed(data: bytes) -> bytes:
 
     import numpy as np
 
-    from shardmath.sweeps.arrays import write_arrays
+    from shardmath.files.arrays import write_arrays
 
     arrays = dict(_whole_arrays())
     header = json.loads(str(arrays["header"]))
@@ -113,7 +113,7 @@ def _changed(data: bytes) -> bytes:
 @cache
 def _whole_arrays() -> dict[str, Any]:
     from fuzzing.outcome import scratch_folder
-    from shardmath.sweeps.arrays import read_arrays
+    from shardmath.files.arrays import read_arrays
 
     folder = scratch_folder()
     found = read_arrays(Path(in_file(_state(1), folder, "state")))
@@ -131,7 +131,7 @@ def _states() -> Sequence[bytes]:
 
 def _kept(data: bytes, folder: str) -> str:
     """Puts an input where something was kept: it is found as it was, or not at all."""
-    from shardmath import cached
+    from shardmath.files import cached
 
     kind, name = "fuzzed", "kept.py"
     found = None
@@ -150,7 +150,7 @@ def _kept(data: bytes, folder: str) -> str:
 
 
 def _files_kept() -> Sequence[bytes]:
-    from shardmath import cached
+    from shardmath.files import cached
 
     content = b"VALUE = 42\n"
     return [cached._seal("fuzzed", "kept.py", content) + content, cached._seal("fuzzed", "other.py", content) + content,

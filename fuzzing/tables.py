@@ -32,8 +32,8 @@ def _table(suffix: str) -> Callable[[bytes, str], str]:
 
 def _read(path: str) -> None:
     from shardmath import evaluate
-    from shardmath.tables.columns import RECOMPUTE, modes, numbers, parameters_among
-    from shardmath.tables.sources import source
+    from shardmath.commands.evaluate.columns import RECOMPUTE, modes, numbers, parameters_among
+    from shardmath.commands.evaluate.sources import source
 
     stream = source(path)
     parameters, _ = parameters_among(stream.schema.names, ("rule", "verdict", "peak"))

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from shardmath.catalogue import read
+from shardmath.commands.page.catalogue import models
 from shardmath.generated.definitions import IMPLEMENTATIONS, RECOMPUTE_MODES
-from shardmath.models import Model
-from shardmath.page.catalogue import models
+from shardmath.models.model import Model
 
 #: Width and height of a phone, in CSS pixels, and of a screen.
 PHONE, SCREEN = (390, 844), (1280, 900)

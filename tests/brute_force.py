@@ -13,7 +13,7 @@ from fractions import Fraction
 from itertools import product
 
 from shardmath.generated.definitions import verdict
-from shardmath.spaces import Best, Front, Histogram, Part, Question, Space
+from shardmath.search.spaces import Best, Front, Histogram, Part, Question, Space
 from shardmath.symbolic.nests.graph import NAME, Graph, Node, exact, ordered
 from shardmath.symbolic.nests.source import parse
 

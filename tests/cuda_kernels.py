@@ -14,12 +14,12 @@ from interpreted import interpreted
 from test_nests_random import THOROUGH, Made, compare, compare_random
 from test_sweep_rows import compare_rows
 
-from shardmath.exploring import explore
-from shardmath.spaces import Front
-from shardmath.sweeps import answers, cuda
-from shardmath.sweeps.cuda import CudaNest
-from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.running import Run, run
+from shardmath.commands.explore.run import explore
+from shardmath.search.nests import answers, cuda
+from shardmath.search.nests.cuda import CudaNest
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.running import Run, run
+from shardmath.search.spaces import Front
 
 few = settings(max_examples=300 if THOROUGH else 60, phases=(Phase.reuse, Phase.generate),
                suppress_health_check=[HealthCheck.function_scoped_fixture])

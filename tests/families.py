@@ -12,8 +12,8 @@ from typing import Any
 from counted import DEFAULTS
 
 from shardmath.errors import InputWarning
-from shardmath.models import Model
-from shardmath.parameters import model_values
+from shardmath.input.parameters import model_values
+from shardmath.models.model import Model
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.exact import evaluate

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from shardmath.cached import source_of
-from shardmath.evaluators import Evaluator, find
+from shardmath.commands.fit.symbols import KEPT
+from shardmath.compiler.evaluators import Evaluator, find
+from shardmath.files.cached import source_of
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
-from shardmath.inverse.symbols import KEPT
 from shardmath.symbolic.inverses.posed import Question
 
 #: Implementations with their architectures, by name.

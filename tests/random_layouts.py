@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from shardmath.parameters import LARGEST
+from shardmath.input.parameters import LARGEST
 from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.parallel.legality import fixed_values
 from shardmath.symbolic.parameters import BY_LETTER, BY_NAME, PARAMETERS

@@ -7,9 +7,9 @@ from functools import cache
 from itertools import product
 from pathlib import Path
 
+from shardmath.configuration.settings import recompute_switches
 from shardmath.generated.definitions import VERDICTS, verdict
-from shardmath.settings import recompute_switches
-from shardmath.spaces import Best, Front, Histogram, Part, Space
+from shardmath.search.spaces import Best, Front, Histogram, Part, Space
 
 AXES = {
     "seq_length": [4096, 6144, 8192, 10240, 12288, 16384], "tensor_parallel": [1, 2, 4, 8, 16],

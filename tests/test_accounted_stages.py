@@ -9,12 +9,12 @@ import pytest
 
 import shardmath
 from shardmath import explain
-from shardmath.accounting import Explanation
+from shardmath.account.accounting import Explanation
+from shardmath.commands.explore.answer import Ranking
 from shardmath.errors import InputError
-from shardmath.explored import Ranking
 from shardmath.formats import read
-from shardmath.models import Model
-from shardmath.spaces import Best, Space
+from shardmath.models.model import Model
+from shardmath.search.spaces import Best, Space
 
 MODEL = "llama-3.1-405b"
 BOTH = {"account_for_embedding": 1, "account_for_loss": 1}

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from sympy import Rational
 
-from shardmath.accounting import explanation
-from shardmath.appendix import appendix
+from shardmath.account.accounting import explanation
+from shardmath.account.configured import Configuration, configured
 from shardmath.cli.main import exit_code
-from shardmath.configured import Configuration, configured
+from shardmath.commands.appendix.run import appendix
 from shardmath.errors import InputError
-from shardmath.gpus import Gpu
-from shardmath.models import Model
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 from shardmath.symbolic.accounts import build, kept_rows
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.documents.bibtex import authors, cited

@@ -18,7 +18,7 @@ import shardmath
 from shardmath import Cluster, Gpu, InputError, Model, explain, load_model
 from shardmath.errors import shortened
 from shardmath.machines import Network
-from shardmath.spaces import Best, Space
+from shardmath.search.spaces import Best, Space
 
 SPACE = Space(axes={"tensor_parallel": [1, 2]}, model="llama-3.2-1b", gpu="h100-80gb",
               fixed={"num_gpus": 2, "global_batch_size": 2}, questions=(Best("best", ("peak",)),))

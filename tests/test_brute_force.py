@@ -9,7 +9,7 @@ import brute_force
 import pytest
 from brute_force import Row
 
-from shardmath.spaces import Best, Constraint, Front, Histogram, Space
+from shardmath.search.spaces import Best, Constraint, Front, Histogram, Space
 
 #: Keys, verdict and group of every row, in the order of their numbers; None is a row that is not legal.
 ROWS = [

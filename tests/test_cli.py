@@ -202,7 +202,7 @@ def test_a_closed_pipe_prints_nothing() -> None:
 
 
 def test_a_failed_sweep_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardmath.sweeps import legal
+    from shardmath.search import legal
 
     def fails(*arguments: object, **named: object) -> None:
         raise KeyboardInterrupt

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from shardmath.catalogue import read
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
-from shardmath.gpus import GIB, Gpu
 from shardmath.machines import Cluster, Network, read_cluster, write_cluster
 from shardmath.machines.files import cluster_of, plain
+from shardmath.machines.gpu import GIB, Gpu
 
 USUAL = {name: value for name, value in DEFAULTS.items() if PARAMETERS[name][4] == "machine"}
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "clusters"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from shardmath.catalogue import read
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
-from shardmath.gpus import Gpu
+from shardmath.input.parameters import checked
 from shardmath.machines import Cluster, Network
-from shardmath.parameters import checked
+from shardmath.machines.gpu import Gpu
 
 #: Parameters of the machine that a cluster has defaults for.
 USUAL = {name: value for name, value in DEFAULTS.items() if PARAMETERS[name][4] == "machine"}

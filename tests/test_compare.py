@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import shardmath
-from shardmath.accounting import explanation
-from shardmath.comparing import Comparison, compare
-from shardmath.comparing.tensors import Rank
-from shardmath.configured import configured
+from shardmath.account.accounting import explanation
+from shardmath.account.configured import configured
+from shardmath.commands.compare import Comparison, compare
+from shardmath.commands.compare.tensors import Rank
 from shardmath.errors import InputError
 
 LLAMA, GPU = "llama-3.1-8b", "h100-80gb"

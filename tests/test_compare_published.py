@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from shardmath import explain
-from shardmath.comparing import compare
-from shardmath.comparing.published import PublishedSide
+from shardmath.commands.compare import compare
+from shardmath.commands.compare.published import PublishedSide
 
 GPU = "h100-80gb"
 LLAMA = {"model": "llama-3.1-8b", "tensor_parallel": 4, "pipeline_parallel": 2}

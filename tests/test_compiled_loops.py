@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_nests_random import THOROUGH, compare_random
 
-from shardmath import cached
-from shardmath.cached import module_of
-from shardmath.native import objects
-from shardmath.native.objects import Native
-from shardmath.sweeps.nests import Nest
+from shardmath.compiler.native import objects
+from shardmath.compiler.native.objects import Native
+from shardmath.files import cached
+from shardmath.files.cached import module_of
+from shardmath.search.nests.nest import Nest
 
 SOURCE = '''
 """Everything that generated loops are made of."""

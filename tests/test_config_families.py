@@ -9,8 +9,8 @@ import pytest
 from families import CONFIGS, NOT_HELD, read_config
 
 from shardmath.errors import InputError
-from shardmath.huggingface_config import FAMILIES
-from shardmath.models import Model
+from shardmath.models.config_json import FAMILIES
+from shardmath.models.model import Model
 
 MIXTRAL = CONFIGS["small mixtral"]
 QWEN = CONFIGS["small qwen3_moe, every second layer"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardmath.errors import InputError
-from shardmath.models import Model, load_model
+from shardmath.models.model import Model, load_model
 
 LLAMA: dict[str, Any] = {
     "model_type": "llama",

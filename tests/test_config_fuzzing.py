@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardmath.errors import InputError
-from shardmath.huggingface_config import FAMILIES
-from shardmath.models import Model
+from shardmath.models.config_json import FAMILIES
+from shardmath.models.model import Model
 
 KEYS = sorted({key for config in CONFIGS.values() for key in config} | {"text_config", "rope_parameters", "head_dim"})
 SMALL = {name: config for name, config in CONFIGS.items() if name.startswith("small")}

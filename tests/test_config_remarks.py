@@ -12,15 +12,15 @@ import pytest
 from families import CONFIGS
 
 from shardmath import InputError, InputWarning, explain, load_model
-from shardmath.anchor import anchored
+from shardmath.account.anchor import anchored
 from shardmath.cli.main import exit_code
-from shardmath.huggingface_config import FAMILIES
-from shardmath.models import Model
-from shardmath.spaces import Best, Space
-from shardmath.sweeps.arrays import read_arrays, write_arrays
-from shardmath.sweeps.checkpoint import Checkpoint
-from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.running import Run
+from shardmath.files.arrays import read_arrays, write_arrays
+from shardmath.models.config_json import FAMILIES
+from shardmath.models.model import Model
+from shardmath.search.nests.checkpoint import Checkpoint
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.running import Run
+from shardmath.search.spaces import Best, Space
 
 LLAMA = {**CONFIGS["small llama, head_dim"], "architectures": ["LlamaForCausalLM"]}
 DEEPSEEK, GPT, LLAMA4 = (CONFIGS[f"small {name}"] for name in ("deepseek_v3", "gpt2, inner width",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from shardmath import explain
-from shardmath.accounting import Explanation
+from shardmath.account.accounting import Explanation
 from shardmath.generated import megatron_time, torchtitan_time
 
 JOB: dict[str, Any] = {"num_gpus": 256, "micro_batch_size": 1, "global_batch_size": 256, "seq_length": 4096}

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from shardmath import InputError, evaluate, explain, load_model, recommend, scale, sweep
-from shardmath.calibration.runs import JOB
+from shardmath.account.configured import configured
 from shardmath.catalogue import read
 from shardmath.cli.main import exit_code
-from shardmath.configured import configured
-from shardmath.jobs import job
-from shardmath.spaces import Space
-from shardmath.spaces.standard import layouts
+from shardmath.commands.calibrate.runs import JOB
+from shardmath.configuration.job import job
+from shardmath.search.spaces import Space
+from shardmath.search.spaces.standard import layouts
 
 LEARNED = {"gpt2-xl": 1024, "gpt-3-175b": 2048}
 

@@ -15,9 +15,9 @@ from random_layouts import NEUTRAL, Batch, batches, by_letter
 from sympy import Basic, Rational, Symbol, true
 from sympy.printing.pycode import MpmathPrinter
 
-from shardmath.evaluators import Evaluator, find
+from shardmath.compiler.engine import Evaluated, evaluate_columns
+from shardmath.compiler.evaluators import Evaluator, find
 from shardmath.generated.definitions import verdict
-from shardmath.sweeps.engine import Evaluated, evaluate_columns
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.legality import fixed_values, rules_for

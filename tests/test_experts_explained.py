@@ -8,9 +8,9 @@ import pytest
 from families import parameters_by_part, parameters_of_mtp
 
 from shardmath import explain
-from shardmath.accounting import Explanation
+from shardmath.account.accounting import Explanation
 from shardmath.errors import InputError
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 # Layouts on 80 GB GPUs as people run them, on as many ranks as the layout has.
 LAYOUTS: dict[str, dict[str, int]] = {

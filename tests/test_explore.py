@@ -16,10 +16,10 @@ from brute_force import Row
 
 import shardmath
 from shardmath.cli.main import exit_code
-from shardmath.explored import Counted, Explored, Ranking, Unbeaten
+from shardmath.commands.explore.answer import Counted, Explored, Ranking, Unbeaten
 from shardmath.generated.definitions import VERDICTS
-from shardmath.spaces import Best, Front, Histogram, Space
-from shardmath.sweeps.configurations import Configuration
+from shardmath.search.nests.configurations import Configuration
+from shardmath.search.spaces import Best, Front, Histogram, Space
 
 pytestmark = pytest.mark.slow
 

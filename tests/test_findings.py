@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from shardmath import InputError, evaluate, explain
-from shardmath.anchor import anchored
-from shardmath.calibration.files import read_runs
+from shardmath.account.anchor import anchored
+from shardmath.account.time import as_cluster
 from shardmath.cli.main import exit_code
+from shardmath.commands.calibrate.files import read_runs
+from shardmath.compiler.evaluators import find
 from shardmath.errors import nearest_names
-from shardmath.evaluators import find
 from shardmath.formats import read
 from shardmath.formats.shell import read_script
-from shardmath.huggingface_experts import first_layer_and_step
-from shardmath.spaces import read_space
-from shardmath.timing import as_cluster
+from shardmath.models.expert_families import first_layer_and_step
+from shardmath.search.spaces import read_space
 
 SPACE = "model: llama-3.1-8b\ngpu: h100-80gb\naxes: {tensor_parallel: [1, 2]}\n"
 YAML = {

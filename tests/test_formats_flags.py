@@ -12,7 +12,7 @@ from shardmath.formats.given import Given
 from shardmath.formats.launch import flags_of
 from shardmath.formats.megatron import run_of
 from shardmath.formats.run import Run
-from shardmath.gpus import Gpu
+from shardmath.machines.gpu import Gpu
 
 LEAST = ("--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 2048"
          " --micro-batch-size 2 --vocab-size 1000 --bf16")

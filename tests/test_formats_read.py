@@ -10,7 +10,7 @@ import pytest
 
 from shardmath.errors import InputError
 from shardmath.formats import read
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 DATA = Path(__file__).parent / "data" / "formats"
 #: What does not belong to the shape: names, and lengths that are not a tensor.

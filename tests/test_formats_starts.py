@@ -15,7 +15,7 @@ from shardmath.catalogue import read as catalogued
 from shardmath.errors import InputError
 from shardmath.formats import megatron_flags, read, written
 from shardmath.formats.megatron_layout import SIZES, SWITCHES
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 GPU = "h100-80gb"
 #: Counted for Hugging Face alone.

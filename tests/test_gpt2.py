@@ -8,7 +8,7 @@ import pytest
 
 from shardmath import explain
 from shardmath.errors import InputError
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 GPT2 = Model.named("gpt2")
 S, B = 512, 2

@@ -8,7 +8,7 @@ import pytest
 
 from shardmath import explain
 from shardmath.errors import InputError
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 NEOX, PYTHIA = Model.named("gpt-neox-20b"), Model.named("pythia-6.9b")
 SIZES: dict[str, Any] = {"seq_length": 512, "micro_batch_size": 2, "implementation": "huggingface"}

@@ -6,8 +6,8 @@ import pytest
 
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError
-from shardmath.gpus import Gpu
 from shardmath.machines import Network
+from shardmath.machines.gpu import Gpu
 
 GPUS = [Gpu.named(name) for name in read("gpus")]
 

@@ -8,11 +8,11 @@ import pytest
 
 from shardmath import explain, sweep
 from shardmath.catalogue import read
-from shardmath.evaluators import find
+from shardmath.compiler.evaluators import find
+from shardmath.configuration.settings import settings
 from shardmath.generated.definitions import LIBRARIES, TORCH_WORKSPACES
-from shardmath.gpus import Gpu
-from shardmath.models import Model
-from shardmath.settings import settings
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 
 MIB, KIB = 2**20, 2**10
 MODEL = Model.named("llama-3.2-1b")

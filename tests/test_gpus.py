@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shardmath.catalogue import read
 from shardmath.errors import InputError
-from shardmath.gpus import GIB, Gpu
+from shardmath.machines.gpu import GIB, Gpu
 
 MIB = 2**20
 

@@ -19,20 +19,21 @@ import numpy as np
 import pytest
 import small_space
 
-from shardmath import cached, evaluate
-from shardmath.anchor import anchored
-from shardmath.calibration.files import read_runs
+from shardmath import evaluate
+from shardmath.account.anchor import anchored
+from shardmath.account.time import as_cluster
 from shardmath.cli.main import exit_code
+from shardmath.commands.calibrate.files import read_runs
+from shardmath.commands.explore.run import explore
 from shardmath.errors import InputError
-from shardmath.exploring import explore
+from shardmath.files import cached
+from shardmath.files import writing as files
+from shardmath.files.arrays import DamagedError, read_arrays, write_arrays
+from shardmath.files.writing import PARTIAL, replacing, whole_file
 from shardmath.formats import read
 from shardmath.machines import read_cluster, write_cluster
-from shardmath.models import Model
-from shardmath.reports import files
-from shardmath.reports.files import PARTIAL, replacing, whole_file
-from shardmath.spaces import read_space
-from shardmath.sweeps.arrays import DamagedError, read_arrays, write_arrays
-from shardmath.timing import as_cluster
+from shardmath.models.model import Model
+from shardmath.search.spaces import read_space
 
 EXPLAIN = ["explain", "llama-3.1-8b", "--gpu", "h100-80gb", "--tp", "2"]
 SWEEP = ["sweep", "llama-3.1-8b", "--gpu", "h100-80gb", "--num-gpus", "8", "--global-batch-size", "8"]
@@ -174,7 +175,7 @@ def inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the commands read."""
     small_space.file_in(tmp_path)
     (tmp_path / "table.csv").write_text("data_parallel,tensor_parallel\n8,2\n4,4\n")
-    monkeypatch.setattr("shardmath.page.page", lambda models: "<!doctype html>" + "x" * 10_000)  # takes seconds
+    monkeypatch.setattr("shardmath.commands.page.page", lambda models: "<!doctype html>" + "x" * 10_000)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -234,7 +235,7 @@ def test_a_path_that_cannot_be_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 KILLED = """
 import os, sys, time
 from pathlib import Path
-from shardmath.reports.files import replacing
+from shardmath.files.writing import replacing
 with replacing(Path(sys.argv[1])) as file:
     file.write(b"half")
     file.flush()
@@ -307,8 +308,8 @@ WORK = '''
 import sys, warnings
 warnings.showwarning = lambda message, *rest: print("warning:", message, file=sys.stderr)
 import numpy as np
-from shardmath.cached import cached_module
-from shardmath.native.objects import native
+from shardmath.files.cached import cached_module
+from shardmath.compiler.native.objects import native
 TEXT = """
 def total(numbers) -> int:
     found = 0

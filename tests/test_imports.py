@@ -49,15 +49,44 @@ LAYERS = (
 )
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 
+#: The rooms of running code, lowest first. Each imports from lower layers and from itself only, also inside functions.
+ROOMS = (
+    {"divisors"},
+    {"errors"},
+    {"files"},
+    {"input"},
+    {"models", "machines"},
+    {"compiler.native"},
+    {"compiler"},
+    {"configuration"},
+    {"account"},
+    {"search.spaces"},
+    {"search.nests"},
+    {"search"},
+    {"reports"},
+    {"plots"},
+    {"formats"},
+    {
+        "commands.calibrate", "commands.evaluate", "commands.explain", "commands.explore", "commands.formula",
+        "commands.page", "commands.recommend", "commands.scale", "commands.sweep",
+    },
+    {"commands.appendix", "commands.compare", "commands.fit"},
+    {"commands.moves"},
+    {"schemas"},
+    {"cli"},
+    {"__main__"},
+)
+HEIGHT = {name: height for height, layer in enumerate(ROOMS) for name in layer}
+
 #: The modules that show, derive or read formulas; no other part of the running code may import ``shardmath.symbolic``,
 #: but for what loop nests are planned with: that is plain Python, which reads formulas as text.
 SHOW_FORMULAS = {
-    "shardmath.appendix",
-    "shardmath.comparing.causes", "shardmath.comparing.changes", "shardmath.comparing.comparison",
-    "shardmath.comparing.published", "shardmath.comparing.tensors", "shardmath.evaluators", "shardmath.formulas",
-    "shardmath.inverse.compiled", "shardmath.inverse.formula",
-    "shardmath.moving.formulas", "shardmath.page.typesetting", "shardmath.page.writing", "shardmath.plots.files",
-    "shardmath.stages", "shardmath.sweeps.nests",
+    "shardmath.commands.appendix.run",
+    "shardmath.commands.compare.causes", "shardmath.commands.compare.changes", "shardmath.commands.compare.comparison",
+    "shardmath.commands.compare.published", "shardmath.commands.compare.tensors", "shardmath.commands.fit.compiled",
+    "shardmath.commands.fit.formula", "shardmath.commands.formula.run", "shardmath.commands.moves.formulas",
+    "shardmath.commands.page.typesetting", "shardmath.commands.page.writing", "shardmath.compiler.evaluators",
+    "shardmath.configuration.stages", "shardmath.plots.files", "shardmath.search.nests.nest",
 }
 #: What running code may import at any time: plain Python, without SymPy.
 NEED_NO_SYMPY = ("shardmath.symbolic.inverses", "shardmath.symbolic.nests")
@@ -144,6 +173,28 @@ def _of(package: str) -> list[Import]:
 def _of_running_code() -> list[Import]:
     others = FOLDERS.keys() - {"shardmath"}
     return [found for found in IMPORTS if not _within(found.importer, *others)]
+
+
+def _room(module: str) -> str:
+    """``search.nests`` for ``shardmath.search.nests.rows``, ``search`` for ``shardmath.search.layout``."""
+    first, _, rest = module.removeprefix("shardmath.").partition(".")
+    inner = f"{first}.{rest.partition('.')[0]}"
+    return inner if inner in HEIGHT else first
+
+
+def test_every_room_has_a_layer() -> None:
+    rooms = {_room(found.importer) for found in _of_running_code()} - {"shardmath"}
+    assert rooms == HEIGHT.keys()
+
+
+def test_rooms_import_from_lower_rooms() -> None:
+    wrong = [
+        found for found in _of_running_code()
+        if _within(found.target, "shardmath") and found.target in MODULES and found.importer != "shardmath"
+        and (above := _room(found.importer)) != (below := _room(found.target)) and below in HEIGHT
+        and HEIGHT[below] >= HEIGHT[above]
+    ]
+    assert not wrong
 
 
 def test_every_symbolic_module_has_a_layer() -> None:

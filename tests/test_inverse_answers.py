@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from sympy import Symbol, floor
 
-from shardmath.accounting import explain
+from shardmath.account.accounting import explain
 from shardmath.cli.main import exit_code
+from shardmath.commands.fit import Answer, fit
+from shardmath.commands.fit.run import usual_share
+from shardmath.commands.fit.symbols import LARGEST, SMALLEST, USUAL
 from shardmath.errors import InputError
-from shardmath.inverse import Answer, fit
-from shardmath.inverse.run import usual_share
-from shardmath.inverse.symbols import LARGEST, SMALLEST, USUAL
-from shardmath.models import load_model
+from shardmath.models.model import load_model
 from shardmath.symbolic.documents.inverted import solved
 from shardmath.symbolic.verdict import ESTIMATE, VERDICTS, M
 

@@ -11,9 +11,9 @@ from oracles.extent import FULL
 from pyarrow import parquet
 
 from shardmath.cli.main import exit_code
+from shardmath.commands.fit import fit
+from shardmath.commands.fit.rows import fit_rows
 from shardmath.errors import InputError
-from shardmath.inverse import fit
-from shardmath.inverse.rows import fit_rows
 
 LAYOUTS = np.array(list(product((1, 2, 4, 8), (1, 2, 4, 5), (1, 3))))
 TABLE: dict[str, Any] = {"tensor_parallel": LAYOUTS[:, 0], "pipeline_parallel": LAYOUTS[:, 1],

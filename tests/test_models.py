@@ -7,7 +7,7 @@ import pytest
 from shardmath.catalogue import read
 from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
-from shardmath.models import Model, load_model
+from shardmath.models.model import Model, load_model
 from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from shardmath import InputError, Moves, explain, moves
+from shardmath.account.configured import configured
 from shardmath.cli.main import exit_code
-from shardmath.configured import configured
-from shardmath.moving import Move
-from shardmath.moving.around import Around
-from shardmath.moving.smallest import singles
+from shardmath.commands.moves import Move
+from shardmath.commands.moves.around import Around
+from shardmath.commands.moves.smallest import singles
 
 Key = frozenset[tuple[str, int | str]]
 MODES = ("none", "core_attention", "mlp", "core_attention+mlp", "full")
@@ -98,7 +98,7 @@ class Tried:
 @pytest.fixture(autouse=True)
 def _no_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages of refused layouts are not looked at here, and the nearest legal value takes long to find."""
-    monkeypatch.setattr("shardmath.parameters.nearest_legal", lambda *_: None)
+    monkeypatch.setattr("shardmath.input.parameters.nearest_legal", lambda *_: None)
 
 
 @pytest.mark.parametrize("case", CASES)

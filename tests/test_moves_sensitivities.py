@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_layouts import legal_rows
 
-from shardmath.accounting import every_line, explain, explanation
-from shardmath.configured import configured
-from shardmath.evaluators import find
-from shardmath.models import load_model
-from shardmath.moving.duals import Dual, Frozen, StepsError, slopes_along, terms_beside
-from shardmath.moving.formulas import slope_formulas
-from shardmath.moving.peaks import Peak
-from shardmath.moving.sensitivities import Sensitivity, sensitivities
+from shardmath.account.accounting import every_line, explain, explanation
+from shardmath.account.configured import configured
+from shardmath.commands.moves.duals import Dual, Frozen, StepsError, slopes_along, terms_beside
+from shardmath.commands.moves.formulas import slope_formulas
+from shardmath.commands.moves.peaks import Peak
+from shardmath.commands.moves.sensitivities import Sensitivity, sensitivities
+from shardmath.compiler.evaluators import find
+from shardmath.models.model import load_model
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
 RANDOM = settings(max_examples=12)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardmath.evaluators import find
+from shardmath.compiler.evaluators import find
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.symbolic.derive import derive_layouts, derive_memory
 from shardmath.symbolic.implementations import IMPLEMENTATIONS

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.nest_in_c import in_c
-from shardmath.spaces import Best, Histogram, PowersOfTwo, Space
-from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.running import run
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.running import run
+from shardmath.search.spaces import Best, Histogram, PowersOfTwo, Space
 
 AXES = {
     "tensor_parallel": [1, 2, 4, 8], "pipeline_parallel": [1, 2, 4, 5], "micro_batch_size": [1, 2, 4],

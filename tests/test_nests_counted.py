@@ -10,10 +10,10 @@ from brute_force import Row
 from interpreted import interpreted
 from test_nests_random import compare
 
-from shardmath.spaces import Best, Front, Histogram, Part, PowersOfTwo, Space
-from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.posing import evaluator_source, posing_of, verdict_source
-from shardmath.sweeps.running import run
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
+from shardmath.search.nests.running import run
+from shardmath.search.spaces import Best, Front, Histogram, Part, PowersOfTwo, Space
 from shardmath.symbolic.nesting import nest_of
 
 QUESTIONS = (

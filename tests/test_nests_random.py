@@ -15,10 +15,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
 
-from shardmath.spaces import Axis, Best, Front, Histogram, Part, Question
-from shardmath.sweeps.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
-from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.running import Run
+from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.running import Run
+from shardmath.search.spaces import Axis, Best, Front, Histogram, Part, Question
 from shardmath.symbolic.nesting import nest_source
 from shardmath.symbolic.nests import order
 from shardmath.symbolic.nests import problem as posed

@@ -7,8 +7,8 @@ from random import Random
 import pytest
 from counted import DEFAULTS, table, value, values
 
+from shardmath.compiler.evaluators import find
 from shardmath.errors import InputError
-from shardmath.evaluators import find
 from shardmath.symbolic.accounts import build, weight_tensors
 from shardmath.symbolic.choices import BY_NAME
 from shardmath.symbolic.exact import evaluate

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shardmath import InputError
-from shardmath.evaluators import find
+from shardmath.compiler.evaluators import find
 from shardmath.symbolic.accounts.aggregates import AGGREGATES
 from shardmath.symbolic.accounts.options import named_options, refuse_without_rows
 from shardmath.symbolic.choices import ARCHITECTURE, AXES, BY_NAME

@@ -107,7 +107,7 @@ def test_no_table_of_others_is_distributed(wheel: Path) -> None:
         sources = {name.partition("/")[2] for name in file.getnames()}
     with ZipFile(wheel) as built:
         names = sources | set(built.namelist())
-    assert {"pyproject.toml", "NOTICE", "src/shardmath/cached.py", "symbolic/work.py"} <= sources
+    assert {"pyproject.toml", "NOTICE", "src/shardmath/files/cached.py", "symbolic/work.py"} <= sources
     assert not {name for name in names if name.split("/")[0] in {"tests", "validation", "docs"}}
     assert not {name for name in names if name.endswith((".csv", ".parquet", ".json", ".xlsx"))}
 

@@ -9,7 +9,7 @@ from counted import DEFAULTS
 from families import parameters_by_part, parameters_met, parameters_of_mtp
 
 from shardmath import explain
-from shardmath.models import Model
+from shardmath.models.model import Model
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import MEGATRON

@@ -19,7 +19,7 @@ from families import (
 
 from shardmath.catalogue import read
 from shardmath.errors import InputError
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 # Parameters of the released weights, embeddings counted once where they are tied: as instantiated by
 # transformers, as stated in the safetensors metadata on Hugging Face, or as listed by KerasHub's presets.

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from shardmath.accounting import RankAccount, explain
+from shardmath.account.accounting import RankAccount, explain
 from shardmath.generated.definitions import LIBRARIES, TORCH_WORKSPACES
-from shardmath.gpus import Gpu
-from shardmath.models import Model
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 
 MIB = 2**20
 SMALL = (2 * 4096 + 8 * 16) * 1024

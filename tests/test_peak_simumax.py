@@ -14,7 +14,7 @@ from statistics import median
 
 import pytest
 
-from shardmath.accounting import Explanation, RankAccount, explain
+from shardmath.account.accounting import Explanation, RankAccount, explain
 from validation.measured import simumax
 from validation.measured.case import Case
 

@@ -12,8 +12,10 @@ import pytest
 
 from shardmath import compare, explain
 from shardmath.cli.main import exit_code
+from shardmath.commands.compare import plot as compared
+from shardmath.commands.explain import plot as explained
 from shardmath.errors import InputError
-from shardmath.plots import Panel, Picture, compared, explained, refuse_unplottable, write_picture
+from shardmath.plots import Panel, Picture, refuse_unplottable, write_picture
 from shardmath.plots.picture import Table
 from shardmath.plots.style import INK
 from shardmath.plots.words import short, three_digits

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from shardmath import Gpu, explain, sweep
 from shardmath.cli.main import exit_code
+from shardmath.commands.sweep import plot as swept
+from shardmath.commands.sweep.gathered import Gathered
 from shardmath.errors import InputError
-from shardmath.plots import swept
-from shardmath.plots.gathered import Gathered
-from shardmath.sweeps.legal import NAMES
+from shardmath.search.legal import NAMES
 
 JOB: dict[str, Any] = {"num_gpus": 16, "global_batch_size": 32, "seq_length": 4096}
 VERDICTS = ("fits", "uncertain", "out of memory")

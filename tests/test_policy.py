@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardmath.cli.main import exit_code
-from shardmath.page import page
+from shardmath.commands.page import page
 
 
 class Inline(HTMLParser):

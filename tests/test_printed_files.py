@@ -14,11 +14,11 @@ from oracles.extent import FULL
 from printed_notations import Notation, notations
 from read_formulas import node
 
-from shardmath.appendix import appendix
-from shardmath.evaluators import find
-from shardmath.formulas import formula
-from shardmath.page.typesetting import formulas_of
-from shardmath.reports.formula import show
+from shardmath.commands.appendix.run import appendix
+from shardmath.commands.formula.report import show
+from shardmath.commands.formula.run import formula
+from shardmath.commands.page.typesetting import formulas_of
+from shardmath.compiler.evaluators import find
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.documents.forms import shown
 from shardmath.symbolic.documents.formulas import cell

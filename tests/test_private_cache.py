@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from shardmath import cached
-from shardmath.private import UnsafeError, check_folder
-from shardmath.reports.files import PARTIAL, replacing
+from shardmath.files import cached
+from shardmath.files.private import UnsafeError, check_folder
+from shardmath.files.writing import PARTIAL, replacing
 
 OWN, INJECTED = "VALUE = 1\n", "VALUE = 2\n"
 #: Accounts of nobody: the group that a shared folder belongs to, and a user of it.
@@ -23,7 +23,7 @@ GROUP, STRANGER = 54321, 54322
 LOAD = """
 import sys, warnings
 warnings.showwarning = lambda message, *rest: print(message, file=sys.stderr)
-from shardmath.cached import cached_module
+from shardmath.files.cached import cached_module
 print(cached_module("modules", "own", lambda: "VALUE = 1\\n").VALUE)
 """
 as_root = pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can be another user")
@@ -174,7 +174,7 @@ def test_every_version_has_files_of_its_own(folder: Path, changed: str, monkeypa
 UMASK = """
 import os, sys, threading
 from pathlib import Path
-from shardmath.reports.files import replacing
+from shardmath.files.writing import replacing
 def write(number):
     for turn in range(100):
         with replacing(Path(sys.argv[1], f"{number}-{turn}")) as file:

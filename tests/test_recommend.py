@@ -13,18 +13,18 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from shardmath import InputError, explain, formats, recommend
-from shardmath.advice.changes import OVERLAPS
-from shardmath.advice.choosing import SLOWER
-from shardmath.advice.columns import formula_column
-from shardmath.advice.timed import timed
 from shardmath.cli.main import exit_code
+from shardmath.commands.recommend.changes import OVERLAPS
 from shardmath.formats.megatron_asserted import refuse_what_does_not_start
+from shardmath.input.parameters import UNEVEN as UNEVEN_SIZES
 from shardmath.machines import Cluster, write_cluster
-from shardmath.models import load_model
-from shardmath.parameters import UNEVEN as UNEVEN_SIZES
+from shardmath.models.model import load_model
 from shardmath.reports.sizes import in_words
+from shardmath.search.choosing import SLOWER
+from shardmath.search.columns import formula_column
 from shardmath.search.offered import offered
 from shardmath.search.sizes import as_arguments_of_explain, sizes_of
+from shardmath.search.timed import timed
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recommend.md"
 JOB: dict[str, Any] = {"gpu": "h100-80gb", "num_gpus": 64, "global_batch_size": 128, "seq_length": 4096}

@@ -11,8 +11,8 @@ from families import CONFIGS, read_config
 
 from shardmath.catalogue import read
 from shardmath.errors import InputError
-from shardmath.models import Model
-from shardmath.rotary import RopeScaling
+from shardmath.models.model import Model
+from shardmath.models.rotary import RopeScaling
 
 with open(Path(__file__).parent / "data" / "rotary_figures.csv", newline="") as table:
     FIGURES = {row.pop("model"): row for row in csv.DictReader(table)}

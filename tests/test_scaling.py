@@ -14,8 +14,8 @@ import pytest
 
 from shardmath import InputError, recommend, scale
 from shardmath.cli.main import exit_code
+from shardmath.commands.scale import Scaling
 from shardmath.machines import Cluster
-from shardmath.scaling import Scaling
 
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
 #: GPUs of the table, and those from which on the loss is counted.

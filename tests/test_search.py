@@ -10,14 +10,14 @@ import pytest
 from oracles.extent import FULL
 
 from shardmath import explore, recommend, scale, sweep
-from shardmath.advice.timed import timed
-from shardmath.explored import Ranking
-from shardmath.models import load_model
-from shardmath.moving import moves
+from shardmath.commands.explore.answer import Ranking
+from shardmath.commands.moves import moves
+from shardmath.configuration.settings import recompute_switches
+from shardmath.models.model import load_model
 from shardmath.search.offered import offered
 from shardmath.search.sizes import AXES, FOLLOWING
-from shardmath.settings import recompute_switches
-from shardmath.spaces import Best, Space
+from shardmath.search.spaces import Best, Space
+from shardmath.search.timed import timed
 
 #: Jobs of dense models and of experts, on few and on many GPUs, with every implementation.
 JOBS: dict[str, tuple[str, dict[str, Any]]] = {

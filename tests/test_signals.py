@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import small_space
 
-from shardmath.reports.files import PARTIAL
+from shardmath.files.writing import PARTIAL
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ COMMAND = """
 import os, signal, sys, time
 from pathlib import Path
 from shardmath.cli.main import run
-from shardmath.sweeps import checkpoint
+from shardmath.search.nests import checkpoint
 folder, checkpoint.SECONDS, fsync = sys.argv.pop(1), 0.0, os.fsync
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background was told to ignore it
 def wait_for_a_signal():
@@ -98,7 +98,7 @@ def test_a_command_that_is_ended_leaves_nothing(name: str, number: signal.Signal
 #: As above, but ``explore`` waits in the middle of its space.
 HALFWAY = COMMAND + """
 os.fsync = fsync
-from shardmath.sweeps import nests
+from shardmath.search.nests import nests
 swept, begun = nests.Nest.swept, []
 def slowly(*arguments):
     begun.append(arguments)

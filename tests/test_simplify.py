@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from random_layouts import by_letter, legal_rows
 from sympy import Add, Eq, Expr, Integer, Mul, Pow, Rational, Symbol, count_ops
 
-from shardmath.evaluators import find
+from shardmath.compiler.evaluators import find
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate, number
 from shardmath.symbolic.functions import CeilDiv, Iverson, LeastCommonMultiple, Max, Min

@@ -10,13 +10,13 @@ import pytest
 
 import shardmath
 from shardmath import explain
+from shardmath.account.time import machine_values
 from shardmath.catalogue import read
 from shardmath.errors import InputError
 from shardmath.machines import Cluster
-from shardmath.spaces import Best, Space
-from shardmath.spaces.declared import Axis
-from shardmath.spaces.parts import Part
-from shardmath.timing import machine_values
+from shardmath.search.spaces import Best, Space
+from shardmath.search.spaces.declared import Axis
+from shardmath.search.spaces.parts import Part
 
 JOB = {"num_gpus": 64, "global_batch_size": 128, "tensor_parallel": 2, "pipeline_parallel": 2}
 

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardmath import Gpu, InputError, Model, explain, load_model
-from shardmath.parameters import OTHERS, model_values
-from shardmath.spaces import Constraint, DivisorsOf, Multiples, Part, PowersOfTwo, Range, Space, read_space
-from shardmath.spaces.conditions import SHAPE_RULES
-from shardmath.spaces.symbols import SHAPE, SWITCHES
-from shardmath.spaces.texts import Texts
+from shardmath.input.parameters import OTHERS, model_values
+from shardmath.search.spaces import Constraint, DivisorsOf, Multiples, Part, PowersOfTwo, Range, Space, read_space
+from shardmath.search.spaces.conditions import SHAPE_RULES
+from shardmath.search.spaces.symbols import SHAPE, SWITCHES
+from shardmath.search.spaces.texts import Texts
 
 EXAMPLE = Path(__file__).parents[1] / "docs" / "spaces" / "llama-70b.toml"
 JOB = {"num_gpus": 16, "global_batch_size": 48, "seq_length": 4096}
@@ -188,7 +188,7 @@ def test_divisors_of_another_axis_are_kept_in_pairs() -> None:
 
 def test_reading_and_resolving_a_space_is_light() -> None:
     code = (
-        "import sys; from shardmath.spaces import read_space; parts = read_space(sys.argv[1]).parts();"
+        "import sys; from shardmath.search.spaces import read_space; parts = read_space(sys.argv[1]).parts();"
         "print(sum(part.size for part in parts), *sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code, EXAMPLE], capture_output=True, text=True, check=True)

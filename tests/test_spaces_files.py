@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardmath import InputError
-from shardmath.spaces import (
+from shardmath.search.spaces import (
     Best,
     Constraint,
     DivisorsOf,

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from shardmath import InputError
-from shardmath.spaces import Space, space_of
+from shardmath.search.spaces import Space, space_of
 
 GOOD: dict[str, Any] = {
     "model": "llama-3.2-1b", "gpu": "h100-80gb", "axes": {"tensor_parallel": [1, 2]},

@@ -9,10 +9,10 @@ import brute_force
 import pytest
 
 from shardmath import Gpu, InputError, sweep
-from shardmath.models import load_model
+from shardmath.models.model import load_model
 from shardmath.search.offered import offered
-from shardmath.spaces import Best, Space
-from shardmath.spaces.standard import layouts
+from shardmath.search.spaces import Best, Space
+from shardmath.search.spaces.standard import layouts
 
 SMALL = {"model": "llama-3.2-1b", "gpu": Gpu.custom(24), "num_gpus": 16, "global_batch_size": 32, "seq_length": 4096}
 SHORT = {**SMALL, "tensor_parallel": [1, 2, 16], "pipeline_parallel": [4, 2], "micro_batch_size": [1, 2, 4]}

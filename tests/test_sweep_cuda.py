@@ -13,8 +13,8 @@ import small_space
 from numba import cuda
 
 from shardmath.cli.main import exit_code
+from shardmath.commands.explore.run import explore
 from shardmath.errors import InputError
-from shardmath.exploring import explore
 
 KERNELS = Path(__file__).with_name("cuda_kernels.py")
 

@@ -16,9 +16,9 @@ import pytest
 import small_space
 from distributed import Client, LocalCluster
 
+from shardmath.commands.explore.answer import Explored
+from shardmath.commands.explore.run import explore
 from shardmath.errors import InputError
-from shardmath.explored import Explored
-from shardmath.exploring import explore
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def test_a_lost_worker_loses_nothing(
     def slowly() -> int:
         import time
 
-        from shardmath.sweeps import nests
+        from shardmath.search.nests import nest as nests
 
         swept = nests.Nest.swept
 
@@ -96,7 +96,7 @@ def test_a_sweep_moves_from_a_cluster_to_threads(
 
 @pytest.mark.parametrize("address", ["no-such-scheme://here", "tcp://127.0.0.1:9", "nowhere"])
 def test_a_scheduler_that_is_none_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardmath.sweeps import clusters
+    from shardmath.search.nests import clusters
 
     monkeypatch.setattr(clusters, "_PATIENCE", 1)
     with pytest.raises(InputError, match=r"dask = .*must be the address"):
@@ -105,7 +105,7 @@ def test_a_scheduler_that_is_none_is_refused(address: str, monkeypatch: pytest.M
 
 REFUSED = """
 from shardmath.cli.main import run
-from shardmath.sweeps import clusters
+from shardmath.search.nests import clusters
 clusters._PATIENCE = 1
 run()
 """
@@ -121,7 +121,7 @@ def test_an_error_is_one_line_without_the_logs_of_dask(address: str, tmp_path: P
 
 
 def test_levels_of_logs_are_as_they_were() -> None:
-    from shardmath.sweeps.clusters import _quiet
+    from shardmath.search.nests.clusters import _quiet
 
     logger = logging.getLogger("distributed.client")
     before = logger.level
@@ -162,7 +162,7 @@ def test_workers_that_are_lost_again_and_again_are_told_in_one_line(
     cluster: LocalCluster, tmp_path: Path, on_threads: tuple[Explored, bytes]
 ) -> None:
     def ends() -> None:
-        from shardmath.sweeps import nests
+        from shardmath.search.nests import nest as nests
 
         nests.Nest.swept = lambda *_: os._exit(1)  # type: ignore[method-assign]
 

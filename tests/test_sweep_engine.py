@@ -14,11 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardmath import Gpu, InputError, Model, SweepResult, load_model, sweep
+from shardmath.compiler.evaluators import find
 from shardmath.divisors import divisors
-from shardmath.evaluators import find
 from shardmath.generated.definitions import RECOMPUTE_MODES
-from shardmath.sweeps import legal, running
-from shardmath.sweeps.layout import Layout
+from shardmath.search import legal
+from shardmath.search.layout import Layout
+from shardmath.search.nests import running
 
 AXES = (
     "tensor_parallel", "context_parallel", "pipeline_parallel", "micro_batch_size", "sequence_parallel", "recompute",

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 import small_space
 
-from shardmath import exploring
+from shardmath.commands.explore import run as exploring
+from shardmath.commands.explore.answer import Explored
+from shardmath.commands.explore.run import explore
 from shardmath.errors import InputError
-from shardmath.explored import Explored
-from shardmath.exploring import explore
-from shardmath.sweeps.checkpoint import Checkpoint
-from shardmath.sweeps.nests import Nest
+from shardmath.search.nests.checkpoint import Checkpoint
+from shardmath.search.nests.nest import Nest
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,7 @@ TERMS = ("first.total", "data_parallel", "first.total / 2**30")
 COMMAND = """
 import itertools, signal, sys, time
 from shardmath.cli.main import run
-from shardmath.sweeps import checkpoint, nests
+from shardmath.search.nests import checkpoint, nests
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background was told to ignore it
 swept, begun, most = nests.Nest.swept, itertools.count(1), float(sys.argv.pop(1))
 def halting(*arguments):

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from interpreted import interpreted
 from test_nests_random import AMONG, Drawn, Made, rows_of
 
+from shardmath.commands.explore import rows as writing
+from shardmath.commands.explore.run import explore
 from shardmath.errors import InputError
-from shardmath.exploring import explore
-from shardmath.reports import rows as writing
-from shardmath.spaces import Part, Rows
-from shardmath.sweeps import answers
-from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.rows import Folder, Table, regrouped
-from shardmath.sweeps.running import run
+from shardmath.search.nests import answers
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.rows import Folder, Table, regrouped
+from shardmath.search.nests.running import run
+from shardmath.search.spaces import Part, Rows
 from shardmath.symbolic.nesting import nest_source
 from shardmath.symbolic.nests import problem as posed
 from shardmath.symbolic.nests.graph import LE

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from random_layouts import Batch, batches
 
 from shardmath import InputError, evaluate
-from shardmath.evaluators import Evaluator, find
-from shardmath.exactness import EXACT
+from shardmath.compiler.evaluators import Evaluator, find
+from shardmath.compiler.exactness import EXACT
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parameters import PARAMETERS
 

@@ -154,7 +154,7 @@ def test_a_table_without_rows_and_one_without_parameters() -> None:
 def test_batches_of_any_size_give_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate(TABLE, **QUESTION).read_all()
     for size in (1, 2, 4):
-        monkeypatch.setattr("shardmath.tables.run._ROWS", size)
+        monkeypatch.setattr("shardmath.commands.evaluate.run._ROWS", size)
         batches = list(evaluate(TABLE.to_reader(max_chunksize=3), **QUESTION))
         assert max(batch.num_rows for batch in batches) <= size
         assert pa.Table.from_batches(batches).to_pylist() == whole.to_pylist()

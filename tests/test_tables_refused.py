@@ -57,7 +57,7 @@ def test_a_wrong_value_is_named_with_its_row(case: str) -> None:
 
 
 def test_rows_are_counted_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardmath.tables.run._ROWS", 3)
+    monkeypatch.setattr("shardmath.commands.evaluate.run._ROWS", 3)
     reader = evaluate({"tensor_parallel": [1] * 10 + [0] + [1] * 5}, **QUESTION)
     assert len(reader.read_next_batch()) == 3
     with pytest.raises(InputError, match=r"\(row 10\)"):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shardmath import threads
+from shardmath.commands.evaluate import threads
 
 
 def test_answers_come_in_order_and_few_items_are_taken_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from shardmath.calibration.calibrate import calibrated
-from shardmath.calibration.files import read_runs
-from shardmath.calibration.fitting import RANGES, STALL, STALL_START, cross_validated, fit, usual
-from shardmath.calibration.runs import StepTimes, TimedRun, asked
 from shardmath.cli.main import cli
+from shardmath.commands.calibrate.calibrate import calibrated
+from shardmath.commands.calibrate.files import read_runs
+from shardmath.commands.calibrate.fitting import RANGES, STALL, STALL_START, cross_validated, fit, usual
+from shardmath.commands.calibrate.runs import StepTimes, TimedRun, asked
 from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.machines import Cluster, read_cluster, write_cluster

@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from shardmath.calibration.runs import asked
+from shardmath.account.time import machine_values, step_time
+from shardmath.commands.calibrate.runs import asked
+from shardmath.configuration.job import Job
 from shardmath.errors import InputError
-from shardmath.jobs import Job
 from shardmath.machines import Cluster
-from shardmath.timing import machine_values, step_time
 
 CLUSTER = Cluster.named("h100-80gb", "ndr-400")
 LAYOUT = {"num_gpus": 64, "tensor_parallel": 2, "context_parallel": 2, "pipeline_parallel": 4, "global_batch_size": 64}

@@ -10,10 +10,10 @@ import pytest
 
 import shardmath
 from shardmath.cli.main import exit_code
+from shardmath.compiler.evaluators import find
 from shardmath.errors import InputError
-from shardmath.evaluators import find
 from shardmath.generated.definitions import UNTIMED
-from shardmath.spaces import Best, Space
+from shardmath.search.spaces import Best, Space
 
 MODEL, GPU = "llama-3.1-8b", "h100-80gb"
 JOB: dict[str, int] = {"num_gpus": 16, "global_batch_size": 64}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from shardmath.gpus import Gpu
-from shardmath.models import Model
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 from validation.measured import details, estimates, metrics, sections, words
 from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, STEADY, Case, Measured
 from validation.measured.estimates import FITS, OUT, UNCERTAIN, Estimate
@@ -192,7 +192,7 @@ def test_an_unknown_argument_is_a_reason_and_no_error() -> None:
 
 
 def test_an_estimate_is_that_of_the_account() -> None:
-    from shardmath.accounting import explain
+    from shardmath.account.accounting import explain
 
     layout = {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2, "global_batch_size": 16}
     account = explain(MODEL, GPU, **layout)

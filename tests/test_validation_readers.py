@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from shardmath.accounting import explain
+from shardmath.account.accounting import explain
 from validation.measured import hagemann, iseekyan, known_to_run, megatron_tests, nanotron, simumax, torchtitan
 from validation.measured.case import FIT, GIB, OUT_OF_MEMORY, PEAK, STEADY, Case
 from validation.measured.datasets import DATASETS

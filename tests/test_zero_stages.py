@@ -11,9 +11,9 @@ import pytest
 from counted import DEFAULTS, table
 
 from shardmath import sweep
-from shardmath.accounting import explain
+from shardmath.account.accounting import explain
+from shardmath.compiler.evaluators import Evaluator, find
 from shardmath.errors import InputError
-from shardmath.evaluators import Evaluator, find
 from shardmath.symbolic.parallel.deepspeed import kept_gradients, partition_size
 from shardmath.symbolic.parameters import BY_NAME
 

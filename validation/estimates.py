@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 
-from shardmath.accounting import Explanation, explain, verdict_of
+from shardmath.account.accounting import Explanation, explain, verdict_of
 from shardmath.generated.definitions import VERDICTS
 from validation.runs import GLOBAL_BATCH_SIZE, GPU, MODEL, SEQ_LENGTH, Run
 

@@ -6,8 +6,8 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardmath.gpus import Gpu
-from shardmath.models import Model
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 
 TABLE = Path(__file__).resolve().parents[1] / "tests" / "data" / "fujii2024_runs.csv"
 MODEL = Model.named("llama-3.1-8b")

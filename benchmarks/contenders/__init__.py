@@ -11,7 +11,7 @@ from importlib import import_module
 import numpy as np
 
 from benchmarks.data import Columns, Job, Outputs
-from shardmath.sweeps.placing import outputs
+from shardmath.compiler.placing import outputs
 
 #: What contenders compute: all that the compiled evaluator writes (first broken rule, verdict, both end ranks
 #: and the peak), or the peak without rules.

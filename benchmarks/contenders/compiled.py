@@ -6,7 +6,7 @@ from functools import partial
 
 from benchmarks.contenders import CORES, Contender, Whole, converted, filling, in_blocks
 from benchmarks.data import Columns, Job
-from shardmath.sweeps.engine import CHUNK
+from shardmath.compiler.engine import CHUNK
 
 #: Columns as a sweep makes them, and as narrow as a table may have them.
 KINDS = {"shardmath, generated and compiled": "float64", "shardmath, columns of 16 bits": "uint16"}

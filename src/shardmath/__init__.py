@@ -12,22 +12,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from shardmath.accounting import Explanation, explain
-    from shardmath.advice import Advice, recommend
-    from shardmath.comparing import Comparison, compare
+    from shardmath.account.accounting import Explanation, explain
+    from shardmath.commands.compare import Comparison, compare
+    from shardmath.commands.evaluate import evaluate
+    from shardmath.commands.explore.answer import Explored
+    from shardmath.commands.explore.run import explore
+    from shardmath.commands.fit import Fits, fit
+    from shardmath.commands.formula.run import Formula, formula
+    from shardmath.commands.moves import Moves, moves
+    from shardmath.commands.recommend import Advice, recommend
+    from shardmath.commands.scale import Scaling, scale
+    from shardmath.commands.sweep.answer import SweepResult
+    from shardmath.commands.sweep.run import sweep
     from shardmath.errors import InputError, InputWarning
-    from shardmath.explored import Explored
-    from shardmath.exploring import explore
-    from shardmath.formulas import Formula, formula
-    from shardmath.gpus import Gpu
-    from shardmath.inverse import Fits, fit
     from shardmath.machines import Cluster, read_cluster
-    from shardmath.models import Model, load_model
-    from shardmath.moving import Moves, moves
-    from shardmath.scaling import Scaling, scale
-    from shardmath.sweeps.result import SweepResult
-    from shardmath.sweeps.run import sweep
-    from shardmath.tables import evaluate
+    from shardmath.machines.gpu import Gpu
+    from shardmath.models.model import Model, load_model
 
 __version__ = "0.1.0"
 

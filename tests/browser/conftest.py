@@ -37,7 +37,7 @@ def chromium() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page with the models of the catalogue."""
-    from shardmath.page import page
+    from shardmath.commands.page import page
 
     path = tmp_path_factory.mktemp("page") / "page.html"
     path.write_text(page(), encoding="utf-8")

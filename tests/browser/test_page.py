@@ -14,9 +14,9 @@ from browser_cases import states
 from oracles.extent import FULL, SEED
 
 import shardmath
+from shardmath.commands.page import page
 from shardmath.errors import InputError
 from shardmath.generated.definitions import ROLES
-from shardmath.page import page
 
 STATES = 2000 if FULL else 100
 ACCOUNTS = """(links) => links.map((link) => {

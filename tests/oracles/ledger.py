@@ -7,7 +7,7 @@ from functools import cache
 
 from counted import values
 
-from shardmath.evaluators import Evaluator, find
+from shardmath.compiler.evaluators import Evaluator, find
 from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.parameters import BY_NAME
 

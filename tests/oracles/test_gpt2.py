@@ -20,7 +20,7 @@ from oracles.saved import Saved
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from shardmath.huggingface_families import GELU
+from shardmath.models.dense_families import GELU
 from shardmath.symbolic.implementations import HUGGINGFACE, Implementation
 
 Shape = dict[str, int]

@@ -21,7 +21,7 @@ from oracles.saved import Saved
 from torch._subclasses import FakeTensorMode
 
 import shardmath
-from shardmath.parameters import model_values
+from shardmath.input.parameters import model_values
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parameters import BY_NAME
 

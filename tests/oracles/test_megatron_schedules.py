@@ -27,7 +27,7 @@ from oracles.saved import Saved
 from oracles.storages import storages_in
 from torch import Tensor
 
-from shardmath.stages import listed
+from shardmath.configuration.stages import listed
 from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.parallel.walk import Action, actions
 from shardmath.symbolic.parameters import BY_LETTER, BY_NAME

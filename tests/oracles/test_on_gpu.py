@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.activations import ACT2FN
 
-from shardmath.huggingface_families import GELU
+from shardmath.models.dense_families import GELU
 
 CASES: dict[str, Callable[[Tensor], Tensor]] = {
     **{name: ACT2FN[name] for name in GELU},

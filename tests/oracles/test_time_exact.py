@@ -17,12 +17,12 @@ from oracles.extent import FULL
 from random_layouts import legal_rows
 from test_evaluators_oracles import _assignments, _run
 
-from shardmath.evaluators import find
+from shardmath.account.time import SPENT as SHOWN
+from shardmath.compiler.evaluators import find
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parameters import BY_NAME, PARAMETERS, Kind
 from shardmath.symbolic.timing import build_times
 from shardmath.symbolic.timing.step import SPENT
-from shardmath.timing import SPENT as SHOWN
 
 NAMES = list(IMPLEMENTATIONS)
 DRAWN = settings(max_examples=50 if FULL else 2)

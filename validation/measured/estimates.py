@@ -9,7 +9,7 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from shardmath.accounting import Explanation, explain
+from shardmath.account.accounting import Explanation, explain
 from shardmath.errors import InputError
 from shardmath.generated.definitions import VERDICTS
 from validation.measured.case import PEAK, RESERVED, STEADY, Case, Measured

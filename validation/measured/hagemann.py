@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardmath.gpus import Gpu
+from shardmath.machines.gpu import Gpu
 from validation.measured.case import FIT, OUT_OF_MEMORY, Case, varied
 from validation.measured.kernels import GATHERED_LOSS
 from validation.measured.reading import rows, whole, yes

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from shardmath.errors import InputError
-from shardmath.gpus import Gpu
-from shardmath.models import Model
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 from validation.measured.case import Case
 from validation.measured.kernels import MEGATRON_TE, SAVED_FP8, TE_LOSS
 from validation.measured.nemotron import nemotron

@@ -9,8 +9,8 @@ from shardmath.errors import InputError
 from shardmath.formats.given import Given
 from shardmath.formats.megatron import arguments_of
 from shardmath.formats.megatron_model import model_of
-from shardmath.gpus import Gpu
-from shardmath.models import Model
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 from validation.measured.case import PEAK, STEADY, Case, Measured
 from validation.measured.kernels import TE_UNFUSED
 from validation.measured.reading import rows, whole, yes

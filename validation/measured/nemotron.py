@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 #: Layers, hidden size, inner width, query heads, key and value heads (NeMo, NemotronConfig and its subclasses).
 _SIZES = {

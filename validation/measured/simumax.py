@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from shardmath.generated.definitions import TORCH_WORKSPACES
-from shardmath.gpus import Gpu
-from shardmath.models import Model
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 from validation.measured.case import PEAK, Case, Measured, varied
 from validation.measured.kernels import ALL_TO_ALL, MEGATRON_TE, TE_LOSS
 from validation.measured.reading import rows, whole

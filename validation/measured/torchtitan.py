@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardmath.gpus import Gpu
-from shardmath.models import Model
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
 from validation.measured.case import RESERVED, Case, Measured
 from validation.measured.reading import gib, rows, whole
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from math import prod
 
-from shardmath.calibration.runs import TimedRun, asked
 from shardmath.catalogue import read
-from shardmath.gpus import Gpu
+from shardmath.commands.calibrate.runs import TimedRun, asked
 from shardmath.machines import Cluster, Network
+from shardmath.machines.gpu import Gpu
 from validation import runs as fujii
 from validation.measured import hagemann, nanotron, torchtitan
 from validation.measured.case import Case

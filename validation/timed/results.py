@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from shardmath.calibration.fitting import FITTED, Fit, cross_validated, fit, usual
-from shardmath.calibration.runs import StepTimes
+from shardmath.commands.calibrate.fitting import FITTED, Fit, cross_validated, fit, usual
+from shardmath.commands.calibrate.runs import StepTimes
 from validation.timed.baselines import TEXTBOOK, at_random, by_rule
 from validation.timed.cases import Table
 from validation.timed.metrics import Numbers, Ranking

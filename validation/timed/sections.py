@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shardmath.calibration.fitting import STALL
+from shardmath.commands.calibrate.fitting import STALL
 from validation.measured.sections import paragraph
 from validation.measured.sections import targets as table_of_targets
 from validation.tables import markdown

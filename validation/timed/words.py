@@ -8,7 +8,7 @@ from statistics import median
 
 import numpy as np
 
-from shardmath.calibration.runs import TimedRun
+from shardmath.commands.calibrate.runs import TimedRun
 from validation.timed.cases import LARGEST
 from validation.timed.results import CALIBRATED, Result, result
 

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options, kernel_choices
-from shardmath.defaults import default_implementation
+from shardmath.configuration.defaults import default_implementation
 from shardmath.errors import ABSENT, InputError
 
 
@@ -26,10 +26,10 @@ def appendix(model: str | None, output: str, body: bool, **options: Any) -> None
     With --model, and the options of `shardmath explain`, the appendix is about that configuration: its kernels, and a
     section with the exact value of every symbol and term.
     """
-    from shardmath.appendix import appendix as made
+    from shardmath.account.configured import configured
     from shardmath.cli.runs import configuration_arguments
-    from shardmath.configured import configured
-    from shardmath.reports.files import whole_file
+    from shardmath.commands.appendix.run import appendix as made
+    from shardmath.files.writing import whole_file
 
     path = Path(output)
     if path.suffix != ".tex":

@@ -11,7 +11,7 @@ from shardmath.cli.options import implementation_options, kernel_choices
 from shardmath.reports.answers import answer
 
 if TYPE_CHECKING:
-    from shardmath.calibration import Calibration
+    from shardmath.commands.calibrate import Calibration
 
 
 @click.command(short_help="Fit the efficiencies of a cluster to your own runs.")
@@ -37,9 +37,9 @@ def calibrate(
     `seq_length` and `recompute`. Errors after the fit are of runs that it has not seen: each `group` (a column, or else
     model, GPUs and sequence length) is predicted with constants fitted to all others.
     """
-    from shardmath.calibration import calibrate as fitted
+    from shardmath.account.time import as_cluster
+    from shardmath.commands.calibrate import calibrate as fitted
     from shardmath.machines import write_cluster
-    from shardmath.timing import as_cluster
 
     found = fitted(runs, as_cluster(gpu, network), implementation=implementation, kernels=kernel_choices(kernels),
                    stage_stall=stage_stall)

@@ -28,7 +28,7 @@ def models(words: tuple[str, ...], json: bool) -> None:
     A word may be anywhere in the name, the source or the note.
     """
     from shardmath.catalogue import read
-    from shardmath.models import Model
+    from shardmath.models.model import Model
     from shardmath.reports.tables import print_table
 
     known = _with(words, "model", (Model.named(name) for name in read("models")))
@@ -58,7 +58,7 @@ def gpus(words: tuple[str, ...], json: bool) -> None:
     source or the note.
     """
     from shardmath.catalogue import read
-    from shardmath.gpus import Gpu
+    from shardmath.machines.gpu import Gpu
     from shardmath.reports.tables import print_table
 
     known = _with(words, "GPU", (Gpu.named(name) for name in read("gpus")))

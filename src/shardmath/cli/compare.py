@@ -15,7 +15,7 @@ from shardmath.errors import InputError
 from shardmath.reports.answers import answer
 
 if TYPE_CHECKING:
-    from shardmath.configured import Configuration
+    from shardmath.account.configured import Configuration
 
 #: Options of the machine that a configuration keeps although a file of its own describes it.
 _OF_MACHINE = ("gpu", "gpu_memory", "network", "node_size")
@@ -53,11 +53,11 @@ def compare(
     shardmath compare llama-3.1-8b --gpu a100-80gb --tp 4 --against "--tp 2 --pp 2"
     shardmath compare llama-3.1-8b --gpu a100-80gb --against "--implementation torchtitan" --against published
     """
-    from shardmath.comparing import posed
-    from shardmath.comparing.run import PUBLISHED
+    from shardmath.commands.compare import posed
+    from shardmath.commands.compare.plot import picture
+    from shardmath.commands.compare.report import show
+    from shardmath.commands.compare.run import PUBLISHED
     from shardmath.plots import refuse_unplottable, write_picture
-    from shardmath.plots.compared import picture
-    from shardmath.reports.compare import show
 
     refuse_unplottable(plot)
     first = click.get_current_context()
@@ -74,8 +74,8 @@ def compare(
 
 
 def _configuration(model: str, options: Mapping[str, Any]) -> Configuration:
+    from shardmath.account.configured import configured
     from shardmath.cli.runs import configuration_arguments
-    from shardmath.configured import configured
 
     chosen, gpu, arguments = configuration_arguments(model, options)
     return configured(chosen, gpu, **arguments)

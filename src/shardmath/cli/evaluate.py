@@ -39,10 +39,10 @@ def evaluate(
 
     Columns that are called like a parameter are its values, the others are passed through.
     """
+    from shardmath.commands.evaluate import SWEEP_TERMS
+    from shardmath.commands.evaluate import evaluate as run
+    from shardmath.commands.evaluate.files import write_parquet
     from shardmath.reports.progress import progress
-    from shardmath.tables import SWEEP_TERMS
-    from shardmath.tables import evaluate as run
-    from shardmath.tables.files import write_parquet
 
     if all_terms and terms:
         raise InputError("term", terms[0], "must not be given together with --all-terms")

@@ -28,11 +28,11 @@ def explain(
     MODEL is a name, the path of a config.json, or of a launch script or configuration of Megatron-LM, torchtitan or
     NeMo, whose settings are the defaults of all options.
     """
-    from shardmath.accounting import explain as account
+    from shardmath.account.accounting import explain as account
     from shardmath.cli.runs import as_file, configuration_arguments, deliver, refuse_output_alone
+    from shardmath.commands.explain.plot import picture
+    from shardmath.commands.explain.report import show, write_csv
     from shardmath.plots import refuse_unplottable, write_picture
-    from shardmath.plots.explained import picture
-    from shardmath.reports.explanation import show, write_csv
 
     refuse_unplottable(plot)
     refuse_output_alone(format, output)

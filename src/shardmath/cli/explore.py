@@ -38,12 +38,12 @@ def explore(
     Ctrl-C, SIGTERM and SIGHUP stop it with the answer for what was done by then.
     """
     from shardmath.cli.stopping import stopping
-    from shardmath.exploring import explore as run
+    from shardmath.commands.explore.plot import picture
+    from shardmath.commands.explore.report import show
+    from shardmath.commands.explore.run import explore as run
     from shardmath.plots import refuse_unplottable, write_picture
-    from shardmath.plots.explored import picture
-    from shardmath.reports.explored import show
     from shardmath.reports.progress import progress
-    from shardmath.spaces.files import read_space
+    from shardmath.search.spaces.files import read_space
 
     refuse_unplottable(plot)
     declared = read_space(space)

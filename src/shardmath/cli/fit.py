@@ -46,8 +46,8 @@ def fit(
     if output is not None:
         raise InputError("output", output, "must not be given without --table")
     from shardmath.cli.runs import configuration_arguments
-    from shardmath.inverse import fit as solved
-    from shardmath.reports.fit import show
+    from shardmath.commands.fit import fit as solved
+    from shardmath.commands.fit.report import show
 
     chosen, gpu, arguments = configuration_arguments(model, options)
     found = solved(chosen, gpu, solve, share=share, keep=keep, formulas=form is not None or None, **arguments)
@@ -69,7 +69,7 @@ def _rows(
         raise InputError("output", ABSENT, "must be given with --table", "-o answers.parquet")
     if solve is None:
         raise InputError("solve", ABSENT, "must be given with --table")
-    from shardmath.inverse.rows import fit_rows, write_answers
+    from shardmath.commands.fit.rows import fit_rows, write_answers
     from shardmath.reports.progress import progress
 
     gpu, gpu_memory, node_size, kernels, implementation = (

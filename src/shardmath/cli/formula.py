@@ -9,7 +9,7 @@ import click
 
 from shardmath.cli.encoding import shows
 from shardmath.cli.options import implementation_options, kernel_choices
-from shardmath.defaults import default_implementation
+from shardmath.configuration.defaults import default_implementation
 from shardmath.errors import ABSENT, InputError
 from shardmath.reports.answers import answer
 
@@ -26,9 +26,9 @@ def formula(
     term: str | None, implementation: str | None, kernels: tuple[str, ...], listing: bool, form: str | None, json: bool
 ) -> None:
     """Show the formula TERM: the tensors behind it and every step from them to the compiled form."""
-    from shardmath.formulas import formula as derive
-    from shardmath.formulas import names
-    from shardmath.reports.formula import show, show_terms
+    from shardmath.commands.formula.report import show, show_terms
+    from shardmath.commands.formula.run import formula as derive
+    from shardmath.commands.formula.run import names
 
     choices = kernel_choices(kernels)
     implementation = default_implementation(None) if implementation is None else implementation

@@ -31,8 +31,8 @@ def moves(
     comes with what it costs in time.
     """
     from shardmath.cli.runs import configuration_arguments
-    from shardmath.moving import moves as found_moves
-    from shardmath.reports.moves import show, show_formulas
+    from shardmath.commands.moves import moves as found_moves
+    from shardmath.commands.moves.report import show, show_formulas
 
     chosen, gpu, arguments = configuration_arguments(model, options)
     found = found_moves(chosen, gpu, share=share, vary=vary, **arguments)

@@ -16,10 +16,10 @@ from shardmath.cli.names import (
     recompute_names,
     schedule_names,
 )
-from shardmath.defaults import IMPLEMENTATION_SHOWN, SEQ_LENGTH_SHOWN
+from shardmath.configuration.defaults import IMPLEMENTATION_SHOWN, SEQ_LENGTH_SHOWN
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, LIBRARIES, PARAMETERS, RECOMPUTE_MODES
-from shardmath.parameters import MACHINE, OTHERS, UNEVEN, checked
+from shardmath.input.parameters import MACHINE, OTHERS, UNEVEN, checked
 
 Command = Callable[..., Any]
 
@@ -89,7 +89,7 @@ def pairs(field: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
 
 def device(gpu: str | None, gpu_memory: float | None, node_size: int | None) -> Any:
     """The GPU that ``--gpu`` or ``--gpu-memory`` asks for, or the path of a cluster file."""
-    from shardmath.gpus import Gpu
+    from shardmath.machines.gpu import Gpu
 
     if gpu_memory is not None:
         if gpu is not None:

@@ -16,8 +16,8 @@ def page(models: tuple[str, ...], output: str) -> None:
     It knows the dense models of `shardmath models`, and every MODEL that is named (a name, or a path of a config.json),
     whose evaluators are derived where the package has none.
     """
-    from shardmath.page import page as written
-    from shardmath.reports.files import whole_file
+    from shardmath.commands.page import page as written
+    from shardmath.files.writing import whole_file
 
     with whole_file("output", output, "wb") as file:  # the page says that it is UTF-8, on any terminal
         file.write(written(models).encode())  # type: ignore[arg-type]

@@ -46,9 +46,9 @@ def recommend(
     Every legal layout is looked at, those with several chunks of layers on a pipeline rank too. What would change the
     answer is found by asking again.
     """
-    from shardmath.advice import recommend as advise
     from shardmath.cli.runs import deliver, refuse_output_alone, swept
-    from shardmath.reports.recommend import show
+    from shardmath.commands.recommend import recommend as advise
+    from shardmath.commands.recommend.report import show
 
     refuse_output_alone(format, output)
     options = {**without_absent(options), "kernels": kernel_choices(kernels)}

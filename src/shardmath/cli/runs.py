@@ -13,12 +13,12 @@ from click.core import ParameterSource
 
 from shardmath.cli.options import device, kernel_choices, pairs
 from shardmath.errors import InputError
-from shardmath.parameters import MACHINE, OTHERS
+from shardmath.input.parameters import MACHINE, OTHERS
 
 if TYPE_CHECKING:
-    from shardmath.accounting import Explanation
+    from shardmath.account.accounting import Explanation
     from shardmath.formats import Run
-    from shardmath.models import Model
+    from shardmath.models.model import Model
 
 #: Ends of names, before anything is imported for it.
 _NOT_A_RUN = ("", ".json")
@@ -80,8 +80,8 @@ _OF_LAYOUT = ("num_gpus", "global_batch_size", "recompute", "pipeline_layout")
 
 def as_file(format: str, found: Explanation, layout: object) -> str:
     """The run that ``found`` accounts for as the text of a file."""
+    from shardmath.configuration.stages import parsed
     from shardmath.formats import written
-    from shardmath.stages import parsed
 
     return written(format, found, parsed(layout) if isinstance(layout, str) else layout)  # type: ignore[arg-type]
 

@@ -46,10 +46,10 @@ def scale(
     same power.
     """
     from shardmath.cli.runs import swept
+    from shardmath.commands.scale import scale as run
+    from shardmath.commands.scale.plot import picture
+    from shardmath.commands.scale.report import show
     from shardmath.plots import refuse_unplottable, write_picture
-    from shardmath.plots.scaled import picture
-    from shardmath.reports.scaling import show
-    from shardmath.scaling import scale as run
 
     refuse_unplottable(plot)
     options = {**without_absent(options), "kernels": kernel_choices(kernels)}

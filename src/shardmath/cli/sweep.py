@@ -49,13 +49,13 @@ def sweep(
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out.
     """
     from shardmath.cli.runs import swept
+    from shardmath.commands.sweep.gathered import Gathered
+    from shardmath.commands.sweep.layouts import writers
+    from shardmath.commands.sweep.plot import picture
+    from shardmath.commands.sweep.report import show
+    from shardmath.commands.sweep.run import sweep as run
     from shardmath.plots import refuse_unplottable, write_picture
-    from shardmath.plots.gathered import Gathered
-    from shardmath.plots.swept import picture
-    from shardmath.reports.layouts import writers
     from shardmath.reports.progress import progress
-    from shardmath.reports.sweep import show
-    from shardmath.sweeps.run import sweep as run
 
     refuse_unplottable(plot)
     gathered = Gathered()

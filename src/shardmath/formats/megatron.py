@@ -9,17 +9,11 @@ from shardmath.errors import InputError
 from shardmath.formats import megatron_flags as flags
 from shardmath.formats.expansion import unmarked
 from shardmath.formats.given import Given
-from shardmath.formats.megatron_kernels import (
-    amax_history_of,
-    capacity_of,
-    kernels_of,
-    libraries_of,
-    precision_of,
-)
+from shardmath.formats.megatron_kernels import amax_history_of, capacity_of, kernels_of, libraries_of, precision_of
 from shardmath.formats.megatron_layout import layout_of
 from shardmath.formats.megatron_model import model_of
 from shardmath.formats.run import Run
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 #: Programs that train what is counted here; others of the same folder do not.
 _OTHER_PROGRAMS = {

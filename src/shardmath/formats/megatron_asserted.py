@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shardmath.errors import InputError
 
 if TYPE_CHECKING:
-    from shardmath.accounting import Explanation
+    from shardmath.account.accounting import Explanation
 
 Condition = Callable[["Explanation"], bool]
 _RULES: tuple[tuple[str, Condition, Condition, str], ...] = (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from shardmath.formats.megatron_rotary import FLAGS as _OF_ROTARY
 
 if TYPE_CHECKING:
-    from shardmath.models import Model
+    from shardmath.models.model import Model
 
 _WITHOUT_EFFECT = """
     adam-beta1 adam-beta2 adam-eps apply-wd-to-qk-layernorm clip-grad decoupled-lr decoupled-min-lr end-weight-decay

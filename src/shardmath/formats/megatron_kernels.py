@@ -7,7 +7,7 @@ from typing import Any
 
 from shardmath.formats.given import Given
 from shardmath.generated.definitions import TORCH_WORKSPACES
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 #: Words of flags, and the options that they are here.
 FP8_RECIPES = {"delayed": "delayed", "tensorwise": "current", "mxfp8": "mx", "blockwise": "block"}

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from shardmath.formats.given import Given
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 _LONGEST_LAYOUT = 2**14
 #: Modules of --recompute-modules, and the regions that they are here.

@@ -8,8 +8,8 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.formats.given import Given
 from shardmath.formats.megatron_rotary import norm_epsilon_of, rotary_of
-from shardmath.huggingface_experts import first_layer_and_step
-from shardmath.models import LARGEST, Model
+from shardmath.models.expert_families import first_layer_and_step
+from shardmath.models.model import LARGEST, Model
 
 #: Fields of ``Model`` that an error may blame, and the flags that they follow from.
 FLAGS_OF = {

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from shardmath.errors import InputError
-from shardmath.rotary import LARGEST, RopeScaling
+from shardmath.models.rotary import LARGEST, RopeScaling
 
 if TYPE_CHECKING:
     from shardmath.formats.given import Given
-    from shardmath.models import Model
+    from shardmath.models.model import Model
 
 #: What --use-rope-scaling means, whatever factor: Llama 3's frequencies.
 _LLAMA3: dict[str, Any] = {

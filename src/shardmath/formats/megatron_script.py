@@ -11,7 +11,7 @@ from shardmath.formats.megatron_written import Flag, groups_of, vocabulary
 from shardmath.formats.run import REPLACE, notes, title
 
 if TYPE_CHECKING:
-    from shardmath.accounting import Explanation
+    from shardmath.account.accounting import Explanation
 
 #: The release whose parser knows all flags that are written.
 RELEASE = "core_v0.16.1"

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from shardmath.configuration.settings import libraries
 from shardmath.errors import InputError
 from shardmath.formats.megatron_asserted import refuse_what_does_not_start
 from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.megatron_rotary import rotary_flags
 from shardmath.generated.definitions import RECOMPUTE_REGIONS
-from shardmath.settings import libraries
 
 if TYPE_CHECKING:
-    from shardmath.accounting import Explanation
+    from shardmath.account.accounting import Explanation
 
 #: One flag with its words; without words a switch.
 Flag = tuple[str, ...]

@@ -12,7 +12,7 @@ from shardmath.formats.nemo import FLAG_OF, OPPOSITE, TORCH_TYPES
 from shardmath.formats.run import REPLACE, notes, title
 
 if TYPE_CHECKING:
-    from shardmath.accounting import Explanation
+    from shardmath.account.accounting import Explanation
 
 #: The release whose classes have all keys that are written.
 RELEASE = "0.3.1"

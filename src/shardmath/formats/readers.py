@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 
-from shardmath import nested
-from shardmath.arguments import typed
 from shardmath.errors import InputError, nearest_names
+from shardmath.files import nested
+from shardmath.files.reading import read_text
 from shardmath.formats import nemo, torchtitan
 from shardmath.formats.expansion import mark
 from shardmath.formats.flattened import flattened
@@ -19,7 +19,7 @@ from shardmath.formats.launch import launch_of
 from shardmath.formats.megatron import run_of
 from shardmath.formats.run import Run
 from shardmath.formats.shell import read_script
-from shardmath.reading import read_text
+from shardmath.input.arguments import typed
 
 #: Ends of the names of files that describe a run.
 SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".txt", ".args", *nested.KINDS)

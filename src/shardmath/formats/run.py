@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 if TYPE_CHECKING:
-    from shardmath.accounting import Explanation
-    from shardmath.gpus import Gpu
+    from shardmath.account.accounting import Explanation
+    from shardmath.machines.gpu import Gpu
 
 #: Sizes that follow from one another: with another of them the file's is no longer asked for.
 _GPUS = ("data_parallel", "num_gpus")
@@ -48,7 +48,7 @@ class Run:
 
     def explain(self, gpu: Gpu | str, **changes: Any) -> Explanation:
         """Account for the run on a GPU as ``shardmath.explain`` does; ``changes`` are arguments that win over it."""
-        from shardmath.accounting import explain
+        from shardmath.account.accounting import explain
 
         return explain(self.model, gpu, **self.changed(changes))
 

@@ -11,7 +11,7 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.formats.given import Given
 from shardmath.formats.run import Run
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 #: Flavors of ``llama3``, and the models of the catalogue that they are.
 FLAVORS = {"8B": "llama-3.1-8b", "70B": "llama-3.1-70b", "405B": "llama-3.1-405b"}

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from shardmath.errors import InputError
 from shardmath.formats.run import REPLACE, title
 from shardmath.formats.torchtitan import FLAVORS, OPTIMIZER_KERNELS, SCHEDULES
-from shardmath.models import Model
+from shardmath.models.model import Model
 
 if TYPE_CHECKING:
-    from shardmath.accounting import Explanation
+    from shardmath.account.accounting import Explanation
 
 #: A key with its value; under ``REPLACE`` what to put in the place of the next one.
 Key = tuple[str, str | float]

@@ -12,10 +12,10 @@ from shardmath.formats import megatron_script, nemo_written, torchtitan_written
 from shardmath.formats.readers import read
 from shardmath.formats.run import Run
 from shardmath.generated.definitions import PARAMETERS
-from shardmath.parameters import OTHERS
+from shardmath.input.parameters import OTHERS
 
 if TYPE_CHECKING:
-    from shardmath.accounting import Explanation
+    from shardmath.account.accounting import Explanation
 
 _Writer = Callable[["Explanation", Sequence[int] | None], str]
 #: By format: the implementation that reads it, the end of its files, and what writes it.

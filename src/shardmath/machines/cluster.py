@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import Field, field_validator
 
-from shardmath.arguments import typed
 from shardmath.errors import ABSENT, InputError, inside, nearest_names
 from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, PARAMETERS
-from shardmath.gpus import Gpu
+from shardmath.input.arguments import typed
+from shardmath.input.parameters import checked
+from shardmath.input.records import Record
+from shardmath.machines.gpu import Gpu
 from shardmath.machines.network import Network
-from shardmath.parameters import checked
-from shardmath.records import Record
 
 GIGA, MEGA = 10**9, 10**6
 PRECISIONS = ("bf16", "fp8")

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from shardmath.arguments import typed
 from shardmath.catalogue import read
 from shardmath.errors import ABSENT, InputError, inside, nearest_names
-from shardmath.gpus import GIB, Gpu
+from shardmath.files.reading import read_text, toml_table
+from shardmath.files.writing import whole_file
+from shardmath.input.arguments import typed
 from shardmath.machines.cluster import Cluster
+from shardmath.machines.gpu import GIB, Gpu
 from shardmath.machines.network import Network
-from shardmath.reading import read_text, toml_table
-from shardmath.reports.files import whole_file
 
 LARGEST = 2**16
 """Bytes of a file, far more than any cluster needs."""

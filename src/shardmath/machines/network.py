@@ -7,11 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from shardmath.arguments import typed
 from shardmath.catalogue import read
-from shardmath.gpus import Nanoseconds
-from shardmath.naming import by_name
-from shardmath.records import Record
+from shardmath.input.arguments import typed
+from shardmath.input.naming import by_name
+from shardmath.input.records import Record
+from shardmath.machines.gpu import Nanoseconds
 
 
 class Network(Record):

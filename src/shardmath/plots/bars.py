@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from shardmath.accounting import RankAccount
+from shardmath.account.accounting import RankAccount
 from shardmath.generated.definitions import ROLES
 from shardmath.plots.style import INK, ROLE_COLOURS, SIGNS, SMALL
 from shardmath.plots.words import three_digits

@@ -9,10 +9,10 @@ from textwrap import wrap
 from typing import Any
 
 from shardmath.errors import InputError, nearest_names
+from shardmath.files.writing import whole_file
 from shardmath.plots.picture import Panel, Picture
 from shardmath.plots.sheet import in_one_sheet
 from shardmath.plots.style import BLACK, COLUMN, INK, SMALL, STYLE
-from shardmath.reports.files import whole_file
 from shardmath.reports.policy import with_policy
 
 #: Formats that can be written, by the end of the file's name.

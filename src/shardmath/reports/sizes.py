@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shardmath.parameters import UNEVEN
-from shardmath.sweeps.layout import USUAL_SCHEDULES
+from shardmath.input.parameters import UNEVEN
+from shardmath.search.layout import USUAL_SCHEDULES
 
 #: Columns of a layout, with what they are called; those of ``_RARE`` only where one is not what is usual.
 TITLES = {

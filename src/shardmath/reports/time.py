@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from shardmath.accounting import Explanation
+from shardmath.account.accounting import Explanation
+from shardmath.account.time import SPENT, StepTime
 from shardmath.reports.tables import table
-from shardmath.timing import SPENT, StepTime
 
 
 def show_time(out: Console, found: Explanation) -> None:

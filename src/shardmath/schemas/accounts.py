@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shardmath.accounting import Parameters, Process
-from shardmath.anchor import Anchor
+from shardmath.account.accounting import Parameters, Process
+from shardmath.account.anchor import Anchor
 from shardmath.schemas.parts import Amount, Gpu, Model, Part, StepTime
 
 

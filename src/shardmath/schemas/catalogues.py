@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from shardmath.calibration.calibrate import Judged
-from shardmath.formulas import Formula
+from shardmath.commands.calibrate.calibrate import Judged
+from shardmath.commands.formula.run import Formula
 from shardmath.machines import Network
 from shardmath.schemas.parts import Gpu, Model, Part
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from shardmath.advice.changes import Change
-from shardmath.advice.neighbours import Neighbour
-from shardmath.advice.run import Excluded
-from shardmath.explored import Broken
+from shardmath.commands.explore.answer import Broken
+from shardmath.commands.recommend.changes import Change
+from shardmath.commands.recommend.neighbours import Neighbour
+from shardmath.commands.recommend.run import Excluded
+from shardmath.commands.sweep.answer import BrokenRule
 from shardmath.schemas.parts import Cluster, Gpu, Label, Layout, Model, Part, StepTime
 from shardmath.search.untried import Untried
-from shardmath.sweeps.result import BrokenRule
 
 
 class Sweep(Part):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict
 
-from shardmath.gpus import Gpu
+from shardmath.account.time import StepTime
 from shardmath.machines import Cluster
-from shardmath.models import Model
-from shardmath.sweeps.layout import Layout
-from shardmath.timing import StepTime
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+from shardmath.search.layout import Layout
 
 __all__ = ["Amount", "Cluster", "Gpu", "Label", "Layout", "Model", "Part", "StepTime"]
 

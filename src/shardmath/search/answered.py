@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.errors import InputError
-from shardmath.spaces import Best, Front, Part, Question, Space
-from shardmath.sweeps.answers import Answer, BestAnswer, FrontAnswer
-from shardmath.sweeps.configurations import Configuration, configurations
-from shardmath.sweeps.distinct import distinct
-from shardmath.sweeps.nests import Nest
-from shardmath.sweeps.running import Progress, run
+from shardmath.search.distinct import distinct
+from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer
+from shardmath.search.nests.configurations import Configuration, configurations
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.running import Progress, run
+from shardmath.search.spaces import Best, Front, Part, Question, Space
 
 #: More layouts than this take long; a person who asks for them most likely meant fewer.
 _MANY = 10**11

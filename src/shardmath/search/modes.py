@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 
-from shardmath.cached import source_of
+from shardmath.configuration.job import without_effect
+from shardmath.files.cached import source_of
 from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS, RECOMPUTE_WITHIN
-from shardmath.jobs import without_effect
-from shardmath.spaces import Part
+from shardmath.search.spaces import Part
 from shardmath.symbolic.nests.formulas import formulas
 from shardmath.symbolic.nests.graph import NAME, Graph, ordered
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from shardmath.defaults import default_implementation
+from shardmath.account.time import as_cluster, time_unknown
+from shardmath.compiler.evaluators import changed_choices
+from shardmath.configuration.defaults import default_implementation
+from shardmath.configuration.settings import SELECTIVE, recompute_mode, recompute_switches
 from shardmath.divisors import divisors
-from shardmath.evaluators import changed_choices
+from shardmath.errors import InputError
 from shardmath.generated.definitions import (
     CHOICES,
     IMPLEMENTATIONS,
@@ -16,18 +20,19 @@ from shardmath.generated.definitions import (
     SCHEDULES,
     SPLIT_BACKWARD,
 )
-from shardmath.models import Model
-from shardmath.parameters import checked
+from shardmath.input.parameters import checked
+from shardmath.models.model import Model
+from shardmath.search.layout import RANKINGS
 from shardmath.search.modes import recompute_modes
+from shardmath.search.spaces import Space
+from shardmath.search.spaces.standard import layouts, ranked
 from shardmath.search.stages import chunk_counts, has_uneven, with_uneven
-from shardmath.settings import SELECTIVE, recompute_mode, recompute_switches
-from shardmath.spaces import Space
-from shardmath.spaces.standard import layouts, ranked
-from shardmath.sweeps.layout import RANKINGS
-from shardmath.timing import as_cluster, time_unknown
 
 #: Choices of kernels that follow from the layout.
 VARIED = ("schedule", "stages", "pipeline", "recompute_saves")
+
+#: Where a space declares what a person gives as an argument of its own.
+_SECTIONS = ("axes", "fixed", "derived", "kernels")
 
 
 def offered(model: Model, gpu: Any, num_gpus: int, *, rank_by: str | None = None, **asked: Any) -> tuple[Space, ...]:
@@ -124,3 +129,18 @@ def _with_modes(space: Space, asked: Mapping[str, Any]) -> Space:
         whole = mode if mode == "full" else recompute_mode(mode, named)
         modes.setdefault(tuple(recompute_switches(whole).values()), whole)
     return replace(space, axes={**space.axes, "recompute": tuple(modes.values())})
+
+
+@contextmanager
+def as_arguments(num_gpus: int) -> Iterator[None]:
+    """Errors in what a space declares, under the name of the argument that it was declared by."""
+    try:
+        yield
+    except InputError as error:
+        section, _, name = error.field.partition(".")
+        if not name or section not in _SECTIONS:
+            raise
+        if name == "data_parallel":
+            rule = "must leave products of sizes below 2^53, for exact arithmetic: name the sizes to try for some axes"
+            raise InputError("num_gpus", num_gpus, rule) from None
+        raise InputError(name, error.value, error.rule, error.nearest) from None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from shardmath.parameters import UNEVEN
-from shardmath.sweeps.configurations import Configuration
-from shardmath.sweeps.layout import schedule_of
+from shardmath.input.parameters import UNEVEN
+from shardmath.search.layout import schedule_of
+from shardmath.search.nests.configurations import Configuration
 
 #: What tells layouts apart, in the order in which people say it; ``recompute`` is the name of a mode.
 AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",

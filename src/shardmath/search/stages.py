@@ -8,9 +8,9 @@ from typing import Any
 
 from shardmath.divisors import divisors
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
-from shardmath.models import Model
-from shardmath.parameters import UNEVEN
-from shardmath.spaces import Constraint, Space
+from shardmath.input.parameters import UNEVEN
+from shardmath.models.model import Model
+from shardmath.search.spaces import Constraint, Space
 
 #: Parameters by which the embedding and the loss count as layers when layers are shared out.
 ACCOUNTED = ("account_for_embedding", "account_for_loss")

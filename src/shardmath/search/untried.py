@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
-from shardmath.parameters import UNEVEN
+from shardmath.input.parameters import UNEVEN
+from shardmath.search.spaces import Part
 from shardmath.search.stages import ACCOUNTED
-from shardmath.spaces import Part
 
 
 @dataclass(frozen=True)

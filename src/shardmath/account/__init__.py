@@ -1,0 +1,1 @@
+"""The memory and the time of one configuration, row by row."""

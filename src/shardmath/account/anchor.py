@@ -1,0 +1,94 @@
+"""Anchor estimates to one measured run: the run fixes the constants that no formula knows, and nothing else.
+
+The file is JSON. ``run`` holds the arguments of ``explain`` for the run that was measured, and ``measured``
+what it took: ``allocated_bytes`` (torch.cuda.max_memory_allocated), ``reserved_bytes`` (max_memory_reserved)
+and ``process_bytes`` (what nvidia-smi shows), each of the rank that needed most; the last two may be absent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardmath.errors import ABSENT, InputError
+from shardmath.files.reading import json_object, read_text
+from shardmath.input.arguments import typed
+
+#: Bytes of a file, far more than a run has.
+_LARGEST = 2**20
+_MEASURED = ("allocated_bytes", "reserved_bytes", "process_bytes")
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """Constants that a measured run fixed, by parameter name, and the run's own numbers in bytes."""
+
+    constants: Mapping[str, int]
+    measured: Mapping[str, int]
+    estimated: int
+    description: str
+
+
+@typed
+def anchored(path: str | os.PathLike[str]) -> Anchor:
+    """Read a measured run and find the constants with which the estimate gives what was measured.
+
+    Raises InputError for a file that cannot be read, a run that is not legal, and a measurement that is not
+    three growing numbers of bytes.
+    """
+    content = _read(os.fspath(path))
+    run, measured = _part(content, "run"), _part(content, "measured")
+    numbers = _measured(measured)
+    found = _explained(run)
+    constants = {"unexplained_bytes": numbers["allocated_bytes"] - found.peak.total}
+    process = found.process
+    if "reserved_bytes" in numbers:
+        constants["reserved_per_mille"] = numbers["reserved_bytes"] * 1000 // numbers["allocated_bytes"]
+    if "process_bytes" in numbers:
+        reserved = numbers.get("reserved_bytes", process.reserved)
+        constants["context_bytes"] = max(0, numbers["process_bytes"] - reserved)
+        constants["communicator_bytes"] = 0  # one run cannot tell them from the context
+    layout = ", ".join(f"{key} {value}" for key, value in run.items())
+    return Anchor(constants, numbers, found.peak.total, layout)
+
+
+def _explained(run: Mapping[str, Any]) -> Any:
+    from shardmath.account.accounting import explain
+
+    arguments = dict(run)
+    if "anchor" in arguments:
+        raise InputError("run", "anchor", "must not be anchored itself")
+    for name in ("model", "gpu"):
+        if not isinstance(arguments.get(name), str):
+            raise InputError(name, arguments.get(name, ABSENT), "must be given: a name, or the path of a file")
+    return explain(arguments.pop("model"), arguments.pop("gpu"), **arguments)
+
+
+def _measured(measured: Mapping[str, Any]) -> dict[str, int]:
+    unknown = sorted(set(measured) - set(_MEASURED))
+    if unknown:
+        raise InputError("measured", unknown[0], f"must be one of {', '.join(_MEASURED)}")
+    if "allocated_bytes" not in measured:
+        raise InputError("allocated_bytes", ABSENT, "must be given")
+    last = 1
+    for name in _MEASURED:
+        if name in measured:
+            value = measured[name]
+            if isinstance(value, bool) or not isinstance(value, int) or not last <= value <= 2**50:
+                raise InputError(name, value, f"must be an integer of bytes, at least {last}", str(last))
+            last = value
+    return {name: measured[name] for name in _MEASURED if name in measured}
+
+
+def _part(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = content.get(name, ABSENT)
+    if not isinstance(value, dict):
+        raise InputError(name, value, "must be a JSON object")
+    return value
+
+
+def _read(path: str) -> Mapping[str, Any]:
+    content = read_text("anchor", path, "a measured run", _LARGEST)
+    return json_object("anchor", path, content, "a JSON object with run and measured")

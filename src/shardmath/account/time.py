@@ -1,0 +1,143 @@
+"""The time of a step of one configuration: how long, what it goes to, and what follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+from warnings import warn
+
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.errors import InputError, InputWarning
+from shardmath.generated.definitions import PARAMETERS
+from shardmath.machines import Cluster, Network, read_cluster
+from shardmath.machines.gpu import Gpu
+
+#: What the time of a step goes to, in the order in which it is shown, with a few words for each.
+SPENT: Mapping[str, str] = {
+    "computing": "forward and backward passes",
+    "recomputing": "layers and modules that run once more",
+    "launching": "the host launches kernels too slowly",
+    "tensor": "tensor-parallel ranks",
+    "context": "context-parallel ranks",
+    "expert": "ranks that share out experts",
+    "expert_tensor": "ranks that share the width of experts",
+    "expert_all": "ranks that share out experts and their width",
+    "sharding": "shared-out weights and gradients",
+    "pipeline": "what is sent between stages",
+    "data": "data-parallel ranks, at the end of a step",
+    "optimizer": "the optimizer",
+    "idle": "other stages",
+}
+
+#: Shares of a step below this are rounding of floating-point sums.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """The time of one optimizer step, in seconds, and rates.
+
+    ``spent`` says what the slowest rank does with it, part by part; the parts add up to ``seconds``. ``mfu`` and
+    ``hfu`` are shares of the peak of all GPUs, without and with what is recomputed. ``joules_per_token`` and
+    ``cost_per_token`` are 0 where power and price are not known. ``machine`` has the machine's parameters by name.
+    """
+
+    seconds: float
+    tokens: int
+    tokens_per_second: float
+    tokens_per_second_per_gpu: float
+    mfu: float
+    hfu: float
+    joules_per_token: float
+    cost_per_token: float
+    rank: int
+    spent: Mapping[str, float]
+    machine: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
+    """A cluster from itself, the path of a cluster file, or usual servers of a GPU, with a network.
+
+    A ``network`` wins over that of a cluster, with a warning. Raises InputError for unknown names and for files that
+    are none.
+    """
+    if isinstance(gpu, PathLike) or (isinstance(gpu, str) and gpu.endswith(".toml")):
+        gpu = read_cluster(gpu)
+    return _joined(gpu, network) if isinstance(gpu, Cluster) else Cluster.named(gpu, network)
+
+
+def _joined(cluster: Cluster, network: str | None) -> Cluster:
+    """The cluster with another network between its servers, if one is named."""
+    if network is None:
+        return cluster
+    named = Network.named(network)
+    if cluster.network not in (None, named):
+        warn(f"network = {named.name} wins over that of the cluster {cluster.name}", InputWarning, stacklevel=2)
+    return cluster.model_copy(update={"network": named})
+
+
+def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:
+    """The same cluster with so many GPUs in a server, if a number is given."""
+    return cluster if node_size is None else cluster.model_copy(update={"gpus_per_node": node_size})
+
+
+def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
+    """The machine's parameters by name, for an implementation with its precision and its overlaps.
+
+    Raises InputError where a figure is not known, and where no time is counted.
+    """
+    evaluator.refuse_untimed()
+    precision = "bf16" if evaluator.choices["fp8"] == "none" else "fp8"
+    found = cluster.values(precision, num_gpus)
+    own = {name: value for name, value in evaluator.defaults.items() if _is_of_machine(name)}
+    return {**found, **own, **cluster.parameters}
+
+
+def time_unknown(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> str:
+    """Name the figure that the time of a step needs and nobody gave; empty where all are known."""
+    try:
+        machine_values(evaluator, cluster, num_gpus)
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+def step_time(
+    evaluator: Evaluator, values: Mapping[str, int], by_rank: Sequence[Mapping[str, int]] = ()
+) -> StepTime:
+    """The time of a step for ``values`` of every parameter of layout, model and machine.
+
+    ``by_rank`` has, with an explicit list of layers, what differs on each pipeline rank.
+    """
+    module = evaluator.times
+
+    def at(rank: int) -> dict[str, float]:
+        known = {**values, "pipeline_rank": rank, **(by_rank[rank] if by_rank else {})}
+        numbers: dict[str, float] = module.terms(*(float(known[name]) for name in module.INPUTS))
+        return numbers
+
+    ranks = [at(rank) for rank in range(values["pipeline_parallel"])]
+    first, least = ranks[0], min(numbers["spent.idle"] for numbers in ranks)
+    # The first of ranks that differ by rounding only.
+    rank = next(
+        rank for rank, numbers in enumerate(ranks)
+        if numbers["spent.idle"] - least <= _ROUNDING * first["step.time"]
+    )
+    numbers = ranks[rank]
+    parts = {part: max(0.0, numbers[f"spent.{part}"]) for part in SPENT if f"spent.{part}" in numbers}
+    return StepTime(
+        first["step.time"], int(first["step.tokens"]), first["step.tokens_per_second"],
+        first["step.tokens_per_second_per_gpu"], first["step.mfu"], first["step.hfu"], first["step.energy_per_token"],
+        first["step.cost_per_token"], rank, parts,
+        {name: values[name] for name in module.INPUTS if _is_of_machine(name)},
+    )
+
+
+def _is_of_machine(name: str) -> bool:
+    return PARAMETERS[name][4] == "machine"

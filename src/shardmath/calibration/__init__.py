@@ -1,6 +1,0 @@
-"""Calibration: a few named efficiencies of a machine, fitted to measured steps within their physical ranges."""
-
-from shardmath.calibration.calibrate import Calibration, Judged, calibrate
-from shardmath.calibration.files import read_runs
-
-__all__ = ["Calibration", "Judged", "calibrate", "read_runs"]

@@ -1,0 +1,1 @@
+"""Write the LaTeX appendix of one implementation, with the numbers of a configuration."""

@@ -1,0 +1,29 @@
+"""Configurations side by side as stacked bars by role: each on the pipeline rank that is compared."""
+
+from __future__ import annotations
+
+from shardmath.commands.compare import Comparison
+from shardmath.commands.explain.plot import accounts
+from shardmath.commands.explain.report import heading
+from shardmath.plots.bars import HEIGHT, Bar, draw
+from shardmath.plots.picture import Panel, Picture, Table
+from shardmath.reports.tables import gib
+
+
+def picture(found: Comparison) -> Picture:
+    """One bar for each configuration, and what they have different as a table."""
+    bars = [Bar(side.name, side.account, side.explanation.gpu.memory_bytes) for side in found.sides]
+    alt = "Stacked bars of memory by role: " + ", ".join(
+        f"{side.name} {gib(side.account.total)} GiB, {side.account.verdict}" for side in found.sides) + "."
+    names = [side.name for side in found.sides]
+    tables = [accounts("GiB on one GPU", "", ((side.name, side.account) for side in found.sides))]
+    if found.changes:
+        rows = [[item.name, *map(str, item.values)] for item in found.changes]
+        tables.append(Table("What differs", ("", *names), rows))
+    first = found.sides[0]
+    title, subtitle = heading(first.explanation).splitlines()
+    others = "; ".join(f"{side.name}: {side.asked}" for side in found.sides[1:])
+    return Picture(
+        title, f"A: {subtitle}; {others}" if others else subtitle,
+        (Panel(lambda part: draw(part, bars, "", "GiB at the peak of a rank"), HEIGHT, alt),), tuple(tables),
+    )

@@ -1,0 +1,218 @@
+"""Published formulas beside counted ones: every term that means the same, and by which tensors the two differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from shardmath.account.accounting import explanation, plain
+from shardmath.account.configured import Configuration
+from shardmath.commands.compare.tensors import Rank
+from shardmath.errors import InputError
+
+if TYPE_CHECKING:
+    from sympy import Expr, Symbol
+
+    from shardmath.symbolic.published import Counterpart, PublishedSet
+    from shardmath.symbolic.terms import TermSet
+
+#: Choices that say which models a publication is about.
+_ARCHITECTURE = ("normalisation", "mlp", "heads", "layers", "positions", "dropout", "biases")
+
+
+@dataclass(frozen=True)
+class Summand:
+    """One summand of published minus counted, in the unit of the term.
+
+    ``tensors`` are the rows of the ledger that are exactly as large, where it is negative: those that the source
+    leaves out. Where there are none, or it is positive, the formulas differ in another way.
+    """
+
+    size: str
+    amount: int | Fraction
+    tensors: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PublishedTerm:
+    """A published term beside the counted terms that mean the same, both under the same assumptions.
+
+    ``assumed`` has the values by letter that the comparison assumes and this configuration has not. The amounts of
+    ``summands`` add up to ``difference``, published minus counted; there are none where it is no short expression.
+    """
+
+    term: str
+    ledger: tuple[str, ...]
+    meaning: str
+    remark: str
+    unit: str
+    published: int | Fraction
+    counted: int | Fraction
+    assumed: Mapping[str, int | Fraction]
+    summands: tuple[Summand, ...]
+
+    @property
+    def difference(self) -> int | Fraction:
+        """Published minus counted."""
+        return self.published - self.counted
+
+
+@dataclass(frozen=True)
+class PublishedSide:
+    """A set of published formulas; ``total`` is its estimate of the configuration as it is, in bytes.
+
+    ``counted`` is what the ledger has for the same: all that the first rank keeps, or its activations alone where
+    the source has nothing else.
+    """
+
+    name: str
+    title: str
+    total: int | Fraction
+    counted: int | Fraction
+    terms: tuple[PublishedTerm, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; amounts are integers except where they are not whole."""
+        return {
+            "name": self.name, "title": self.title, "total": plain(self.total), "counted": plain(self.counted),
+            "terms": [
+                {
+                    **asdict(item), "published": plain(item.published), "counted": plain(item.counted),
+                    "difference": plain(item.difference),
+                    "assumed": {letter: plain(value) for letter, value in item.assumed.items()},
+                    "summands": [asdict(one) | {"amount": plain(one.amount)} for one in item.summands],
+                }
+                for item in self.terms
+            ],
+        }
+
+
+def beside_published(configuration: Configuration) -> tuple[PublishedSide, ...]:
+    """Every published set that is about the model and the implementation of a configuration, beside the ledger.
+
+    Raises InputError if there is none.
+    """
+    from shardmath.symbolic.published import all_published
+
+    job = configuration.job
+    rank = Rank(job, explanation(configuration).ranks[0])
+    found = [
+        (item, pairs) for item in all_published()
+        if item.implementation == job.evaluator.implementation and (pairs := [*_about(item, rank)])
+    ]
+    if not found:
+        about = f"{job.model.name} with {job.evaluator.implementation}"
+        raise InputError("against", "published", f"must be about a model and an implementation that publications give"
+                         f" formulas for, not {about}", "a dense Llama or GPT model with megatron")
+    return tuple(_side(item, pairs, rank) for item, pairs in found)
+
+
+def _about(item: PublishedSet, rank: Rank) -> Iterator[Counterpart]:
+    """The counterparts that are about the architecture and the kernels of the rank."""
+    from shardmath.symbolic.implementations import MEGATRON
+
+    chosen = rank.job.evaluator.choices
+    for pair in item.correspondence:
+        meant = {axis: MEGATRON.choices[axis] for axis in _ARCHITECTURE} | dict(pair.choices)
+        if all(chosen[axis] == option for axis, option in meant.items()) and {*pair.ledger} <= rank.terms.terms.keys():
+            yield pair
+
+
+def _side(item: PublishedSet, pairs: Iterable[Counterpart], rank: Rank) -> PublishedSide:
+    known = _parameters(rank)
+    whole = "total" if f"{item.name}.static" in item.terms else "activations"
+    counted = ("stage.total",) if whole == "total" else ("stage.activation", "stage.input")
+    return PublishedSide(
+        item.name, item.title, _sum(item.terms, (f"{item.name}.{whole}",), known),
+        sum(rank.value(rank.terms[name].symbol) for name in counted),
+        tuple(_term(item, pair, rank) for pair in pairs),
+    )
+
+
+def _term(item: PublishedSet, pair: Counterpart, rank: Rank) -> PublishedTerm:
+    from sympy import sympify
+
+    from shardmath.symbolic.exact import number
+    from shardmath.symbolic.parameters import symbol
+
+    own = _parameters(rank)
+    assumed = {symbol(letter): number(sympify(value), own) for letter, value in pair.values.items()}
+    known = {**own, **assumed}
+    published = _sum(item.terms, (pair.term,), known)
+    counted = _sum(rank.terms, pair.ledger, known)
+    return PublishedTerm(
+        pair.term, pair.ledger, pair.meaning, pair.remark, item.terms[pair.term].unit, published, counted,
+        {one.name: _plain(value) for one, value in assumed.items() if own.get(one, value) != value},
+        tuple(_summands(item.terms, pair, rank, known, published - counted)),
+    )
+
+
+def _parameters(rank: Rank) -> dict[Symbol, Expr]:
+    """The values of all parameters on the first rank that no formula defines."""
+    return {one: value for one, value in rank.known.items() if one not in rank.terms.by_symbol}
+
+
+def _sum(terms: TermSet, names: tuple[str, ...], known: Mapping[Symbol, Expr]) -> int | Fraction:
+    """The sum of some terms for values of parameters; a derived letter that has a value keeps it."""
+    from shardmath.symbolic.exact import number
+
+    values = dict(known)
+    for term in terms.closure(names):
+        values.setdefault(term.symbol, number(term.expression, values))
+    return _plain(sum(values[terms[name].symbol] for name in names))
+
+
+def _summands(
+    published: TermSet, pair: Counterpart, rank: Rank, known: Mapping[Symbol, Expr], whole: int | Fraction,
+) -> Iterator[Summand]:
+    """The stated difference summand by summand, each with the rows that it is; derived anew for other kernels."""
+    if pair.difference is None:
+        return
+    from sympy import Add
+
+    from shardmath.symbolic.exact import number
+    from shardmath.symbolic.printers.text import LinePrinter
+    from shardmath.symbolic.published.sets import difference
+
+    expression = difference(published, rank.terms, pair)
+    if expression.free_symbols - known.keys() or _plain(number(expression, known)) != whole:
+        return
+    rows = [*_rows(rank, pair.ledger, pair)]
+    for summand in Add.make_args(expression):
+        if summand == 0:
+            continue
+        number_of, product = summand.as_coeff_Mul()
+        alike = [(name, size.as_coeff_Mul()[0]) for name, size in rows if size.as_coeff_Mul()[1] == product]
+        same = sum(size for _, size in alike) == -number_of
+        yield Summand(LinePrinter().doprint(summand), _plain(number(summand, known)),
+                      tuple(name for name, _ in alike) if same else ())
+
+
+def _rows(rank: Rank, names: Iterable[str], pair: Counterpart) -> Iterator[tuple[str, Expr]]:
+    """The rows that terms are plain sums of, with their sizes over the parameters under the assumptions of a pair."""
+    from sympy import Add, Integer
+
+    from shardmath.symbolic.parameters import symbol
+
+    values = {symbol(letter): value for letter, value in pair.values.items()}
+    for name in names:
+        term = rank.terms[name]
+        for row in term.rows:
+            known: dict[Symbol, Expr] = dict(values)
+            for inner in rank.terms.closure(
+                rank.terms.by_symbol[one].name for one in row.expression.free_symbols if one in rank.terms.by_symbol
+            ):
+                known.setdefault(inner.symbol, inner.expression.xreplace(known).doit())
+            size = row.expression.xreplace(known).doit().expand()
+            if size != Integer(0):
+                yield f"{row.component.name}.{row.tensor.name}", size
+        if not term.rows:
+            inside = [rank.terms.by_symbol.get(one) for one in Add.make_args(term.expression)]
+            if all(inner is not None for inner in inside):
+                yield from _rows(rank, [inner.name for inner in inside if inner is not None], pair)
+
+
+def _plain(value: Any) -> int | Fraction:
+    return int(value) if value == int(value) else Fraction(int(value.p), int(value.q))

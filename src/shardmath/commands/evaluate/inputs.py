@@ -1,0 +1,142 @@
+"""Where every input of the evaluator comes from: a column, a value for all rows, the model, the GPU or a default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from shardmath.account.time import as_cluster, machine_values
+from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, known_value
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.configuration.choosing import chunks_of, evaluator_for, following
+from shardmath.configuration.defaults import LAYOUT, default_implementation, default_seq_length
+from shardmath.configuration.job import filling_batch, refuse_what_changes_nothing, without_effect
+from shardmath.configuration.settings import as_model, recompute_mode, recompute_switches, settings
+from shardmath.errors import ABSENT, InputError
+from shardmath.generated.definitions import IMPLEMENTATIONS
+from shardmath.input.parameters import OTHERS, checked, limits
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+
+#: What ``explain`` takes for a parameter that nobody gives.
+_USUAL = {**LAYOUT, "pipeline_rank": 0}
+#: Parameters for which ``settings`` has an argument of its own.
+_SETTINGS = ("node_size", "distributed_optimizer", "vocab_multiple")
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The evaluator for a table, and all values that are the same for every row.
+
+    ``given`` names what a person gave, as a column or a value; ``only`` has the one legal value of parameters that
+    change nothing.
+    """
+
+    evaluator: Evaluator
+    values: Mapping[str, int]
+    given: frozenset[str]
+    only: Mapping[str, int]
+
+    def completed(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Every input by name, numbers and ``columns``, with what follows from others as ``explain`` has it.
+
+        GPUs that the ranks do not divide leave a data-parallel size rounded down, which the rules then refuse.
+        """
+        found = {**self.values, **columns}
+        if not self.given >= {"num_gpus", "data_parallel"}:
+            ranks = found["tensor_parallel"] * found["context_parallel"] * found["pipeline_parallel"]
+            if "num_gpus" in self.given:
+                found["data_parallel"] = np.maximum(found["num_gpus"] // ranks, 1)
+            else:
+                found.setdefault("data_parallel", 1)
+                found["num_gpus"] = ranks * found["data_parallel"]
+        followers = following(self.evaluator, dict.fromkeys(self.given, 0))
+        found |= {name: found[leader] for name, leader in followers.items()}
+        if "global_batch_size" not in self.given:
+            found["global_batch_size"] = filling_batch(found, self.evaluator.choices["schedule"])
+        if "sequence_parallel" not in self.given:
+            found["sequence_parallel"] = self.evaluator.defaults["sequence_parallel"] * (found["tensor_parallel"] > 1)
+        return found
+
+    def kernel(self, terms: Sequence[str], columns: Sequence[str]) -> ModuleType:
+        """The compiled evaluator of ``terms`` for a table with ``columns``.
+
+        Raises InputError for an unknown term, and for an input of which nothing gives a value.
+        """
+        sample = self.completed({name: np.ones(1) for name in columns})
+        kernel = self.evaluator.kernel_for(terms, [name for name, value in sample.items() if np.ndim(value)])
+        for name in (*kernel.SCALARS, *kernel.COLUMNS):
+            if name not in sample:
+                raise InputError(name, ABSENT, "must be given: as a column, as a value, or with a model or a GPU")
+        return kernel
+
+
+def inputs(
+    columns: Sequence[str],
+    model: Model | str | PathLike[str] | None,
+    gpu: Gpu | Cluster | str | PathLike[str] | None,
+    implementation: str | None,
+    kernels: Mapping[str, str] | None,
+    values: Mapping[str, Any],
+    network: str | None = None,
+) -> Inputs:
+    """Check ``values`` and choose the evaluator; ``columns`` are the parameters that the table has.
+
+    A column chooses formulas as a value does: one of virtual pipeline sizes asks for the interleaved schedule.
+    Raises InputError for a value that is not legal and for one of a parameter that is a column too.
+    """
+    chosen = None if model is None else as_model(model)
+    if network is not None and gpu is None:
+        raise InputError("network", network, "must be given with a GPU or a cluster")
+    cluster = None if gpu is None else as_cluster(gpu, network)
+    implementation = default_implementation(chosen) if implementation is None else implementation
+    mode = values.get(RECOMPUTE, "none")
+    if not isinstance(mode, str):
+        raise InputError(RECOMPUTE, mode, "must be the name of a mode")
+    asked = _checked({name: value for name, value in values.items() if name != RECOMPUTE}, columns)
+    if RECOMPUTE in values and {RECOMPUTE, *SWITCHES} & set(columns):
+        raise InputError(RECOMPUTE, mode, "must not be given both as a column and as a value")
+    schedule = "schedule" in (kernels or {})
+    if schedule and "virtual_pipeline" not in {*asked, *columns} and implementation in IMPLEMENTATIONS:
+        asked["virtual_pipeline"] = chunks_of(implementation, kernels, None)
+    mode = recompute_mode(mode, asked)
+    some = {name: min(2, limits(name)[1]) for name in columns if name in OTHERS}
+    evaluator = evaluator_for(
+        implementation, kernels, chosen, {**some, **asked}, recompute=(mode,),
+        staged=schedule or asked.get("pipeline_parallel", 1) > 1,
+    )
+    found = settings(
+        evaluator, chosen, None if cluster is None else cluster.gpu,
+        seq_length=asked.get("seq_length", default_seq_length(chosen)),
+        **{name: asked.get(name) for name in _SETTINGS},  # type: ignore[arg-type]
+        others={name: value for name, value in asked.items() if name not in _SETTINGS},
+    )
+    speeds = {} if cluster is None else _speeds(evaluator, cluster, asked.get("num_gpus"))
+    found = {**speeds, **_USUAL, **found, **recompute_switches(mode), **asked}
+    if chosen is not None:
+        refuse_what_changes_nothing(evaluator, chosen, found)
+    return Inputs(evaluator, found, frozenset({*asked, *columns}), without_effect(evaluator))
+
+
+def _speeds(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
+    """The machine's parameters; none where a figure is not known, which matters only if time is asked for."""
+    try:
+        return machine_values(evaluator, cluster, num_gpus)
+    except InputError:
+        return {}
+
+
+def _checked(values: Mapping[str, Any], columns: Sequence[str]) -> dict[str, int]:
+    found = {}
+    for name, value in values.items():
+        known_value(name)
+        if name in columns:
+            raise InputError(name, value, "must not be given both as a column and as a value")
+        found[name] = checked(name, value)
+    return found

@@ -1,0 +1,200 @@
+"""Evaluate a table: batches in, the same rows with rule, verdict and terms out, on all cores in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from os import PathLike
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
+from shardmath.commands.evaluate.inputs import Inputs, inputs
+from shardmath.commands.evaluate.sources import source
+from shardmath.commands.evaluate.threads import in_order
+from shardmath.compiler.exactness import EXACT, products
+from shardmath.compiler.placing import outputs
+from shardmath.errors import InputError
+from shardmath.generated.definitions import VERDICTS
+from shardmath.input.arguments import typed
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+
+#: The terms that are computed unless others are asked for.
+SWEEP_TERMS = ("first.total", "last.total", "peak")
+#: Computed columns before the terms.
+_OUTCOME = ("rule", "rule_text", "verdict")
+#: Rows of a batch, and bytes of its numbers, at most: large enough to hide the cost of a call.
+_ROWS, _BYTES = 1 << 16, 1 << 24
+#: The key of the schema's metadata with the names of columns that are no parameters, one a line.
+PASSED_THROUGH = b"passed through"
+_NAMES = pa.dictionary(pa.int8(), pa.string())
+
+Progress = Callable[[int, int | None], None]
+
+
+@typed
+def evaluate(
+    table: Any,
+    model: Model | str | PathLike[str] | None = None,
+    gpu: Gpu | Cluster | str | PathLike[str] | None = None,
+    *,
+    network: str | None = None,
+    terms: Sequence[str] | str = SWEEP_TERMS,
+    implementation: str | None = None,
+    kernels: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    **values: int | str,
+) -> pa.RecordBatchReader:
+    """Compute ``terms`` for every row of ``table``, as a stream of record batches.
+
+    ``table`` is a path (Parquet, CSV, Arrow), a mapping of NumPy columns, a structured array, an Arrow table, reader
+    or dataset, or any data frame that Arrow can read (pandas, polars). Columns that are called like a parameter are
+    its values, ``recompute`` has names of recompute modes, and all others are passed through. A parameter without a
+    column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in ``explain``. ``terms``
+    are names of terms, or ``"all"``; those of a stage are about ``pipeline_rank``, which is 0 unless it is given.
+
+    The answer has the columns of the table, ``rule`` (the name of the first broken rule, or null), ``rule_text`` (its
+    sentence), ``verdict``, and the terms in their units: those of memory as int64, fractions of a byte cut off, those
+    of time (``step.time``) as float64. They are null where a rule is broken. Its schema says the unit and the meaning
+    of every term, and which columns were passed through. Rows are read as the answer is, and are evaluated on all
+    cores. ``progress`` is called with the rows done and in all, None if these are not known.
+
+    Raises InputError, also while the answer is read, for a value that is missing, not whole or out of range, with its
+    row counted from 0; for what ``explain`` would refuse for all rows; and for numbers that are too large to be exact.
+    """
+    stream = source(table)
+    wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
+    parameters, passed = parameters_among(stream.schema.names, ())
+    found = inputs(parameters, model, gpu, implementation, kernels, values, network)
+    names = tuple(found.evaluator.terms.TERMS) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
+    parameters_among(stream.schema.names, (*_OUTCOME, *names))
+    numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
+    work = _Work(found, found.kernel(names, numeric), parameters, passed, stream.schema, names)
+
+    def chunks() -> Iterator[tuple[int, pa.RecordBatch]]:
+        first = 0
+        for batch in stream.batches(min(_ROWS, _BYTES // (8 * (len(numeric) + len(names) + 1)))):
+            yield first, batch
+            first += batch.num_rows
+
+    def answers() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for answer in in_order(work, chunks()):
+            done += answer.num_rows
+            if progress is not None:
+                progress(done, stream.rows)
+            yield answer
+
+    return pa.RecordBatchReader.from_batches(work.schema, answers())
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is done to every batch; it knows the number of the batch's first row."""
+
+    found: Inputs
+    kernel: ModuleType
+    parameters: Sequence[str]
+    passed: Sequence[str]
+    table: pa.Schema
+    terms: Sequence[str]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the table and the computed ones, each with its unit and meaning."""
+        known = {name: self.found.evaluator.unit_and_meaning(name) for name in self.terms}
+        computed = [pa.field(name, _NAMES) for name in _OUTCOME]
+        computed += [
+            pa.field(name, kind, metadata={"unit": known[name][0], "meaning": known[name][1]})
+            for name, kind in zip(self.terms, self._kinds, strict=True)
+        ]
+        known_to_all = {**(self.table.metadata or {}), PASSED_THROUGH: "\n".join(self.passed)}
+        return pa.schema([*self.table, *computed], metadata=known_to_all)
+
+    def __call__(self, item: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
+        first_row, batch = item
+        values = self.found.completed(self._columns(batch, first_row))
+        _refuse_inexact(values, first_row)
+        _refuse_missing_ranks(values, first_row)
+        count = batch.num_rows
+        rule, verdict = np.empty(count, np.int8), np.empty(count, np.int8)
+        timed = pa.float64() in self._kinds
+        out = outputs(len(self.terms), count, np.float64 if timed else np.int64)
+        scalars = [float(values[name]) for name in self.kernel.SCALARS]
+        columns = [_column(values[name], count) for name in self.kernel.COLUMNS]
+        self.kernel.evaluate(0, count, *scalars, *columns, rule, verdict, out)
+        out, legal = out[:, :count], rule == 0
+        found = zip(self.terms, out, self._kinds, strict=True)
+        _refuse_large({name: sizes for name, sizes, kind in found if kind == pa.int64()}, first_row)
+        rules = self.found.evaluator.terms.RULES
+        names, texts = [name for name, _, _ in rules], [f"{field} {text}" for _, field, text in rules]
+        verdicts = [name for name, _ in VERDICTS]
+        valid, broken = (pa.py_buffer(np.packbits(mask, bitorder="little")) for mask in (legal, ~legal))
+        computed = [
+            _named(rule - 1, broken, names), _named(rule - 1, broken, texts), _named(verdict, valid, verdicts),
+            *(_array(kind, sizes.astype(kind.to_pandas_dtype(), copy=False), valid)
+              for kind, sizes in zip(self._kinds, out, strict=True)),
+        ]
+        return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
+
+    @cached_property
+    def _kinds(self) -> list[pa.DataType]:
+        """The type of every term's column."""
+        whole = self.found.evaluator.terms.TERMS
+        return [pa.int64() if name in whole else pa.float64() for name in self.terms]
+
+    def _columns(self, batch: pa.RecordBatch, first_row: int) -> dict[str, Any]:
+        columns: dict[str, Any] = {}
+        for name in self.parameters:
+            values = batch.column(name)
+            if name == RECOMPUTE:
+                columns |= modes(values, first_row)
+            else:
+                columns[name] = numbers(name, values, first_row, self.found.only.get(name))
+        return columns
+
+
+def _array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(values), [valid, pa.py_buffer(values)])
+
+
+def _named(numbers_of_names: NDArray[np.int8], valid: pa.Buffer, names: Sequence[str]) -> pa.DictionaryArray:
+    indices = _array(pa.int8(), numbers_of_names, valid)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(names), safe=False)
+
+
+def _column(value: Any, count: int) -> Any:
+    if np.ndim(value):
+        return np.ascontiguousarray(value, dtype=np.float64)
+    return np.full(count, float(value))
+
+
+def _refuse_inexact(values: Mapping[str, Any], first_row: int) -> None:
+    for product in products(values):
+        large = np.atleast_1d(np.asarray(product, dtype=np.float64) >= EXACT)
+        if large.any():
+            rule = "must have matrices and batches below 2^49 elements, for exact arithmetic"
+            raise InputError("table", f"row {first_row + int(large.argmax())}", rule)
+
+
+def _refuse_missing_ranks(values: Mapping[str, Any], first_row: int) -> None:
+    missing = np.atleast_1d(np.asarray(values["pipeline_rank"] >= values["pipeline_parallel"]))
+    if missing.any():
+        row = int(missing.argmax())
+        rank = int(np.broadcast_to(values["pipeline_rank"], missing.shape)[row])
+        raise InputError("pipeline_rank", rank, f"must be below pipeline_parallel (row {first_row + row})")
+
+
+def _refuse_large(found: Mapping[str, NDArray[Any]], first_row: int) -> None:
+    for name, sizes in found.items():
+        if sizes.size and not -EXACT < sizes.min() <= sizes.max() < EXACT:
+            row = int((~((sizes > -EXACT) & (sizes < EXACT))).argmax())
+            rule = f"must be below 2^49 for exact arithmetic (row {first_row + row})"
+            raise InputError(name, int(sizes[row]), rule)

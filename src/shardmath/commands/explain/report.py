@@ -1,0 +1,142 @@
+"""An account in the terminal and as CSV: components and roles down, pipeline ranks across."""
+
+from __future__ import annotations
+
+import csv
+
+from rich.table import Table
+
+from shardmath.account.accounting import Explanation, RankAccount, plain
+from shardmath.files.writing import whole_file
+from shardmath.generated.definitions import ROLES
+from shardmath.reports.tables import console, gib, judged, table
+from shardmath.reports.time import show_time
+
+#: Ranks that are shown unless all are asked for: this many of each end.
+_ENDS = 3
+#: Below this width there are fewer ranks.
+_NARROW = 100
+#: Of more ranks than this moments are written in words, which may wrap, and parameters in millions: terms need room.
+_WHOLE = 3
+#: Schedules whose backward passes come in two halves.
+_SPLIT = ("zero_bubble", "zbv", "dualpipev")
+
+
+def show(found: Explanation, all_ranks: bool = False) -> None:
+    """Print the account of every rank, its verdict, and what published formulas say."""
+    out = console()
+    out.print(heading(found), markup=False)
+    ranks = shown_ranks(found, _ENDS - (out.width < _NARROW))
+    if len(ranks) < len(found.ranks):
+        out.print(f"ranks {', '.join(str(item.rank) for item in ranks)} of {len(found.ranks)}; "
+                  "--all-ranks adds a line for every one")
+    titles = ["component", "role", *(f"rank {item.rank}" for item in ranks), "term"]
+    built = table(titles, (), range(2, 2 + len(ranks)), "GiB on one GPU", spare=("term",))
+    terms = dict.fromkeys((line.component, line.role, line.term) for item in ranks for line in item.lines)
+    for component, role, term in sorted(terms, key=lambda entry: ROLES.index(entry[1])):
+        sizes = [next((gib(line.bytes) for line in item.lines if line.term == term), "") for item in ranks]
+        built.add_row(component, role, *sizes, term)
+    built.add_section()
+    for role in ranks[0].by_role:
+        term = f"stage.{role}" if role != "transient" else "at the peak"
+        built.add_row("all", role, *(gib(item.by_role[role]) for item in ranks), term)
+    built.add_section()
+    built.add_row("total", "", *(gib(item.total) for item in ranks), "stage.total")
+    built.add_row("share", "", *(f"{item.share:.1%}" for item in ranks), "")
+    built.add_row("verdict", "", *(item.verdict for item in ranks), "80 % rule")
+    between = "_" if len(ranks) <= _WHOLE else " "
+    built.add_row("peaks", "", *(item.site.replace("_", between) for item in ranks), "moment")
+    built.add_row("in flight", "", *(str(item.in_flight) for item in ranks), "in_flight")
+    millions = len(ranks) > _WHOLE
+    built.add_row("parameters", "10^6" if millions else "",
+                  *(f"{item.parameters / 1e6:,.1f}" if millions else f"{item.parameters:,}" for item in ranks),
+                  "stage.all_parameters")
+    out.print(built)
+    if all_ranks:
+        out.print(every_rank(found))
+    total, active = found.parameters.total, found.parameters.active
+    met = "" if active == total else f", of which a token meets {active:,}"
+    out.print(f"Parameters of the model: {total:,}{met}.", markup=False)
+    peak = found.peak
+    line = (f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU: {peak.verdict} "
+            f"({found.reason}).")
+    out.print(judged(line, peak.verdict))
+    if not found.moments_counted:
+        out.print("Counted are saved tensors and the loss; other moments of a step are not (kernel peak=saved).",
+                  markup=False)
+    if found.choices["pipeline"] == "torch" and found.choices["schedule"] in _SPLIT:
+        out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
+                  markup=False)
+    out.print(process_line(found), markup=False)
+    show_time(out, found)
+    for item in found.published:
+        line = f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title})."
+        out.print(judged(line, item.verdict))
+
+
+def process_line(found: Explanation) -> str:
+    """The three numbers of the rank that needs most: allocated, reserved, process."""
+    taken = found.process
+    groups = "1 communicator" if taken.communicators == 1 else f"{taken.communicators} communicators"
+    line = (
+        f"On that rank: allocated {gib(taken.allocated)}, reserved {_ranged(found, 'reserved')}, "
+        f"process {_ranged(found, 'total')} GiB ({groups})."
+    )
+    if found.anchor is not None:
+        known = found.anchor
+        line += (
+            f"\nAnchored to {gib(known.measured['allocated_bytes'])} GiB measured,"
+            f" {gib(known.estimated)} GiB estimated: "
+            "the difference is added here as a constant, and only the constants are fixed by it."
+        )
+    return line
+
+
+def _ranged(found: Explanation, name: str) -> str:
+    own, low, high = getattr(found.process, name), found.process.low[name], found.process.high[name]
+    return gib(own) if low == high else f"{gib(own)} ({gib(low)} to {gib(high)})"
+
+
+def heading(found: Explanation) -> str:
+    """What was asked, in two lines."""
+    value = found.inputs
+    sequences = "1 sequence" if value["global_batch_size"] == 1 else f"{value['global_batch_size']} sequences"
+    sequence = "on" if value["sequence_parallel"] else "off"
+    return (
+        f"{found.model.name} on {value['num_gpus']} x {found.gpu.name} ({found.gpu.memory_gib:g} GiB), "
+        f"{found.implementation}, {sequences} of {value['seq_length']} tokens\n"
+        f"TP {value['tensor_parallel']}, CP {value['context_parallel']}, PP {value['pipeline_parallel']}, "
+        f"DP {value['data_parallel']}, micro-batch {value['micro_batch_size']}, sequence parallelism {sequence}, "
+        f"recompute {found.recompute}"
+    )
+
+
+def every_rank(found: Explanation) -> Table:
+    """A line for each pipeline rank, with its sums by role."""
+    titles = ("rank", *ROLES, "total", "share", "in flight", "verdict")
+    rows = [
+        (str(item.rank), *(gib(item.by_role[role]) for role in ROLES), gib(item.total), f"{item.share:.1%}",
+         str(item.in_flight), item.verdict)
+        for item in found.ranks
+    ]
+    return table(titles, rows, right=range(len(titles) - 1), title="GiB of every rank",
+                 spare=("share", "input", "buffer"))
+
+
+def shown_ranks(found: Explanation, number: int = _ENDS) -> list[RankAccount]:
+    """All ranks, or of many the first and last ``number``, always with the one that keeps most."""
+    if len(found.ranks) <= 2 * number:
+        return list(found.ranks)
+    ends = {*range(number), *range(len(found.ranks) - number, len(found.ranks)), found.peak.rank}
+    return [item for item in found.ranks if item.rank in ends]
+
+
+def write_csv(found: Explanation, path: str) -> None:
+    """Write one row per rank and term, in bytes."""
+    with whole_file("csv", path) as file:
+        writer = csv.writer(file)  # type: ignore[arg-type]
+        writer.writerow(("rank", "component", "role", "term", "bytes"))
+        for item in found.ranks:
+            for line in item.lines:
+                writer.writerow((item.rank, line.component, line.role, line.term, plain(line.bytes)))
+            writer.writerow((item.rank, "total", "", "stage.total", item.total))

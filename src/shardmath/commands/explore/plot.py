@@ -1,0 +1,85 @@
+"""The fronts that a space was asked for: configurations that none beats, in two of its formulas."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from shardmath.commands.explore.answer import Explored, Unbeaten
+from shardmath.errors import ABSENT, InputError
+from shardmath.generated.definitions import VERDICTS
+from shardmath.plots.picture import Panel, Picture, Table
+from shardmath.plots.style import INK, STRONG, VERDICT_MARKERS
+from shardmath.reports.tables import gib
+from shardmath.search.nests.configurations import Configuration
+
+_HEIGHT = 2.6
+#: What formulas in bytes are divided by, to be shown in GiB.
+_GIB = 2**30
+
+
+def picture(found: Explored, name: str) -> Picture:
+    """A plot of every front of the space called ``name``: its first formula across, its second up.
+
+    Raises InputError if the space asks for no front, or none has a configuration.
+    """
+    fronts = {title: item for title, item in found.answers.items() if isinstance(item, Unbeaten)}
+    if not fronts:
+        raise InputError("plot", ABSENT, "needs a question of the space that is a front")
+    shown = {title: item for title, item in fronts.items() if item.configurations}
+    if not shown:
+        raise InputError("plot", name, "must have something to show: the fronts are empty")
+    panels = tuple(Panel(partial(_draw, answered=item), _HEIGHT, _said(title, item)) for title, item in shown.items())
+    return Picture(
+        name, f"{found.done:,} configurations, {found.legal:,} legal, {found.verdicts[VERDICTS[0][0]]:,} fit", panels,
+        tuple(_table(title, item) for title, item in shown.items()),
+    )
+
+
+def _said(title: str, answered: Unbeaten) -> str:
+    across, up, *_ = answered.question.by
+    return f"{title}: {up} against {across} for {len(answered.configurations)} configurations that none beats."
+
+
+def _unit(text: str, item: Configuration) -> str:
+    """The unit of a formula that is a term; nothing for others."""
+    return next((str(module.TERMS[text][0]) for module in item.part.modules if text in module.TERMS), "")
+
+
+def _value(text: str, item: Configuration) -> float:
+    return item.keys[text] / (_GIB if _unit(text, item) == "bytes" else 1)
+
+
+def _title(text: str, item: Configuration) -> str:
+    unit = _unit(text, item)
+    return f"{text}, {'GiB' if unit == 'bytes' else unit}" if unit else text
+
+
+def _table(title: str, answered: Unbeaten) -> Table:
+    first, by = answered.configurations[0], answered.question.by
+    names = [name for name in first.labels if name not in by]
+    rows = [
+        [*(f"{_value(text, item):,.6g}" for text in by), *(str(item.labels[name]) for name in names),
+         gib(item.peak_bytes), item.verdict]
+        for item in answered.configurations
+    ]
+    return Table(title, [*(_title(text, first) for text in by), *names, "peak GiB", "verdict"], rows)
+
+
+def _draw(part: Any, answered: Unbeaten) -> None:
+    axes = part.add_subplot()
+    across, up, *_ = answered.question.by
+    items = answered.configurations
+    for name, _meaning in VERDICTS:
+        points = [item for item in items if item.verdict == name]
+        if points:
+            axes.plot([_value(across, item) for item in points], [_value(up, item) for item in points],
+                      linestyle="none", marker=VERDICT_MARKERS[name], markersize=4, color=STRONG[name], label=name)
+    if len(answered.question.by) == 2:
+        line = sorted((_value(across, item), _value(up, item)) for item in items)
+        axes.plot(*zip(*line, strict=True), drawstyle="steps-post", linewidth=0.7, color=INK, zorder=0)
+    first = items[0]
+    axes.set(xlabel=_title(across, first), ylabel=_title(up, first))
+    axes.margins(0.08)
+    axes.spines[["top", "right"]].set_visible(False)
+    part.legend(loc="outside lower center", ncols=3)

@@ -1,0 +1,95 @@
+"""The answer of a space in the terminal: counts, then a table for each question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from shardmath.commands.explore.answer import Answered, Counted, Explored, Ranking
+from shardmath.generated.definitions import VERDICTS
+from shardmath.reports.tables import console, gib, table
+from shardmath.search.nests.configurations import Configuration
+
+_SHORT = {
+    "tensor_parallel": "TP", "context_parallel": "CP", "pipeline_parallel": "PP", "data_parallel": "DP",
+    "micro_batch_size": "mbs", "sequence_parallel": "SP", "virtual_pipeline": "VPP", "expert_parallel": "EP",
+}
+#: Characters of a formula that heads a column; the title has all of it.
+_WIDEST = 20
+#: Rows of a table.
+_MOST = 40
+_AMONG = {"fits": "that fit", "uncertain": "that fit or may fit", "legal": "that are legal"}
+
+
+def show(found: Explored) -> None:
+    """Print how many configurations broke which condition and fit, and the answer to each question."""
+    out = console()
+    rows = [("in the space", f"{found.size:,}", "")]
+    if not found.complete:
+        rows.append(("looked at", f"{found.done:,}", f"{found.done / found.size:.1%}: it was stopped"))
+    rows += [(f"broke {item.name}", f"{item.count:,}", item.meaning) for item in found.broken if item.count]
+    rows.append(("legal", f"{found.legal:,}", ""))
+    rows += [(name, f"{found.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
+    if found.rows is not None:
+        rows.append(("rows", f"{found.rows:,}", "written"))
+    out.print(table(("configurations", "count", ""), rows, right=(1,)))
+    for name, answered in found.answers.items():
+        out.print(_answer(name, answered))
+
+
+def _answer(name: str, answered: Answered) -> Table | str:
+    among = _AMONG[answered.question.among]
+    if isinstance(answered, Counted):
+        return _histogram(name, answered, among)
+    by = ", then ".join(answered.question.by)
+    if isinstance(answered, Ranking):
+        configurations = [item for group in answered.groups for item in group.configurations]
+        per = f" for each {', '.join(answered.question.per)}" if answered.question.per else ""
+        title = f"{name}: least {by} of those {among}{per}"
+    else:
+        configurations = list(answered.configurations)
+        title = f"{name}: not beaten in {', '.join(answered.question.by)} of those {among}"
+    return _configurations(title, configurations) if configurations else f"{title}: none"
+
+
+def _configurations(title: str, configurations: Sequence[Configuration]) -> Table:
+    first = configurations[0]
+    several = {axis.name for item in configurations for axis in item.part.axes if axis.size > 1}
+    names = [name for name in first.labels if name in several or name in first.part.labels]
+    keys = {
+        text: text if len(text) <= _WIDEST else f"key {place}" for place, text in enumerate(first.keys, 1)
+        if text.lstrip("-") not in ("peak", *names)
+    }
+    if len(configurations) > _MOST:
+        title += f" (the first {_MOST} of {len(configurations):,}; --json has all)"
+    rows = [
+        [
+            *(_label(name, item) for name in names), *(_value(text, item) for text in keys), gib(item.peak_bytes),
+            f"{item.share:.1%}", item.verdict,
+        ]
+        for item in configurations[:_MOST]
+    ]
+    texts = {place for place, name in enumerate(names) if not isinstance(first.labels[name], int)}
+    titles = [*(_SHORT.get(name, name) for name in names), *keys.values(), "peak GiB", "share", "verdict"]
+    return table(titles, rows, right=set(range(len(titles) - 1)) - texts, title=title)
+
+
+def _label(name: str, item: Configuration) -> str:
+    label = item.labels[name]
+    return ("off", "on")[int(label)] if name == "sequence_parallel" else str(label)
+
+
+def _value(text: str, item: Configuration) -> str:
+    value = item.keys[text]
+    unit = next((module.TERMS[text][0] for module in item.part.modules if text in module.TERMS), "")
+    if unit == "bytes" and isinstance(value, int):
+        return f"{gib(value)} GiB"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+
+
+def _histogram(name: str, answered: Counted, among: str) -> Table:
+    edges = [f"{edge:,}" for edge in answered.question.edges]
+    rows = zip(["", *edges], [*edges, ""], [f"{count:,}" for count in answered.counts], strict=True)
+    title = f"{name}: {answered.question.of} of those {among}"
+    return table(("from", "up to", "count", ""), [(*row, "") for row in rows], right=(0, 1, 2), title=title)

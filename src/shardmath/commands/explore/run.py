@@ -1,0 +1,194 @@
+"""Sweep a declared space: all parts, here or on a cluster, with checkpoints, into one answer and a table of rows."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shardmath.commands.explore.answer import Explored, explored
+from shardmath.commands.explore.rows import refuse_unwritable, write_rows
+from shardmath.errors import InputError
+from shardmath.input.arguments import typed
+from shardmath.search.distinct import with_room
+from shardmath.search.nests.checkpoint import Checkpoint
+from shardmath.search.nests.clusters import LOCAL, client_of, on_cluster
+from shardmath.search.nests.cuda import CudaNest, on_gpu
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.rows import Folder, Table
+from shardmath.search.nests.running import Progress, Run, Workers, on_threads, run
+from shardmath.search.spaces import Best, Question, Rows, Space
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+#: What may work.
+DEVICES = ("cpu", "cuda")
+
+
+@typed
+def explore(
+    space: Space, *, threads: int | None = None, dask: str | None = None, device: str = "cpu",
+    rows: str | os.PathLike[str] | None = None, terms: Sequence[str] = (), among: str = "fits",
+    checkpoint: str | os.PathLike[str] | None = None, resume: bool = False, progress: Progress | None = None,
+    writing: Progress | None = None, stopped: Callable[[], bool] = lambda: False,
+) -> Explored:
+    """Look at every configuration of ``space`` and answer its questions.
+
+    ``threads`` work here, or the workers of the Dask scheduler at the address ``dask``; ``local`` are as many
+    processes of this machine. With ``device`` "cuda" a GPU of this machine works instead.
+    ``rows`` is a file (.parquet, .csv) for the configurations ``among`` those that fit, may fit (``uncertain``) or are
+    ``legal``, with ``terms`` (names or formulas) as further columns.
+    ``checkpoint`` is a file for the state, kept up to date every few seconds and at the end; with ``resume`` the sweep
+    goes on from there if it is there, else one that is there is refused. Rows that are not in their file yet are in a
+    folder beside the checkpoint; without one beside their file.
+    Once ``stopped`` says so, nothing more is begun: the answer, and the file of rows, are of what was done by then.
+    ``progress`` is called with configurations done and all, ``writing`` with rows written and all.
+
+    Raises InputError for what is wrong with the space, with files, with the cluster, or where there is no GPU.
+    """
+    if device not in DEVICES:
+        raise InputError("device", device, "must be one of the devices", " or ".join(DEVICES))
+    if device == "cuda" and (threads is not None or dask is not None):
+        raise InputError("device", device, "must not be given with threads or a cluster: one GPU works", "cpu")
+    if threads is not None and threads < 1:
+        raise InputError("threads", threads, "must be at least 1", "1")
+    if threads is not None and dask not in (None, LOCAL):
+        raise InputError("threads", threads, "must not be given with the address of a scheduler")
+    table = None if rows is None else _Table.asked(os.fspath(rows), Rows("rows", tuple(terms), among))
+    if table is None and terms:
+        raise InputError("terms", list(terms), "must not be given without rows: they are their columns")
+    if any(isinstance(question, Rows) for question in space.questions):
+        raise InputError("questions", "rows", "must not be among the questions: give rows, terms and among")
+    asked = space if table is None else replace(space, questions=(*space.questions, table.question))
+    parts = asked.parts()
+    made = CudaNest if device == "cuda" else Nest
+    nests = [made(part, tuple(with_room(part, _of_part(item)) for item in asked.questions)) for part in parts]
+    kept = None if checkpoint is None else Checkpoint(Path(os.path.abspath(checkpoint)), nests)
+    runs = _begun(nests, kept, resume, table)
+    with _folder(kept, table, runs) as folder, _client(dask, threads) as client:
+        _sweep(nests, runs, threads, client, folder, kept, progress, stopped)
+        written = None
+        if table is not None and folder is not None:
+            total = _rows(nests, runs, table.question.among)
+            written = write_rows(table.path, parts, table.question.of, folder, writing, total)
+            if kept is not None and all(map(_finished, nests, runs)):
+                kept.written = table.path
+        elif table is not None:
+            written = _rows(nests, runs, table.question.among)
+        if kept is not None:
+            kept.save(runs)
+    if kept is not None and kept.written is not None and kept.rows.is_dir():
+        Folder(kept.rows).remove()
+    return explored(nests, runs, space.questions, written)
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A file of rows that is asked for."""
+
+    path: str
+    question: Rows
+
+    @classmethod
+    def asked(cls, path: str, question: Rows) -> _Table:
+        """Raises InputError unless the file can be written."""
+        refuse_unwritable(path)
+        return cls(os.path.abspath(path), question)
+
+
+def _of_part(question: Question) -> Question:
+    """The question as one part is asked it: it has one implementation."""
+    if not isinstance(question, Best):
+        return question
+    return replace(question, per=tuple(name for name in question.per if name != "implementation"))
+
+
+def _begun(nests: Sequence[Nest], kept: Checkpoint | None, resume: bool, table: _Table | None) -> list[Run]:
+    if resume and kept is None:
+        raise InputError("resume", resume, "must not be given without a checkpoint")
+    if kept is not None and os.path.exists(kept.path):
+        if not resume:
+            rule = "must be a new file, or resume must be given: this one has the state of a sweep"
+            raise InputError("checkpoint", str(kept.path), rule)
+        runs = kept.load()
+        if kept.written is not None and table is not None and kept.written != table.path:
+            rule = f"must be {kept.written}: there the rows of this checkpoint are, which is complete"
+            raise InputError("rows", table.path, rule)
+        return runs
+    runs = [Run(nest.empty()) for nest in nests]
+    if kept is not None:
+        kept.save(runs)
+    return runs
+
+
+@contextmanager
+def _folder(kept: Checkpoint | None, table: _Table | None, runs: Sequence[Run]) -> Iterator[Folder | None]:
+    """Where rows are until they become one file; None if none are asked for, or all are in their file."""
+    if table is None or (kept is not None and kept.written is not None):
+        yield None
+    elif kept is not None:
+        folder = Folder(kept.rows)
+        folder.keep([state.done for state in runs])
+        yield folder
+    else:
+        with tempfile.TemporaryDirectory(prefix=f".{Path(table.path).name}.", dir=Path(table.path).parent) as path:
+            yield Folder(Path(path))
+
+
+@contextmanager
+def _client(dask: str | None, threads: int | None) -> Iterator[Client | None]:
+    if dask is None:
+        yield None
+    else:
+        with client_of(dask, threads) as client:
+            yield client
+
+
+def _sweep(
+    nests: Sequence[Nest], runs: Sequence[Run], threads: int | None, client: Client | None, folder: Folder | None,
+    kept: Checkpoint | None, progress: Progress | None, stopped: Callable[[], bool],
+) -> None:
+    """Bring ``runs`` to their end, part after part."""
+    size = sum(nest.size for nest in nests)
+    if progress is not None:
+        progress(sum(state.shards * nest.shard_size for nest, state in zip(nests, runs, strict=True)), size)
+    for nest, state in zip(nests, runs, strict=True):
+        others = sum(other.shards * one.shard_size for one, other in zip(nests, runs, strict=True) if one is not nest)
+        if stopped() or _finished(nest, state):
+            continue
+
+        def report(done: int, _: int, others: int = others) -> None:
+            if progress is not None:
+                progress(others + done, size)
+
+        def save(_: Run) -> None:
+            if kept is not None:
+                kept.save_now_and_then(runs)
+
+        def keep(start: int, stop: int, table: Table, part: int = nest.part.number) -> None:
+            if folder is not None:
+                folder.add(part, start, stop, table)
+
+        workers = _workers(nest, threads, client)
+        run(nest, state, workers=workers, progress=report, after_chunk=save, on_rows=keep, stopped=stopped)
+
+
+def _workers(nest: Nest, threads: int | None, client: Client | None) -> AbstractContextManager[Workers]:
+    if isinstance(nest, CudaNest):
+        return on_gpu(nest)
+    return on_threads(nest, threads) if client is None else on_cluster(nest, client)
+
+
+def _finished(nest: Nest, state: Run) -> bool:
+    return state.shards == nest.shards
+
+
+def _rows(nests: Sequence[Nest], runs: Sequence[Run], among: str) -> int:
+    """How many rows there are: configurations with one of the first verdicts, or with any."""
+    verdicts = {"fits": 1, "uncertain": 2, "legal": None}[among]
+    return sum(int(state.answer.verdicts[:verdicts].sum()) for state in runs)

@@ -1,0 +1,100 @@
+"""The inverted formula of an answer: the polynomial that holds there, solved for the symbol, in several forms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.generated.definitions import PARAMETERS
+from shardmath.symbolic.inverses.binding import Binding
+from shardmath.symbolic.inverses.laurent import NoClosedFormError, combined, constant, signs, value
+
+_SWITCHES = frozenset(name for name, row in PARAMETERS.items() if row[2:4] == (0, 1))
+
+
+@dataclass(frozen=True)
+class Coefficient:
+    """One coefficient of the peak, a polynomial of the symbol: its power, in letters, and in bytes."""
+
+    power: int
+    text: str
+    latex: str
+    bytes: Fraction
+
+
+@dataclass(frozen=True)
+class Solution:
+    """A solved formula.
+
+    ``text``, ``latex`` and ``unicode`` say what the symbol is equal to, in terms of ``coefficients`` by name; ``uses``
+    are definitions of the terms in these. ``closed`` is its value: that of the polynomial alone, without roundings,
+    paddings and rules. ``roundings`` are the bytes that these add to the polynomial at the answer.
+    """
+
+    text: str
+    latex: str
+    unicode: str
+    coefficients: Mapping[str, Coefficient]
+    uses: Mapping[str, str]
+    uses_latex: Mapping[str, str]
+    closed: int | None
+    roundings: Fraction
+
+
+def solution(
+    evaluator: Evaluator, source: str, name: str, values: Mapping[str, int], multiples: Mapping[str, Fraction],
+    limit: Fraction, share: Fraction | None, peak: int, *, largest: bool,
+) -> Solution | None:
+    """The formula for ``name`` at the configuration ``values``; None where the peak is no polynomial of it there.
+
+    ``source`` is that of the evaluator, ``limit`` in bytes, ``share`` what it is of the memory, None for that of the
+    rule of thumb; ``peak`` is that of the configuration. With the memory of the GPU for ``name``, the formula says what
+    is needed.
+    """
+    of_memory = name == "gpu_memory"
+    try:
+        found = Binding(source, "peak", values, None if of_memory else name, multiples, _SWITCHES)
+        off = Fraction(peak - value(found.numbers, values.get(name, 1)))
+        return _written(found, evaluator, name, limit, share, off, largest=largest)
+    except NoClosedFormError:
+        return None
+
+
+def _written(
+    found: Binding, evaluator: Evaluator, name: str, limit: Fraction, share: Fraction | None, roundings: Fraction, *,
+    largest: bool,
+) -> Solution:
+    from sympy import Integer, Rational
+
+    from shardmath.symbolic.documents.inverted import NAMES, inverted
+    from shardmath.symbolic.printers.latex import LatexPrinter
+    from shardmath.symbolic.printers.text import LinePrinter, UnicodePrinter
+    from shardmath.symbolic.terms import Term, term_symbol
+
+    terms = [Term(term, term_symbol(term), Integer(0), *row) for term, row in evaluator.terms.TERMS.items()]
+    part = None if share is None else Rational(share.numerator, share.denominator)
+    result = inverted(name, found.coefficients, found.terms, part, largest=largest)
+    line, latex = LinePrinter(), LatexPrinter(terms)
+    counts = {
+        NAMES[power]: Coefficient(power, line.doprint(letters), latex.doprint(letters), found.numbers[power])
+        for power, letters in zip(sorted(found.coefficients), result.coefficients.values(), strict=True)
+    }
+    return Solution(
+        f"{line.doprint(result.symbol)} = {line.doprint(result.answer)}",
+        f"{latex.doprint(result.symbol)} = {latex.doprint(result.answer)}",
+        f"{UnicodePrinter().doprint(result.symbol)} =\n{UnicodePrinter().doprint(result.answer)}",
+        counts, {line.doprint(one): line.doprint(made) for one, made in result.uses.items()},
+        {latex.doprint(one): latex.doprint(made) for one, made in result.uses.items()},
+        _closed(found.numbers, limit, largest=largest), roundings,
+    )
+
+
+def _closed(numbers: Mapping[int, Fraction], limit: Fraction, *, largest: bool) -> int | None:
+    """The last integer with which the polynomial is at most the limit."""
+    if not numbers.keys() - {0}:
+        return None
+    fitting = [(first, last) for first, last, sign in signs(combined(numbers, constant(-limit)), 1, 1 << 62)
+               if sign <= 0]
+    return None if not fitting else fitting[-1][1] if largest else fitting[0][0]

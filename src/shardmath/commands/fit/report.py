@@ -1,0 +1,97 @@
+"""A configuration asked backwards, in the terminal: answers, what binds, and the inverted formulas."""
+
+from __future__ import annotations
+
+from shardmath.commands.fit import Answer, Fits
+from shardmath.commands.fit.answers import Bound
+from shardmath.commands.fit.run import CLOSED
+from shardmath.reports.tables import console, gib, table
+
+#: What a coefficient is multiplied with, in words.
+_POWERS = {-1: " shared by {0}", 0: "", 1: " for each of {0}", 2: " for each of {0} squared"}
+
+
+def show(found: Fits) -> None:
+    """Print a line for each answer, and for a single one the formula too."""
+    out = console()
+    out.print(f"{found.model} on {found.gpu} ({gib(found.gpu_memory)} GiB), {found.implementation}: at most"
+              f" {float(found.share):.6g} of the memory, {gib(found.limit)} GiB", markup=False)
+    titles = ("solved for", "", "now", "fits", "peak", "rank", "moment", "next", "peak", "how")
+    rows = [_row(found, answer) for answer in found.answers]
+    out.print(table(titles, rows, right=(2, 3, 4, 5, 7, 8)))
+    for note in _notes(found):
+        out.print(note, markup=False)
+    if len(found.answers) == 1:
+        (answer,) = found.answers
+        for line in _details(answer):
+            out.print(line, markup=False, soft_wrap=True)
+
+
+def _notes(found: Fits) -> list[str]:
+    """What stays as it is while a symbol changes."""
+    stays = {
+        "hidden_size": {"head_dim": "hidden_size: head_dim stays; numbers of heads and inner widths grow with it.",
+                        "heads": "hidden_size: numbers of heads stay; head_dim and inner widths grow with it.",
+                        "all": "hidden_size: heads, head_dim and inner widths stay."}[found.keep],
+        "num_gpus": "num_gpus: data parallelism alone; TP, CP and PP stay.",
+        "model_parallel": "model_parallel: TP * PP, on the same GPUs where their number is given.",
+    }
+    asked = {answer.symbol for answer in found.answers}
+    return [note for symbol, note in stays.items() if symbol in asked]
+
+
+def _row(found: Fits, answer: Answer) -> list[str]:
+    way = "largest" if answer.largest else "smallest"
+    fits = "none" if answer.at is None else _number(answer, answer.at.value)
+    start = [answer.symbol, way, _number(answer, found.now(answer.symbol)), fits]
+    at = ["", "", ""] if answer.at is None else [gib(answer.at.peak), str(answer.at.rank), answer.at.moment]
+    beyond = ["", ""] if answer.beyond is None else [_number(answer, answer.beyond.value), gib(answer.beyond.peak)]
+    return [*start, *at, *beyond, answer.method]
+
+
+def _number(answer: Answer, value: int) -> str:
+    return f"{gib(value)} GiB" if answer.unit == "bytes" else f"{value:,}"
+
+
+def _details(answer: Answer) -> list[str]:
+    lines = [_along(answer, bound, what) for bound, what in ((answer.at, "at the answer"), (answer.beyond, "next"))
+             if bound is not None]
+    return [*filter(None, lines), *_formula(answer), *_sides(answer)]
+
+
+def _formula(answer: Answer) -> list[str]:
+    found = answer.formula
+    if found is None:
+        return [f"No formula: {answer.symbol} is found by trying its legal values, {answer.tried} of them."] if (
+            answer.method != CLOSED) else []
+    lines = [f"{found.text}" + (f" = {found.closed:,}" if found.closed is not None else "")]
+    for name, one in found.coefficients.items():
+        lines.append(f"  {name} = {one.text}")
+        lines.append(f"  {' ' * len(name)} = {float(one.bytes):,.6g} bytes{_POWERS[one.power].format(_solved(answer))}")
+    lines += [f"  where {name} = {made}" for name, made in found.uses.items()]
+    if found.roundings:
+        lines.append(f"Roundings and paddings are {float(found.roundings):,.6g} bytes more at the answer.")
+    return lines
+
+
+def _solved(answer: Answer) -> str:
+    """The parameter that the formula is about."""
+    bound = answer.at or answer.beyond
+    return answer.symbol if bound is None else next(iter(bound.values), answer.symbol)
+
+
+def _sides(answer: Answer) -> list[str]:
+    """What else was settled, and what is known of the other values."""
+    lines = []
+    closed = None if answer.formula is None else answer.formula.closed
+    if answer.at is not None and closed is not None and closed != next(iter(answer.at.values.values())):
+        lines.append("The formula is the closed form; from it, the next legal value that fits was settled exactly.")
+    if answer.others_fit is False:
+        side = "smaller" if answer.largest else "larger"
+        lines.append(f"The peak does not only rise: some {side} values do not fit.")
+    return lines
+
+
+def _along(answer: Answer, bound: Bound, what: str) -> str:
+    along = {name: value for name, value in bound.values.items() if name != answer.symbol}
+    return f"{what}: {', '.join(f'{name} = {value:,}' for name, value in along.items())}" if along else ""

@@ -1,0 +1,190 @@
+"""Solve every row of a table for one symbol: the same rows out, with the last value that fits, streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from os import PathLike, fspath
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyarrow import parquet
+
+from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
+from shardmath.commands.evaluate.inputs import Inputs, inputs
+from shardmath.commands.evaluate.run import Progress
+from shardmath.commands.evaluate.sources import source
+from shardmath.commands.evaluate.threads import in_order
+from shardmath.commands.fit.columns import Column, Evaluated, evaluated, largest_stepped, listed
+from shardmath.commands.fit.compiled import inverse_for
+from shardmath.commands.fit.run import share_of
+from shardmath.errors import ABSENT, InputError, nearest_names
+from shardmath.files.writing import whole_file
+from shardmath.input.parameters import limits
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+
+#: What rows can be solved for: symbols with which the peak only rises, and those that divide a batch.
+SOLVED = ("micro_batch_size", "seq_length", "num_layers", "data_parallel")
+PEAK = "peak"
+_ROWS = 1 << 16
+
+
+def fit_rows(
+    table: Any,
+    solve: str,
+    model: Model | str | PathLike[str] | None = None,
+    gpu: Gpu | Cluster | str | PathLike[str] | None = None,
+    *,
+    share: Fraction | int | str | None = None,
+    implementation: str | None = None,
+    kernels: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    **values: int | str,
+) -> pa.RecordBatchReader:
+    """Solve every row of ``table`` for ``solve``, as a stream of record batches.
+
+    The largest ``micro_batch_size``, ``seq_length`` or ``num_layers``, the smallest ``data_parallel`` that fits. The
+    table and the other arguments are those of ``evaluate``; ``share`` is that of ``fit``. Micro-batch sizes divide what
+    ``global_batch_size`` leaves to a rank where it is given, and else the batch grows with them; data-parallel sizes
+    need it. The answer has the columns of the table, the symbol (null where nothing fits), and ``peak``, the bytes
+    there.
+
+    Raises InputError for what ``evaluate`` refuses, and for a symbol that rows cannot be solved for.
+    """
+    if solve not in SOLVED:
+        raise InputError("solve", solve, "must be a symbol that rows can be solved for", nearest_names(solve, SOLVED))
+    stream = source(table)
+    parameters, _ = parameters_among(stream.schema.names, (solve, PEAK))
+    if solve in values:
+        raise InputError(solve, values[solve], "must not be given: it is solved for")
+    numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
+    found = inputs([*parameters, solve], model, gpu, implementation, kernels, values)
+    if solve == "data_parallel" and "global_batch_size" not in found.given:
+        raise InputError("global_batch_size", ABSENT, "must be given: data_parallel divides it")
+    work = _Work(found, solve, share_of(share), parameters, stream.schema, numeric)
+    work.prepare()
+
+    def chunks() -> Iterator[tuple[int, pa.RecordBatch]]:
+        first = 0
+        for batch in stream.batches(_ROWS):
+            yield first, batch
+            first += batch.num_rows
+
+    def answers() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for answer in in_order(work, chunks()):
+            done += answer.num_rows
+            if progress is not None:
+                progress(done, stream.rows)
+            yield answer
+
+    return pa.RecordBatchReader.from_batches(work.schema, answers())
+
+
+def write_answers(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> tuple[int, int]:
+    """Write what ``fit_rows`` answers as Parquet, whole or not at all; the numbers of rows, and of those that fit.
+
+    Raises InputError where no file can be written, or its name does not end like a Parquet file's.
+    """
+    name = fspath(path)
+    if not name.endswith((".parquet", ".pq")):
+        raise InputError("output", name, "must end with .parquet")
+    rows = solved = 0
+    with whole_file("output", name, "wb") as file, parquet.ParquetWriter(file, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch, row_group_size=batch.num_rows)
+            rows, solved = rows + batch.num_rows, solved + batch.num_rows - batch.column(PEAK).null_count
+    return rows, solved
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What is done to every batch; it knows the number of the batch's first row."""
+
+    found: Inputs
+    solve: str
+    share: Fraction
+    parameters: Sequence[str]
+    table: pa.Schema
+    numeric: Sequence[str]
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the table, the symbol and the peak."""
+        return pa.schema([*self.table, pa.field(self.solve, pa.int64()), pa.field(PEAK, pa.int64())],
+                         metadata=self.table.metadata)
+
+    def prepare(self) -> None:
+        """Find the compiled evaluator, so that what is missing is said before a row is read."""
+        assert self._kernel.OUTPUTS
+
+    @cached_property
+    def _along(self) -> tuple[str, ...]:
+        """What goes with the symbol, where a person did not give it."""
+        with_it = {"micro_batch_size": ("global_batch_size",), "data_parallel": ("num_gpus",)}.get(self.solve, ())
+        return tuple(name for name in with_it if name not in self.found.given)
+
+    @property
+    def _divides(self) -> bool:
+        """Whether the symbol has to divide what is given."""
+        return self.solve in ("micro_batch_size", "data_parallel") and "global_batch_size" in self.found.given
+
+    @cached_property
+    def _kernel(self) -> ModuleType:
+        if self._divides:
+            return self.found.kernel((PEAK,), [*self.numeric, self.solve])
+        sample = self.found.completed({name: np.ones(1) for name in (*self.numeric, self.solve)})
+        kernel = inverse_for(self.found.evaluator, self.solve, self._along,
+                             [name for name, value in sample.items() if np.ndim(value)])
+        for name in (*kernel.SCALARS, *kernel.COLUMNS):
+            if name not in sample:
+                raise InputError(name, ABSENT, "must be given: as a column, as a value, or with a model or a GPU")
+        return kernel
+
+    def __call__(self, item: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
+        first_row, batch = item
+        count = batch.num_rows
+        given = self._columns(batch, first_row)
+        values = self.found.completed({**given, self.solve: np.ones(count)})
+        if "gpu_memory" not in values:
+            raise InputError("gpu_memory", ABSENT, "must be given: as a column, as a value, or with a GPU")
+        memory = np.broadcast_to(np.asarray(values["gpu_memory"], dtype=np.float64), (count,))
+        limit = np.floor(memory * self.share.numerator / self.share.denominator)
+        run = evaluated(self._kernel, values, (self.solve, *self._along), self._complete(given))
+        answer = self._answer(run, count, limit, values)
+        solved = np.flatnonzero(answer)
+        peak = np.zeros(count, dtype=np.int64)
+        peak[solved] = run(solved, answer[solved])[PEAK]
+        missing = answer == 0
+        computed = [pa.array(column.astype(np.int64), mask=missing) for column in (answer, peak)]
+        return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
+
+    def _answer(self, run: Evaluated, count: int, limit: Column, values: Mapping[str, Any]) -> Column:
+        if not self._divides:
+            return largest_stepped(run, count, limit, limits(self.solve)[1])
+        other = "data_parallel" if self.solve == "micro_batch_size" else "micro_batch_size"
+        whole = np.broadcast_to(np.asarray(values["global_batch_size"] / values[other], dtype=float), (count,))
+        return listed(run, count, limit, whole, largest=self.solve == "micro_batch_size")
+
+    def _complete(self, given: Mapping[str, Any]) -> Callable[[Column, NDArray[np.intp]], Mapping[str, Any]]:
+        def complete(at: Column, rows: NDArray[np.intp]) -> Mapping[str, Any]:
+            return self.found.completed({**{name: column[rows] for name, column in given.items()}, self.solve: at})
+
+        return complete
+
+    def _columns(self, batch: pa.RecordBatch, first_row: int) -> dict[str, Any]:
+        columns: dict[str, Any] = {}
+        for name in self.parameters:
+            values = batch.column(name)
+            if name == RECOMPUTE:
+                columns |= modes(values, first_row)
+            else:
+                columns[name] = numbers(name, values, first_row, self.found.only.get(name))
+        return columns

@@ -1,0 +1,236 @@
+"""Ask a configuration backwards: for every symbol, by closed form or, for degrees of parallelism, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import product
+from os import PathLike
+from typing import Any
+
+from shardmath.account.configured import Configuration, configured
+from shardmath.commands.fit.answers import Answer, Bound, Fits, bound_of
+from shardmath.commands.fit.formula import Solution, solution
+from shardmath.commands.fit.symbols import (
+    DEGREES,
+    KEPT,
+    MEMORY,
+    MODEL_PARALLEL,
+    USUAL,
+    Solved,
+    known_symbol,
+    solved_for,
+    unit_of,
+)
+from shardmath.configuration.job import Job
+from shardmath.divisors import divisors
+from shardmath.errors import InputError, nearest_names
+from shardmath.files.cached import source_of
+from shardmath.generated.definitions import verdict
+from shardmath.input.arguments import typed_like
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+from shardmath.symbolic.inverses.laurent import NoClosedFormError
+from shardmath.symbolic.inverses.posed import Question
+
+_WHOLE = 10**6
+CLOSED = "closed form"
+TRIED = "one by one"
+
+
+@cache
+def usual_share() -> Fraction:
+    """The share of the memory that the rule of thumb leaves to an estimate: the largest that gets the best verdict."""
+    low, high = 0, _WHOLE
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if verdict(middle, _WHOLE) == 0 else (low, middle - 1)
+    return Fraction(low, _WHOLE)
+
+
+@typed_like(configured)
+def fit(
+    model: Model | str | PathLike[str],
+    gpu: Gpu | Cluster | str | PathLike[str],
+    solve: str | Sequence[str] | None = None,
+    *,
+    share: Fraction | int | str | None = None,
+    keep: str = "head_dim",
+    formulas: bool | None = None,
+    **arguments: Any,
+) -> Fits:
+    """Solve a configuration for one symbol, or for several: the last value that fits.
+
+    ``solve`` names them: the largest ``micro_batch_size``, ``seq_length``, ``num_layers`` or ``hidden_size``, the
+    fewest ``num_gpus`` (by data parallelism), the smallest ``model_parallel`` (TP * PP) or degree of one kind, the
+    ``gpu_memory`` that is needed (bytes), or other sizes of the model. Without it, all usual ones are answered.
+    ``share`` is the part of the memory that a peak may take, by default that of the 80 % rule. ``keep`` says
+    what stays while ``hidden_size`` grows: ``head_dim`` (there are more heads), ``heads`` (they are wider) or ``all``
+    (nothing else changes); inner widths of the MLP grow with it unless all is kept. ``formulas`` are derived where a
+    symbol is named, unless it says otherwise. The other arguments are those of ``explain``.
+
+    Raises InputError for every value that is not legal, and for a symbol that cannot be asked for.
+    """
+    if arguments.get("pipeline_layout") is not None:
+        rule = "must not be given: its walk through a schedule has no formula to solve"
+        raise InputError("pipeline_layout", arguments["pipeline_layout"], rule)
+    found = configured(model, gpu, **arguments)
+    job = found.job
+    if keep not in KEPT:
+        raise InputError("keep", keep, f"must be one of {', '.join(KEPT)}", nearest_names(keep, KEPT))
+    part = share_of(share)
+    written = solve is not None if formulas is None else formulas
+    asked = _Asked(model, gpu, arguments, found, part, keep, written)
+    symbols = USUAL if solve is None else (solve,) if isinstance(solve, str) else tuple(solve)
+    answers = tuple(_answers(asked, map(known_symbol, symbols), skip=solve is None))
+    return Fits(job.model.name, job.gpu.name, job.evaluator.implementation, job.values[MEMORY], part,
+                dict(job.values), keep, answers)
+
+
+class _Asked:
+    """One configuration and what it may take."""
+
+    def __init__(self, model: Any, gpu: Any, arguments: Mapping[str, Any], found: Configuration, share: Fraction,
+                 keep: str, formulas: bool) -> None:
+        self.model, self.gpu, self.arguments, self.job, self.keep = model, gpu, arguments, found.job, keep
+        self.share, self.limit, self.formulas = share, share * found.job.values[MEMORY], formulas
+        self.source = source_of(found.job.evaluator.terms)
+
+    def solution(self, name: str, at: Bound | None, multiples: Mapping[str, Fraction], *, largest: bool,
+                 ) -> Solution | None:
+        """The inverted formula at an answer, if it is asked for."""
+        if at is None or not self.formulas:
+            return None
+        share = None if self.share == usual_share() else self.share
+        values = {**self.job.values, "pipeline_rank": 0, **at.values}
+        return solution(self.job.evaluator, self.source, name, values, multiples, self.limit, share, at.peak,
+                        largest=largest)
+
+    def with_degrees(self, **degrees: int) -> Job | None:
+        """The job with other degrees of parallelism; None if it is not legal."""
+        try:
+            found: Job = configured(self.model, self.gpu, **{**self.arguments, **degrees}).job
+        except InputError:
+            return None
+        return found
+
+
+def _answers(asked: _Asked, symbols: Iterable[str], skip: bool) -> Iterator[Answer]:
+    for symbol in symbols:
+        try:
+            yield _answer(asked, symbol)
+        except InputError:
+            if not skip:
+                raise
+
+
+def _answer(asked: _Asked, symbol: str) -> Answer:
+    if symbol == MEMORY:
+        return _memory(asked)
+    if symbol == MODEL_PARALLEL:
+        return _degrees(asked, symbol, ("tensor_parallel", "pipeline_parallel"))
+    if symbol in DEGREES:
+        return _degrees(asked, symbol, (symbol,))
+    return _closed(asked, solved_for(symbol, asked.job, asked.arguments, asked.keep))
+
+
+def share_of(share: Fraction | int | str | None) -> Fraction:
+    """The part of the memory that a peak may take. Raises InputError for one that is not above 0 and at most 1."""
+    if share is None:
+        return usual_share()
+    try:
+        part = Fraction(share)
+    except (ValueError, ZeroDivisionError):
+        part = Fraction(0)
+    if not 0 < part <= 1 or part.denominator > _WHOLE:
+        said = share if isinstance(share, int) and share.bit_length() > 64 else str(share)
+        raise InputError("share", said, "must be above 0 and at most 1, with at most 6 decimals", "0.8 or 1.0")
+    return part
+
+
+def _memory(asked: _Asked) -> Answer:
+    """The memory that the configuration needs: the peak over the share, rounded up to whole bytes."""
+    values = asked.job.values
+    at = bound_of(asked.job.evaluator, values, 0, {})
+    needed = -(-at.peak // asked.share)
+    here = Bound(int(needed), at.peak, at.rank, at.moment, {})
+    return Answer(MEMORY, "bytes", False, here, None, CLOSED, {0: Fraction(at.peak)}, others_fit=True,
+                  formula=asked.solution(MEMORY, at, {}, largest=False))
+
+
+def _closed(asked: _Asked, solved: Solved) -> Answer:
+    evaluator, values = asked.job.evaluator, asked.job.values
+    question = Question(asked.source, "peak", {**values, "pipeline_rank": 0}, solved.name, solved.first, solved.last,
+                        solved.multiples)
+    try:
+        found = question.answer(asked.limit, largest=solved.largest)
+    except NoClosedFormError as error:
+        raise InputError("solve", solved.symbol, f"must have a closed form in this configuration: {error}") from None
+
+    def bound(value: int | None) -> Bound | None:
+        if value is None:
+            return None
+        along = {name: int(times * value) for name, times in solved.multiples.items()}
+        return bound_of(evaluator, {**values, solved.name: value, **along}, value * solved.counted,
+                        {solved.name: value, **along})
+
+    unit = unit_of(solved.symbol)
+    if found is None:
+        start = question.first if solved.largest else question.last
+        nearest = question.legal.next(start, question.last if solved.largest else question.first)
+        outside = bound(nearest)
+        return Answer(solved.symbol, unit, solved.largest, None, outside, CLOSED, formula=asked.solution(
+            solved.name, outside, solved.multiples, largest=solved.largest))
+    beyond = question.neighbour(found.value, above=solved.largest)
+    piece, at = found.piece, bound(found.value)
+    return Answer(
+        solved.symbol, unit, solved.largest, at, bound(beyond), CLOSED,
+        {exponent: Fraction(count) for exponent, count in piece.low.items()}, piece.first, piece.last, found.tried,
+        found.others_fit, asked.solution(solved.name, at, solved.multiples, largest=solved.largest),
+    )
+
+
+def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> Answer:
+    """The smallest product of degrees that fits, and of equal products the one with the lowest peak."""
+    before: Bound | None = None
+    tried = 0
+    for size, group in _by_product(asked.job, names):
+        fitting: list[Bound] = []
+        failing: list[Bound] = []
+        for degrees in group:
+            job = asked.with_degrees(**degrees)
+            if job is None:
+                continue
+            tried += 1
+            found = bound_of(job.evaluator, job.values, size, degrees)
+            (fitting if found.peak <= asked.limit else failing).append(found)
+        if fitting:
+            at = min(fitting, key=lambda bound: bound.peak)
+            return Answer(symbol, unit_of(symbol), False, at, before, TRIED, tried=tried)
+        before = min(failing, key=lambda bound: bound.peak, default=before)
+    return Answer(symbol, unit_of(symbol), False, None, before, TRIED, tried=tried)
+
+
+def _by_product(job: Job, names: tuple[str, ...]) -> Iterator[tuple[int, list[dict[str, int]]]]:
+    """Degrees that may be legal, in the order of their product."""
+    groups: dict[int, list[dict[str, int]]] = {}
+    for values in product(*(_candidates(job, name) for name in names)):
+        size = 1
+        for value in values:
+            size *= value
+        groups.setdefault(size, []).append(dict(zip(names, values, strict=True)))
+    yield from sorted(groups.items())
+
+
+def _candidates(job: Job, name: str) -> Sequence[int]:
+    values = job.values
+    if name == "tensor_parallel":
+        return [t for t in divisors(values["num_attention_heads"]) if t <= values["node_size"]]
+    if name == "pipeline_parallel":
+        even = job.evaluator.choices["stages"] == "even"
+        return divisors(values["num_layers"]) if even else range(1, values["num_layers"] + 1)
+    if name == "context_parallel":
+        return divisors(values["seq_length"])
+    return divisors(values["num_experts"]) if values["num_experts"] else (1,)

@@ -1,0 +1,32 @@
+"""A formula in the terminal: rows, derivation, and what its symbols stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+from shardmath.commands.formula.run import Formula, Listed
+from shardmath.reports.tables import console, table
+
+
+def show(formula: Formula) -> None:
+    """Print the ledger rows of a term, every step of its derivation, and the definitions it uses."""
+    out = console()
+    out.print(f"{formula.name} ({formula.implementation}), {formula.unit}: {formula.meaning}", markup=False)
+    if formula.rows:
+        rows = [(row.name, row.size, row.lifetime, row.source, row.meaning) for row in formula.rows]
+        out.print(table(("tensor", "size on one rank", "lives", "source", "meaning"), rows, spare=("lives", "source")))
+    for step in formula.steps:
+        operations = "1 operation" if step.operations == 1 else f"{step.operations} operations"
+        out.print(f"{step.rule} ({operations})", markup=False)
+        out.print(f"    {step.form}", markup=False, soft_wrap=True)
+    for name, definition in formula.uses.items():
+        out.print(f"where {name} = {definition}", markup=False, soft_wrap=True)
+
+
+def show_terms(terms: Sequence[Listed]) -> None:
+    """Print the names of terms in groups, each with what it is."""
+    out = console()
+    for group, members in groupby(terms, key=lambda term: term.group):
+        out.print(table(("term", "unit", "meaning"), [(term.name, term.unit, term.meaning) for term in members],
+                        title=group, spare=("unit",)))

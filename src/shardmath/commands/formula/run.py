@@ -1,0 +1,168 @@
+"""Show one term: its ledger rows, its derivation step by step, and its form in other languages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from shardmath.compiler.evaluators import changed_choices, refuse_untimed
+from shardmath.errors import InputError, nearest_names
+from shardmath.input.arguments import typed
+
+if TYPE_CHECKING:
+    from shardmath.symbolic.implementations import Implementation
+    from shardmath.symbolic.terms import TermSet
+
+
+@dataclass(frozen=True)
+class Row:
+    """One ledger row of a term: its own size on one rank, in the unit of the term."""
+
+    name: str
+    shape: str
+    bytes: int
+    lifetime: str
+    source: str
+    meaning: str
+    size: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """The form of the term after a rule, in one line, and the number of its operations."""
+
+    rule: str
+    form: str
+    operations: int
+
+
+@dataclass(frozen=True)
+class Formula:
+    """One term and all that can be said of it. ``uses`` defines the symbols of all steps that are no parameters."""
+
+    name: str
+    implementation: str
+    unit: str
+    meaning: str
+    rows: tuple[Row, ...]
+    steps: tuple[Step, ...]
+    uses: Mapping[str, str]
+    python: str
+    latex: str
+    unicode: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return asdict(self)
+
+
+@typed
+def formula(name: str, implementation: str = "megatron", kernels: Mapping[str, str] | None = None) -> Formula:
+    """Derive the term ``name`` of an implementation or of a published set (``fujii2024.total``).
+
+    Raises InputError for an unknown term, implementation or kernel choice.
+    """
+    from shardmath.symbolic.printers.latex import LatexPrinter
+    from shardmath.symbolic.printers.python import PythonPrinter
+    from shardmath.symbolic.printers.text import LinePrinter, UnicodePrinter
+    from shardmath.symbolic.simplify import derivation, spelled_out
+
+    chosen, terms, fixed = _home(name, implementation, kernels)
+    if name not in terms:
+        raise InputError("term", name, f"must be a term of {chosen}", nearest_names(name, terms.terms))
+    term = terms[name]
+    line = LinePrinter()
+    steps = derivation(terms, name, fixed)
+    last = steps[-1].expression
+    rows = tuple(
+        Row(
+            f"{row.component.name}.{row.tensor.name}",
+            " * ".join(dimension.name for dimension in row.tensor.shape) or "scalar",
+            row.tensor.bytes, row.tensor.lifetime.value, row.tensor.source, row.tensor.meaning,
+            line.doprint(spelled_out(terms, row.expression, fixed)),
+        )
+        for row in term.rows
+    )
+    defined = {other.symbol: other for other in terms.terms.values()}
+    uses = {
+        line.doprint(symbol): line.doprint(derivation(terms, defined[symbol].name, fixed)[-1].expression)
+        for symbol in sorted(set().union(*(step.expression.free_symbols for step in steps)), key=str)
+        if symbol in defined
+    }
+    return Formula(
+        name, chosen, term.unit, term.meaning, rows,
+        tuple(Step(step.rule, line.doprint(step.expression), step.operations) for step in steps), uses,
+        PythonPrinter().doprint(last), LatexPrinter(terms.terms.values()).doprint(last),
+        UnicodePrinter().doprint(last),
+    )
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One term that has a formula: what it belongs to, what it counts, and what it is."""
+
+    name: str
+    group: str
+    unit: str
+    meaning: str
+
+
+@typed
+def names(implementation: str = "megatron", kernels: Mapping[str, str] | None = None) -> tuple[Listed, ...]:
+    """The terms of an implementation and of the published sets, in groups: by component, then what they add up to.
+
+    Raises InputError for an unknown implementation or kernel choice.
+    """
+    from shardmath.symbolic.accounts import build, components_of
+    from shardmath.symbolic.published import all_published
+    from shardmath.symbolic.timing import build_all, is_timed
+
+    chosen = _chosen(implementation, kernels)
+    titles = {item.name: f"{item.title} ({item.name})" for item in components_of(chosen)}
+    groups: dict[str, list[Listed]] = {}
+    for name, term in (build_all if is_timed(chosen) else build)(chosen).terms.items():
+        owner = name.partition(".")[0] if "." in name else ""
+        group = titles.get(owner, _OTHER_GROUPS.get(owner, owner))
+        groups.setdefault(group, []).append(Listed(name, group, term.unit, term.meaning))
+    for item in all_published():
+        groups[item.title] = [Listed(name, item.title, term.unit, term.meaning)
+                              for name, term in item.terms.terms.items() if name.startswith(item.name)]
+    return tuple(term for group in groups.values() for term in group)
+
+
+#: What terms belong to that are no component's, by the first part of their names.
+_OTHER_GROUPS = {
+    "": "Definitions, and the peak", "local": "Sizes on one rank", "layer": "One layer on one rank",
+    "expert_layer": "One layer with experts on one rank", "stage": "Rank r", "process": "What a process takes",
+    "first": "The first rank", "second": "The second rank", "penultimate": "The last rank but one",
+    "last": "The last rank", "step": "One step", "spent": "What the time of a step goes to",
+}
+
+
+def _chosen(implementation: str, kernels: Mapping[str, str] | None) -> Implementation:
+    from shardmath.symbolic.implementations import IMPLEMENTATIONS
+
+    changed = changed_choices(implementation, kernels)
+    return IMPLEMENTATIONS[implementation].with_choices(**changed)
+
+
+def _home(
+    name: str, implementation: str, kernels: Mapping[str, str] | None
+) -> tuple[str, TermSet, dict[str, int]]:
+    """The set of terms that ``name`` belongs to, with its name and fixed values."""
+    from shardmath.symbolic.accounts import build
+    from shardmath.symbolic.implementations import IMPLEMENTATIONS
+    from shardmath.symbolic.parallel.legality import fixed_values
+    from shardmath.symbolic.published import all_published
+    from shardmath.symbolic.timing import build_all, is_timed
+
+    for item in all_published():
+        if name.startswith(f"{item.name}."):
+            return item.name, item.terms, {}
+    chosen = _chosen(implementation, kernels)
+    memory = build(chosen)
+    if name in memory or (not is_timed(chosen) and name not in build_all(IMPLEMENTATIONS[implementation])):
+        return chosen.name, memory, fixed_values(chosen)
+    refuse_untimed(chosen.choices)
+    return chosen.name, build_all(chosen), fixed_values(chosen)

@@ -1,0 +1,8 @@
+"""What moves the peak of a configuration: exact sensitivities, differences, and the smallest changes that fit."""
+
+from shardmath.commands.moves.around import Move, Replaced
+from shardmath.commands.moves.formulas import SlopeFormula, SlopeFormulas
+from shardmath.commands.moves.run import Moves, moves
+from shardmath.commands.moves.sensitivities import Difference, Sensitivity
+
+__all__ = ["Difference", "Move", "Moves", "Replaced", "Sensitivity", "SlopeFormula", "SlopeFormulas", "moves"]

@@ -1,0 +1,84 @@
+"""The formulas behind a sensitivity: what every line of the peak's account contributes to it, by SymPy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from typing import Any
+
+from shardmath.account.accounting import every_line
+from shardmath.configuration.job import Job
+from shardmath.errors import InputError, nearest_names
+from shardmath.generated.definitions import PARAMETERS
+
+
+@dataclass(frozen=True)
+class SlopeFormula:
+    """The derivative of one line of an account: ``formula`` in letters, ``latex``, and ``slope`` in bytes per unit."""
+
+    term: str
+    component: str
+    role: str
+    formula: str
+    latex: str
+    slope: Fraction
+
+
+@dataclass(frozen=True)
+class SlopeFormulas:
+    """All that adds up to a sensitivity to ``name``, the largest contribution first; ``uses`` defines the letters."""
+
+    name: str
+    letter: str
+    lines: tuple[SlopeFormula, ...]
+    uses: Mapping[str, str]
+
+    @property
+    def slope(self) -> Fraction:
+        """Bytes per unit of the whole account."""
+        return sum((line.slope for line in self.lines), Fraction(0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON; exact fractions as text."""
+        lines = [asdict(line) | {"slope": str(line.slope)} for line in self.lines]
+        return {"name": self.name, "letter": self.letter, "slope": str(self.slope), "lines": lines,
+                "uses": dict(self.uses)}
+
+
+def slope_formulas(job: Job, rank: int, name: str) -> SlopeFormulas:
+    """Derive each line of the account of ``rank`` by the symbol ``name``, also lines that are empty here.
+
+    The rank stays what it is, also where the symbol is the number of stages. Switches count as if they could take any
+    value. Raises InputError for a name that is no symbol of the job.
+    """
+    known = [item for item in job.evaluator.terms.INPUTS if item not in (*job.evaluator.fixed, "pipeline_rank")]
+    if name not in known:
+        raise InputError("formula", name, "must be a symbol of the configuration", nearest_names(name, known))
+    from shardmath.symbolic.accounts import build
+    from shardmath.symbolic.implementations import IMPLEMENTATIONS
+    from shardmath.symbolic.printers.latex import LatexPrinter
+    from shardmath.symbolic.printers.text import LinePrinter
+    from shardmath.symbolic.sensitivities import Slopes
+    from shardmath.symbolic.simplify import derivation, simplify
+
+    terms = build(IMPLEMENTATIONS[job.evaluator.implementation].with_choices(**job.evaluator.choices))
+    values = job.on_rank(rank)
+    letters = {PARAMETERS[item][0]: values[item] for item in job.evaluator.terms.INPUTS}
+    slopes = Slopes(terms, PARAMETERS[name][0], letters)
+    printer, latex = LinePrinter(), LatexPrinter(terms.terms.values())
+    found, letters_used = [], set()
+    for line in every_line(job.evaluator, values):
+        expression = slopes.of(line.term)
+        value = slopes.value(expression)
+        if value:
+            shown = simplify(expression)[-1].expression
+            letters_used |= shown.free_symbols & terms.by_symbol.keys()
+            found.append(SlopeFormula(line.term, line.component, line.role, printer.doprint(shown),
+                                      latex.doprint(shown), Fraction(int(value.p), int(value.q))))
+    uses = {
+        printer.doprint(letter): printer.doprint(derivation(terms, terms.by_symbol[letter].name, {})[-1].expression)
+        for letter in sorted(letters_used, key=str)
+    }
+    found.sort(key=lambda item: -abs(item.slope))
+    return SlopeFormulas(name, PARAMETERS[name][0], tuple(found), uses)

@@ -1,0 +1,83 @@
+"""The peak of one configuration as a function of its symbols: in bytes, and beside a point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import chain
+from types import ModuleType
+
+from shardmath.commands.moves.duals import Dual, Number
+from shardmath.configuration.job import Job
+from shardmath.configuration.stages import ANY, listed
+from shardmath.input.parameters import limits
+
+#: ``terms_beside`` or ``slopes_along``.
+Beside = Callable[[ModuleType, Mapping[str, int], Mapping[str, Number]], Mapping[str, Dual]]
+#: Values next to one's own that are tried one by one; beyond them its multiples are.
+_NEAR = 1024
+#: Sizes whose product is the number of GPUs.
+SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The peak over pipeline ranks of what ``job`` says, with other values of symbols.
+
+    ``layout`` is its explicit list of layers of every stage, if it has one.
+    """
+
+    job: Job
+    layout: tuple[int, ...] | None = None
+
+    @property
+    def module(self) -> ModuleType:
+        """The evaluator of memory."""
+        return self.job.evaluator.terms
+
+    def bytes(self, values: Mapping[str, int]) -> int:
+        """The peak at ``values`` of all symbols."""
+        return int(max(
+            self.module.terms(*(Fraction(rank[name]) for name in self.module.INPUTS))[self._term]
+            for rank in self._ranks(values)
+        ))
+
+    def beside(self, function: Beside, along: Mapping[str, Number]) -> Dual:
+        """The peak beside the job's own values; an explicit list of layers stays what each rank holds."""
+        found = [function(self.module, rank, along)[self._term] for rank in self._ranks(self.job.values)]
+        return max(found, key=lambda dual: (dual.value, dual.slope))
+
+    def keeps_rules(self, values: Mapping[str, int]) -> bool:
+        """Whether ``values`` are legal with the same evaluator, on as many GPUs as their sizes need."""
+        known = {**values, "pipeline_rank": 0, **(ANY if self.layout else {})}
+        known["num_gpus"] = 1
+        for name in SIZES:
+            known["num_gpus"] *= known[name]
+        return all(self.module.rules_met(*(known[name] for name in self.module.INPUTS)))
+
+    def next_legal(self, name: str, step: int) -> int | None:
+        """The next legal value of a symbol, all others as they are: larger, or smaller with ``step`` -1; None if none.
+
+        Far from its own value only multiples of that, or its parts, are tried.
+        """
+        own, (least, most) = self.job.values[name], limits(name)
+        near = range(own + step, own + step * (_NEAR + 1), step)
+        far = (own << bits if step > 0 else own >> bits for bits in range(1, 32))
+        legal: Iterator[int] = (
+            candidate for candidate in chain(near, far)
+            if least <= candidate <= most and candidate != own
+            and self.keeps_rules({**self.job.values, name: candidate})
+        )
+        return next(legal, None)
+
+    @property
+    def _term(self) -> str:
+        return "stage.total" if self.layout else "peak"
+
+    def _ranks(self, values: Mapping[str, int]) -> Sequence[Mapping[str, int]]:
+        """Values of every rank that has to be looked at: of one for all, unless layers are listed."""
+        if not self.layout:
+            return ({**values, "pipeline_rank": 0},)
+        stages = self.job.by_rank if values is self.job.values else listed(self.job.evaluator, values, self.layout)
+        return [{**values, **own, "pipeline_rank": rank} for rank, own in enumerate(stages)]

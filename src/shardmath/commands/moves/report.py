@@ -1,0 +1,167 @@
+"""What moves the peak, in the terminal: sensitivities, single changes, and the smallest changes that make it fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from rich.table import Table
+
+from shardmath.commands.explain.report import heading
+from shardmath.commands.moves import Difference, Move, Moves, Sensitivity, SlopeFormulas
+from shardmath.generated.definitions import SITES
+from shardmath.reports.sizes import TITLES, in_words
+from shardmath.reports.tables import console, gib, table
+from shardmath.reports.untried import show_untried
+from shardmath.search.choosing import FASTER
+
+#: So many sensitivities and sets of changes are shown, unless all are asked for.
+_SHOWN = 12
+_TITLES = {**TITLES, "data_parallel": "DP", "expert_tensor_parallel": "ETP", "zero_stage": "ZeRO"}
+#: Fractions of so many signs are written out; of longer ones only the beginning is.
+_LONG = 16
+
+
+def show(found: Moves, everything: bool = False) -> None:
+    """Print what moves the peak, and what would make it fit or, if it does, faster."""
+    out = console()
+    out.print(heading(found.explanation), markup=False)
+    out.print(_peak(found), markup=False)
+    if found.seconds is None:
+        out.print(f"Step time is not computed: {found.explanation.time_unknown}. Columns of time are left out, and the"
+                  " fewest model-parallel ranks come first.", markup=False)
+    out.print()
+    rows = found.sensitivities if everything else found.sensitivities[:_SHOWN]
+    out.print(_sensitivities(rows))
+    _say_more(len(rows), len(found.sensitivities), "symbols")
+    out.print(_differences(found))
+    best = found.gains if found.fits else found.smallest
+    if best:
+        shown = best if everything else best[:_SHOWN]
+        title = "Faster, and still fits" if found.fits else "The smallest changes that make it fit"
+        out.print(_sets(found, shown, f"{title}: the cheapest in time first" if found.seconds else title))
+        _say_more(len(shown), len(best), "sets of changes")
+    elif not found.fits:
+        out.print(f"Nothing makes it fit: no layout of these GPUs with the kernels of now, and no three changes with"
+                  f" others. The least that a layout needs is {gib(found.least.peak_bytes)} GiB"
+                  f" ({in_words(found.least.layout)}).", markup=False)
+    elif found.seconds is not None:
+        out.print(f"Nothing that fits is faster by {FASTER:.0%} after one or two changes.")
+    show_untried(out, found.untried)
+
+
+def show_formulas(found: SlopeFormulas) -> None:
+    """Print the formulas behind one sensitivity."""
+    rows = [(line.term, _exact(line.slope), line.formula) for line in found.lines]
+    rows.append(("all", _exact(found.slope), ""))
+    out = console()
+    out.print(table(("term", f"d/d{found.letter}, bytes", "formula"), rows, right=(1,),
+                    title=f"What the peak's sensitivity to {found.name} consists of"))
+    if found.uses:
+        out.print("where " + ", ".join(f"{letter} = {text}" for letter, text in found.uses.items()), markup=False)
+
+
+def _say_more(shown: int, there: int, what: str) -> None:
+    if shown < there:
+        console().print(f"{shown} of {there} {what}; --all shows all")
+
+
+def _peak(found: Moves) -> str:
+    peak = found.peak
+    fits = "it fits" if found.fits else "it does not fit"
+    time = "" if found.seconds is None else f", a step takes {found.seconds:.2f} s"
+    return (f"Peak M: {gib(peak.total)} GiB on rank {peak.rank}, {SITES[peak.site][0]}\n"
+            f"{float(found.share):.4g} of the memory is {gib(found.limit_bytes)} GiB: {fits}{time}")
+
+
+def _sensitivities(rows: Iterable[Sensitivity]) -> Table:
+    titles = ("x", "value", "dM/dx, bytes", "GPUs fixed", "elasticity", "next smaller", "next larger", "")
+    lines = [
+        (item.name, f"{item.value:,}", _slope(item), _exact(item.gpus_fixed), f"{float(item.elasticity):+.3f}",
+         _step(item.smaller), _step(item.larger), _note(item))
+        for item in rows
+    ]
+    title = "Sensitivities: every other symbol fixed, the largest elasticity first; differences in GiB"
+    return table(titles, lines, right=range(1, len(titles) - 1), title=title)
+
+
+def _slope(item: Sensitivity) -> str:
+    if item.slope is None:
+        return "\n".join(_exact(side) for side in (item.below, item.above) if side is not None)
+    return _exact(item.slope)
+
+
+def _exact(number: Fraction | None) -> str:
+    """An exact number, or the beginning of one that would take too much room."""
+    if number is None:
+        return ""
+    text = f"{number.numerator:,}" + ("" if number.denominator == 1 else f"/{number.denominator:,}")
+    return text if len(text) <= _LONG else f"{float(number):,.2f}"
+
+
+def _step(step: Difference | None) -> str:
+    return "" if step is None else f"{step.after:,}: {_change(step.bytes)}"
+
+
+def _note(item: Sensitivity) -> str:
+    """Why the slope is not simply the derivative."""
+    if item.slope is None:
+        return "switch" if item.below is None else "bends:\nbelow, above"
+    return "" if item.derivative == item.slope else "in steps"
+
+
+def _change(size: int) -> str:
+    return f"{'-' if size < 0 else '+'}{gib(abs(size))}"
+
+
+def _differences(found: Moves) -> Table:
+    titles = ["change", "peak", "GiB", "DP"]
+    if found.seconds is not None:
+        titles += ["seconds", ""]
+    lines = [
+        (in_changes(move), gib(move.peak_bytes), _change(move.peak_bytes - found.peak.total), _data(found, move),
+         *_time(found, move), "fits" if move.peak_bytes <= found.limit_bytes else "does not fit")
+        for move in found.differences
+    ]
+    return table([*titles, ""], lines, right=range(1, len(titles)),
+                 title="One thing changed, on the same GPUs with the same batch: the largest saving first")
+
+
+def _sets(found: Moves, rows: Sequence[Move], title: str) -> Table:
+    titles = ["peak", "margin", "DP"]
+    if found.seconds is not None:
+        titles += ["seconds", ""]
+    lines = [
+        (gib(move.peak_bytes), gib(found.margin_bytes(move)), _data(found, move), *_time(found, move), in_changes(move))
+        for move in rows
+    ]
+    return table([*titles, "changes"], lines, right=range(len(titles)), title=title)
+
+
+def _time(found: Moves, move: Move) -> tuple[str, ...]:
+    if found.seconds is None:
+        return ()
+    ratio = found.ratio(move)
+    return ("", "") if ratio is None else (f"{move.seconds:.2f}", f"{ratio - 1:+.1%}")
+
+
+def _data(found: Moves, move: Move) -> str:
+    """What is left of the GPUs for data parallelism."""
+    ranks = int(move.arguments["num_gpus"])
+    for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):
+        ranks //= int(move.layout[name])
+    return str(ranks)
+
+
+def in_changes(move: Move) -> str:
+    """The changes of a move in one line."""
+    return ", ".join(
+        f"{_TITLES.get(change.name, change.name.replace('_', ' '))} "
+        f"{_value(change.name, change.before)} -> {_value(change.name, change.after)}"
+        + (f" ({move.arguments['num_gpus']} GPUs)" if change.name == "data_parallel" else "")
+        for change in move.changes
+    )
+
+
+def _value(name: str, value: int | str) -> str:
+    return ("on" if value else "off") if name == "sequence_parallel" else str(value)

@@ -1,0 +1,88 @@
+"""The smallest sets of changes that reach something: none of them has a part that reaches it already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.commands.moves.around import Around, Move, Rows
+from shardmath.commands.moves.variants import Variant
+from shardmath.search.choosing import FASTER
+
+#: As many changes at once are always looked at; more only while nothing is found.
+_PAIRS = 2
+#: Variants are combined with each other and with sizes up to so many changes.
+_MOST = 3
+#: Sizes alone are combined up to so many changes.
+_SIZES = 4
+
+Reached = Callable[[Rows], NDArray[np.bool_]]
+
+
+def singles(around: Around, made: Sequence[Variant]) -> list[Move]:
+    """Every legal move that changes one thing."""
+    return _moves(around, made, 1, lambda rows: np.ones(len(rows.peaks), np.bool_))
+
+
+def fitting(around: Around, made: Sequence[Variant], limit_bytes: int) -> list[Move]:
+    """The smallest sets of changes whose peak is at most ``limit_bytes``; none if no layout of these GPUs fits.
+
+    Sets of two are always looked at. Of larger ones, those of the first size at which any fits; beyond that the best
+    layout that there is, however much it changes.
+    """
+    def fits(rows: Rows) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = rows.peaks <= limit_bytes
+        return found
+
+    found: dict[frozenset[tuple[str, int | str]], Move] = {}
+    for size in range(1, (_MOST if around.listed else _SIZES) + 1):
+        if size > _PAIRS and found:
+            break
+        for move in _moves(around, made, size, fits):
+            if not any(part in found for part in _parts(move)):
+                found[move.key] = move
+    if not found and (best := around.best()) is not None and best.peak_bytes <= limit_bytes:
+        return [best]
+    return list(found.values())
+
+
+def gaining(around: Around, made: Sequence[Variant], limit_bytes: int, seconds: float) -> list[Move]:
+    """Single changes and pairs that fit and are worth it: faster than ``seconds``, and than each part that gains."""
+    def gains(rows: Rows) -> NDArray[np.bool_]:
+        found: NDArray[np.bool_] = (rows.peaks <= limit_bytes) & (rows.seconds < (1 - FASTER) * seconds)
+        return found
+
+    found: dict[frozenset[tuple[str, int | str]], Move] = {}
+    for size in range(1, _PAIRS + 1):
+        for move in _moves(around, made, size, gains):
+            parts = [found[part].seconds for part in _parts(move) if part in found]
+            best = min(known for known in (*parts, seconds) if known is not None)
+            if move.seconds is not None and move.seconds < (1 - FASTER) * best:
+                found[move.key] = move
+    return list(found.values())
+
+
+def _parts(move: Move) -> Iterator[frozenset[tuple[str, int | str]]]:
+    """Every smaller set of a move's changes."""
+    for size in range(1, len(move.changes)):
+        yield from map(frozenset, combinations(move.key, size))
+
+
+def _moves(around: Around, made: Sequence[Variant], size: int, wanted: Reached) -> list[Move]:
+    """All legal moves of ``size`` changes that are wanted: of sizes, of variants, and of both."""
+    found = list[Move]()
+    for count in range(size + 1 if size <= _MOST else 1):
+        for chosen in _combined(made, count):
+            rows = around.rows(chosen, size - count)
+            found += [rows.move(int(row)) for row in np.flatnonzero((rows.counts == size) & wanted(rows))]
+    return found
+
+
+def _combined(made: Sequence[Variant], count: int) -> Iterable[tuple[Variant, ...]]:
+    """Sets of variants of different things."""
+    names = dict.fromkeys(item.name for item in made)
+    for chosen in combinations(names, count):
+        yield from product(*([item for item in made if item.name == name] for name in chosen))

@@ -1,0 +1,104 @@
+"""What the page knows of models, GPUs and evaluators, as plain data for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+from shardmath.account.accounting import is_freed, line_of
+from shardmath.catalogue import read
+from shardmath.compiler.evaluators import Evaluator, changed_choices
+from shardmath.configuration.choosing import evaluator_for, following
+from shardmath.configuration.job import without_effect
+from shardmath.configuration.settings import as_model, libraries
+from shardmath.errors import InputError
+from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS, IMPLEMENTATIONS, PARAMETERS, SITES
+from shardmath.input.parameters import limits, model_values
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+
+
+def models(asked: Sequence[str | PathLike[str]]) -> list[Model]:
+    """The models ``asked`` for, by name or path, and all of the catalogue whose evaluators are in the package.
+
+    Raises InputError for an unknown model and a file that is none.
+    """
+    known = [model for model in map(Model.named, read("models")) if _is_stored(model)]
+    return list({model.name: model for model in (*map(as_model, asked), *known)}.values())
+
+
+#: The evaluator of an implementation without a pipeline, and with one; often they are the same.
+Pair = tuple[Evaluator, Evaluator]
+
+
+def evaluators_of(chosen: Iterable[Model]) -> dict[str, dict[str, Pair]]:
+    """The evaluators of every implementation that can train a model, by the names of model and implementation.
+
+    One that is not in the package is derived, which takes some seconds.
+    """
+    return {model.name: _evaluators(model) for model in chosen}
+
+
+def model_data(model: Model, evaluators: Mapping[str, Pair]) -> dict[str, Any]:
+    """A model for the page, with the names of the evaluators of every implementation."""
+    return {
+        "name": model.name, "source": model.source, "note": model.note, "values": model_values(model),
+        "evaluators": {implementation: [found.name for found in pair] for implementation, pair in evaluators.items()},
+    }
+
+
+def gpu_data() -> list[dict[str, Any]]:
+    """The GPUs of the catalogue, each with the parameters that it sets."""
+    known = map(Gpu.named, read("gpus"))
+    return [
+        {"name": gpu.name, "source": gpu.source,
+         "values": {"gpu_memory": gpu.memory_bytes, "node_size": gpu.domain_size, **libraries(gpu)}}
+        for gpu in known
+    ]
+
+
+def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
+    """What the page needs beside the formulas of an evaluator: values that are given, and the lines of an account."""
+    terms = evaluator.terms.TERMS
+    lines = [(name, *line_of(name)) for name in terms]
+    components = {component for _, component, kind in lines if kind}
+    return {
+        "title": IMPLEMENTATIONS[evaluator.implementation]["title"],
+        "defaults": {**DEFAULTS, **evaluator.defaults},
+        "fixed": {**without_effect(evaluator), **evaluator.fixed},
+        "following": following(evaluator, {}),
+        "momentsCounted": evaluator.choices["peak"] != "saved",
+        "lines": [line for line in lines if line[2]],
+        "sites": {
+            name: {"meaning": meaning, "freed": sorted(item for item in components if is_freed(item, held))}
+            for name, (meaning, held) in SITES.items() if f"stage.{name}.all" in terms
+        },
+    }
+
+
+def parameter_data(evaluators: Iterable[Evaluator]) -> dict[str, dict[str, Any]]:
+    """Unit, limits and meaning of every parameter that an evaluator takes, by name."""
+    taken = {name for evaluator in evaluators for name in evaluator.terms.INPUTS}
+    return {
+        name: {"unit": unit, "kind": kind, "meaning": meaning, "limits": limits(name)}
+        for name, (_, unit, _, _, kind, meaning) in PARAMETERS.items() if name in taken
+    }
+
+
+def _is_stored(model: Model) -> bool:
+    """Whether the plain evaluators of the package are about the model's architecture."""
+    if model.linear_bias:
+        return False
+    return not changed_choices("megatron", {axis: model.architecture[axis] for axis in ARCHITECTURE})
+
+
+def _evaluators(model: Model) -> dict[str, Pair]:
+    found = {}
+    for implementation in IMPLEMENTATIONS:
+        try:
+            alone, staged = (evaluator_for(implementation, None, model, {}, staged=one) for one in (False, True))
+        except InputError:  # the framework has no such model
+            continue
+        found[implementation] = alone, staged
+    return found

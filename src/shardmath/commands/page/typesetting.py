@@ -1,0 +1,49 @@
+"""The formulas of an evaluator as MathML, and its JavaScript."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.files.cached import cached_text
+
+#: Terms of these pipeline ranks, and of the whole model, repeat those of any rank.
+_COPIES = ("first.", "second.", "penultimate.", "last.", "model.")
+
+
+def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
+    """Symbol, form and used terms of every term of any one rank, by name; the form is cut before its summands."""
+    from shardmath.symbolic.accounts import build
+    from shardmath.symbolic.implementations import IMPLEMENTATIONS
+    from shardmath.symbolic.parallel.legality import fixed_values
+    from shardmath.symbolic.printers.mathml import MathmlPrinter
+    from shardmath.symbolic.simplify import derivation
+
+    chosen = IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)
+    terms, fixed = build(chosen), fixed_values(chosen)
+    printer = MathmlPrinter(terms.terms.values())
+    found = {}
+    for name, term in terms.terms.items():
+        if name.startswith(_COPIES):
+            continue
+        form = derivation(terms, name, fixed)[-1].expression
+        used = sorted(terms.by_symbol[symbol].name for symbol in form.free_symbols & terms.by_symbol.keys())
+        if any(one.startswith(_COPIES) for one in used):  # the peak over all ranks
+            continue
+        found[name] = {"symbol": printer.doprint(term.symbol), "form": printer.pieces(form), "uses": used}
+    return found
+
+
+def script_of(evaluator: Evaluator) -> str:
+    """The JavaScript of an evaluator: that of the package, or one that is derived and kept for the next time."""
+    if evaluator.folder is None:
+        return (files("shardmath.generated") / f"{evaluator.name}.js").read_text(encoding="utf-8")
+
+    def derived() -> str:
+        from shardmath.symbolic.derive import derive_script
+        from shardmath.symbolic.implementations import IMPLEMENTATIONS
+
+        return derive_script(IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices))
+
+    return cached_text(evaluator.folder, f"{evaluator.name}.js", derived)

@@ -1,0 +1,47 @@
+"""The questions behind advice: the best layouts of every kind, and what time and memory can be traded for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from shardmath.search.answered import Answered, answered, asked_again
+from shardmath.search.spaces import Best, Front, Question, Space
+from shardmath.symbolic.nests.standard import BY_TIME
+
+#: The sizes that make a kind of layout, and those whose other values are tried one by one.
+KINDS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")
+ALONE = ("recompute", "micro_batch_size", "virtual_pipeline")
+_FASTEST = (Best("best", BY_TIME, 1),)
+#: What is traded for what, and the peak of a front by its name.
+TRADED, PEAK = ("step.time", "peak"), "peak"
+
+
+def _questions(space: Space) -> tuple[Question, ...]:
+    return (
+        *_FASTEST, Best("perhaps", BY_TIME, 1, among="uncertain"),
+        Best("kinds", BY_TIME, 1, per=tuple(name for name in KINDS if name in space.axes)),
+        *(Best(f"by_{name}", BY_TIME, 1, per=(name,)) for name in ALONE if name in space.axes),
+        Front("fitting", TRADED), Front("legal", TRADED, among="legal"),
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A job for advice; ``spaces_for`` gives its spaces with so many times the batch."""
+
+    spaces_for: Callable[[int], tuple[Space, ...]]
+
+    @cached_property
+    def answers(self) -> Answered:
+        """The answers to all questions."""
+        return answered(self.spaces_for(1), _questions)
+
+    def with_values(self, values: Mapping[str, int]) -> Answered:
+        """The fastest layout with other values of fixed symbols."""
+        return asked_again(self.answers.parts, _FASTEST, values)
+
+    def with_batch(self, times: int) -> Answered:
+        """The fastest layout with so many times the batch."""
+        return answered(self.spaces_for(times), lambda _: _FASTEST)

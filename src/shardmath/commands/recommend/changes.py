@@ -1,0 +1,98 @@
+"""What would change the answer: the same question asked again with one thing different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shardmath.account.accounting import verdict_of
+from shardmath.commands.recommend.asking import Asked
+from shardmath.search.choosing import seconds_of
+from shardmath.search.nests.configurations import Configuration
+from shardmath.search.sizes import sizes_of
+
+#: Switches of Megatron-LM that hide traffic, with words for them and the values that it asserts with each.
+OVERLAPS: Mapping[str, tuple[str, Mapping[str, int]]] = {
+    "overlap_grad_reduce": ("gradients reduced beside the backward pass", {}),
+    "overlap_param_gather": (
+        "weights gathered beside the forward pass, with overlap_grad_reduce",
+        {"overlap_grad_reduce": 1, "distributed_optimizer": 1},
+    ),
+    "tp_comm_overlap": ("tensor-parallel collectives beside products", {"sequence_parallel": 1}),
+}
+#: Other recompute modes that are shown, the fastest ones.
+_MODES = 5
+
+
+@dataclass(frozen=True)
+class Change:
+    """The best layout after one thing has changed.
+
+    ``what`` has changed. ``layout`` has the sizes of the best layout that fits then, by name; None if nothing fits.
+    ``speed`` is its tokens per second over that of the first choice before. ``same`` says whether it is the layout of
+    the first choice.
+    """
+
+    what: str
+    layout: Mapping[str, int | str] | None
+    seconds: float | None
+    peak_bytes: int | None
+    speed: float | None
+    same: bool
+
+
+def changes(asked: Asked, first: Configuration) -> Iterator[Change]:
+    """What becomes of the first choice when memory, network, program, recompute or batch change."""
+    for percent in (10, -10):
+        words = f"{abs(percent)} % {'more' if percent > 0 else 'less'} memory"
+        memory = first.values["gpu_memory"] * (100 + percent) // 100
+        fitting = (item for item in asked.answers.front("legal")
+                   if verdict_of(int(item.keys["peak"]), memory) == "fits")
+        yield _changed(words, first, next(fitting, None))
+    for words, values in _of_machine(first):
+        yield _changed(words, first, asked.with_values(values).first())
+    yield from _of_layout(asked, first)
+    yield _changed("twice the batch", first, asked.with_batch(2).first(), tokens=2)
+
+
+def _of_machine(first: Configuration) -> Iterator[tuple[str, Mapping[str, int]]]:
+    """Other values of the machine's parameters, with words for them."""
+    value = first.values
+    if value["num_gpus"] > value["nvlink_domain"]:
+        bandwidth = value["network_bandwidth"]
+        yield "half the network bandwidth", {"network_bandwidth": max(1, bandwidth // 2)}
+        yield "twice the network bandwidth", {"network_bandwidth": 2 * bandwidth}
+    switches = OVERLAPS if first.part.evaluator.implementation == "megatron" else {}
+    for name, (words, needed) in switches.items():
+        others = {other: number for other, number in needed.items() if value[other] != number}
+        if value[name] == 0 and others.keys() <= switches.keys():
+            yield f"{name}: {words}", {name: 1, **others}
+
+
+def _of_layout(asked: Asked, first: Configuration) -> Iterator[Change]:
+    """The best with another value of one axis."""
+    for name, words in (("recompute", "recompute {}"), ("micro_batch_size", "micro-batch {}"),
+                        ("virtual_pipeline", "chunks of layers on a rank: {}")):
+        if asked.answers.asks(f"by_{name}"):
+            found = {item.labels[name]: item for item in asked.answers.best(f"by_{name}")}
+            own = first.labels[name]
+            for value in _near(found, own):
+                yield _changed(words.format(value), first, found[value])
+
+
+def _near(found: Mapping[int | str, Configuration], own: int | str) -> list[int | str]:
+    """Other values that something fits with: the fastest modes, or the numbers next to its own and 1."""
+    others = [value for value in found if value != own]
+    if isinstance(own, str):
+        return sorted(others, key=lambda value: seconds_of(found[value]))[:_MODES]
+    numbers = sorted(int(value) for value in others)
+    below, above = [value for value in numbers if value < own], [value for value in numbers if value > own]
+    return sorted({*below[:1], *below[-1:], *above[:1]})
+
+
+def _changed(what: str, before: Configuration, after: Configuration | None, tokens: int = 1) -> Change:
+    if after is None:
+        return Change(what, None, None, None, None, False)
+    layout = sizes_of(after)
+    return Change(what, layout, seconds_of(after), int(after.keys["peak"]),
+                  tokens * seconds_of(before) / seconds_of(after), layout == sizes_of(before))

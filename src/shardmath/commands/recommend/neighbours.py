@@ -1,0 +1,74 @@
+"""What is one step away from a layout: how long it takes, what it needs, and what excludes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from shardmath.account.accounting import verdict_of
+from shardmath.configuration.job import without_effect
+from shardmath.errors import InputError
+from shardmath.input.parameters import checked, refuse_illegal
+from shardmath.search.columns import formula_column
+from shardmath.search.nests.configurations import Configuration
+
+#: Sizes that are doubled and halved, with the parameters that follow.
+_STEPS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel", "micro_batch_size",
+          "virtual_pipeline")
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """A layout that differs in one size; what is left of the GPUs is data parallelism.
+
+    ``name`` was ``before`` and is ``after``. ``excluded`` says which rule it breaks or that it does not fit; it is
+    empty where nothing speaks against it. Time and memory are None where a rule is broken.
+    """
+
+    name: str
+    before: int
+    after: int
+    seconds: float | None
+    peak_bytes: int | None
+    excluded: str
+
+
+def neighbours(found: Configuration) -> Iterator[Neighbour]:
+    """Every layout that is one doubling or halving away, legal or not."""
+    for name in _STEPS:
+        own = found.values[name]
+        if name in without_effect(found.part.evaluator):
+            continue
+        for after in (own // 2, 2 * own):
+            if after >= 1 and (own % 2 == 0 or after > own) and (name != "virtual_pipeline" or min(own, after) > 1):
+                yield _neighbour(found, name, after)
+
+
+def _neighbour(found: Configuration, name: str, after: int) -> Neighbour:
+    before = found.values[name]
+    try:
+        values = _moved(found, name, after)
+        refuse_illegal(found.part.evaluator.terms, values)
+    except InputError as error:
+        return Neighbour(name, before, after, None, None, f"{error.field} {error.rule}")
+    terms: dict[str, float] = {}
+    for module in found.part.modules:
+        terms |= module.terms(*(values[item] for item in module.INPUTS))
+    peak = int(terms["peak"])
+    verdict = verdict_of(peak, values["gpu_memory"])
+    return Neighbour(name, before, after, float(terms["step.time"]), peak, "" if verdict == "fits" else verdict)
+
+
+def _moved(found: Configuration, name: str, after: int) -> Mapping[str, int]:
+    """All values with one of them changed. Raises InputError where one that follows is not a whole number."""
+    values = {**found.values, name: checked(name, after)}
+    for symbol, text in found.part.derived.items():
+        value = formula_column(text, values)
+        if value != int(value):
+            raise InputError(symbol, float(value), "must be a whole number: what is left of the GPUs")
+        values[symbol] = int(value)
+    if values["tensor_parallel"] == 1:
+        values["sequence_parallel"] = 0
+    elif found.values["tensor_parallel"] == 1:
+        values["sequence_parallel"] = int(found.part.evaluator.defaults["sequence_parallel"])
+    return values

@@ -1,0 +1,125 @@
+"""Advice in the terminal: what to try, why, what is one step away, and what would change the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from shardmath.account.time import SPENT
+from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
+from shardmath.errors import InputError
+from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
+from shardmath.reports.tables import console, gib, table
+from shardmath.reports.untried import show_untried
+
+#: Parts of a step that are named, and the share from which they are.
+_BINDING, _LEAST = 3, 0.005
+
+
+def show(found: Advice, launched: bool = True) -> None:
+    """Print the advice, with the file that launches the first choice unless ``launched`` is false."""
+    out = console()
+    gpu = found.cluster.gpu
+    out.print(f"{found.model.name} on {found.num_gpus} x {gpu.name} ({gpu.memory_gib:g} GiB), {found.implementation},"
+              f" {found.global_batch_size} sequences of {found.seq_length} tokens: {found.legal:,} legal layouts",
+              markup=False)
+    if not found.choices:
+        _show_nothing(out, found)
+        return
+    out.print(_choices(found.choices))
+    for place, choice in enumerate(found.choices, 1):
+        out.print(f"{place}  {choice.role}: {_why(choice)}", markup=False)
+    _show_excluded(out, found)
+    first = found.choices[0]
+    out.print()
+    out.print(_neighbours(first))
+    out.print(_changes(found.changes))
+    show_untried(out, found.untried)
+    if launched:
+        out.print(_launched(first), markup=False, soft_wrap=True)
+
+
+def _choices(choices: Iterable[Choice]) -> Table:
+    choices = tuple(choices)
+    shown = shown_sizes(item.layout for item in choices)
+    titles = ["", *(TITLES[name] for name in shown), "DP", "accum", "seconds", "tokens/s/GPU", "MFU", "peak", "margin",
+              ""]
+    rows = [
+        [str(place), *sizes_of(item.layout, shown), str(item.explanation.inputs["data_parallel"]),
+         str(item.num_microbatches), f"{item.time.seconds:.2f}", f"{item.time.tokens_per_second_per_gpu:,.0f}",
+         f"{item.time.mfu:.1%}", gib(item.explanation.peak.total), gib(item.margin_bytes),
+         item.explanation.peak.verdict]
+        for place, item in enumerate(choices, 1)
+    ]
+    right = set(range(len(titles) - 1)) - {titles.index("SP"), titles.index("recompute")}
+    return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
+                 spare=("MFU", "margin", "accum"))
+
+
+def _why(choice: Choice) -> str:
+    """Where the time of a step goes besides computing."""
+    computing = choice.time.spent["computing"] / choice.time.seconds
+    named = [f"{share:.1%} {part} ({SPENT[part]})" for part, share in choice.binds.items() if share >= _LEAST]
+    return ", ".join([f"{computing:.1%} computing", *named[:_BINDING]])
+
+
+def _show_excluded(out: Console, found: Advice) -> None:
+    if found.excluded is None:
+        out.print("Nothing that needs more memory is faster.")
+        return
+    item, memory = found.excluded, found.cluster.gpu.memory_bytes
+    fits = "is not sure to fit" if item.peak_bytes <= memory else "does not fit"
+    out.print(f"The next better one {fits}: {in_words(item.layout)} would take {item.seconds:.2f} s, and needs"
+              f" {gib(item.peak_bytes)} GiB, {item.peak_bytes / memory:.1%} of the memory.", markup=False)
+
+
+def _show_nothing(out: Console, found: Advice) -> None:
+    item, memory = found.excluded, found.cluster.gpu.memory_gib
+    if item is not None:
+        out.print(f"Nothing fits. The legal layout of least memory is {in_words(item.layout)}: it needs"
+                  f" {gib(item.peak_bytes)} GiB of {memory:g} GiB.", markup=False)
+    show_untried(out, found.untried)
+
+
+def _neighbours(choice: Choice) -> Table:
+    seconds = choice.time.seconds
+    rows = [
+        (f"{TITLES[item.name]} {item.before} -> {item.after}", _seconds(item.seconds),
+         "" if item.seconds is None else f"{item.seconds / seconds - 1:+.1%}",
+         "" if item.peak_bytes is None else gib(item.peak_bytes), _excluded(item, seconds))
+        for item in choice.neighbours
+    ]
+    return table(("step", "seconds", "", "peak", ""), rows, right=(1, 2, 3), title="One step away from the first")
+
+
+def _excluded(item: Neighbour, seconds: float) -> str:
+    if item.excluded:
+        return item.excluded
+    return "" if item.seconds is not None and item.seconds < seconds else "slower"
+
+
+def _changes(changes: Iterable[Change]) -> Table:
+    rows = []
+    for item in changes:
+        if item.layout is None or item.speed is None or item.peak_bytes is None:
+            rows.append((item.what, "", "", "", "nothing fits"))
+            continue
+        rows.append((item.what, _seconds(item.seconds), f"{item.speed - 1:+.1%}", gib(item.peak_bytes),
+                     "the same layout" if item.same else in_words(item.layout)))
+    titles = ("with", "seconds", "speed", "peak", "best that fits then")
+    return table(titles, rows, right=(1, 2, 3), title="What would change the answer, asked again")
+
+
+def _launched(choice: Choice) -> str:
+    """The file that launches a choice, or why there is none."""
+    try:
+        text = choice.script()
+    except InputError as error:
+        return f"No file to launch the first: {error}"
+    return f"To launch the first (--write prints it alone):\n\n{text}"
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"

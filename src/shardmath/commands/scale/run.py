@@ -1,0 +1,164 @@
+"""Find the fastest layout of a model at each number of GPUs, with a fixed batch or with as many tokens on each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from os import PathLike
+from typing import Any
+
+from shardmath.account.time import StepTime, as_cluster, step_time
+from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.settings import as_model
+from shardmath.errors import ABSENT, InputError
+from shardmath.input.arguments import typed_like
+from shardmath.input.parameters import checked
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+from shardmath.search.answered import answered
+from shardmath.search.offered import as_arguments, offered
+from shardmath.search.sizes import sizes_of
+from shardmath.search.spaces import Best
+from shardmath.search.spaces.standard import layouts
+from shardmath.search.untried import Untried, untried
+from shardmath.symbolic.nests.standard import BY_TIME
+
+
+@dataclass(frozen=True)
+class Point:
+    """The fastest layout that fits on so many GPUs, with the time of its step; both are None where nothing fits.
+
+    ``legal`` layouts were looked at, with a batch of so many sequences.
+    """
+
+    num_gpus: int
+    global_batch_size: int
+    legal: int
+    layout: Mapping[str, int | str] | None = None
+    data_parallel: int = 0
+    peak_bytes: int = 0
+    time: StepTime | None = None
+
+    @property
+    def tokens_per_second_per_gpu(self) -> float:
+        """Tokens per second and GPU; 0 where nothing fits."""
+        return 0.0 if self.time is None else self.time.tokens_per_second_per_gpu
+
+    @property
+    def watts_per_gpu(self) -> float:
+        """What one GPU draws on average; 0 where its power is not known."""
+        return 0.0 if self.time is None else self.time.joules_per_token * self.time.tokens_per_second_per_gpu
+
+    @property
+    def tokens_per_joule(self) -> float:
+        """Tokens for each joule; 0 where the power of the GPU is not known."""
+        return 1 / self.time.joules_per_token if self.time is not None and self.time.joules_per_token else 0.0
+
+    @property
+    def waiting(self) -> float:
+        """The share of a step in which the slowest rank does nothing of its own."""
+        if self.time is None:
+            return 0.0
+        return sum(seconds for part, seconds in self.time.spent.items() if part not in _OWN) / self.time.seconds
+
+
+#: Parts of a step in which a rank works.
+_OWN = ("computing", "recomputing", "optimizer")
+#: What JSON has of a point beside its fields.
+_RATES = ("watts_per_gpu", "tokens_per_joule", "waiting")
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """What ``scale`` found, one point for each number of GPUs, ascending."""
+
+    model: Model
+    cluster: Cluster
+    implementation: str
+    seq_length: int
+    points: tuple[Point, ...]
+    untried: tuple[Untried, ...] = ()
+
+    def relative(self, point: Point) -> float:
+        """Tokens per second and GPU over those of the smallest size that has a layout; 0 without a layout."""
+        first = next((item for item in self.points if item.layout is not None), point)
+        base = first.tokens_per_second_per_gpu
+        return point.tokens_per_second_per_gpu / base if base else 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "model": self.model.model_dump(), "cluster": self.cluster.model_dump(),
+            "implementation": self.implementation, "seq_length": self.seq_length,
+            "points": [
+                asdict(point) | {name: getattr(point, name) for name in _RATES} | {"relative": self.relative(point)}
+                for point in self.points
+            ],
+            "untried": [asdict(item) for item in self.untried],
+        }
+
+
+@typed_like(layouts)
+def scale(
+    model: Model | str | PathLike[str],
+    gpu: Gpu | Cluster | str | PathLike[str],
+    num_gpus: Sequence[int],
+    *,
+    global_batch_size: int | None = None,
+    tokens_per_gpu: int | None = None,
+    seq_length: int | None = None,
+    network: str | None = None,
+    implementation: str | None = None,
+    **arguments: Any,
+) -> Scaling:
+    """The fastest layout that fits at each number of GPUs.
+
+    Either the batch is the same everywhere (``global_batch_size`` sequences: strong scaling) or it grows with the GPUs
+    (``tokens_per_gpu`` of a step: weak scaling). ``arguments`` are those of ``sweep``. Raises InputError for values
+    that are not legal, and where a figure of the machine is not known that the time of a step needs.
+    """
+    chosen, cluster = as_model(model), as_cluster(gpu, network)
+    implementation = default_implementation(chosen) if implementation is None else implementation
+    seq_length = default_seq_length(chosen) if seq_length is None else seq_length
+    if not num_gpus:
+        raise InputError("num_gpus", (), "must have at least one number of GPUs")
+    sizes = sorted({checked("num_gpus", size) for size in num_gpus})
+    batches = {size: _batch(size, global_batch_size, tokens_per_gpu, seq_length) for size in sizes}
+    points, left_out = [], dict[Untried, None]()
+    for size, batch in batches.items():
+        with as_arguments(size):
+            training = {"seq_length": seq_length, **arguments}
+            point, without = _point(chosen, cluster, size, batch, implementation, training)
+        points.append(point)
+        left_out |= dict.fromkeys(without)
+    return Scaling(chosen, cluster, implementation, seq_length, tuple(points), tuple(left_out))
+
+
+def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None, seq_length: int) -> int:
+    """Sequences of a step on so many GPUs."""
+    if tokens_per_gpu is None:
+        if global_batch_size is None:
+            raise InputError("global_batch_size", ABSENT, "must be given, or tokens_per_gpu")
+        return checked("global_batch_size", global_batch_size)
+    if global_batch_size is not None:
+        raise InputError("tokens_per_gpu", tokens_per_gpu, "must not be given together with global_batch_size")
+    sequences, rest = divmod(tokens_per_gpu * size, checked("seq_length", seq_length))
+    if rest or sequences < 1:
+        rule = f"must be whole sequences of {seq_length} tokens on {size} GPUs"
+        raise InputError("tokens_per_gpu", tokens_per_gpu, rule, str(max(1, tokens_per_gpu // seq_length) * seq_length))
+    return sequences
+
+
+def _point(
+    model: Model, cluster: Cluster, size: int, batch: int, implementation: str, arguments: Mapping[str, Any],
+) -> tuple[Point, tuple[Untried, ...]]:
+    spaces = offered(model, cluster, size, rank_by="time", global_batch_size=batch, implementation=implementation,
+                     **arguments)
+    answers = answered(spaces, lambda _: (Best("best", BY_TIME, 1),))
+    best = answers.first()
+    if best is None:
+        return Point(size, batch, answers.legal), untried(answers.parts)
+    point = Point(size, batch, answers.legal, sizes_of(best), best.values["data_parallel"], best.peak_bytes,
+                  step_time(best.part.evaluator, best.values))
+    return point, untried(answers.parts)

@@ -1,0 +1,65 @@
+"""Every legal layout of a sweep as CSV or Parquet, written chunk by chunk in bounded memory."""
+
+from __future__ import annotations
+
+import csv as csv_format
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from math import isnan
+from typing import Any
+
+from numpy.typing import NDArray
+
+from shardmath.errors import InputError
+from shardmath.files.writing import whole_file
+from shardmath.search.legal import NAMES, Columns, OnLayouts
+
+#: Columns of text.
+_TEXTS = ("recompute", "verdict", "schedule")
+
+
+@contextmanager
+def writers(csv: str | None, parquet: str | None, *others: OnLayouts) -> Iterator[OnLayouts | None]:
+    """A function that writes layouts to the files asked for and gives them to ``others``, or None without any."""
+    with ExitStack() as stack:
+        sinks = list(others)
+        if csv is not None:
+            sinks.append(stack.enter_context(_csv(csv)))
+        if parquet is not None:
+            sinks.append(stack.enter_context(_parquet(parquet)))
+
+        def on_layouts(columns: Columns) -> None:
+            for sink in sinks:
+                sink(columns)
+
+        yield on_layouts if sinks else None
+
+
+@contextmanager
+def _csv(path: str) -> Iterator[OnLayouts]:
+    with whole_file("csv", path) as file:
+        writer = csv_format.writer(file)  # type: ignore[arg-type]
+        writer.writerow(NAMES)
+        yield lambda columns: writer.writerows(zip(*(_cells(columns[name]) for name in NAMES), strict=True))
+
+
+def _cells(column: NDArray[Any]) -> list[Any]:
+    """What a column of CSV has; nothing where a number is not known."""
+    found: list[Any] = column.tolist()
+    return [None if isnan(cell) else cell for cell in found] if column.dtype.kind == "f" else found
+
+
+@contextmanager
+def _parquet(path: str) -> Iterator[OnLayouts]:
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError:
+        raise InputError("parquet", path, "needs pyarrow: install shardmath[parquet]") from None
+    schema = pa.schema([
+        (name, pa.float64() if name == "step_seconds" else pa.string() if name in _TEXTS else pa.int64())
+        for name in NAMES
+    ])
+    with whole_file("parquet", path, "wb") as file, parquet.ParquetWriter(file, schema) as writer:
+        yield lambda columns: writer.write_table(
+            pa.table({name: pa.array(columns[name], from_pandas=True) for name in NAMES}, schema=schema))

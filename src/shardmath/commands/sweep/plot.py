@@ -1,0 +1,174 @@
+"""A sweep as a map of what fits, TP across and PP up, and as the front of step time against memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isnan
+from typing import Any
+
+from shardmath.commands.sweep.answer import SweepResult
+from shardmath.commands.sweep.gathered import Gathered
+from shardmath.errors import InputError
+from shardmath.generated.definitions import VERDICTS
+from shardmath.plots.axes import plain_logarithmic
+from shardmath.plots.picture import Panel, Picture, Table
+from shardmath.plots.style import BLACK, GROUNDS, INK, SIGNS, SMALL, STRONG, VERDICT_MARKERS
+from shardmath.plots.words import short, three_digits
+from shardmath.reports.tables import gib
+
+GIB = 2**30
+#: Inches of a row of the map, of what stands around it, and of the other plot without its list of layouts.
+_ROW, _AROUND, _FRONT, _LISTED = 0.29, 0.9, 3.0, 0.13
+#: Layouts that are more than so many times as slow as the fastest are not shown.
+_SLOWEST = 10
+#: Cells of the map across and up, above which only their signs are written.
+_MOST_ACROSS, _MOST_UP = 6, 24
+_TITLES = ("", "layout", "DP", "SP", "recompute", "seconds", "peak GiB", "verdict")
+
+Layout = Mapping[str, Any]
+
+
+def picture(found: SweepResult, gathered: Gathered) -> Picture:
+    """The map of what fits and, where the time of a step is known, the front of all legal layouts.
+
+    Raises InputError if no layout is legal.
+    """
+    if not gathered.count:
+        raise InputError("plot", found.model.name, "must have something to show: no layout is legal")
+    value = found.values
+    title = f"{found.model.name} on {value['num_gpus']} x {found.gpu.name} ({found.gpu.memory_gib:g} GiB)"
+    subtitle = (f"{found.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens,"
+                f" {gathered.count:,} legal layouts")
+    best, front = gathered.best, gathered.front
+    memory = found.gpu.memory_bytes
+    panels = [_map_panel(best)]
+    tables = [Table("Best layout for each TP and PP", ("TP", "PP", *_TITLES[1:]), [
+        [str(t), str(p), *_words(item)] for (t, p), item in sorted(best.items())
+    ])]
+    if front:
+        named = _named(front)
+        panels.append(_front_panel(gathered, front, named, memory))
+        letters = {id(item): letter for letter, item in named.items()}
+        tables.append(Table("No legal layout is both faster and smaller than one of these", _TITLES, [
+            [letters.get(id(item), ""), *_words(item)] for item in front
+        ]))
+    return Picture(title, subtitle, tuple(panels), tuple(tables))
+
+
+def _words(item: Layout) -> list[str]:
+    return [
+        short(item, ("data_parallel", "recompute")), str(item["data_parallel"]),
+        "on" if item["sequence_parallel"] else "off", item["recompute"],
+        f"{item['step_seconds']:.2f}" if _timed(item) else "", gib(item["peak_bytes"]), item["verdict"],
+    ]
+
+
+def _timed(item: Layout) -> bool:
+    return not isnan(item["step_seconds"])
+
+
+def _map_panel(best: Mapping[tuple[int, int], Layout]) -> Panel:
+    across, up = sorted({t for t, _ in best}), sorted({p for _, p in best})
+    fitting = sum(item["verdict"] == VERDICTS[0][0] for item in best.values())
+    alt = (f"Map of tensor-parallel by pipeline-parallel sizes: of {len(best)} that are legal, {fitting} have a layout"
+           " that fits.")
+    row = _ROW if len(up) <= _MOST_UP else _ROW / 2
+    return Panel(lambda part: _draw_map(part, best, across, up), _AROUND + row * len(up), alt)
+
+
+def _draw_map(
+    part: Any, best: Mapping[tuple[int, int], Layout], across: Sequence[int], up: Sequence[int],
+) -> None:
+    from matplotlib.patches import Patch, Rectangle
+
+    axes = part.add_subplot()
+    written = len(across) <= _MOST_ACROSS and len(up) <= _MOST_UP
+    for x, t in enumerate(across):
+        for y, p in enumerate(up):
+            item = best.get((t, p))
+            if item is None:
+                axes.text(x, y, "–", ha="center", va="center", fontsize=SMALL)
+                continue
+            verdict = item["verdict"]
+            axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=GROUNDS[verdict], edgecolor="white"))
+            axes.text(x, y, _cell(item) if written else SIGNS[verdict], ha="center", va="center", fontsize=5.5,
+                      color=BLACK, linespacing=1.1)
+    axes.set(xlim=(-0.5, len(across) - 0.5), ylim=(-0.5, len(up) - 0.5), xlabel="TP", ylabel="PP")
+    axes.set_xticks(range(len(across)), map(str, across))
+    axes.set_yticks(range(len(up)), map(str, up))
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    timed = any(map(_timed, best.values()))
+    axes.set_title(f"for each TP and PP the {'fastest layout that fits, or else the ' if timed else ''}smallest",
+                   fontsize=SMALL)
+    shown = {item["verdict"] for item in best.values()}
+    handles = [Patch(facecolor=GROUNDS[name], edgecolor=INK, linewidth=0.4, label=f"{SIGNS[name]} {name}")
+               for name, _ in VERDICTS if name in shown]
+    part.legend(handles=handles, loc="outside lower center", ncols=len(handles), handlelength=1.2, columnspacing=1.2)
+
+
+def _cell(item: Layout) -> str:
+    """The sign of the verdict with the seconds of what fits, and the peak below."""
+    sign, peak = SIGNS[item["verdict"]], f"{three_digits(item['peak_bytes'] / GIB)} GiB"
+    fits = item["verdict"] == VERDICTS[0][0] and _timed(item)
+    return f"{sign} {three_digits(item['step_seconds'])} s\n{peak}" if fits else f"{sign} {peak}"
+
+
+def _named(front: Sequence[Layout]) -> dict[str, Layout]:
+    """The fastest of all, the fastest that may fit, the one that fits, and the smallest shown, with a letter each."""
+    chosen, slowest = [front[0]], _SLOWEST * front[0]["step_seconds"]
+    for allowed in ((VERDICTS[0][0], VERDICTS[1][0]), (VERDICTS[0][0],)):
+        chosen += [item for item in front if item["verdict"] in allowed][:1]
+    chosen.append([item for item in front if item["step_seconds"] <= slowest][-1])
+    unique = [item for place, item in enumerate(chosen) if not any(item is before for before in chosen[:place])]
+    return dict(zip("abcd", unique, strict=False))
+
+
+def _front_panel(gathered: Gathered, front: Sequence[Layout], named: Mapping[str, Layout], memory: int) -> Panel:
+    listed = "; ".join(f"{letter}: {text}" for letter, text in _listed(named).items())
+    alt = f"Step time against peak memory of all legal layouts, with the {len(front)} that none beats. {listed}."
+    return Panel(lambda part: _draw_front(part, gathered, front, named, memory), _FRONT + _LISTED * len(named), alt)
+
+
+def _listed(named: Mapping[str, Layout]) -> dict[str, str]:
+    """The named layouts in words."""
+    return {
+        letter: f"{short(item)}: {item['step_seconds']:.2f} s, {gib(item['peak_bytes'])} GiB"
+        for letter, item in named.items()
+    }
+
+
+def _draw_front(
+    part: Any, gathered: Gathered, front: Sequence[Layout], named: Mapping[str, Layout], memory: int,
+) -> None:
+    axes = part.add_subplot()
+    times = [item["step_seconds"] for item in front]
+    slowest = _SLOWEST * times[0]
+    for name, _ in VERDICTS:
+        peaks, seconds = gathered.cloud(name)
+        shown = seconds <= slowest
+        if shown.any():
+            axes.plot(peaks[shown] / GIB, seconds[shown], linestyle="none", marker=VERDICT_MARKERS[name],
+                      markersize=2, markeredgewidth=0.4, markerfacecolor="none", color=STRONG[name], alpha=0.8,
+                      label=name)
+    axes.plot([item["peak_bytes"] / GIB for item in front], times, drawstyle="steps-pre", marker="s",
+              markersize=2.5, linewidth=0.8, color=INK, label="none is faster and smaller")
+    axes.set(xscale="log", yscale="log")
+    axes.set_ylim(times[0] / 1.4, min(axes.get_ylim()[1], slowest * 1.05))
+    for share, style, side in ((0.8, ":", "right"), (1.0, "-", "left")):
+        axes.axvline(share * memory / GIB, color=INK, linewidth=0.6, linestyle=style, zorder=0)
+        axes.annotate(f" {share:.0%} ", (share * memory / GIB, 1), (0, 2), xycoords=("data", "axes fraction"),
+                      textcoords="offset points", ha=side, fontsize=SMALL)
+    plain_logarithmic(axes.xaxis, *axes.get_xlim())
+    plain_logarithmic(axes.yaxis, *axes.get_ylim())
+    for letter, item in named.items():
+        axes.annotate(letter, (item["peak_bytes"] / GIB, item["step_seconds"]), (-3, -3),
+                      textcoords="offset points", ha="right", va="top", fontsize=7, fontweight="bold", clip_on=True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.set_ylabel("seconds of a step" + (f", up to {_SLOWEST} times the least" if max(times) > slowest else ""),
+                    fontsize=7)
+    lines = "".join(f"\n{letter}  {text}" for letter, text in _listed(named).items())
+    axes.set_xlabel("peak memory, GiB")
+    axes.annotate(lines, (0, 0), (0, -24), xycoords="axes fraction", textcoords="offset points", ha="left", va="top",
+                  fontsize=6, linespacing=1.4)
+    part.legend(loc="outside lower center", ncols=2, markerscale=2, handlelength=1.2, columnspacing=1)

@@ -1,0 +1,80 @@
+"""The answer of a sweep in the terminal: counts, then the best layouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+
+from shardmath.commands.sweep.answer import SweepResult
+from shardmath.generated.definitions import VERDICTS
+from shardmath.reports.sizes import TITLES, shown_sizes, sizes_of
+from shardmath.reports.tables import console, gib, table
+from shardmath.reports.untried import show_untried
+from shardmath.search.layout import Layout
+
+#: Figures beside the sizes; ``accum`` is the number of micro-batches of a step.
+_OF_MEMORY = ("first", "last", "peak", "share", "margin")
+_OF_TIME = ("seconds", "tokens/s/GPU", "MFU", "peak", "share", "margin")
+#: Sizes that stand behind that of data parallelism.
+_BEHIND_DATA = ("expert_parallel", "expert_tensor_parallel", "micro_batch_size")
+
+
+def show(found: SweepResult) -> None:
+    """Print how many layouts were tried, broke which rule and fit, and the best of them."""
+    out = console()
+    value = found.values
+    out.print(
+        f"{found.model.name} on {value['num_gpus']} x {found.gpu.name} ({found.gpu.memory_gib:g} GiB), "
+        f"{found.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens",
+        markup=False,
+    )
+    rows = [("tried", f"{found.tried:,}", "")]
+    broken = [rule for rule in found.broken if rule.count]
+    rows += [(f"broke {rule.name}", f"{rule.count:,}", f"{rule.field} {rule.text}") for rule in broken]
+    rows.append(("legal", f"{found.legal:,}", ""))
+    rows += [(name, f"{found.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
+    out.print(table(("layouts", "count", ""), rows, right=(1,)))
+    if found.time_unknown:
+        out.print(f"Step time is not computed: {found.time_unknown}. Layouts are ranked by memory.", markup=False)
+    memory = found.gpu.memory_bytes
+    if found.best:
+        out.print(_layouts(found.best, memory, f"Best that fit, {_unit(found.best[0])}: {found.ranking}"))
+        title = f"Best that fits for each recompute mode, {_unit(found.best[0])}"
+        out.print(_layouts(found.best_by_recompute.values(), memory, title))
+    elif found.smallest is not None:
+        least = found.smallest
+        title = f"Nothing fits by the 80 % rule; the legal layout of least memory, {_unit(least)}"
+        out.print(_layouts([least], memory, title))
+        out.print(f"It needs {gib(least.peak_bytes)} GiB of {found.gpu.memory_gib:g} GiB: {least.verdict}.")
+    else:
+        out.print("No layout is legal.")
+    show_untried(out, found.untried)
+
+
+def _unit(item: Layout) -> str:
+    return "in GiB by stage" if item.step_seconds is None else "seconds of a step and GiB"
+
+
+def _figures(item: Layout) -> list[str]:
+    """What stands before the peak: the time of a step with its rates, or else the memory of both end stages."""
+    if item.step_seconds is None:
+        return [gib(item.first_stage_bytes), gib(item.last_stage_bytes)]
+    return [f"{item.step_seconds:.2f}", f"{item.tokens_per_second_per_gpu:,.0f}", f"{item.mfu:.1%}"]
+
+
+def _layouts(layouts: Iterable[Layout], memory: int, title: str) -> object:
+    layouts = tuple(layouts)
+    names = shown_sizes(map(asdict, layouts))
+    before = min(names.index(name) for name in _BEHIND_DATA if name in names)
+    rows = []
+    for item in layouts:
+        sizes = sizes_of(asdict(item), names)
+        rows.append([
+            *sizes[:before], str(item.data_parallel), *sizes[before:], str(item.num_microbatches), *_figures(item),
+            gib(item.peak_bytes), f"{item.share:.1%}", gib(memory - item.peak_bytes),
+        ])
+    timed = any(item.step_seconds is not None for item in layouts)
+    shown = [TITLES[name] for name in names]
+    titles = [*shown[:before], "DP", *shown[before:], "accum", *(_OF_TIME if timed else _OF_MEMORY)]
+    words = {titles.index("SP"), titles.index("recompute")}
+    return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=("MFU", "margin", "share"))

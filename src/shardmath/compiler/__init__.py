@@ -1,0 +1,1 @@
+"""Formulas as compiled code: evaluators for kernel choices, loops as machine code, and columns in aligned memory."""

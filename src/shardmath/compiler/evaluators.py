@@ -1,0 +1,219 @@
+"""Find the generated evaluator of an implementation, or derive one for other kernel choices."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
+
+from shardmath.errors import InputError, nearest_names
+from shardmath.files.cached import cached_module, cached_text, source_of, sources_digest
+from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, UNTIMED
+
+if TYPE_CHECKING:
+    from shardmath.symbolic.implementations import Implementation
+
+
+class Evaluator(NamedTuple):
+    """An implementation with its kernel choices, and what the running code needs to know of it.
+
+    ``defaults`` and ``fixed`` are values by parameter name. ``name`` is the module's, without package; ``folder`` is
+    where its files are in the cache, None if they are in the package.
+    """
+
+    implementation: str
+    name: str
+    choices: dict[str, str]
+    fixed: dict[str, int]
+    defaults: dict[str, int]
+    folder: str | None
+
+    @property
+    def terms(self) -> ModuleType:
+        """The module of plain Python: every term, every rule, exact on fractions."""
+        return self._load("")
+
+    @property
+    def times(self) -> ModuleType:
+        """The module of plain Python for the time of a step; see ``terms``.
+
+        Raises InputError as ``refuse_untimed`` does.
+        """
+        self.refuse_untimed()
+        return self._load("_time")
+
+    @property
+    def is_timed(self) -> bool:
+        """True if there are formulas of the time of a step."""
+        try:
+            self.refuse_untimed()
+        except InputError:
+            return False
+        return True
+
+    def refuse_untimed(self) -> None:
+        """Raise InputError as the function of that name does."""
+        refuse_untimed(self.choices)
+
+    @property
+    def kernel(self) -> ModuleType:
+        """The module for Numba: rules and peak for columns of layouts."""
+        return _remembered(self._load("_kernel"))
+
+    def kernel_for(self, outputs: Sequence[str], columns: Collection[str]) -> ModuleType:
+        """The module for Numba of the terms ``outputs``, where the parameters ``columns`` differ from row to row.
+
+        That of the package, or of a sweep, where it has them; else one is derived, and kept for the next time.
+        Raises InputError for an unknown term.
+        """
+        for name in outputs:
+            self.unit_and_meaning(name)
+        inputs = {*self.terms.INPUTS, "gpu_memory"}  # which the verdict is about
+        if self.choices["stages"] != "listed" and tuple(outputs) == find(self.implementation).kernel.OUTPUTS:
+            usual = self.kernel  # of an explicit list there is none: there is nothing to sweep
+            if not set(columns) & set(usual.SCALARS):
+                return usual
+        if not set(outputs) <= self.terms.TERMS.keys():
+            inputs |= {*self.times.INPUTS}
+        columns = sorted({*columns} & inputs)
+
+        def source() -> str:
+            from shardmath.symbolic.derive import derive_kernel
+
+            return derive_kernel(_chosen(self.implementation, self.choices), outputs, columns)
+
+        key = _key(self.implementation, self.choices, list(outputs), columns)
+        return _remembered(cached_module("kernels", key, source))
+
+    def unit_and_meaning(self, term: str) -> tuple[str, str]:
+        """What a term is, of memory or of time. Raises InputError for an unknown one."""
+        if term in self.terms.TERMS:
+            found: tuple[str, str] = self.terms.TERMS[term]
+            return found
+        if not self.is_timed and term in find(self.implementation).times.TERMS:
+            self.refuse_untimed()
+        known = self.times.TERMS if self.is_timed else {}
+        if term not in known:
+            raise InputError("term", term, f"must be a term of {self.implementation}",
+                             nearest_names(term, [*self.terms.TERMS, *known]))
+        timed: tuple[str, str] = known[term]
+        return timed
+
+    def _load(self, part: str) -> ModuleType:
+        """The module of one part, by the end of its name; outside of the package each is derived when it is needed."""
+        if self.folder is None:
+            return import_module(f"shardmath.generated.{self.name}{part}")
+        return cached_module(self.folder, f"{self.name}{part}", lambda: self._derive(part))
+
+    def _derive(self, part: str) -> str:
+        from shardmath.symbolic.derive import derive_layouts, derive_memory, derive_time
+
+        chosen = _chosen(self.implementation, self.choices)
+        if part == "_kernel":
+            return derive_layouts(chosen, source_of(self.terms))
+        return derive_time(chosen) if part == "_time" else derive_memory(chosen)
+
+
+def _remembered(kernel: ModuleType) -> ModuleType:
+    from shardmath.compiler.native.kernels import remembered
+
+    return remembered(kernel)
+
+
+def refuse_untimed(choices: Mapping[str, str]) -> None:
+    """Raise InputError for a choice with work of which no time is counted.
+
+    With an explicit list of layers some of which have experts no formula knows how many.
+    """
+    for axis, options in UNTIMED.items():
+        option = choices[axis]
+        if option in options:
+            raise InputError(axis, option, f"has no step time: {options[option]} are not counted yet")
+    if (choices["stages"], choices["layers"]) == ("listed", "experts"):
+        rule = "must not be given where time is asked for of a model with experts"
+        raise InputError("pipeline_layout", "an explicit list of layers", rule)
+
+
+def find(implementation: str, kernels: Mapping[str, str] | None = None) -> Evaluator:
+    """The evaluator of ``implementation``, with some kernel choices made differently.
+
+    Raises InputError for an unknown implementation, axis or option.
+    """
+    changed = changed_choices(implementation, kernels)
+    if changed:
+        return _derived(implementation, changed)
+    known = IMPLEMENTATIONS[implementation]
+    return Evaluator(implementation, implementation, known["choices"], known["fixed"], known["defaults"], None)
+
+
+def changed_choices(implementation: str, kernels: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The kernel choices in ``kernels`` that differ from those of ``implementation``.
+
+    Raises InputError for an unknown implementation, axis or option.
+    """
+    if implementation not in IMPLEMENTATIONS:
+        raise InputError("implementation", implementation, "must be a known implementation",
+                         nearest_names(implementation, IMPLEMENTATIONS))
+    known = IMPLEMENTATIONS[implementation]
+    for axis, option in _checked(kernels or {}).items():
+        allowed = known["allowed"].get(axis, CHOICES[axis][1])
+        if option not in allowed:
+            raise InputError(axis, option, f"must be one of {', '.join(allowed)} with {implementation}",
+                             nearest_names(option, allowed))
+    return {axis: option for axis, option in (kernels or {}).items() if known["choices"][axis] != option}
+
+
+def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
+    for axis, option in kernels.items():
+        if axis not in CHOICES:
+            raise InputError("kernel", axis, "must be a known choice", nearest_names(axis, CHOICES))
+        options = CHOICES[axis][1]
+        if option not in options:
+            raise InputError(f"kernel {axis}", option, f"must be one of {', '.join(options)}",
+                             nearest_names(option, options))
+    return kernels
+
+
+def _derived(implementation: str, changed: Mapping[str, str]) -> Evaluator:
+    """The evaluator for choices that have none in the package; what is derived of it is kept for the next time."""
+    known = IMPLEMENTATIONS[implementation]
+    choices = {**known["choices"], **changed}
+    folder = f"evaluators/{_key(implementation, choices)}"
+    text = cached_text(folder, "evaluator.json", lambda: _description(implementation, changed))
+    name, fixed = json.loads(text)
+    return Evaluator(implementation, name, choices, fixed, {**known["defaults"], **fixed}, folder)
+
+
+def _description(implementation: str, changed: Mapping[str, str]) -> str:
+    """The name of an evaluator with other choices, and the values that it fixes by parameter name, as JSON.
+
+    Raises InputError for choices that are not counted together.
+    """
+    from shardmath.symbolic.parallel.demands import refuse_impossible
+    from shardmath.symbolic.parallel.legality import fixed_values
+    from shardmath.symbolic.parameters import BY_LETTER
+
+    chosen = _chosen(implementation, changed)
+    try:
+        refuse_impossible(chosen.choices)
+    except ValueError as refused:
+        asked = ", ".join(f"{axis}={option}" for axis, option in sorted(changed.items()))
+        rule = f"must be a combination that has been counted; {refused}"
+        raise InputError("kernel", asked, rule) from refused
+    return json.dumps([chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}])
+
+
+def _chosen(implementation: str, choices: Mapping[str, str]) -> Implementation:
+    """The implementation in the ledger with these choices, imported only where something is derived."""
+    from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
+
+    return SYMBOLIC[implementation].with_choices(**choices)
+
+
+def _key(implementation: str, choices: Mapping[str, str], *more: object) -> str:
+    """A digest of what a derived module depends on: its choices, ``more``, and every source that it is derived from."""
+    asked = json.dumps([implementation, choices, *more], sort_keys=True)
+    return hashlib.sha256((sources_digest() + asked).encode()).hexdigest()[:16]

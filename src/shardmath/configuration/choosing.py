@@ -1,0 +1,129 @@
+"""Choices that follow from what was asked: the model's architecture, the schedule, the kind of stages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from shardmath.compiler.evaluators import Evaluator, changed_choices, find
+from shardmath.configuration.settings import SELECTIVE
+from shardmath.errors import InputError
+from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS
+from shardmath.input.parameters import UNEVEN
+from shardmath.models.model import Model
+
+#: Parameters that ask for a choice when they are not 0: the axis and its option.
+_CHOSEN = (
+    ("lora_rank", "adapters", "all_linear"),
+    ("optimizer_offload_percent", "optimizer_offload", "cpu"),
+    ("cpu_offloading_num_layers", "activation_offload", "layers"),
+)
+#: What the classes of GPT-2 in Transformers do otherwise than those of Llama: one projection for queries, keys and
+#: values, of which they stay views; in GPT-NeoX v does, and queries and keys are joined from a part that is turned and
+#: one that is not.
+_GPT: Mapping[str, str] = {"projections": "fused", "value": "view"}
+_ROTARY_GPT: Mapping[str, str] = {"rope": "joined"}
+#: Qwen's router casts the weights of experts' results to 16 bits; those of Mixtral and DeepSeek leave them in fp32.
+_QWEN_EXPERTS: Mapping[str, str] = {"router_precision": "bf16"}
+#: What balances experts in Megatron-LM, whose bias of each expert needs sigmoids; without any a router sends all tokens
+#: to a few of them.
+_BALANCE: Mapping[str, str] = {"softmax": "loss", "softmax_all": "loss", "sigmoid": "bias"}
+#: Choices with which nobody has counted the moments of a step; reports say that only saved tensors are counted.
+_WITHOUT_MOMENTS = ("fp8", "activation_offload")
+#: Parameters that only the precision-aware optimizer has.
+_MOMENTS = ("exp_avg_bytes", "exp_avg_sq_bytes", "main_param_bytes")
+
+
+def evaluator_for(
+    implementation: str,
+    kernels: Mapping[str, str] | None,
+    model: Model | None,
+    asked: Mapping[str, int],
+    layout: Sequence[int] | None = None,
+    recompute: Sequence[str] = (),
+    staged: bool = False,
+) -> Evaluator:
+    """The evaluator of ``implementation`` for ``model`` and the values that were asked for, by name.
+
+    Without a model the architecture is that of the implementation: dense, with grouped heads.
+    ``recompute`` are the modes that will be asked of it, ``staged`` says that there is a pipeline. What
+    ``kernels`` chooses stays. Raises
+    InputError for an unknown implementation, axis or option, and for one that the implementation does not have.
+    """
+    values = {**DEFAULTS, **asked}
+    chosen = {} if model is None else {axis: model.architecture[axis] for axis in ARCHITECTURE}
+    if values["virtual_pipeline"] > 1:
+        chosen["schedule"] = "interleaved"
+    if staged and implementation == "torchtitan":
+        chosen["pipeline"] = "torch"
+    if layout is not None:
+        chosen["stages"] = "listed"
+    elif any(values[name] for name in UNEVEN):
+        chosen["stages"] = "uneven"
+    if values["hidden_dropout"] or values["attention_dropout"]:
+        chosen["dropout"] = "masks"
+    if implementation == "huggingface" and model is not None:
+        chosen |= _of_transformers(model)
+    if implementation == "megatron" and model is not None and model.num_experts:
+        chosen["balance"] = _BALANCE[model.expert_scores]
+    if model is not None and model.linear_bias:
+        chosen["biases"] = "linear"
+    if values["recompute_num_layers"] > 1:
+        chosen["recompute_method"] = "every" if implementation == "torchtitan" else "uniform"
+    chosen |= {axis: option for name, axis, option in _CHOSEN if values[name]}
+    if any(name in asked for name in _MOMENTS):
+        chosen["optimizer"] = "precision_aware"
+    if SELECTIVE in recompute:
+        if "full" in recompute:
+            raise InputError("recompute", ",".join(recompute), f"must not have both full and {SELECTIVE}: they differ"
+                             " in what a recomputed layer keeps", SELECTIVE)
+        chosen["recompute_saves"] = "ops"
+    chosen |= kernels or {}
+    if any(chosen.get(axis, "none") != "none" for axis in _WITHOUT_MOMENTS):
+        chosen.setdefault("peak", "saved")
+    return find(implementation, chosen)
+
+
+def _has_qwen_experts(model: Model) -> bool:
+    """True for Qwen2-MoE, whose shared experts have a gate, and Qwen3-MoE, which normalises queries and keys."""
+    return model.num_experts > 0 and (model.shared_expert_gate or model.qk_norm)
+
+
+def _of_transformers(model: Model) -> dict[str, str]:
+    """What the model's classes in Transformers choose: LayerNorm and GELU are those of GPT-2 and GPT-NeoX alone."""
+    found = model.architecture
+    if (found["normalisation"], found["mlp"]) != ("layer", "gelu"):
+        return {"gelu": model.gelu, **(_QWEN_EXPERTS if _has_qwen_experts(model) else {})}
+    return {"gelu": model.gelu, **_GPT, **({} if found["positions"] == "learned" else _ROTARY_GPT)}
+
+
+def following(evaluator: Evaluator, asked: Mapping[str, int]) -> dict[str, str]:
+    """Parameters that were not asked for and have the value of another one, with that one's name.
+
+    Megatron-LM's ``--expert-tensor-parallel-size`` is by default its ``--tensor-model-parallel-size``.
+    """
+    experts = evaluator.implementation == "megatron" and evaluator.choices["layers"] == "experts"
+    return {"expert_tensor_parallel": "tensor_parallel"} if experts and "expert_tensor_parallel" not in asked else {}
+
+
+def with_schedule(
+    implementation: str, kernels: Mapping[str, str] | None, schedule: str | None,
+) -> Mapping[str, str] | None:
+    """Kernel choices with the ``schedule`` that was asked for by name.
+
+    Raises InputError for an unknown schedule, one that the implementation does not have, and two of them.
+    """
+    if schedule is None:
+        return kernels
+    if kernels is not None and kernels.get("schedule", schedule) != schedule:
+        raise InputError("schedule", schedule, f"must not contradict schedule={kernels['schedule']}")
+    chosen = {**(kernels or {}), "schedule": schedule}
+    changed_choices(implementation, chosen)
+    return chosen
+
+
+def chunks_of(implementation: str, kernels: Mapping[str, str] | None, asked: int | None) -> int:
+    """Chunks of layers per rank: as ``asked``, else as many as the schedule is made for or the program's default."""
+    schedule = (kernels or {}).get("schedule")
+    if asked is not None:
+        return asked
+    return 2 if implementation == "torchtitan" and schedule not in (None, "1f1b", "gpipe") else 1

@@ -1,0 +1,38 @@
+"""Defaults of a configuration: one place for accounts, tables, sweeps, spaces and calibrations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from shardmath.generated.definitions import ARCHITECTURE, IMPLEMENTATIONS
+
+if TYPE_CHECKING:
+    from shardmath.models.model import Model
+
+#: Tokens of a sequence, where a model's own limit does not forbid so many.
+SEQ_LENGTH = 8192
+#: Sizes of a layout.
+LAYOUT: Mapping[str, int] = {
+    "tensor_parallel": 1, "context_parallel": 1, "pipeline_parallel": 1, "micro_batch_size": 1,
+}
+#: How both are said in ``--help``.
+SEQ_LENGTH_SHOWN = f"{SEQ_LENGTH}, or the rows of a shorter table of learned positions"
+IMPLEMENTATION_SHOWN = "megatron; the first that has it for a model that Megatron-Core lacks"
+
+
+def default_seq_length(model: Model | None) -> int:
+    """Tokens of a sequence of ``model``: no more than its table of learned positions has rows."""
+    rows = 0 if model is None else model.learned_positions
+    return min(SEQ_LENGTH, rows) if rows else SEQ_LENGTH
+
+
+def default_implementation(model: Model | None) -> str:
+    """The first implementation that has the architecture of ``model``; the first of all where none has."""
+    first, *others = IMPLEMENTATIONS
+    return next((name for name in (first, *others) if model is None or _has(name, model)), first)
+
+
+def _has(implementation: str, model: Model) -> bool:
+    allowed = IMPLEMENTATIONS[implementation]["allowed"]
+    return all(model.architecture[axis] in allowed.get(axis, (model.architecture[axis],)) for axis in ARCHITECTURE)

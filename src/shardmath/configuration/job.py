@@ -1,0 +1,174 @@
+"""One configuration of a training job: every parameter checked, and the evaluator that it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.configuration.choosing import chunks_of, evaluator_for, following, with_schedule
+from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
+from shardmath.configuration.stages import ANY, listed, parsed
+from shardmath.configuration.zero import staged
+from shardmath.errors import InputError
+from shardmath.generated.definitions import DEFAULTS
+from shardmath.input.parameters import checked, other_values, refuse_illegal
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+
+#: Parameters that change nothing unless the model has one of these options of its architecture.
+_OF_EXPERTS, _OF_LATENT = ("layers", "experts"), ("heads", "latent")
+_ONLY_WITH: Mapping[str, tuple[tuple[str, str], ...]] = {
+    **dict.fromkeys(("expert_parallel", "expert_tensor_parallel", "expert_load_percent", "expert_capacity_percent",
+                     "recompute_moe", "recompute_moe_act", "recompute_shared_experts"), (_OF_EXPERTS,)),
+    "recompute_mla_up_proj": (_OF_LATENT,),
+    "recompute_layernorm": (_OF_EXPERTS, _OF_LATENT),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What was asked, with defaults put in: ``values`` has every parameter by name.
+
+    ``by_rank`` has, with an explicit list of layers, what differs on each pipeline rank.
+    """
+
+    model: Model
+    gpu: Gpu
+    evaluator: Evaluator
+    recompute: str
+    values: Mapping[str, int]
+    by_rank: tuple[Mapping[str, int], ...]
+
+    def on_rank(self, rank: int) -> dict[str, int]:
+        """All values as pipeline rank ``rank`` has them."""
+        own = self.by_rank[rank] if self.by_rank else {}
+        return {**self.values, "pipeline_rank": rank, **own}
+
+
+def job(
+    model: Model | str | PathLike[str],
+    gpu: Gpu | str,
+    *,
+    seq_length: int | None,
+    micro_batch_size: int,
+    global_batch_size: int | None,
+    tensor_parallel: int,
+    context_parallel: int,
+    pipeline_parallel: int,
+    data_parallel: int | None,
+    num_gpus: int | None,
+    sequence_parallel: bool | None,
+    recompute: str,
+    implementation: str | None,
+    kernels: Mapping[str, str] | None,
+    gradients: str | None,
+    distributed_optimizer: bool | None,
+    vocab_multiple: int | None,
+    node_size: int | None,
+    pipeline_layout: Sequence[int] | str | None,
+    schedule: str | None,
+    others: Mapping[str, int],
+    zero_stage: int | None = None,
+) -> Job:
+    """Check a configuration as ``explain`` takes it. Raises InputError for every value that is not legal."""
+    chosen, device = as_model(model), as_gpu(gpu)
+    implementation = default_implementation(chosen) if implementation is None else implementation
+    seq_length = default_seq_length(chosen) if seq_length is None else seq_length
+    kernels, distributed_optimizer, others = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
+    kernels = with_schedule(implementation, kernels, schedule)
+    asked = other_values(others)
+    if pipeline_parallel != 1:
+        asked["virtual_pipeline"] = chunks_of(implementation, kernels, asked.get("virtual_pipeline"))
+    recompute = recompute_mode(recompute, asked)
+    layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
+    _refuse_other_stages((kernels or {}).get("stages"), layout is not None)
+    evaluator = evaluator_for(
+        implementation, kernels, chosen, asked, layout, (recompute,),
+        staged=pipeline_parallel != 1 or schedule is not None,
+    )
+    values = settings(
+        evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
+        distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,
+    )
+    values |= {
+        "tensor_parallel": checked("tensor_parallel", tensor_parallel),
+        "context_parallel": checked("context_parallel", context_parallel),
+        "pipeline_parallel": checked("pipeline_parallel", pipeline_parallel),
+        "micro_batch_size": checked("micro_batch_size", micro_batch_size),
+        **recompute_switches(recompute),
+    }
+    values |= {name: values[leader] for name, leader in following(evaluator, asked).items()}
+    refuse_what_changes_nothing(evaluator, chosen, values)
+    values |= _gpus(values, data_parallel, num_gpus)
+    values["global_batch_size"] = _batch(values, global_batch_size, evaluator.choices["schedule"])
+    if sequence_parallel is None:
+        sequence_parallel = bool(evaluator.defaults["sequence_parallel"]) and values["tensor_parallel"] > 1
+    values["sequence_parallel"] = checked("sequence_parallel", sequence_parallel)
+    first = {**values, "pipeline_rank": 0}
+    by_rank: Sequence[Mapping[str, int]] = ()
+    if layout is not None:
+        refuse_illegal(evaluator.terms, {**ANY, **first})
+        by_rank = listed(evaluator, values, layout)
+        first |= by_rank[0]
+    refuse_illegal(evaluator.terms, first)
+    return Job(chosen, device, evaluator, recompute, values, tuple(by_rank))
+
+
+def _refuse_other_stages(stages: str | None, is_listed: bool) -> None:
+    """Refuse a kind of stages by name that a list of layers, or the lack of one, contradicts."""
+    if stages == "listed" and not is_listed:
+        raise InputError("stages", stages, "must not be given without a pipeline_layout")
+    if stages not in (None, "listed") and is_listed:
+        raise InputError("stages", stages, "must be listed with a pipeline_layout", "listed")
+
+
+def refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapping[str, int]) -> None:
+    """Refuse expert parallelism of a dense model and the like."""
+    for name, least in without_effect(evaluator).items():
+        if values[name] != least:
+            what = " or ".join(f"{axis} = {option}" for axis, option in _ONLY_WITH[name])
+            raise InputError(name, values[name], f"must be {least}: {model.name} lacks {what}", str(least))
+
+
+def without_effect(evaluator: Evaluator) -> dict[str, int]:
+    """Parameters that change nothing with the evaluator's architecture, each with its only legal value."""
+    return {
+        name: DEFAULTS[name] for name, parts in _ONLY_WITH.items()
+        if all(evaluator.choices[axis] != option for axis, option in parts)
+    }
+
+
+def _gpus(values: Mapping[str, int], data_parallel: int | None, num_gpus: int | None) -> dict[str, int]:
+    ranks = values["tensor_parallel"] * values["context_parallel"] * values["pipeline_parallel"]
+    if num_gpus is None:
+        data = checked("data_parallel", 1 if data_parallel is None else data_parallel)
+        return {"data_parallel": data, "num_gpus": checked("num_gpus", ranks * data)}
+    gpus = checked("num_gpus", num_gpus)
+    if data_parallel is not None:
+        return {"data_parallel": checked("data_parallel", data_parallel), "num_gpus": gpus}
+    if gpus % ranks:
+        below = gpus // ranks * ranks
+        near = " or ".join(str(value) for value in (below, below + ranks) if value)
+        rule = f"must be a multiple of tensor_parallel * context_parallel * pipeline_parallel = {ranks}"
+        raise InputError("num_gpus", gpus, rule, near)
+    return {"data_parallel": gpus // ranks, "num_gpus": gpus}
+
+
+def _batch(values: Mapping[str, int], global_batch_size: int | None, schedule: str) -> int:
+    if global_batch_size is None:
+        global_batch_size = filling_batch(values, schedule)
+    return checked("global_batch_size", global_batch_size)
+
+
+def filling_batch(values: Mapping[str, Any], schedule: str) -> Any:
+    """Sequences of a step with just enough micro-batches to fill every pipeline, from numbers or columns.
+
+    The schedules in a V need two micro-batches per rank, DualPipeV one more.
+    """
+    p = values["pipeline_parallel"]
+    filled = 1 + (p > 1) * (2 * p + (schedule == "dualpipev") - 1)
+    return values["micro_batch_size"] * values["data_parallel"] * filled

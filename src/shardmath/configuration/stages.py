@@ -1,0 +1,120 @@
+"""An explicit list of layers for every pipeline stage: what each rank then holds, from a walk of its schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import accumulate
+
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.errors import InputError
+from shardmath.input.parameters import checked
+
+#: What a list gives instead of a formula; any legal value serves to find what one layer costs.
+ANY = dict.fromkeys((
+    "stage_layers", "longest_stage_layers", "in_flight", "in_flight_first", "in_flight_last", "in_flight_loss",
+    "dense_layers", "expert_layers", "held_dense_layers", "held_expert_layers", "held_layer_inputs",
+), 1)
+
+#: Forward passes of a step on all stages, which a walk takes one by one: some seconds.
+_ACTIONS = 2**20
+
+
+def parsed(text: str) -> tuple[int, ...]:
+    """Layers of every stage in the order of the model, from numbers with commas between them.
+
+    Raises InputError for anything else.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isascii() and part.isdigit() and len(part) <= 30 for part in parts):
+        raise InputError("pipeline_layout", text, "must be numbers of layers with commas between them", "4,5,5,4")
+    return tuple(int(part) for part in parts)
+
+
+def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int]) -> list[dict[str, int]]:
+    """The inputs of every rank that follow from ``layers``, one number for each stage of the model.
+
+    A rank has ``virtual_pipeline`` stages. Raises InputError if there are not as many numbers as stages, or
+    they do not add up to the layers of the model.
+    """
+    p, V = values["pipeline_parallel"], values["virtual_pipeline"]
+    _refuse_other_sums(values, layers, p * V)
+    from shardmath.symbolic.parallel.walk import held_at_peak, stage
+
+    schedule = evaluator.choices["schedule"]
+    m = values["global_batch_size"] // (values["micro_batch_size"] * values["data_parallel"])
+    if m * p * V > _ACTIONS:
+        rule = f"must have at most {_ACTIONS} passes of a step in all its stages, to be walked through, not {m * p * V}"
+        raise InputError("pipeline_layout", ",".join(map(str, layers)), rule)
+    group = values["microbatch_group"] or p
+    if evaluator.implementation == "torchtitan":  # all micro-batches in equal rounds of p or more
+        group = m // max(1, m // p)
+    starts = [0, *accumulate(layers)]
+    cost = _costs(evaluator, values)
+    found = []
+    for rank in range(p):
+        stages = [stage(schedule, p, rank, chunk) for chunk in range(V)]
+        expert = [_experts(values, starts[i], starts[i + 1]) for i in stages]
+        dense = [layers[i] - of_experts for i, of_experts in zip(stages, expert, strict=True)]
+        on_last = p * V - 1 in stages
+        counts = {
+            "dense": dense, "expert": expert, "first": [int(0 in stages), *[0] * (V - 1)],
+            "last": [*[0] * (V - 1), int(on_last)],
+        }
+        moment = held_at_peak(schedule, p, m, V, group, rank, counts, cost)
+        peak = moment.in_flight
+        kept = not values["recompute_full"]
+        extra = values["num_mtp_layers"] if on_last else 0
+        found.append({
+            "stage_layers": sum(dense) + sum(expert), "dense_layers": sum(dense), "expert_layers": sum(expert) + extra,
+            "in_flight": _in_flight(schedule, p, m, V, group, rank), "in_flight_first": peak["first"],
+            "in_flight_last": peak["last"], "in_flight_loss": peak["last"] - moment.awaiting["last"],
+            "held_dense_layers": kept * peak["dense"], "held_expert_layers": kept * (peak["expert"] + extra),
+            "held_layer_inputs": (not kept) * (peak["dense"] + peak["expert"] + extra),
+        })
+    held = [rank["stage_layers"] for rank in found]
+    known = {
+        "first_stage_layers": held[0], "last_stage_layers": held[-1],
+        "longest_stage_layers": max(held[1:-1], default=0),
+    }
+    return [{**rank, **known} for rank in found]
+
+
+def _in_flight(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> int:
+    from shardmath.symbolic.parallel.walk import held
+
+    return held(schedule, p, m, V, group, rank, [1] * V)
+
+
+def _costs(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int]:
+    """Bytes that one layer of each kind holds for a micro-batch, and the embedding, and head and loss."""
+    module = evaluator.terms
+    numbers = module.terms(**{name: Fraction({**ANY, **values, "pipeline_rank": 0}[name]) for name in module.INPUTS})
+    whole = numbers["layer_input.saved"] if values["recompute_full"] else None
+    return {
+        "dense": int(numbers["layer.saved"] if whole is None else whole),
+        "expert": int(numbers.get("expert_layer.saved", 0) if whole is None else whole),
+        "first": int(sum(numbers.get(f"embedding.{kind}", 0) for kind in ("saved", "input"))),
+        "last": int(sum(numbers.get(f"{part}.saved", 0) for part in ("final_norm", "head", "loss"))),
+    }
+
+
+def _experts(values: Mapping[str, int], start: int, stop: int) -> int:
+    if not values["num_experts"]:
+        return 0
+    from shardmath.symbolic.parallel.pipeline import experts_among
+
+    return experts_among(start, stop, values["first_dense_layers"], values["moe_layer_step"])
+
+
+def _refuse_other_sums(values: Mapping[str, int], layers: Sequence[int], stages: int) -> None:
+    text = ",".join(map(str, layers))
+    for count in layers:
+        if count != 0:
+            checked("num_layers", count)
+    if len(layers) != stages:
+        rule = f"must have {stages} numbers: pipeline_parallel * virtual_pipeline stages"
+        raise InputError("pipeline_layout", text, rule)
+    if sum(layers) != values["num_layers"]:
+        raise InputError("pipeline_layout", text, f"must add up to num_layers = {values['num_layers']}",
+                         f"a sum of {values['num_layers']} instead of {sum(layers)}")

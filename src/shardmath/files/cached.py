@@ -1,0 +1,168 @@
+"""What is derived once and found again: files in the user's cache, each under a seal, so that no damaged one is used.
+
+Folders and files are the user's alone, and nothing is read or kept where another user may write. Each version of
+Python, of shardmath and of the libraries behind it has a folder of its own. Without a cache that can be written
+everything is derived anew in each process, which takes longer and gives the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib.abc import SourceLoader
+from importlib.util import find_spec, module_from_spec, spec_from_file_location, spec_from_loader
+from pathlib import Path
+from types import ModuleType
+
+from shardmath import __version__
+from shardmath.files.private import UnsafeError, check_folder, make_folder, open_file
+from shardmath.files.writing import replacing
+
+#: Libraries that derive or compile what is kept.
+_LIBRARIES = ("sympy", "jinja2", "numpy", "numba", "llvmlite")
+#: How the first line of every file begins; the seal follows.
+_MARK = b"# shardmath "
+
+
+def cached_module(kind: str, key: str, source: Callable[[], str]) -> ModuleType:
+    """The module ``key`` of a kind, with the text of ``source`` if it is not there yet."""
+    title = f"shardmath_{kind.replace('/', '_')}_{key}"
+    path = str(_path(kind, f"{key}.py") or f"<{kind}/{key}.py>")
+    if title in sys.modules and sys.modules[title].__file__ == path:
+        return sys.modules[title]
+    loader = _Text(path, cached_text(kind, f"{key}.py", source))
+    spec = spec_from_loader(title, loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    sys.modules[title] = module
+    return module
+
+
+def source_of(module: ModuleType) -> str:
+    """The text of a module of the package or of the cache."""
+    spec = module.__spec__
+    if spec is not None and isinstance(spec.loader, _Text):
+        return spec.loader.text
+    return Path(str(module.__file__)).read_text(encoding="utf-8")
+
+
+def cached_text(kind: str, name: str, text: Callable[[], str]) -> str:
+    """The text of the file ``name`` of a kind; it is made, and kept for the next time, unless it is there and whole."""
+    content = kept(kind, name)
+    if content is not None:
+        return content.decode()
+    made = text()
+    keep(kind, name, made.encode())
+    return made
+
+
+def kept(kind: str, name: str) -> bytes | None:
+    """What was kept under a name: None unless it is there, whole, and this user or root alone can have written it."""
+    path = _path(kind, name)
+    if path is None:
+        return None
+    try:
+        check_folder(path.parent)
+        with open(open_file(path), "rb") as file:
+            line, content = file.readline(len(_MARK) + 66), file.read()
+    except UnsafeError as error:
+        _say_once(f"{error.filename} {error.strerror}: nothing is read from it")
+        return None
+    except OSError:
+        return None
+    if line == _seal(kind, name, content):
+        return content
+    warnings.warn(f"{path} is damaged, and is made anew", stacklevel=2)
+    return None
+
+
+def keep(kind: str, name: str, content: bytes) -> None:
+    """Keep ``content`` under a name, whole or not at all; where there is no room for it, say so once, and go on."""
+    path = _path(kind, name)
+    try:
+        if path is None:
+            raise OSError(0, "there is no home")
+        make_folder(path.parent)
+        with replacing(path, permissions=0o600) as file:
+            file.write(_seal(kind, name, content) + content)
+    except UnsafeError as error:
+        _say_once(f"{error.filename} {error.strerror}: nothing is kept in it")
+    except OSError as error:
+        _say_once(f"nothing can be kept in {'a cache' if path is None else user_folder()}: {error.strerror}")
+
+
+@cache
+def sources_digest() -> str:
+    """A digest of everything that generated modules are made from."""
+    content = hashlib.sha256()
+    for module in ("symbolic", "templates"):
+        spec = find_spec(f"shardmath.{module}")
+        assert spec is not None
+        assert spec.origin is not None
+        root = Path(spec.origin).parent
+        for path in sorted(path for path in root.rglob("*") if path.suffix in {".py", ".jinja"}):
+            content.update(path.name.encode() + path.read_bytes())
+    return content.hexdigest()
+
+
+def module_of(name: str, path: Path) -> ModuleType:
+    """The module in a file that somebody else wrote, loaded once."""
+    if name in sys.modules and sys.modules[name].__file__ == str(path):
+        return sys.modules[name]
+    spec = spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class _Text(SourceLoader):
+    """Loads a module from a text that was checked, never from compiled files beside it."""
+
+    def __init__(self, path: str, text: str) -> None:
+        self._path, self.text = path, text
+
+    def get_filename(self, fullname: str) -> str:
+        return self._path
+
+    def get_data(self, path: str | bytes) -> bytes:
+        return self.text.encode()
+
+
+def user_folder() -> Path:
+    """Return the folder of all that is kept; it is not absolute for a user without a home."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("shardmath")
+
+
+@cache
+def versions() -> str:
+    """Name the versions that made a file: of Python, of shardmath, and, by a digest, of the libraries behind it."""
+    from importlib.metadata import version
+
+    python = ".".join(map(str, sys.version_info[:3]))
+    made_by = repr((sys.version, sys.implementation.cache_tag, [(name, version(name)) for name in _LIBRARIES]))
+    return f"{__version__}-python-{python}-{hashlib.sha256(made_by.encode()).hexdigest()[:12]}"
+
+
+def _path(kind: str, name: str) -> Path | None:
+    """Where a file is kept; None for a user without a home."""
+    folder = user_folder()
+    return folder / versions() / kind / name if folder.is_absolute() else None
+
+
+def _seal(kind: str, name: str, content: bytes) -> bytes:
+    """The first line of a file: nothing else has it, neither a part of this file nor another file."""
+    return _MARK + hashlib.sha256(f"{kind}/{name}\n".encode() + content).hexdigest().encode() + b"\n"
+
+
+@cache
+def _say_once(line: str) -> None:
+    warnings.warn(line, stacklevel=4)

@@ -1,6 +1,0 @@
-"""Ask backwards: the last value of a symbol with which a configuration fits, and the formula for it."""
-
-from shardmath.inverse.answers import Answer, Fits
-from shardmath.inverse.run import fit
-
-__all__ = ["Answer", "Fits", "fit"]

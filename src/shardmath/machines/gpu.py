@@ -1,0 +1,148 @@
+"""The GPU that a layout has to fit into: its memory, its speeds, and how many of them share a node."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from shardmath.catalogue import read
+from shardmath.errors import ABSENT, InputError
+from shardmath.input.arguments import typed
+from shardmath.input.naming import by_name
+from shardmath.input.records import Record
+
+__all__ = ["GIB", "Gpu"]
+
+GIB = 2**30
+"""Bytes."""
+
+_LARGEST_GIB = 100 * 1024
+"""100 TiB. No single device comes near; it catches bytes that were passed as GiB."""
+
+Speed = Annotated[int, Field(ge=1, le=10**9)] | None
+"""10^9 FLOP/s or 10^6 bytes/s, at most 10^18 FLOP/s and 10^15 bytes/s; None where it is not known."""
+Nanoseconds = Annotated[int, Field(ge=0, le=10**9)]
+"""At most a second."""
+
+
+class Gpu(Record):
+    """One kind of GPU.
+
+    ``memory_bytes``: the capacity that estimates are compared with, in bytes; which figure that is, and
+    what the driver shows instead, is said in ``note``. ``node_size``: GPUs in the usual server. ``source``:
+    the datasheet. ``compute_capability``: NVIDIA's number of the architecture, ``9.0`` for an H100; empty for GPUs
+    of other vendors and those given by their memory. Raises ``InputError`` for anything that breaks a rule.
+
+    Speeds are peaks, and None where they are not known. ``bf16_gflops``, ``fp8_gflops``: dense matrix products, in
+    10^9 FLOP/s. ``hbm_mb_per_s``: device memory, in 10^6 bytes/s. ``link_mb_per_s``: all of a GPU's links (``link``:
+    NVLink or xGMI) together, each direction; ``link_size``: how many GPUs they join. ``pcie_mb_per_s``: PCIe, each
+    direction. ``link_latency_ns``, ``pcie_latency_ns``: what one step of a ring takes besides its bytes.
+    ``power_watts``: what the board draws at most. ``network``: the vendor's own servers have it, by its name.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    memory_bytes: Annotated[int, Field(ge=1, le=_LARGEST_GIB * GIB)]
+    node_size: Annotated[int, Field(ge=1, le=2**16)]
+    source: str
+    note: str
+    compute_capability: Annotated[str, Field(pattern=r"^(\d+\.\d)?$")] = ""
+    bf16_gflops: Speed = None
+    fp8_gflops: Speed = None
+    hbm_mb_per_s: Speed = None
+    link: Literal["nvlink", "xgmi"] | None = None
+    link_mb_per_s: Speed = None
+    link_size: Annotated[int, Field(ge=2, le=2**16)] | None = None
+    link_latency_ns: Nanoseconds | None = None
+    pcie_mb_per_s: Speed = None
+    pcie_latency_ns: Nanoseconds | None = None
+    power_watts: Annotated[int, Field(ge=1, le=10**5)] | None = None
+    network: str | None = None
+
+    @model_validator(mode="after")
+    def _link_is_whole(self) -> Self:
+        given = {name: getattr(self, name) for name in ("link", "link_mb_per_s", "link_size")}
+        absent = [name for name, value in given.items() if value is None]
+        present = [name for name in given if name not in absent]
+        if absent and present:
+            raise InputError(absent[0], ABSENT, f"must be given with {' and '.join(present)}")
+        return self
+
+    @property
+    def architecture(self) -> str:
+        """NVIDIA's name of the architecture, as far as figures depend on it; empty where it is not known."""
+        if not self.compute_capability:
+            return ""
+        major = int(self.compute_capability.partition(".")[0])
+        return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
+
+    @property
+    def domain_size(self) -> int:
+        """GPUs that reach each other without the network: those of a server, or of a link that spans servers."""
+        return max(self.node_size, self.link_size or 1)
+
+    @property
+    def memory_gib(self) -> float:
+        """``memory_bytes`` in GiB (2^30 bytes)."""
+        return self.memory_bytes / GIB
+
+    @classmethod
+    @typed
+    def named(cls, name: str) -> "Gpu":
+        """Find a GPU of the catalogue by its name, or by the beginning of its name if only one begins so.
+
+        ``h200``, ``H100-80GB``, ``NVIDIA H100 PCIe`` and ``MI300X`` are names; ``a100`` is not, because it
+        has 40 or 80 GB. Case and separators do not matter. Raises ``InputError`` that lists the candidates.
+        """
+        return by_name("gpu", "GPU", name, _catalogue(), _VENDORS)
+
+    @classmethod
+    @typed
+    def of(cls, figures: Mapping[str, Any]) -> "Gpu":
+        """Make a GPU of the figures of a catalogue's entry and its name, with the memory in GiB.
+
+        A link or PCIe whose latency is not given has the usual one. Raises ``InputError`` as the class does.
+        """
+        usual = {kind: link["latency_ns"] for kind, link in read("links").items()}
+        latencies = {
+            f"{way}_latency_ns": usual[kind]
+            for way, kind in (("link", str(figures.get("link"))), ("pcie", "pcie"))
+            if f"{way}_mb_per_s" in figures and kind in usual
+        }
+        others = {key: value for key, value in figures.items() if key != "memory_gib"}
+        memory_bytes = from_gib("memory_gib", figures.get("memory_gib", ABSENT))
+        return cls(memory_bytes=memory_bytes, **{**latencies, **others})
+
+    @classmethod
+    @typed
+    def custom(cls, memory_gib: float, node_size: int = 8) -> "Gpu":
+        """Describe a GPU that the catalogue does not have by its memory in GiB, cut to whole bytes.
+
+        Raises ``InputError`` unless the memory is a number above 0 and at most 100 TiB.
+        """
+        memory_bytes = from_gib("gpu_memory_gib", memory_gib)
+        return cls(
+            name=f"custom-{float(memory_gib):g}gib",
+            memory_bytes=memory_bytes,
+            node_size=node_size,
+            source="given by the user",
+            note="",
+        )
+
+
+def from_gib(field: str, memory_gib: object) -> int:
+    """GiB as bytes, cut to whole ones. Raises ``InputError``, which blames ``field``, unless it is a number of GiB."""
+    a_number = isinstance(memory_gib, int | float) and not isinstance(memory_gib, bool)
+    # Compared before it is converted: NaN fails both comparisons, and int(inf) would raise.
+    if not a_number or not 1 / GIB <= memory_gib <= _LARGEST_GIB:  # type: ignore[operator]
+        raise InputError(field, memory_gib, f"must be a number of GiB above 0 and at most {_LARGEST_GIB}")
+    return int(memory_gib * GIB)  # type: ignore[operator]
+
+
+@cache
+def _catalogue() -> dict[str, Gpu]:
+    return {name: Gpu.of({"name": name, **figures}) for name, figures in read("gpus").items()}
+
+
+_VENDORS = ("nvidia", "amd", "instinct", "tesla", "rtx", "geforce")
+"""Words that vendors put before the name and people leave out."""

@@ -1,0 +1,266 @@
+"""What a family of dense models writes into its ``config.json``, and the dimensions that it means by it.
+
+One class per ``model_type``. An attribute that is called like a field of ``Model`` is that field, its alias the
+key of the file; the others tell how to derive a field, or refuse a model that the ledger cannot hold. Defaults are
+those of the ``transformers`` classes (``src/transformers/models/*/configuration_*.py``, release 5.23).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+
+from shardmath.errors import InputError
+from shardmath.models.model import Model, Size
+from shardmath.models.rotary_keys import rotary_of
+
+__all__ = ["DENSE", "GELU", "Family", "NoBias", "SwigluFamily", "keys", "only"]
+
+_KEYS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+def only(*values: object, why: str) -> BeforeValidator:
+    """Refuse every value of a key but ``values``; ``why`` ends the rule."""
+    shown = [str(value).lower() if isinstance(value, bool) else repr(value) for value in values]
+
+    def check(given: object, info: ValidationInfo) -> object:
+        if not any(type(given) is type(value) and given == value for value in values):
+            one_of = "one of " if len(shown) > 1 else ""
+            raise InputError(str(info.field_name), given, f"must be {one_of}{', '.join(shown)}{why}", shown[0])
+        return given
+
+    return BeforeValidator(check)
+
+
+def keys(*names: str) -> AliasChoices:
+    """The keys under which a file may give a field, the usual one first."""
+    return AliasChoices(*names)
+
+
+NoBias = Annotated[bool, only(False, why=": transformers builds no such bias for this model_type")]
+Silu = Annotated[str, only("silu", why=" (SwiGLU)")]
+#: Names of GELU in ``transformers.activations``, each with the option of ``Model.gelu`` that keeps what it does.
+GELU: Mapping[str, Literal["fused", "new", "fast", "python"]] = {
+    "gelu": "fused", "gelu_new": "new", "gelu_fast": "fast", "gelu_python": "python", "gelu_pytorch_tanh": "fused",
+    "gelu_python_tanh": "new", "gelu_accurate": "new",
+}
+Gelu = Annotated[str, only(*GELU, why="")]
+Epsilon = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Family(BaseModel):
+    """The keys of a ``config.json`` that every family has."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+
+    has_experts: ClassVar[bool] = False
+    #: The key to blame for a field that was derived from it.
+    derived_from: ClassVar[Mapping[str, str]] = {}
+
+    hidden_size: Size
+    ffn_hidden_size: Size | None = Field(validation_alias=keys("intermediate_size"))
+    num_layers: Size = Field(validation_alias=keys("num_hidden_layers"))
+    num_attention_heads: Size
+    vocab_size: Size
+    max_seq_length: Size = Field(validation_alias=keys("max_position_embeddings"))
+    tied_embeddings: bool = Field(False, validation_alias=keys("tie_word_embeddings"))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_what_the_family_has_not(cls, config: dict[str, Any]) -> dict[str, Any]:
+        for key in _KEYS_OF_EXPERTS:
+            if config.get(key) and not cls.has_experts:
+                raise InputError(key, config[key], "must not be there: no model of this model_type has experts")
+        for field in cls.model_fields:
+            first, *others = [key for key in cls.keys(field) if key in config] or [""]
+            for other in others:
+                if config[other] != config[first]:
+                    raise InputError(other, config[other], f"must be the same as {first}")
+        return config
+
+    @classmethod
+    def keys(cls, field: str) -> tuple[str, ...]:
+        """The keys that a file may give ``field`` under, the usual one first."""
+        info = cls.model_fields.get(field)
+        if info is not None and isinstance(info.validation_alias, AliasChoices):
+            return tuple(str(choice) for choice in info.validation_alias.choices)
+        return (cls.derived_from.get(field, field),)
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any]) -> Self:
+        """Read the keys of the family. Raises pydantic's ``ValidationError``, with keys of the file."""
+        return cls.model_validate(dict(config))
+
+    def uncounted(self) -> tuple[str, ...]:
+        """Name what such a model has and its account leaves out."""
+        return ()
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of ``Model`` but for name and source. Raises ``InputError`` with the name of a field."""
+        stated = {name: getattr(self, name) for name in type(self).model_fields if name in Model.model_fields}
+        return {"qkv_bias": False, "qk_norm": False, **stated}
+
+    def hidden_size_per_head(self, when: str = "") -> int:
+        """The width of a head that the file does not state; ``when`` ends the rule for ``hidden_size``."""
+        hidden, heads = self.hidden_size, self.num_attention_heads
+        if hidden % heads:
+            below, above = hidden // heads * heads, (hidden // heads + 1) * heads
+            rule = f"must be a multiple of {self.keys('num_attention_heads')[0]} = {heads}{when}"
+            raise InputError("hidden_size", hidden, rule, f"{below} or {above}" if below else str(above))
+        return hidden // heads
+
+
+class SwigluFamily(Family):
+    """Llama and what descends from it: RMSNorm, SwiGLU, grouped queries, rotary positions."""
+
+    derived_from: ClassVar[Mapping[str, str]] = {"attention_output_bias": "attention_bias"}
+
+    ffn_hidden_size: Size = Field(validation_alias=keys("intermediate_size"))
+    num_kv_heads: Size | None = Field(None, validation_alias=keys("num_key_value_heads"))
+    head_dim: Size | None = None
+    norm_epsilon: Epsilon = Field(1e-6, validation_alias=keys("rms_norm_eps"))
+    rope_theta: Any = 10_000
+    rope_scaling: Any = None
+    rope_parameters: Any = None
+    hidden_act: Silu = "silu"
+    attention_bias: NoBias = False
+    mlp_bias: NoBias = False
+
+    def width_of_a_head(self) -> int:
+        """``head_dim``, also where the file does not state it."""
+        return self.head_dim or self.hidden_size_per_head(" where head_dim is absent")
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; null stands for one key and value head per query head."""
+        return {
+            **super().fields(),
+            "num_kv_heads": self.num_kv_heads or self.num_attention_heads,
+            "head_dim": self.width_of_a_head(),
+            "qkv_bias": self.attention_bias,
+            "attention_output_bias": self.attention_bias,
+            **self.rotary(),
+        }
+
+    def rotary(self) -> dict[str, Any]:
+        """Base and scaling of the rotary embedding."""
+        key = "rope_parameters" if self.rope_parameters is not None else "rope_scaling"
+        return rotary_of(self.rope_theta, getattr(self, key), key)
+
+
+class Llama(SwigluFamily):
+    """Llama 1 to 3, and what is built like them with biases."""
+
+    attention_bias: bool = False
+    mlp_bias: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; both biases together are that of all projections."""
+        if self.attention_bias and self.mlp_bias:
+            return {**super().fields(), "linear_bias": True, "attention_output_bias": False, "mlp_bias": False}
+        return super().fields()
+
+
+class Mistral(SwigluFamily):
+    """Mistral; its attention window changes what is computed, and nothing that flash attention keeps."""
+
+    num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
+
+
+class Qwen2(SwigluFamily):
+    """Qwen2 and Qwen2.5: q, k and v have a bias, the projection after attention has none."""
+
+    num_kv_heads: Size | None = Field(32, validation_alias=keys("num_key_value_heads"))
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {**super().fields(), "qkv_bias": True}
+
+
+class Qwen3(SwigluFamily):
+    """Qwen3: queries and keys are normalised per head."""
+
+    num_kv_heads: Size | None = Field(32, validation_alias=keys("num_key_value_heads"))
+    head_dim: Size = 128
+    attention_bias: bool = False
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {**super().fields(), "qk_norm": True}
+
+
+class GptFamily(Family):
+    """LayerNorm, GELU, one key and value head per query head, a bias on every projection."""
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {
+            **super().fields(),
+            "num_kv_heads": self.num_attention_heads,
+            "head_dim": self.hidden_size_per_head(),
+            "normalisation": "layer",
+            "mlp": "gelu",
+            "linear_bias": True,
+            "qkv_bias": True,
+        }
+
+
+class Gpt2(GptFamily):
+    """GPT-2, with a learned table of positions."""
+
+    hidden_size: Size = Field(validation_alias=keys("n_embd", "hidden_size"))
+    num_layers: Size = Field(validation_alias=keys("n_layer", "num_hidden_layers"))
+    num_attention_heads: Size = Field(validation_alias=keys("n_head", "num_attention_heads"))
+    max_seq_length: Size = Field(validation_alias=keys("n_positions", "max_position_embeddings"))
+    tied_embeddings: bool = Field(True, validation_alias=keys("tie_word_embeddings"))
+    ffn_hidden_size: Size | None = Field(None, validation_alias=keys("n_inner"))
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("layer_norm_epsilon"))
+    activation_function: Gelu = "gelu_new"
+    add_cross_attention: Annotated[bool, only(False, why=": encoders and cross-attention are not counted yet")] = False
+    reorder_and_upcast_attn: Annotated[bool, only(False, why=": attention in fp32 is not counted yet")] = False
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; the inner width is 4 times the hidden size where it is null or absent."""
+        return {
+            **super().fields(),
+            "ffn_hidden_size": self.ffn_hidden_size or 4 * self.hidden_size,
+            "learned_positions": self.max_seq_length,
+            "gelu": GELU[self.activation_function],
+        }
+
+
+class GptNeoX(GptFamily):
+    """GPT-NeoX and Pythia: attention and MLP read the same input, a part of every head is rotary."""
+
+    derived_from: ClassVar[Mapping[str, str]] = {"qk_rope_head_dim": "rotary_pct"}
+
+    ffn_hidden_size: Size = Field(validation_alias=keys("intermediate_size"))
+    hidden_act: Gelu = "gelu"
+    attention_bias: Annotated[bool, only(True, why=": a bias of the MLP alone is not counted yet")] = True
+    parallel_residual: bool = Field(True, validation_alias=keys("use_parallel_residual"))
+    norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("layer_norm_eps"))
+    rotary_pct: Any = 0.25
+    rotary_emb_base: Any = 10_000
+    rope_scaling: Any = None
+    rope_parameters: Any = None
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says; the rotary part of a head is the share rounded down, then up to pairs."""
+        parameters = self.rope_parameters if isinstance(self.rope_parameters, dict) else {}
+        share = parameters.get("partial_rotary_factor", self.rotary_pct)
+        width = self.hidden_size_per_head()
+        if type(share) not in (int, float) or not 1 <= width * share <= width:
+            rule = f"must be a number that leaves at least one of {width} elements of a head, and at most 1"
+            raise InputError("rotary_pct", share, rule, "0.25 or 1" if width >= 4 else "1")
+        turned = (int(width * share) + 1) // 2 * 2  # angles come in pairs
+        rotary = turned if turned < width else 0
+        key = "rope_parameters" if self.rope_parameters is not None else "rope_scaling"
+        base = rotary_of(self.rotary_emb_base, getattr(self, key), key, "rotary_emb_base")
+        return {**super().fields(), "qk_rope_head_dim": rotary, "gelu": GELU[self.hidden_act], **base}
+
+
+DENSE: Mapping[str, type[Family]] = {
+    "llama": Llama, "mistral": Mistral, "qwen2": Qwen2, "qwen3": Qwen3, "gpt2": Gpt2, "gpt_neox": GptNeoX,
+}
+"""The families without experts, by ``model_type``."""

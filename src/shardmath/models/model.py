@@ -1,0 +1,181 @@
+"""The model whose memory is asked about: its dimensions, by name or from a Hugging Face ``config.json``."""
+
+import os
+from functools import cache
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from shardmath.catalogue import read
+from shardmath.errors import InputError, nearest_names
+from shardmath.input.arguments import typed
+from shardmath.input.records import Record
+from shardmath.models.rotary import Factor, RopeScaling
+from shardmath.models.rules import refuse_contradictions
+
+__all__ = ["LARGEST", "Count", "Factor", "Model", "Size", "load_model"]
+
+LARGEST = 2**31
+"""Above every dimension of a model that fits on Earth; it keeps slips such as 1e30 out of the arithmetic."""
+
+Size = Annotated[int, Field(ge=1, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+
+
+class Model(Record):
+    """The dimensions of one decoder-only transformer: counts, without a unit. 0 means that it has no such thing.
+
+    ``num_kv_heads`` heads of ``head_dim`` each serve ``num_attention_heads`` query heads, and their product
+    need not be ``hidden_size``. ``ffn_hidden_size``: inner width of a dense layer's MLP. ``vocab_size`` counts
+    rows of the embedding as released. ``max_seq_length``: the longest sequence in tokens that the source
+    states. ``source``: where the numbers come from. ``note``: what of the model the ledger does not count.
+
+    Biases: ``qkv_bias``, q, k and v (Qwen2); ``attention_output_bias``, the projection after attention;
+    ``mlp_bias``, all projections of dense MLPs; ``linear_bias``, all of these (GPT). ``qk_norm``: an RMS norm
+    of ``head_dim`` weights on q and another on k (Qwen3). ``learned_positions``: rows of the table of learned
+    positions; without one, positions are rotary. ``parallel_residual``: attention and MLP read the same input, each
+    through a norm of its own, and both outputs are added to it (GPT-NeoX). ``gelu``: how Hugging Face Transformers
+    computes GELU, ``fused`` in one kernel, as all other implementations do, or in the steps of its ``gelu_new``,
+    ``gelu_fast`` or ``gelu_python``, which keep more.
+
+    Experts: layer i, counted from 1, has them if ``moe_layer_step`` divides i and i is above
+    ``first_dense_layers``; the others have a dense MLP. A token is sent to ``moe_topk`` of ``num_experts``
+    experts of inner width ``moe_ffn_hidden_size``, and to all shared experts, which are
+    ``shared_expert_ffn_hidden_size`` wide together. ``shared_expert_gate``: a linear map to one number scales
+    what the shared experts return (Qwen2-MoE). A token may use experts of ``expert_group_topk`` out of
+    ``expert_groups`` groups only (DeepSeek); 0 where it may use all. ``num_mtp_layers``: modules that predict
+    further tokens. ``expert_scores``: ``softmax`` of the chosen logits, which is that of all divided by the sum of
+    the chosen ones, ``softmax_all`` if they are not divided, or ``sigmoid``.
+
+    Latent attention (MLA) if ``kv_lora_rank`` is above 0: keys and values are compressed to that width,
+    queries to ``q_lora_rank`` (0: not). ``head_dim`` is then the width of a query or key head,
+    ``qk_rope_head_dim`` its rotary part, ``v_head_dim`` the width of a value head, and every query head has
+    a key and a value head of its own. Without latent attention, ``qk_rope_head_dim`` is the part of each head that
+    the rotary embedding turns (GPT-NeoX); 0 for all of it.
+
+    No size follows from these, and a launch script needs them: ``norm_epsilon``, what norms add to the variance;
+    ``rope_base``, the base of the rotary embedding, and ``rope_scaling``, how its frequencies are scaled;
+    ``routed_scaling_factor``, by which the scores of the chosen experts are multiplied. None, or 0 for the base, where
+    the source does not state it, and where there is none.
+
+    Raises ``InputError`` for anything that breaks a rule.
+    """
+
+    name: Annotated[str, Field(min_length=1)]
+    hidden_size: Size
+    ffn_hidden_size: Size
+    num_layers: Size
+    num_attention_heads: Size
+    num_kv_heads: Size
+    head_dim: Size
+    vocab_size: Size
+    tied_embeddings: bool
+    qkv_bias: bool
+    qk_norm: bool
+    max_seq_length: Size
+    source: str
+    note: str = ""
+    normalisation: Literal["rms", "layer"] = "rms"
+    mlp: Literal["swiglu", "gelu"] = "swiglu"
+    gelu: Literal["fused", "new", "fast", "python"] = "fused"
+    linear_bias: bool = False
+    attention_output_bias: bool = False
+    mlp_bias: bool = False
+    learned_positions: Count = 0
+    parallel_residual: bool = False
+    num_experts: Count = 0
+    moe_topk: Count = 0
+    moe_ffn_hidden_size: Count = 0
+    shared_expert_ffn_hidden_size: Count = 0
+    shared_expert_gate: bool = False
+    expert_scores: Literal["softmax", "softmax_all", "sigmoid"] = "softmax"
+    expert_groups: Count = 0
+    expert_group_topk: Count = 0
+    first_dense_layers: Count = 0
+    moe_layer_step: Size = 1
+    q_lora_rank: Count = 0
+    kv_lora_rank: Count = 0
+    qk_rope_head_dim: Count = 0
+    v_head_dim: Count = 0
+    num_mtp_layers: Count = 0
+    norm_epsilon: Annotated[float, Field(gt=0, lt=1)] | None = None
+    rope_base: Factor = 0.0
+    rope_scaling: RopeScaling | None = None
+    routed_scaling_factor: Factor = 1.0
+
+    @model_validator(mode="after")
+    def _fields_agree(self) -> Self:
+        refuse_contradictions(self)
+        return self
+
+    @property
+    def architecture(self) -> dict[str, str]:
+        """The option of every architecture axis of the ledger, by the name of the axis."""
+        return {
+            "normalisation": self.normalisation,
+            "mlp": self.mlp,
+            "heads": "latent" if self.kv_lora_rank else "grouped",
+            "layers": "experts" if self.num_experts else "dense",
+            "residual": "parallel" if self.parallel_residual else "sequential",
+            "positions": self._positions,
+            "scores": self.expert_scores,
+        }
+
+    @property
+    def _positions(self) -> str:
+        if self.learned_positions:
+            return "learned"
+        return "partial" if self.qk_rope_head_dim and not self.kv_lora_rank else "rotary"
+
+    @classmethod
+    @typed
+    def named(cls, name: str) -> "Model":
+        """Find a model of the catalogue, such as ``llama-3.1-8b`` or ``meta-llama/Llama-3.1-8B``.
+
+        Case does not matter, nor do the organisation before the slash and the ``Meta-`` and ``-hf`` that
+        some repository names carry. The first words of a name will do if one name alone begins with them, as
+        ``mixtral-8x7b``. Raises ``InputError`` with the most similar names.
+        """
+        known = _catalogue()
+        plain = str(name).strip().lower().rsplit("/", 1)[-1].removeprefix("meta-").removesuffix("-hf")
+        if plain in known:
+            return known[plain]
+        begun = [key for key in known if key.startswith(f"{plain}-")]
+        if len(begun) == 1:
+            return known[begun[0]]
+        rule = "must be a model of the catalogue or the path of a config.json"
+        raise InputError("model", name, rule, nearest_names(plain, known))
+
+    @classmethod
+    @typed
+    def from_config(cls, path: str | os.PathLike[str]) -> "Model":
+        """Read the model that a Hugging Face ``config.json`` describes; ``path`` is that file.
+
+        It is named after its folder, or after the file if that has a name of its own. Raises ``InputError``
+        for a file that cannot be read, and for a model whose parameters or activations are not covered; the
+        error's field is then the key of the file.
+        """
+        from shardmath.models.config_json import read_model
+
+        return read_model(path)
+
+
+@typed
+def load_model(name_or_path: str | os.PathLike[str]) -> Model:
+    """Read the model from a ``config.json`` if there is such a file, else find it in the catalogue.
+
+    A path that exists or ends in ``.json`` is a path, and so is a folder that holds a ``config.json``, which
+    is refused with the name of the file. Any other folder does not hide a model of the same name. Raises
+    ``InputError``.
+    """
+    text = os.fspath(name_or_path)
+    a_file = text.lower().endswith(".json") or os.path.isfile(os.path.join(text, "config.json"))
+    a_namesake = os.path.isdir(text) and text.lower() in _catalogue()
+    if a_file or (os.path.exists(text) and not a_namesake):
+        return Model.from_config(text)
+    return Model.named(text)
+
+
+@cache
+def _catalogue() -> dict[str, Model]:
+    return {name: Model(name=name, **fields) for name, fields in read("models").items()}

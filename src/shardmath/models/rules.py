@@ -1,0 +1,157 @@
+"""What the dimensions of a model must satisfy together, each rule with the field to blame and what would do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shardmath.errors import InputError, nearest_divisors
+from shardmath.generated.definitions import PARAMETERS
+
+if TYPE_CHECKING:
+    from shardmath.models.model import Model
+
+__all__ = ["refuse_contradictions"]
+
+
+def refuse_contradictions(model: Model) -> None:
+    """Raise InputError for the first rule that the fields of ``model`` break together."""
+    for rule in (_heads, _biases, _activation, _positions, _experts, _expert_layers, _latent_attention, _ledger):
+        rule(model)
+
+
+def _heads(model: Model) -> None:
+    heads, kv_heads = model.num_attention_heads, model.num_kv_heads
+    if heads % kv_heads:
+        rule = f"must divide num_attention_heads = {heads}"
+        raise InputError("num_kv_heads", kv_heads, rule, nearest_divisors(kv_heads, heads))
+
+
+def _biases(model: Model) -> None:
+    if model.linear_bias and not model.qkv_bias:
+        rule = "must be true with linear_bias, which is the bias of every projection"
+        raise InputError("qkv_bias", False, rule, "true")
+
+
+def _activation(model: Model) -> None:
+    if model.mlp != "gelu" and model.gelu != "fused":
+        raise InputError("gelu", model.gelu, f"must be fused with mlp = {model.mlp}", "fused")
+
+
+def _positions(model: Model) -> None:
+    if model.learned_positions and model.qk_rope_head_dim and not model.kv_lora_rank:  # latent attention has its own
+        raise InputError("qk_rope_head_dim", model.qk_rope_head_dim, "must be 0 with learned positions", "0")
+    if 0 < model.learned_positions < model.max_seq_length:
+        rule = f"must be at most learned_positions = {model.learned_positions}"
+        raise InputError("max_seq_length", model.max_seq_length, rule, str(model.learned_positions))
+    if model.learned_positions and model.rope_base:
+        raise InputError("rope_base", model.rope_base, "must be 0 with learned positions", "0")
+    if model.rope_scaling is not None and not model.rope_base:
+        raise InputError("rope_scaling", model.rope_scaling.kind, "must not be given without rope_base")
+
+
+_OF_EXPERTS = (
+    "moe_topk", "moe_ffn_hidden_size", "shared_expert_ffn_hidden_size", "shared_expert_gate", "first_dense_layers",
+    "expert_groups", "expert_group_topk",
+)
+
+
+def _experts(model: Model) -> None:
+    if not model.num_experts:
+        _refuse_any(model, _OF_EXPERTS, "num_experts")
+        if model.expert_scores != "softmax":
+            raise InputError("expert_scores", model.expert_scores, "must be softmax where num_experts is 0", "softmax")
+        if model.routed_scaling_factor != 1:
+            rule = "must be 1 where num_experts is 0"
+            raise InputError("routed_scaling_factor", model.routed_scaling_factor, rule, "1")
+        if model.moe_layer_step != 1:
+            raise InputError("moe_layer_step", model.moe_layer_step, "must be 1 where num_experts is 0", "1")
+        return
+    _need(model, ("moe_topk", "moe_ffn_hidden_size"), f"with num_experts = {model.num_experts}")
+    if model.moe_topk > model.num_experts:
+        rule = f"must be at most num_experts = {model.num_experts}"
+        raise InputError("moe_topk", model.moe_topk, rule, str(model.num_experts))
+    if model.shared_expert_gate and not model.shared_expert_ffn_hidden_size:
+        raise InputError("shared_expert_gate", True, "must be false without shared experts", "false")
+    _groups_of_experts(model)
+    if model.mlp != "swiglu":
+        raise InputError("mlp", model.mlp, "must be swiglu with experts", "swiglu")
+
+
+def _groups_of_experts(model: Model) -> None:
+    """Groups share out the experts evenly, and a token may use some of them, with enough experts for its choice."""
+    groups, chosen = model.expert_groups, model.expert_group_topk
+    if not groups:
+        _refuse_any(model, ("expert_group_topk",), "expert_groups")
+        return
+    if model.num_experts % groups:
+        rule = f"must divide num_experts = {model.num_experts}"
+        raise InputError("expert_groups", groups, rule, nearest_divisors(groups, model.num_experts))
+    _need(model, ("expert_group_topk",), f"with expert_groups = {groups}")
+    if chosen > groups:
+        raise InputError("expert_group_topk", chosen, f"must be at most expert_groups = {groups}", str(groups))
+    least = -(-model.moe_topk * groups // model.num_experts)
+    if chosen < least:
+        rule = f"must be at least {least}, whose experts suffice for moe_topk = {model.moe_topk}"
+        raise InputError("expert_group_topk", chosen, rule, str(least))
+
+
+def _expert_layers(model: Model) -> None:
+    """A model with experts has a layer with them: the last multiple of the step is not one of the first dense ones."""
+    if not model.num_experts:
+        return
+    layers, step = model.num_layers, model.moe_layer_step
+    if step > layers:
+        raise InputError("moe_layer_step", step, f"must be at most num_layers = {layers}", str(layers))
+    last = layers - layers % step
+    if model.first_dense_layers >= last:
+        rule = f"must be below {last}, the last layer that may have experts"
+        raise InputError("first_dense_layers", model.first_dense_layers, rule, str(last - 1))
+
+
+def _latent_attention(model: Model) -> None:
+    if model.kv_lora_rank:
+        _need(model, ("qk_rope_head_dim", "v_head_dim"), "with latent attention")
+    else:
+        _refuse_any(model, ("q_lora_rank", "v_head_dim"), "kv_lora_rank")
+    if model.qk_rope_head_dim >= model.head_dim:
+        rule = f"must be below head_dim = {model.head_dim}, of which it is a part"
+        below = str(model.head_dim - 1) if model.head_dim > 1 else None
+        raise InputError("qk_rope_head_dim", model.qk_rope_head_dim, rule, below)
+    if not model.kv_lora_rank:
+        return
+    if model.num_kv_heads != model.num_attention_heads:
+        rule = f"must equal num_attention_heads = {model.num_attention_heads} with latent attention"
+        raise InputError("num_kv_heads", model.num_kv_heads, rule, str(model.num_attention_heads))
+    for field in ("qkv_bias", "qk_norm", "attention_output_bias"):
+        if getattr(model, field):
+            raise InputError(field, True, "must be false with latent attention", "false")
+
+
+_NOT_HELD = {
+    "attention_output_bias": "this bias alone is not counted yet, only one of all projections (linear_bias)",
+    "mlp_bias": "this bias alone is not counted yet, only one of all projections (linear_bias)",
+}
+"""Fields that are not a parameter of the ledger, and why they must be false; each is legal once it is one."""
+
+
+def _ledger(model: Model) -> None:
+    """Refuse what is known of models and not in the ledger, so that nothing is left out silently."""
+    for field, why in _NOT_HELD.items():
+        if field not in PARAMETERS and getattr(model, field):
+            raise InputError(field, True, f"must be false: {why}", "false")
+    if model.num_mtp_layers and not model.num_experts:
+        raise InputError("num_mtp_layers", model.num_mtp_layers, "must be 0: not counted yet without experts", "0")
+
+
+def _refuse_any(model: Model, fields: tuple[str, ...], absent: str) -> None:
+    for field in fields:
+        value = getattr(model, field)
+        if value:
+            none = "false" if isinstance(value, bool) else "0"
+            raise InputError(field, value, f"must be {none} where {absent} is 0", none)
+
+
+def _need(model: Model, fields: tuple[str, ...], why: str) -> None:
+    for field in fields:
+        if not getattr(model, field):
+            raise InputError(field, 0, f"must be at least 1 {why}", "1")

@@ -1,5 +1,0 @@
-"""One model over many GPUs: the best layout at each size, and what becomes of throughput, energy and cost."""
-
-from shardmath.scaling.run import Point, Scaling, scale
-
-__all__ = ["Point", "Scaling", "scale"]

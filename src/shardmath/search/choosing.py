@@ -1,0 +1,88 @@
+"""The few layouts worth trying: the fastest ones that differ in kind, and those that trade time for memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shardmath.search.answered import Answered
+from shardmath.search.nests.configurations import Configuration
+
+#: Layouts that take longer than the fastest one by more than this are not worth trying: a model of time errs by less.
+SLOWER = 0.15
+#: By how much a layout that may not fit must be faster, and one with more room smaller, to be worth it.
+FASTER, SMALLER = 0.01, 0.1
+#: Layouts of another kind.
+_OTHERS = 2
+#: Layouts whose times and whose memory differ by less are alike.
+_ALIKE = 0.02
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A layout, and why it is worth trying."""
+
+    found: Configuration
+    role: str
+
+
+def choose(answers: Answered) -> list[Chosen]:
+    """What to try, the first choice first; none if nothing fits or may fit."""
+    first = answers.first()
+    chosen = [] if first is None else [Chosen(first, "the fastest that fits")]
+    chosen += _uncertain(answers, first)
+    if first is not None:
+        chosen += _others(answers, first)
+        chosen += _smaller(answers, first)
+    return list({_place(item.found): item for item in reversed(chosen)}.values())[::-1]
+
+
+def seconds_of(found: Configuration) -> float:
+    """The time of a step of a configuration that was asked for by time."""
+    return float(found.keys["step.time"])
+
+
+def _place(found: Configuration) -> tuple[str, int]:
+    return found.part.evaluator.name, found.number
+
+
+def _uncertain(answers: Answered, first: Configuration | None) -> Iterator[Chosen]:
+    """The fastest of those that take more than is sure to be left, if that gains something."""
+    best = answers.first("perhaps")
+    if best is None:
+        return
+    if first is None:
+        yield Chosen(best, "the fastest that may fit")
+    elif seconds_of(best) < (1 - FASTER) * seconds_of(first):
+        yield Chosen(best, "faster, if it fits")
+
+
+def _others(answers: Answered, first: Configuration) -> Iterator[Chosen]:
+    """The fastest of every other kind: other ranks have to wait for each other there."""
+    kinds, chosen = {_kind(first)}, [first]
+    for item in sorted(answers.best("kinds"), key=lambda item: tuple(item.keys.values())):
+        if seconds_of(item) > (1 + SLOWER) * seconds_of(first) or len(kinds) > _OTHERS:
+            return
+        if _kind(item) not in kinds and not any(_alike(item, other) for other in chosen):
+            kinds.add(_kind(item))
+            chosen.append(item)
+            yield Chosen(item, "the fastest of another kind")
+
+
+def _smaller(answers: Answered, first: Configuration) -> Iterator[Chosen]:
+    """The one of least memory among those that are hardly slower, if that is much less."""
+    close = [item for item in answers.front("fitting") if seconds_of(item) <= (1 + SLOWER) * seconds_of(first)]
+    least = min(close, key=lambda item: item.keys["peak"])
+    if least.keys["peak"] < (1 - SMALLER) * first.keys["peak"]:
+        yield Chosen(least, "the most room")
+
+
+def _alike(found: Configuration, other: Configuration) -> bool:
+    """Check if two layouts are as fast and as large: what one does in micro-batches the other does in shards."""
+    return all(abs(found.keys[name] / other.keys[name] - 1) < _ALIKE for name in ("step.time", "peak"))
+
+
+def _kind(found: Configuration) -> tuple[int, ...]:
+    """How far tensor parallelism goes, and which of the other kinds of parallelism there are."""
+    others = ("context_parallel", "pipeline_parallel", "expert_parallel")
+    return found.values["tensor_parallel"], *(int(found.values[name] > 1) for name in others)

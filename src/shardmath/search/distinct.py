@@ -1,0 +1,39 @@
+"""Layouts that are the same: what differs between them changes no term of memory or time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from math import prod
+
+from shardmath.generated.definitions import PARAMETERS
+from shardmath.search.nests.configurations import Configuration
+from shardmath.search.spaces import Best, Part, Question
+from shardmath.search.spaces.questions import MOST
+
+#: Sizes that always tell layouts apart: each changes what some rank does.
+_MESH = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel",
+         "micro_batch_size")
+#: Symbols of a layout that may change nothing beside others, as the first stage's layers where all stages are even.
+_MAY_BE_IDLE = frozenset(name for name, row in PARAMETERS.items() if row[4] == "layout") - {*_MESH}
+
+
+def distinct(found: Iterable[Configuration]) -> list[Configuration]:
+    """Drop each configuration whose terms are those of one before it, with the same sizes that are never idle."""
+    first: dict[object, Configuration] = {}
+    listed = list(found)
+    if len(listed) < 2:  # spare the terms
+        return listed
+    for item in listed:
+        own = tuple(value for name, value in item.values.items() if name not in _MAY_BE_IDLE)
+        first.setdefault((own, tuple(item.keys.values()), tuple(item.terms.values())), item)
+    return list(first.values())
+
+
+def with_room(part: Part, question: Question) -> Question:
+    """The question with room for all copies of every layout that is asked for, as far as a question may have it."""
+    if not isinstance(question, Best):
+        return question
+    copies = prod(axis.size for axis in part.axes
+                  if axis.name not in question.per and _MAY_BE_IDLE.issuperset(axis.values))
+    return replace(question, count=min(MOST, question.count * copies))

@@ -1,0 +1,75 @@
+"""Every legal layout of a sweep as columns: what tables of layouts are written from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.generated.definitions import VERDICTS
+from shardmath.input.parameters import UNEVEN
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.rows import Folder, regrouped
+from shardmath.search.nests.running import Progress, run
+from shardmath.search.spaces import Part, Rows
+
+#: What is asked of the nest; the peak and the verdict come with every row.
+_ASKED = ("data_parallel", "first.total", "last.total")
+#: Layouts that are handed out at a time.
+_MANY = 1 << 17
+#: The axes and what else describes a layout, by name; names of modes and verdicts are texts, all others int64
+#: but for the seconds of a step, which are not a number where its time is not known.
+COUNTS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
+          "sequence_parallel", "virtual_pipeline", "expert_parallel")
+_STAGES = ("expert_tensor_parallel", *UNEVEN)
+NAMES = (*COUNTS, "recompute", "first_stage_bytes", "last_stage_bytes", "peak_bytes", "verdict", "step_seconds",
+         *_STAGES, "schedule")
+
+Columns = Mapping[str, NDArray[Any]]
+OnLayouts = Callable[[Columns], None]
+
+
+def legal_layouts(part: Part, progress: Progress | None = None) -> Iterator[Columns]:
+    """All legal layouts of a part of the standard space, as columns with ``NAMES``, in the order of the nest's shards.
+
+    They are a question of their own to a nest of its own, so that the answers of a sweep do not depend on it.
+    """
+    nest = Nest(part, (Rows("rows", (*_ASKED, *_derived(part)), among="legal"),))
+    with TemporaryDirectory() as path:
+        folder = Folder(Path(path))
+        run(nest, progress=progress, on_rows=lambda start, stop, table: folder.add(part.number, start, stop, table))
+        yield from _columns(part, folder)
+
+
+def _derived(part: Part) -> tuple[str, ...]:
+    """Sizes of stages that follow from others."""
+    return tuple(name for name in _STAGES if name in part.derived)
+
+
+def _columns(part: Part, folder: Folder) -> Iterator[Columns]:
+    verdicts = np.asarray([name for name, _ in VERDICTS])
+    shape = [axis.size for axis in part.axes]
+    for table in regrouped(folder.tables(part.number), _MANY):
+        peak, data, first, last, *sizes = table.values.astype(np.int64).T
+        columns = {"data_parallel": data, "first_stage_bytes": first, "last_stage_bytes": last, "peak_bytes": peak}
+        columns |= dict(zip(_derived(part), sizes, strict=True))
+        for axis, place in zip(part.axes, np.unravel_index(table.numbers, shape), strict=True):
+            columns[axis.name] = np.asarray(axis.labels)[place]
+        columns |= {name: np.full(len(table), part.fixed[name]) for name in (*COUNTS, *_STAGES)
+                    if name not in columns}
+        columns["verdict"] = verdicts[table.verdicts]
+        own = part.evaluator.choices["schedule"]
+        columns["schedule"] = np.where(columns["virtual_pipeline"] == 1, "1f1b" if own == "interleaved" else own, own)
+        columns["step_seconds"] = _seconds(part, table.numbers)
+        yield {name: columns[name] for name in NAMES}
+
+
+def _seconds(part: Part, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The seconds of a step of some legal configurations, which no nest computes beside the memory."""
+    from shardmath.search.rows import legal_rows  # advice asks sweeps
+
+    return legal_rows(part, numbers).term("step.time") if part.timed else np.full(len(numbers), np.nan)

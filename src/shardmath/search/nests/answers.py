@@ -1,0 +1,163 @@
+"""What a sweep has found so far: counts, and an answer to each question. Answers of two stretches merge into one.
+
+Merging is associative and commutative, and merging a configuration twice is the same as once, so that any number of
+threads and machines comes to the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.search.spaces import Best, Front, Histogram, Question
+
+#: The number of no configuration: behind all others.
+NOBODY = np.iinfo(np.int64).max
+#: Places of a front to begin with; it grows.
+_ROOM = 256
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass
+class BestAnswer:
+    """The best of every group, best first: ``keys`` by group, place and key; ``numbers`` of configurations."""
+
+    keys: Floats
+    numbers: Integers
+
+    @classmethod
+    def empty(cls, groups: int, count: int, keys: int) -> BestAnswer:
+        """Nothing yet."""
+        return cls(np.full((groups, count, keys), np.inf), np.full((groups, count), NOBODY))
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.generic], ...]:
+        """What a nest fills."""
+        return (self.keys, self.numbers)
+
+    def merged(self, other: BestAnswer) -> BestAnswer:
+        """The best of both."""
+        keys = np.concatenate((self.keys, other.keys), axis=1)
+        numbers = np.concatenate((self.numbers, other.numbers), axis=1)
+        order = np.lexsort((numbers, *np.moveaxis(keys, 2, 0)[::-1]), axis=1)
+        ordered = np.take_along_axis(numbers, order, axis=1)
+        repeated = np.zeros(order.shape, np.bool_)
+        repeated[:, 1:] = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != NOBODY)
+        # What is there once comes first, in its order.
+        kept = np.argsort(repeated, axis=1, kind="stable")[:, :self.numbers.shape[1]]
+        order = np.take_along_axis(order, kept, axis=1)
+        return BestAnswer(np.take_along_axis(keys, order[:, :, np.newaxis], axis=1),
+                          np.take_along_axis(numbers, order, axis=1))
+
+
+@dataclass
+class FrontAnswer:
+    """What nothing beats, in no order: the first ``size`` places of ``keys`` and ``numbers``."""
+
+    keys: Floats
+    numbers: Integers
+    size: Integers = field(default_factory=lambda: np.zeros(1, np.int64))
+
+    @classmethod
+    def empty(cls, keys: int) -> FrontAnswer:
+        """Nothing yet."""
+        return cls(np.full((_ROOM, keys), np.inf), np.full(_ROOM, NOBODY))
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.generic], ...]:
+        """What a nest fills."""
+        return (self.keys, self.numbers, self.size)
+
+    def with_room(self, places: int) -> FrontAnswer:
+        """The same front in larger arrays."""
+        extra = max(0, places - len(self.numbers))
+        keys = np.concatenate((self.keys, np.full((extra, self.keys.shape[1]), np.inf)))
+        return FrontAnswer(keys, np.concatenate((self.numbers, np.full(extra, NOBODY))), self.size.copy())
+
+    def merged(self, other: FrontAnswer) -> FrontAnswer:
+        """The front of both, sorted by its keys; of equal configurations the first of the space."""
+        keys = np.concatenate((self.keys[: self.size[0]], other.keys[: other.size[0]]))
+        numbers = np.concatenate((self.numbers[: self.size[0]], other.numbers[: other.size[0]]))
+        order = np.lexsort((numbers, *keys.T[::-1]))
+        kept: list[int] = []
+        for row in order:
+            # Sorted by the first key: only a row before this one can beat or equal it.
+            if not kept or not (keys[kept] <= keys[row]).all(axis=1).any():
+                kept.append(int(row))
+        found = FrontAnswer.empty(keys.shape[1]).with_room(2 * len(kept))
+        found.keys[: len(kept)], found.numbers[: len(kept)], found.size[0] = keys[kept], numbers[kept], len(kept)
+        return found
+
+
+@dataclass
+class HistogramAnswer:
+    """How many configurations fall below the first of ``edges``, between two of them, and above the last."""
+
+    edges: Floats
+    counts: Integers
+
+    @property
+    def arrays(self) -> tuple[NDArray[np.generic], ...]:
+        """What a nest fills."""
+        return (self.edges, self.counts)
+
+    def merged(self, other: HistogramAnswer) -> HistogramAnswer:
+        """The counts of both."""
+        return HistogramAnswer(self.edges, self.counts + other.counts)
+
+
+Found = BestAnswer | FrontAnswer | HistogramAnswer
+
+
+@dataclass
+class Answer:
+    """Counts of configurations: that broke each condition first, and that have each verdict; and all that was asked.
+
+    ``evaluated`` counts the configurations whose memory was computed, legal or not; the others broke a condition
+    that many of them share.
+    """
+
+    broken: Integers
+    verdicts: Integers
+    questions: tuple[Found, ...]
+    evaluated: int = 0
+
+    def merged(self, other: Answer) -> Answer:
+        """The answer for the configurations of both, which must have none in common."""
+        pairs = zip(self.questions, other.questions, strict=True)
+        return Answer(
+            self.broken + other.broken, self.verdicts + other.verdicts,
+            tuple(one.merged(two) for one, two in pairs),  # type: ignore[arg-type]
+            self.evaluated + other.evaluated,
+        )
+
+    def seed(self) -> Answer:
+        """No counts, and copies of what was found: where the next stretch begins, to look for better ones only."""
+        return Answer(np.zeros_like(self.broken), np.zeros_like(self.verdicts), tuple(map(_seed, self.questions)))
+
+
+def empty(questions: Sequence[Question], groups: Sequence[int], conditions: int, verdicts: int) -> Answer:
+    """The answer for no configuration; ``groups`` has the number of groups of each question."""
+    found: list[Found] = []
+    for question, count in zip(questions, groups, strict=True):
+        if isinstance(question, Best):
+            found.append(BestAnswer.empty(count, question.count, len(question.by)))
+        elif isinstance(question, Front):
+            found.append(FrontAnswer.empty(len(question.by)))
+        elif isinstance(question, Histogram):
+            edges = np.asarray(question.edges, np.float64)
+            found.append(HistogramAnswer(edges, np.zeros(len(edges) + 1, np.int64)))
+    return Answer(np.zeros(conditions, np.int64), np.zeros(verdicts, np.int64), tuple(found))
+
+
+def _seed(found: Found) -> Found:
+    if isinstance(found, HistogramAnswer):
+        return HistogramAnswer(found.edges, np.zeros_like(found.counts))
+    if isinstance(found, BestAnswer):
+        return BestAnswer(found.keys.copy(), found.numbers.copy())
+    return found.with_room(2 * int(found.size[0]) + _ROOM)

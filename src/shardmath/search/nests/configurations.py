@@ -1,0 +1,90 @@
+"""Configurations of a space, each by its part and number: what people see of it, and its exact memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+from shardmath.generated.definitions import VERDICTS, verdict
+from shardmath.search.spaces import Best, Front, Part
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A configuration that a question found; ``keys`` are the values of the question's formulas, by their text."""
+
+    part: Part = field(repr=False)
+    number: int
+    keys: Mapping[str, int | float]
+
+    @cached_property
+    def labels(self) -> dict[str, int | str]:
+        """What people see: the candidate on every axis, by name."""
+        return self.part.labels_at(self.number)
+
+    @cached_property
+    def values(self) -> dict[str, int]:
+        """The value of every symbol."""
+        from shardmath.symbolic.nests.graph import Graph, exact
+        from shardmath.symbolic.nests.source import parse
+
+        found = dict(self.part.fixed)
+        for axis, place in zip(self.part.axes, self.part.places(self.number), strict=True):
+            found |= {symbol: values[place] for symbol, values in axis.values.items()}
+        graph = Graph()
+        for symbol, text in self.part.derived.items():
+            value = exact([parse(text, graph, graph.name)], found)[0]
+            assert isinstance(value, Fraction)
+            assert value.denominator == 1
+            found[symbol] = int(value)
+        return found
+
+    @cached_property
+    def terms(self) -> Mapping[str, int | float]:
+        """Every term by name, from the evaluator in plain Python: exact, as long as bytes stay below 2^49."""
+        found: dict[str, int | float] = {}
+        for module in self.part.modules:
+            found |= module.terms(*(self.values[name] for name in module.INPUTS))
+        return found
+
+    @property
+    def peak_bytes(self) -> int:
+        """The estimate."""
+        return int(self.terms["peak"])
+
+    @property
+    def share(self) -> float:
+        """The peak as a share of the GPU's memory."""
+        return self.peak_bytes / self.values["gpu_memory"]
+
+    @property
+    def verdict(self) -> str:
+        """What the peak says."""
+        return VERDICTS[verdict(self.peak_bytes, self.values["gpu_memory"])][0]
+
+    @property
+    def order(self) -> tuple[tuple[int | float, ...], int, int]:
+        """Smaller is better; of equal configurations the first of the space."""
+        return (tuple(self.keys.values()), self.part.number, self.number)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            **self.labels, "keys": dict(self.keys), "peak_bytes": self.peak_bytes, "verdict": self.verdict,
+            "part": self.part.number, "number": self.number,
+        }
+
+
+def configurations(part: Part, question: Best | Front, keys: Any, numbers: Any) -> Iterator[Configuration]:
+    """The configurations of an answer: rows of ``keys``, and the ``numbers`` of those places that are taken."""
+    for row, number in zip(keys.tolist(), numbers.tolist(), strict=True):
+        if 0 <= number < part.size:
+            yield Configuration(part, number, dict(zip(question.by, map(whole, row), strict=True)))
+
+
+def whole(value: float) -> int | float:
+    """A number of a nest: exact integers as integers."""
+    return int(value) if float(value).is_integer() else float(value)

@@ -1,0 +1,70 @@
+"""A part of a space as the nests know it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+from shardmath.files.cached import source_of
+from shardmath.generated import definitions
+from shardmath.generated.definitions import DEFAULTS, PARAMETERS, VERDICTS
+from shardmath.search.spaces import Axis, Best, Part, Question
+from shardmath.search.spaces.questions import AMONG
+from shardmath.symbolic.nests.posing import Asked, Posing
+from shardmath.symbolic.nests.problem import NestAxis
+from shardmath.symbolic.nests.standard import USUAL
+
+#: Names of the verdicts, in order.
+VERDICT_NAMES = tuple(name for name, _ in VERDICTS)
+#: From so many configurations on, a nest is made for the sizes of the axes and the switches of a model alone.
+_LARGE = 10**8
+
+
+def is_large(part: Part) -> bool:
+    """Whether a nest for just these sizes pays: what it saves is more than it takes to compile."""
+    return part.size >= _LARGE
+
+
+def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Posing:
+    """What the nest of ``part`` depends on; see ``Posing``. With ``literal``, switches become part of the formulas."""
+    inputs = {*part.inputs, "gpu_memory"}
+    return Posing(
+        symbols={name: (item[2], item[3]) for name, item in PARAMETERS.items()},
+        axes=tuple(NestAxis(axis.name, tuple(axis.values), _size(axis, literal)) for axis in part.axes),
+        folded={
+            name: value for name, value in part.fixed.items() if literal and name in inputs and _folds(name, value)
+        },
+        derived=part.derived,
+        automatic=tuple((item.name, item.text) for item in part.constraints if item.automatic),
+        declared=tuple((item.name, item.text) for item in part.constraints if not item.automatic),
+        questions=tuple(map(_asked, questions)),
+        literal=literal,
+        skipping=literal,
+    )
+
+
+def _size(axis: Axis, literal: bool) -> int:
+    """How many candidates a nest is made for: a usual or a round number if any number of them can be swept."""
+    return axis.size if literal else USUAL.get(axis.name, 1 << (axis.size - 1).bit_length())
+
+
+def evaluator_source(part: Part) -> str:
+    """The formulas of a part, as source."""
+    return "\n".join(map(source_of, part.modules))
+
+
+def verdict_source() -> str:
+    """The function that chooses a verdict, as source."""
+    return inspect.getsource(definitions.verdict)
+
+
+def _folds(name: str, value: int) -> bool:
+    """Whether a fixed value becomes part of the formulas: switches, and what few people set."""
+    _, _, minimum, maximum, _, _ = PARAMETERS[name]
+    return (minimum, maximum) == (0, 1) or DEFAULTS.get(name) == value
+
+
+def _asked(question: Question) -> Asked:
+    among = None if question.among == AMONG[-1] else AMONG.index(question.among) + 1
+    per = question.per if isinstance(question, Best) else ()
+    return Asked(question.key, question.name, question.formulas, among, per)

@@ -1,0 +1,91 @@
+"""The legal layouts of a part of the standard space, with the value of every symbol as a number or a column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.search.columns import formula_column, rules_met, term_column
+from shardmath.search.spaces import Part
+
+#: Rows that are evaluated at a time: columns of them stay in the processor's cache.
+_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class Legal:
+    """Rows of a part: ``numbers`` of their configurations, and the values of symbols by name."""
+
+    part: Part
+    numbers: NDArray[np.int64]
+    symbols: Mapping[str, Any]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def column(self, name: str) -> NDArray[np.float64]:
+        """A symbol as a column."""
+        found: NDArray[np.float64] = np.broadcast_to(self.symbols[name], self.numbers.shape)
+        return found
+
+    def term(self, name: str) -> NDArray[np.float64]:
+        """A term of memory, or else of time, as a column."""
+        found = np.empty(len(self))
+        module = next(module for module in self.part.modules if name in module.TERMS)
+        for start in range(0, len(self), _ROWS):
+            rows = slice(start, start + _ROWS)
+            found[rows] = term_column(module, name, {
+                symbol: value[rows] if np.ndim(value) else value for symbol, value in self.symbols.items()
+            })
+        return found
+
+    def with_values(self, values: Mapping[str, int]) -> Legal:
+        """The same rows with other values of symbols."""
+        part = replace(self.part, fixed={**self.part.fixed, **values})
+        return Legal(part, self.numbers, {**self.symbols, **{name: float(value) for name, value in values.items()}})
+
+    def those(self, among: NDArray[np.bool_]) -> Legal:
+        """Some rows alone."""
+        symbols = {name: value[among] if np.ndim(value) else value for name, value in self.symbols.items()}
+        return Legal(self.part, self.numbers[among], symbols)
+
+
+def legal_rows(part: Part, numbers: NDArray[np.int64] | None = None) -> Legal:
+    """The configurations of a part that meet its constraints and the rules of its evaluator, in their order.
+
+    Of ``numbers`` those, else of all configurations.
+    """
+    if numbers is None:
+        numbers = np.arange(part.size)
+    found = [_legal(part, numbers[start:start + _ROWS]) for start in range(0, max(1, len(numbers)), _ROWS)]
+    symbols = {
+        name: np.concatenate([rows.symbols[name] for rows in found]) if np.ndim(value) else value
+        for name, value in found[0].symbols.items()
+    }
+    return Legal(part, np.concatenate([rows.numbers for rows in found]), symbols)
+
+
+def _legal(part: Part, numbers: NDArray[np.int64]) -> Legal:
+    """Those of some configurations that are legal."""
+    symbols: dict[str, Any] = {name: float(value) for name, value in part.fixed.items()}
+    places = np.unravel_index(numbers, [axis.size for axis in part.axes])
+    for axis, place in zip(part.axes, places, strict=True):
+        symbols |= {symbol: np.asarray(values, np.float64)[place] for symbol, values in axis.values.items()}
+    rows = Legal(part, numbers, symbols)
+    rows = _kept(rows, (formula_column(constraint.text, rows.symbols) for constraint in part.constraints))
+    symbols = dict(rows.symbols)
+    for name, text in part.derived.items():
+        symbols[name] = formula_column(text, symbols)
+    return _kept(replace(rows, symbols=symbols), rules_met(part.evaluator.terms, symbols))
+
+
+def _kept(rows: Legal, conditions: Iterable[Any]) -> Legal:
+    """The rows that meet all conditions."""
+    kept = np.ones(len(rows), np.bool_)
+    for met in conditions:
+        kept &= met
+    return rows.those(kept)

@@ -1,0 +1,187 @@
+"""What a space asks of one implementation, and the evaluators that its models need there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shardmath.account.time import as_cluster, on_nodes
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.configuration.choosing import chunks_of, evaluator_for, with_schedule
+from shardmath.configuration.settings import GRADIENT_BYTES, as_gpu, as_model, recompute_switches
+from shardmath.configuration.zero import staged
+from shardmath.errors import ABSENT, InputError
+from shardmath.input.parameters import OTHERS
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+from shardmath.search.spaces.candidates import DivisorsOf, listed
+from shardmath.search.spaces.declared import Space
+from shardmath.search.spaces.symbols import SETTERS, SHAPE, set_by
+
+#: What a symbol with values that are not known yet counts as, where a value above 1 asks for other formulas.
+_SEVERAL = 2
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A space as one implementation is asked for it.
+
+    ``fixed`` has the values of symbols, ``others`` those of them that few people set, ``switches`` those of recompute;
+    ``gpu`` is the first one if there is an axis of them.
+    """
+
+    space: Space
+    implementation: str
+    kernels: Mapping[str, str] | None
+    distributed_optimizer: bool | None
+    others: Mapping[str, int]
+    fixed: Mapping[str, int]
+    switches: Mapping[str, int]
+    gpu: Gpu
+    cluster: Cluster
+    gradients: str | None
+    virtual_pipeline: int
+    declared: frozenset[str]
+
+    @classmethod
+    def of(cls, space: Space, implementation: str) -> Asked:
+        """Raises InputError for choices that the implementation does not have, and for missing ones."""
+        fixed = _fixed_symbols(space)
+        sharded = bool(fixed["distributed_optimizer"]) if "distributed_optimizer" in fixed else None
+        others = {name: value for name, value in fixed.items() if name in OTHERS}
+        kernels, sharded, others_staged = staged(space.zero_stage, implementation, space.kernels, sharded, others)
+        kernels = with_schedule(implementation, kernels, space.schedule)
+        chunks = 1 if space.schedule is None else chunks_of(implementation, kernels, None)
+        declared = frozenset(
+            symbol for names in (space.axes, space.fixed, space.derived) for name in names for symbol in set_by(name)
+        )
+        mode = space.fixed.get("recompute", "none")
+        if not isinstance(mode, str):
+            raise InputError("recompute", mode, "must be the name of a mode")
+        device = gpus(space, declared)[0]
+        return cls(
+            space, implementation, kernels, sharded, others_staged, fixed, recompute_switches(mode),
+            device, _cluster(space, device, fixed), _gradients(space, fixed), fixed.get("virtual_pipeline", chunks),
+            declared,
+        )
+
+
+def families(asked: Asked) -> list[tuple[Evaluator, list[Model]]]:
+    """The evaluators that the models of a space need, each with its models."""
+    space, found = asked.space, list[tuple[Evaluator, list[Model]]]()
+    values = dict(asked.others)
+    values |= {name: _largest(space.axes[name]) for name in space.axes if name in OTHERS}
+    values |= {name: _SEVERAL for name in space.derived if name in OTHERS}
+    values.setdefault("virtual_pipeline", asked.virtual_pipeline)
+    pipelines = _values(space.axes["pipeline_parallel"]) if "pipeline_parallel" in space.axes else (
+        asked.fixed.get("pipeline_parallel", 1),)
+    for model in models(space):
+        evaluator = evaluator_for(
+            asked.implementation, asked.kernels, _shaped(asked, model), values, recompute=modes(space),
+            staged=space.schedule is not None or values["virtual_pipeline"] > 1 or 1 not in pipelines,
+        )
+        same = next((others for known, others in found if known == evaluator), None)
+        if same is None:
+            found.append((evaluator, [model]))
+        else:
+            same.append(model)
+    return found
+
+
+def models(space: Space) -> list[Model]:
+    """The models of a space, in order. Raises InputError if there is none, or one twice."""
+    names = space.axes.get("model", () if space.model is None else (space.model,))
+    if not names:
+        raise InputError("model", ABSENT, "must be given: a name of `shardmath models`, or the path of a config.json")
+    return _each("model", names, as_model)
+
+
+def gpus(space: Space, declared: frozenset[str]) -> list[Gpu]:
+    """The GPUs of a space, in order; one without a name if nothing but its memory is declared."""
+    single = space.gpu if space.cluster is None else as_cluster(space.cluster).gpu
+    names = space.axes.get("gpu", () if single is None else (single,))
+    if not names and "gpu_memory" not in declared:
+        rule = "must be given: a name of `shardmath gpus`, or declare gpu_memory (bytes) or gpu_memory_gib"
+        raise InputError("gpu", ABSENT, rule)
+    return _each("gpu", names, as_gpu) if names else [Gpu.custom(1)]
+
+
+def _cluster(space: Space, gpu: Gpu, fixed: Mapping[str, int]) -> Cluster:
+    """The machine of a space: the declared one, or usual servers with its first GPU."""
+    cluster = as_cluster(gpu, space.network) if space.cluster is None else as_cluster(space.cluster)
+    return on_nodes(cluster, fixed.get("node_size"))
+
+
+def modes(space: Space) -> tuple[str, ...]:
+    """The recompute modes that a space names."""
+    named = space.axes.get("recompute", (space.fixed["recompute"],) if "recompute" in space.fixed else ())
+    if not isinstance(named, tuple) or not all(isinstance(mode, str) for mode in named):
+        raise InputError("recompute", named, "must be a list of modes")
+    return tuple(str(mode) for mode in named)
+
+
+def _each(field: str, names: object, make: Any) -> list[Any]:
+    if not isinstance(names, tuple):
+        raise InputError(field, names, "must be a list of names")
+    found: list[Any] = []
+    for name in names:
+        item = make(name)
+        if item in found:
+            raise InputError(field, name, f"must not be there twice: it is {item.name}")
+        found.append(item)
+    return found
+
+
+def _fixed_symbols(space: Space) -> dict[str, int]:
+    fixed = {name: int(value) for name, value in space.fixed.items() if name not in SETTERS}
+    if "gpu_memory_gib" in space.fixed:
+        fixed["gpu_memory"] = Gpu.custom(space.fixed["gpu_memory_gib"]).memory_bytes  # type: ignore[arg-type]
+    return fixed
+
+
+def _gradients(space: Space, fixed: Mapping[str, int]) -> str | None:
+    if "gradient_bytes" not in fixed:
+        return space.gradients
+    if space.gradients is not None:
+        raise InputError("gradients", space.gradients, "must not be given: fixed.gradient_bytes sets it")
+    names = {value: name for name, value in GRADIENT_BYTES.items()}
+    if fixed["gradient_bytes"] not in names:
+        raise InputError("gradient_bytes", fixed["gradient_bytes"], "must be 2 or 4", "2 or 4")
+    return names[fixed["gradient_bytes"]]
+
+
+def _values(candidates: object) -> Sequence[int]:
+    """Candidates as far as they are known before the model is; ``_SEVERAL`` stands for what is not."""
+    if isinstance(candidates, DivisorsOf):
+        return (candidates.at_least, max(candidates.at_least, min(_SEVERAL, candidates.at_most or _SEVERAL)))
+    return listed("axes", candidates)
+
+
+def _largest(candidates: object) -> int:
+    return max(_values(candidates))
+
+
+def _shaped(asked: Asked, model: Model) -> Model:
+    """The model with the shape that is declared otherwise, as far as it decides which formulas are needed.
+
+    Raises InputError for an axis that would need several evaluators, and for a formula that may.
+    """
+    space = asked.space
+    shaped = model.model_copy(update={name: value for name, value in asked.fixed.items() if name in SHAPE})
+    shaped = shaped.model_copy(update={name: _values(space.axes[name])[0] for name in space.axes if name in SHAPE})
+    kind = _kind(shaped)
+    for name in space.axes:
+        for value in _values(space.axes[name]) if name in SHAPE else ():
+            if _kind(shaped.model_copy(update={name: value})) != kind:
+                first = _values(space.axes[name])[0]
+                raise InputError(name, value, f"must need the same formulas as {first}: declare one space for each")
+    for name in space.derived:
+        if name in SHAPE and len({str(_kind(shaped.model_copy(update={name: value}))) for value in (0, 1)}) > 1:
+            raise InputError(name, space.derived[name], "must not be derived: it decides which formulas are needed")
+    return shaped
+
+
+def _kind(model: Model) -> tuple[dict[str, str], bool]:
+    return model.architecture, bool(model.linear_bias)

@@ -1,0 +1,247 @@
+"""What a space becomes: parts that one compiled evaluator each can sweep, with every input filled in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from shardmath.compiler.evaluators import Evaluator, find
+from shardmath.compiler.exactness import refuse_inexact
+from shardmath.configuration.choosing import following
+from shardmath.configuration.defaults import LAYOUT, default_seq_length
+from shardmath.configuration.job import refuse_what_changes_nothing
+from shardmath.configuration.settings import settings
+from shardmath.errors import ABSENT, InputError
+from shardmath.models.model import Model
+from shardmath.search.spaces.asking import Asked, families
+from shardmath.search.spaces.axes import axes_of
+from shardmath.search.spaces.conditions import constraints_of
+from shardmath.search.spaces.declared import Axis, Constraint, Space, size_of
+from shardmath.search.spaces.deriving import derived_of
+from shardmath.search.spaces.machine import with_machine
+from shardmath.search.spaces.symbols import SYMBOLS, set_by
+from shardmath.search.spaces.texts import Texts, names_written
+from shardmath.symbolic.nests.standard import DATA_PARALLEL, MODEL_PARALLEL
+
+#: What symbols of the layout are where nothing is said of them, as in ``explain``.
+_SINGLE = {**LAYOUT, "sequence_parallel": 0, "pipeline_rank": 0}
+
+
+@dataclass(frozen=True)
+class Part:
+    """The configurations of a space that one evaluator knows.
+
+    ``labels`` is the implementation, by the name of the axis, where that is one. ``axes`` are the others, with those
+    models whose formulas are the same. ``fixed`` has the value of every symbol that no axis sets and that is not
+    derived. ``derived`` has formulas, each of symbols that are known before it. ``constraints`` are those that follow
+    from axes and derived symbols, then the declared ones; the rules of the evaluator come on top.
+    ``timed`` parts have formulas of step time.
+    """
+
+    evaluator: Evaluator
+    number: int
+    labels: Mapping[str, str]
+    axes: tuple[Axis, ...]
+    fixed: Mapping[str, int]
+    derived: Mapping[str, str]
+    constraints: tuple[Constraint, ...]
+    size: int
+    timed: bool = False
+
+    @property
+    def modules(self) -> tuple[ModuleType, ...]:
+        """The plain evaluators with the formulas that the part needs: of memory, and of time if it asks for that."""
+        return (self.evaluator.terms, self.evaluator.times) if self.timed else (self.evaluator.terms,)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The symbols that these formulas have."""
+        return tuple(dict.fromkeys(name for module in self.modules for name in module.INPUTS))
+
+    def places(self, index: int) -> tuple[int, ...]:
+        """Which candidate of every axis configuration ``index`` has. Raises IndexError outside of the part."""
+        if not 0 <= index < self.size:
+            raise IndexError(index)
+        found = []
+        for axis in reversed(self.axes):
+            index, place = divmod(index, axis.size)
+            found.append(place)
+        return tuple(reversed(found))
+
+    def labels_at(self, index: int) -> dict[str, int | str]:
+        """What people see of configuration ``index``: the candidate of every axis, by name."""
+        pairs = zip(self.axes, self.places(index), strict=True)
+        return {**self.labels, **{axis.name: axis.labels[place] for axis, place in pairs}}
+
+
+def resolved(space: Space) -> tuple[Part, ...]:
+    """The parts of ``space``. Raises InputError as ``Space.parts`` says."""
+    try:
+        parts = tuple(_parts(space))
+        _refuse_idle(space, parts)
+        return parts
+    except InputError as error:
+        raise located(space, error) from None
+
+
+def located(space: Space, error: InputError) -> InputError:
+    """An error of a symbol under the path where the space declares it."""
+    for section in ("axes", "fixed", "derived", "kernels"):
+        if error.field in getattr(space, section):
+            return InputError(f"{section}.{error.field}", error.value, error.rule, error.nearest)
+    return error
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Models of a space that share an evaluator of one implementation, with the values that no formula gives."""
+
+    asked: Asked
+    evaluator: Evaluator
+    models: Sequence[Model]
+    values: Mapping[str, int]
+    axes: tuple[Axis, ...]
+
+
+def _parts(space: Space) -> Iterator[Part]:
+    found = []
+    for implementation in _implementations(space):
+        asked = Asked.of(space, implementation)
+        for evaluator, models in families(asked):
+            values = _values(asked, evaluator, models)
+            refuse_what_changes_nothing(evaluator, models[0], values)
+            found.append(_Family(asked, evaluator, models, values, axes_of(space, models, values)))
+    for number, (family, without) in enumerate(zip(found, _lacking(found), strict=True)):
+        labels = {"implementation": family.asked.implementation} if "implementation" in space.axes else {}
+        yield _part(space, family, number, labels, without)
+
+
+def _refuse_idle(space: Space, parts: Sequence[Part]) -> None:
+    """Refuse an axis that neither an evaluator nor a formula of the space asks for."""
+    used = {"gpu_memory", *(name for part in parts for name in part.inputs)}
+    texts = [text for part in parts for text in part.derived.values()]
+    texts += [constraint.text for part in parts for constraint in part.constraints]
+    texts += [text for question in space.questions for text in question.formulas]
+    used |= {name for text in texts for name in names_written(text)}
+    for name in space.axes:
+        if name != "implementation" and not used & set(set_by(name)):
+            rule = "must not be an axis: no formula of this model and implementation has it"
+            raise InputError(name, space.shown(name), rule)
+
+
+def _implementations(space: Space) -> tuple[str, ...]:
+    names = space.axes.get("implementation", (space.implementation,))
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise InputError("implementation", names, "must be a list of names")
+    return tuple(str(name) for name in names)
+
+
+def _part(
+    space: Space, family: _Family, number: int, labels: Mapping[str, str], without: Sequence[Constraint]
+) -> Part:
+    evaluator, axes = family.evaluator, family.axes
+    formulas = {**_usual_formulas(family.asked, evaluator), **space.derived}
+    _refuse_untimed(space, evaluator)
+    times = _times(evaluator)
+    texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *times])
+    timed = any(texts.uses(text) & times.keys() - evaluator.terms.TERMS.keys() for text in _formulas_of(space))
+    values = dict(family.values)
+    if timed:
+        figures, axes = with_machine(family.asked, evaluator, axes)
+        values = {**figures, **values}
+    varied = {*formulas, *(symbol for axis in axes for symbol in axis.values)}
+    for name in ("num_gpus", "global_batch_size", *evaluator.terms.INPUTS, *(evaluator.times.INPUTS if timed else ())):
+        if name not in SYMBOLS:
+            raise InputError("kernels", dict(space.kernels), f"must not need {name}, which only `explain` finds")
+        if name not in values and name not in varied:
+            raise InputError(name, ABSENT, "must be declared: fixed, derived or an axis")
+    fixed = {name: value for name, value in values.items() if name not in varied}
+    derived = derived_of(texts, formulas, axes, fixed, space.derived)
+    rules = [name for name, _, _ in evaluator.terms.RULES]
+    constraints = constraints_of(space, texts, axes, derived, without, rules)
+    for question in space.questions:
+        for text in question.formulas:
+            field = f"questions.{question.name}.{question.key}"
+            texts.refuse_unsafe(field, text, texts.quantity(field, text), derived.bounds)
+    refuse_inexact(family.models[0].name, {name: int(high) for name, (_, high) in derived.bounds.items()})
+    return Part(evaluator, number, labels, axes, derived.fixed, derived.formulas, constraints, size_of(axes), timed)
+
+
+def _formulas_of(space: Space) -> Iterator[str]:
+    """The formulas of a space that may have terms."""
+    yield from (constraint.text for constraint in space.constraints)
+    yield from (text for question in space.questions for text in question.formulas)
+
+
+def _refuse_untimed(space: Space, evaluator: Evaluator) -> None:
+    """Raise InputError where a formula asks for a time that is not counted yet."""
+    if evaluator.is_timed:
+        return
+    of_time = find(evaluator.implementation).times.TERMS.keys() - evaluator.terms.TERMS.keys()
+    texts = Texts([*SYMBOLS, *evaluator.terms.TERMS, *of_time])
+    if any(texts.uses(text) & of_time for text in _formulas_of(space)):
+        evaluator.refuse_untimed()
+
+
+def _times(evaluator: Evaluator) -> Mapping[str, tuple[str, str]]:
+    """The terms of step time; none with an explicit list of layers, and where some work is not counted yet."""
+    if evaluator.choices["stages"] == "listed" or not evaluator.is_timed:
+        return {}
+    found: Mapping[str, tuple[str, str]] = evaluator.times.TERMS
+    return found
+
+
+def _values(asked: Asked, evaluator: Evaluator, models: Sequence[Model]) -> dict[str, int]:
+    """The value of every symbol that has one without axes and formulas: as fixed, else as usual."""
+    values = settings(
+        evaluator, models[0], asked.gpu, seq_length=asked.fixed.get("seq_length", min(map(default_seq_length, models))),
+        node_size=asked.fixed.get("node_size", asked.cluster.node_size), gradients=asked.gradients,
+        distributed_optimizer=asked.distributed_optimizer, vocab_multiple=asked.fixed.get("vocab_multiple"),
+        others={**asked.cluster.memory_parameters, **asked.others},
+    )
+    own = {"virtual_pipeline": asked.virtual_pipeline}
+    return {**_SINGLE, **values, **own, **asked.switches, **asked.fixed}
+
+
+def _usual_formulas(asked: Asked, evaluator: Evaluator) -> dict[str, str]:
+    """What is derived where nothing is said of it."""
+    declared = asked.declared
+    usual = {}
+    if "data_parallel" not in declared:
+        usual["data_parallel"] = DATA_PARALLEL
+    elif "num_gpus" not in declared:
+        usual["num_gpus"] = f"{MODEL_PARALLEL} * data_parallel"
+    if "sequence_parallel" not in declared and evaluator.defaults["sequence_parallel"]:
+        usual["sequence_parallel"] = "1 if tensor_parallel > 1 else 0"
+    usual |= following(evaluator, dict.fromkeys(declared, 1))
+    return usual
+
+
+def _lacking(found: Sequence[_Family]) -> list[list[Constraint]]:
+    """For every part, constraints for the axes that its formulas do not have, such as experts of a dense model.
+
+    Raises InputError for an axis that no part has.
+    """
+    constraints: list[list[Constraint]] = [[] for _ in found]
+    refused: dict[str, dict[int, InputError]] = {}
+    for number, family in enumerate(found):
+        for axis in family.axes:
+            for symbol, candidates in axis.values.items():
+                error = _refused(family, symbol, candidates)
+                if error is not None:
+                    refused.setdefault(axis.name, {})[number] = error
+                    constraints[number].append(Constraint(symbol, f"{symbol} == {error.nearest}", automatic=True))
+    for errors in refused.values():
+        if len(errors) == len(found):
+            raise errors[0]
+    return constraints
+
+
+def _refused(family: _Family, symbol: str, candidates: Sequence[int]) -> InputError | None:
+    for value in sorted(set(candidates)):
+        try:
+            refuse_what_changes_nothing(family.evaluator, family.models[0], {**family.values, symbol: value})
+        except InputError as error:
+            return error
+    return None
