@@ -98,7 +98,7 @@ def test_a_command_that_is_ended_leaves_nothing(name: str, number: signal.Signal
 #: As above, but ``explore`` waits in the middle of its space.
 HALFWAY = COMMAND + """
 os.fsync = fsync
-from shardmath.search.nests import nests
+from shardmath.search.nests import nest as nests
 swept, begun = nests.Nest.swept, []
 def slowly(*arguments):
     begun.append(arguments)

@@ -32,7 +32,7 @@ TERMS = ("first.total", "data_parallel", "first.total / 2**30")
 COMMAND = """
 import itertools, signal, sys, time
 from shardmath.cli.main import run
-from shardmath.search.nests import checkpoint, nests
+from shardmath.search.nests import checkpoint, nest as nests
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background was told to ignore it
 swept, begun, most = nests.Nest.swept, itertools.count(1), float(sys.argv.pop(1))
 def halting(*arguments):

@@ -15,49 +15,46 @@ if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation, explain
     from shardmath.commands.compare import Comparison, compare
     from shardmath.commands.evaluate import evaluate
-    from shardmath.commands.explore.answer import Explored
-    from shardmath.commands.explore.run import explore
+    from shardmath.commands.explore import Explored, explore
     from shardmath.commands.fit import Fits, fit
-    from shardmath.commands.formula.run import Formula, formula
+    from shardmath.commands.formula import Formula, formula
     from shardmath.commands.moves import Moves, moves
     from shardmath.commands.recommend import Advice, recommend
     from shardmath.commands.scale import Scaling, scale
-    from shardmath.commands.sweep.answer import SweepResult
-    from shardmath.commands.sweep.run import sweep
+    from shardmath.commands.sweep import SweepResult, sweep
     from shardmath.errors import InputError, InputWarning
-    from shardmath.machines import Cluster, read_cluster
-    from shardmath.machines.gpu import Gpu
-    from shardmath.models.model import Model, load_model
+    from shardmath.machines import Cluster, Gpu, read_cluster
+    from shardmath.models import Model, load_model
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "Advice": "advice",
-    "Comparison": "comparing",
-    "compare": "comparing",
+    "Advice": "commands.recommend",
+    "Cluster": "machines",
+    "Comparison": "commands.compare",
+    "Explanation": "account.accounting",
+    "Explored": "commands.explore",
+    "Fits": "commands.fit",
+    "Formula": "commands.formula",
+    "Gpu": "machines",
     "InputError": "errors",
     "InputWarning": "errors",
-    "Explanation": "accounting",
-    "explain": "accounting",
-    "Explored": "explored",
-    "explore": "exploring",
-    "Formula": "formulas",
-    "formula": "formulas",
-    "Fits": "inverse",
-    "fit": "inverse",
-    "Gpu": "gpus",
-    "Cluster": "machines",
-    "read_cluster": "machines",
     "Model": "models",
+    "Moves": "commands.moves",
+    "Scaling": "commands.scale",
+    "SweepResult": "commands.sweep",
+    "compare": "commands.compare",
+    "evaluate": "commands.evaluate",
+    "explain": "account.accounting",
+    "explore": "commands.explore",
+    "fit": "commands.fit",
+    "formula": "commands.formula",
     "load_model": "models",
-    "Moves": "moving",
-    "moves": "moving",
-    "recommend": "advice",
-    "SweepResult": "sweeps.result",
-    "Scaling": "scaling",
-    "scale": "scaling",
-    "sweep": "sweeps.run",
-    "evaluate": "tables",
+    "moves": "commands.moves",
+    "read_cluster": "machines",
+    "recommend": "commands.recommend",
+    "scale": "commands.scale",
+    "sweep": "commands.sweep",
 }
 
 __all__ = [
