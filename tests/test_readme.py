@@ -1,4 +1,4 @@
-"""The README is true: its commands print what it shows, its Python runs, its links lead somewhere."""
+"""The README and the pages that it hands over to: their commands run, their Python runs, their links lead somewhere."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from pathlib import Path
 import pytest
 from consoles import Shown, printed, shown
 
+from shardmath.cli.main import cli
+
 README = Path(__file__).resolve().parents[1] / "README.md"
+DOCS = README.parent / "docs"
 TEXT = README.read_text(encoding="utf-8")
+#: The README and the pages that hold its details.
+PAGES = {
+    str(path.relative_to(README.parent)): path.read_text(encoding="utf-8")
+    for path in (README, *(DOCS / name for name in ("sweep.md", "explain.md", "python.md", "spaces/README.md")))
+}
 SHOWN = shown(README)
 
 
@@ -19,7 +27,22 @@ def test_commands_print_what_is_shown(example: Shown, capsys: pytest.CaptureFixt
     example.check(capsys)
 
 
-LINES = [line for block in re.findall(r"```sh\n(.*?)```", TEXT, re.DOTALL) for line in block.splitlines()]
+LINES = [
+    line
+    for text in PAGES.values()
+    for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    for line in block.splitlines()
+]
+
+
+def test_the_readme_is_short_and_names_every_page() -> None:
+    assert len(TEXT.splitlines()) <= 150
+    assert [line for line in TEXT.splitlines() if len(line) > 125] == []
+    assert [page.name for page in DOCS.glob("*.md") if f"docs/{page.name}" not in TEXT] == []
+
+
+def test_the_readme_names_every_command() -> None:
+    assert [name for name in cli.commands if f"`{name}`" not in TEXT.replace(", ", "`, `")] == []
 
 
 @pytest.mark.parametrize("command", LINES)
@@ -34,10 +57,8 @@ def test_lines_of_every_account_add_up(command: str, capsys: pytest.CaptureFixtu
 
 
 def test_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), {})
+    (block,) = re.findall(r"```python\n(.*?)```", PAGES["docs/python.md"], re.DOTALL)
+    exec(compile(block, "python.md", "exec"), {})
     assert "Layout(" in capsys.readouterr().out
 
 
@@ -48,6 +69,8 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_make_sweep_is_the_sweep_that_is_shown() -> None:
+    shown_twice = [example.command for example in (SHOWN[0], shown(DOCS / "sweep.md")[0])]
+    assert shown_twice[0] == shown_twice[1]
     makefile = (README.parent / "Makefile").read_text(encoding="utf-8")
     assert SHOWN[0].command.removeprefix("shardmath sweep ") in makefile
 
