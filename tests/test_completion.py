@@ -150,4 +150,4 @@ def test_fish_completes(folder: Path) -> None:
     assert words == expected
     said = dict(item.split("\t") for item in proposed[list(LINES).index("shardmath exp")] if item)
     assert said == {"explain": "Account for every byte of one layout.",
-                    "explore": "Look at every configuration of a declared space."}
+                    "explore": "Answer questions about a declared space."}

@@ -7,6 +7,7 @@ from typing import Any
 from sympy import Basic, Expr
 
 from ..accounts import build
+from ..choices import AXES
 from ..components import all_components
 from ..implementations import IMPLEMENTATIONS, MEGATRON
 from ..ledger import Component, Role, Tensor
@@ -29,6 +30,10 @@ def formulas() -> dict[str, Any]:
         "implementations": [
             {"name": code(name), "title": cell(item.title), "version": cell(item.version)}
             for name, item in IMPLEMENTATIONS.items()
+        ],
+        "kernels": [
+            {"axis": code(axis.name), "meaning": cell(axis.meaning), "option": code(option), "kept": cell(kept)}
+            for axis in AXES for option, kept in axis.options.items()
         ],
         "components": [_component(item, sizes) for item in all_components()],
         "others": [

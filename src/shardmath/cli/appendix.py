@@ -10,21 +10,25 @@ from click.core import ParameterSource
 
 from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options, kernel_choices
+from shardmath.cli.titled import Titled
 from shardmath.configuration.defaults import default_implementation
 from shardmath.errors import ABSENT, InputError
 
 
-@click.command(short_help="Write formulas and sources as LaTeX and BibTeX.")
+@click.command(cls=Titled, short_help="Write formulas and sources as LaTeX and BibTeX.", examples=(
+    "--implementation megatron -o appendix.tex",
+    "--model llama-3.1-8b --gpu a100-40gb --tp 4 -o appendix.tex",
+))
 @click.option("--model", metavar="MODEL", shell_complete=model_names,
-              help="Put the values of a configuration of this model to every term.")
-@click.option("-o", "--output", metavar="FILE.tex", required=True, help="Where to write; a .bib is written beside it.")
-@click.option("--input", "body", is_flag=True, help=r"Write what another document reads by \input, not a document.")
+              help="Add the value of every term for this model.")
+@click.option("-o", "--output", metavar="FILE.tex", required=True, help="File to write; the .bib stands beside it.")
+@click.option("--input", "body", is_flag=True, help=r"Write a part for \input, without a preamble.")
 @configuration_options
 def appendix(model: str | None, output: str, body: bool, **options: Any) -> None:
     """Write the tensors, formulas and sources of one implementation as a LaTeX appendix, ready for a paper.
 
-    With --model, and the options of `shardmath explain`, the appendix is about that configuration: its kernels, and a
-    section with the exact value of every symbol and term.
+    With --model and the options of `shardmath explain`, the appendix covers one configuration: its kernels, and the
+    exact value of every symbol and term.
     """
     from shardmath.account.configured import configured
     from shardmath.cli.runs import configuration_arguments

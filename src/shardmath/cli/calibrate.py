@@ -8,22 +8,25 @@ import click
 
 from shardmath.cli.names import gpu_names, network_names
 from shardmath.cli.options import implementation_options, kernel_choices
+from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
 
 if TYPE_CHECKING:
     from shardmath.commands.calibrate import Calibration
 
 
-@click.command(short_help="Fit the efficiencies of a cluster to your own runs.")
+@click.command(cls=Titled, short_help="Fit the efficiencies of a cluster to your own runs.", examples=(
+    "runs.csv --gpu h100-80gb --network ndr-400 -o cluster.toml",
+    "runs.csv --gpu h100-80gb --json",
+))
 @click.argument("runs")
 @click.option("--gpu", shell_complete=gpu_names, required=True,
-              help="GPU by name, or the path of a cluster file; see `shardmath gpus`.")
+              help="GPU: a name of `shardmath gpus`, or a cluster file.")
 @click.option("--network", shell_complete=network_names,
-              help="Network by name; see `shardmath networks`  [default: that of the GPU's vendor]")
-@click.option("-o", "--output", metavar="FILE", help="Write a cluster file with what was fitted.")
+              help="Network: a name of `shardmath networks`  [default: the vendor's]")
+@click.option("-o", "--output", metavar="FILE", help="Write the fitted constants as a cluster file.")
 @click.option("--stage-stall", is_flag=True,
-              help="Fit stage_stall_ns too: time that tensor-parallel ranks lose while stages cross nodes, which nobody"
-                   " has explained.")
+              help="Fit stage_stall_ns too: unexplained wait of TP ranks while stages cross nodes.")
 @implementation_options
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def calibrate(
@@ -34,8 +37,8 @@ def calibrate(
 
     RUNS is a CSV file with a row for each run: `model`, `step_seconds` or `tokens_per_second_per_gpu`, and parameters
     by name, such as `num_gpus`, `tensor_parallel`, `pipeline_parallel`, `micro_batch_size`, `global_batch_size`,
-    `seq_length` and `recompute`. Errors after the fit are of runs that it has not seen: each `group` (a column, or else
-    model, GPUs and sequence length) is predicted with constants fitted to all others.
+    `seq_length` and `recompute`. Errors are cross-validated: each `group` (a column, or else model, GPUs and sequence
+    length) is predicted with constants fitted to all others.
     """
     from shardmath.account.time import as_cluster
     from shardmath.commands.calibrate import calibrate as fitted

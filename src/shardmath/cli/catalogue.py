@@ -19,11 +19,11 @@ _words = click.argument("words", nargs=-1, metavar="[WORD]...")
 _as_json = click.option("--json", is_flag=True, help="Print JSON, with sources and notes.")
 
 
-@click.command(short_help="List the models known by name.")
+@click.command(short_help="List models.")
 @_words
 @_as_json
 def models(words: tuple[str, ...], json: bool) -> None:
-    """List the models known by name, with their dimensions and sources; with WORDs those that have them all.
+    """List models with their dimensions and sources; filter by words.
 
     A word may be anywhere in the name, the source or the note.
     """
@@ -46,16 +46,15 @@ def models(words: tuple[str, ...], json: bool) -> None:
     print_table(titles, rows, right=range(1, 8), spare=("source",))
 
 
-@click.command(short_help="List the GPUs known by name.")
+@click.command(short_help="List GPUs.")
 @_words
 @_as_json
 def gpus(words: tuple[str, ...], json: bool) -> None:
-    """List the GPUs known by name, with memory, peak speeds and power; with WORDs those that have them all.
+    """List GPUs with memory, peak speeds and power; filter by words.
 
-    The node is the usual server. TFLOP/s are those of dense matrix products, in bf16 and in fp8, TB/s those of the
-    GPU's memory. A link is NVLink or xGMI; its speed is that of all links of a GPU in each direction, and it joins so
-    many GPUs. A minus says that there is none, or that no figure is known. A word may be anywhere in the name, the
-    source or the note.
+    node: GPUs of the usual server. TFLOP/s: dense matrix products in bf16 and fp8. TB/s: memory bandwidth. link: NVLink
+    or xGMI, all links of a GPU in each direction. joins: GPUs of one link domain. "-" means none or unknown. A word may
+    be anywhere in the name, the source or the note.
     """
     from shardmath.catalogue import read
     from shardmath.machines.gpu import Gpu
@@ -74,15 +73,14 @@ def gpus(words: tuple[str, ...], json: bool) -> None:
     print_table(titles, rows, right=range(1, 10), spare=("PCIe", "joins"))
 
 
-@click.command(short_help="List the networks known by name.")
+@click.command(short_help="List networks.")
 @_words
 @_as_json
 def networks(words: tuple[str, ...], json: bool) -> None:
-    """List the networks between servers known by name; with WORDs those that have them all.
+    """List networks between servers; filter by words.
 
-    The speed is that of one port in each direction. Where no number of ports is named, each GPU has one. Latency is
-    what the collective library reckons with for each step of a ring. A word may be anywhere in the name, the source or
-    the note.
+    Speed: one port in each direction. Ports: per server; one per GPU if "-". Latency: one ring step, as the collective
+    library models it. A word may be anywhere in the name, the source or the note.
     """
     from shardmath.catalogue import read
     from shardmath.machines import Network

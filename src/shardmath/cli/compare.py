@@ -11,6 +11,7 @@ from click.core import ParameterSource
 
 from shardmath.cli.names import model_names
 from shardmath.cli.options import Count, configuration_options
+from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
 
@@ -27,16 +28,19 @@ _EXCLUSIVE = ({"gpu", "gpu_memory"},)
 @click.argument("model", required=False)
 @configuration_options
 def _against(**options: Any) -> None:
-    """What a configuration has different; it is only parsed."""
+    """Parse the options of one ``--against``."""
 
 
-@click.command(short_help="Set configurations side by side, and explain each difference by tensor.")
+@click.command(cls=Titled, short_help="Compare configurations, tensor by tensor.", examples=(
+    'llama-3.1-8b --gpu a100-80gb --tp 4 --against "--tp 2 --pp 2"',
+    'llama-3.1-8b --gpu a100-80gb --against "--implementation torchtitan" --against published',
+))
 @click.argument("model", shell_complete=model_names)
 @configuration_options
 @click.option("--against", "against", multiple=True, metavar="OPTIONS", required=True,
-              help="What another configuration has different, in quotes: options as here, and a MODEL of its own if"
-                   " it has one; or published, for published formulas. May be repeated.")
-@click.option("--rank", type=Count(), help="Pipeline rank to compare  [default: of each the one that keeps most]")
+              help="Options of another configuration, in quotes, optionally with its own MODEL; or published, for"
+                   " published formulas. May be repeated.")
+@click.option("--rank", type=Count(), help="Pipeline rank to compare  [default: the peak rank of each]")
 @click.option("--all", "everything", is_flag=True, help="Show every term and every tensor.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--plot", metavar="FILE", help="Draw the memory of every configuration by role: .png, .svg or .html.")
@@ -44,14 +48,10 @@ def compare(
     model: str, against: tuple[str, ...], rank: int | None, everything: bool, json: bool, plot: str | None,
     **options: Any,
 ) -> None:
-    r"""Set MODEL in one layout beside others, term by term, and explain each difference by tensor.
+    """Set MODEL in one layout beside others, term by term, and explain each difference by tensor.
 
-    MODEL is a name, the path of a config.json, or of a launch script or configuration. An OPTIONS that names such a
-    file keeps only the GPU and the network of MODEL; any other keeps all that it does not say.
-
-    \b
-    shardmath compare llama-3.1-8b --gpu a100-80gb --tp 4 --against "--tp 2 --pp 2"
-    shardmath compare llama-3.1-8b --gpu a100-80gb --against "--implementation torchtitan" --against published
+    MODEL is a name, the path of a config.json, or of a launch script or configuration. OPTIONS replace those of MODEL;
+    all others stay. OPTIONS with a launch script keep only the GPU and the network of MODEL.
     """
     from shardmath.commands.compare import posed
     from shardmath.commands.compare.plot import picture
@@ -124,7 +124,7 @@ def _parsed(text: str) -> click.Context:
 
 
 def _given(context: click.Context) -> set[str]:
-    """Names of what stands on a command line."""
+    """Return the names of options on the command line."""
     return {name for name in context.params
             if context.get_parameter_source(name) is ParameterSource.COMMANDLINE} - {"model"}
 

@@ -15,7 +15,7 @@ class _WholeWords(ShellComplete):
     """Proposes whole words: click leaves out what stands before the value in ``--gpu=h200``, and shells replace it."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """What may stand for the last word."""
+        """Return the completions of the last word."""
         found = super().get_completions(args, incomplete)
         option, equals, _ = incomplete.partition("=")
         if not (equals and option.startswith("--")):
@@ -43,7 +43,7 @@ class _Fish(_WholeWords, FishComplete):
 SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
 
 
-@click.command(short_help="Print what completes names in a shell.")
+@click.command(short_help="Print the shell-completion script.")
 @click.argument("shell", shell_complete=names_of(lambda: SHELLS))
 def completion(shell: str) -> None:
     r"""Print a script for SHELL (bash, zsh or fish) that completes commands, options and names.

@@ -8,13 +8,17 @@ import click
 
 from shardmath.cli.names import gpu_names, model_names, network_names
 from shardmath.cli.options import device, implementation_options, kernel_choices
+from shardmath.cli.titled import Titled
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
 
 _INTEGER = re.compile(r"-?[0-9]{1,30}")
 
 
-@click.command(short_help="Compute terms for every row of a table.")
+@click.command(cls=Titled, short_help="Compute terms for every row of a table.", examples=(
+    "layouts.csv --model llama-3.1-8b --gpu h100-80gb -o answers.parquet",
+    "layouts.parquet --model llama-3.1-8b --gpu h100-80gb --term peak -o answers.parquet",
+))
 @click.argument("table")
 @click.option("-o", "--output", metavar="FILE", required=True, help="Parquet file to write.")
 @click.option("--model", metavar="MODEL", shell_complete=model_names,
@@ -24,11 +28,11 @@ _INTEGER = re.compile(r"-?[0-9]{1,30}")
               help="Network between nodes (see `shardmath networks`)  [default: the vendor's]")
 @click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue.")
 @click.option("--set", "pairs", multiple=True, metavar="NAME=VALUE",
-              help="A parameter that is the same for all rows, or recompute=MODE. May be repeated.")
+              help="One value for all rows, or recompute=MODE. May be repeated.")
 @click.option("--term", "terms", multiple=True, metavar="NAME",
               help="A term to compute; see `shardmath formula --list`. May be repeated.  [default: ends and peak]")
 @click.option("--all-terms", is_flag=True, help="Compute every term.")
-@click.option("--json", is_flag=True, help="Print what was written as JSON.")
+@click.option("--json", is_flag=True, help="Print a summary as JSON.")
 @implementation_options
 def evaluate(
     table: str, output: str, model: str | None, gpu: str | None, network: str | None, gpu_memory: float | None,
@@ -37,7 +41,7 @@ def evaluate(
 ) -> None:
     """Compute terms for every row of TABLE (Parquet, CSV or Arrow) and write the rows with them as Parquet.
 
-    Columns that are called like a parameter are its values, the others are passed through.
+    Columns called like a parameter are its values; the others are passed through.
     """
     from shardmath.commands.evaluate import SWEEP_TERMS
     from shardmath.commands.evaluate import evaluate as run

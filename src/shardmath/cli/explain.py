@@ -8,10 +8,14 @@ import click
 
 from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options, writing_options
+from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
 
 
-@click.command(short_help="Account for every byte of one layout.")
+@click.command(cls=Titled, short_help="Account for every byte of one layout.", examples=(
+    "llama-3.1-8b --gpu a100-40gb --tp 4 --pp 2 --num-gpus 16",
+    "mixtral-8x7b --gpu h100-80gb --num-gpus 64 --ep 8 --pp 2",
+))
 @click.argument("model", shell_complete=model_names)
 @configuration_options
 @writing_options

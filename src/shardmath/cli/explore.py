@@ -10,10 +10,14 @@ from typing import Any
 import click
 
 from shardmath.cli.options import Count
+from shardmath.cli.titled import Titled
 from shardmath.reports.answers import answer
 
 
-@click.command(short_help="Look at every configuration of a declared space.")
+@click.command(cls=Titled, short_help="Answer questions about a declared space.", examples=(
+    "docs/spaces/llama-70b.toml",
+    "docs/spaces/shapes.yaml --rows rows.parquet --checkpoint state",
+))
 @click.argument("space")
 @click.option("--json", is_flag=True, help="Print counts and answers as JSON.")
 @click.option("--rows", metavar="FILE", help="Write configurations as a table: .parquet or .csv.")
@@ -22,8 +26,8 @@ from shardmath.reports.answers import answer
               help="Rows of those that fit (fits), or may fit too (uncertain), or are legal (legal).")
 @click.option("--term", "terms", multiple=True, metavar="TERM",
               help="A term or a formula as a further column of the rows. May be repeated.")
-@click.option("--checkpoint", metavar="FILE", help="Keep the state in a file, every few seconds.")
-@click.option("--resume", is_flag=True, help="Go on from the checkpoint, if it is there.")
+@click.option("--checkpoint", metavar="FILE", help="Save the state every few seconds.")
+@click.option("--resume", is_flag=True, help="Continue from the checkpoint, if it exists.")
 @click.option("--dask", metavar="ADDRESS",
               help="Sweep on the cluster of a Dask scheduler, or on processes here: local. Dask sends pickles over "
                    "TCP: use a network of your own, or TLS (tls://HOST:PORT).")
@@ -33,9 +37,9 @@ from shardmath.reports.answers import answer
 def explore(
     space: str, json: bool, resume: bool, checkpoint: str | None, plot: str | None, **options: Any,
 ) -> int:
-    """Look at every configuration of SPACE (a .toml or .yaml file) and answer its questions.
+    """Evaluate every configuration of SPACE (a .toml or .yaml file) and answer its questions.
 
-    Ctrl-C, SIGTERM and SIGHUP stop it with the answer for what was done by then.
+    Ctrl-C, SIGTERM and SIGHUP stop it with a valid partial answer.
     """
     from shardmath.cli.stopping import stopping
     from shardmath.commands.explore.plot import picture

@@ -11,20 +11,24 @@ from click.core import ParameterSource
 from shardmath.cli.encoding import shows
 from shardmath.cli.names import model_names
 from shardmath.cli.options import configuration_options, device, kernel_choices
+from shardmath.cli.titled import Titled
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.reports.answers import answer
 
 
-@click.command(short_help="Solve a configuration for what still fits.")
+@click.command(cls=Titled, short_help="Solve for the largest or smallest value that fits.", examples=(
+    "llama-3.1-8b --gpu h100-80gb --tp 4 --pp 4 --num-gpus 64",
+    "llama-3.1-8b --gpu h100-80gb --tp 4 --solve micro_batch_size",
+))
 @click.argument("model", shell_complete=model_names)
 @configuration_options
 @click.option("--solve", "solve", metavar="SYMBOL",
-              help="What to solve for: micro_batch_size, seq_length, num_layers, hidden_size, num_gpus,"
+              help="Symbol to solve for: micro_batch_size, seq_length, num_layers, hidden_size, num_gpus,"
                    " model_parallel, gpu_memory, or another size or degree  [default: all of these]")
 @click.option("--share", metavar="SHARE", help="Part of the memory that a peak may take  [default: the 80 % rule]")
 @click.option("--keep", default="head_dim", show_default=True,
-              help="What stays while hidden_size grows: head_dim, heads, or all.")
+              help="Fixed while hidden_size grows: head_dim, heads, or all.")
 @click.option("--latex", "form", flag_value="latex", help="Print the inverted formula as LaTeX.")
 @click.option("--unicode", "form", flag_value="unicode", help="Print the inverted formula as Unicode text.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
@@ -64,7 +68,7 @@ def fit(
 def _rows(
     table: str, output: str | None, solve: str | None, model: str, share: str | None, options: dict[str, Any],
 ) -> str:
-    """Write a table with its answers; what is said of it."""
+    """Write the answers of a table; return the summary line."""
     if output is None:
         raise InputError("output", ABSENT, "must be given with --table", "-o answers.parquet")
     if solve is None:
@@ -82,7 +86,7 @@ def _rows(
 
 
 def _values(options: dict[str, Any]) -> dict[str, int | str]:
-    """The values of parameters that stand on the command line. Raises InputError for what rows cannot have."""
+    """Return the parameters on the command line. Raises InputError for options that rows cannot have."""
     context, values = click.get_current_context(), dict[str, int | str]()
     for name, value in options.items():
         if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:

@@ -9,12 +9,16 @@ import click
 
 from shardmath.cli.encoding import shows
 from shardmath.cli.options import implementation_options, kernel_choices
+from shardmath.cli.titled import Titled
 from shardmath.configuration.defaults import default_implementation
 from shardmath.errors import ABSENT, InputError
 from shardmath.reports.answers import answer
 
 
-@click.command(short_help="Show a formula with its derivation.")
+@click.command(cls=Titled, short_help="Show a formula with its derivation.", examples=(
+    "swiglu.saved",
+    "head.saved --implementation torchtitan --latex",
+))
 @click.argument("term", required=False)
 @implementation_options
 @click.option("--list", "listing", is_flag=True, help="List all terms, by component, and stop.")

@@ -33,16 +33,19 @@ from shardmath.cli.stopping import heed, number_of
 from shardmath.cli.sweep import sweep
 from shardmath.errors import InputError, InputWarning
 
-_EPILOG = "Start with: shardmath sweep llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024"
-
-#: The exit code where what reads our output has ended, as click and rich have it.
-_NOBODY_READS = 1
+#: Exit code after the reader of our output has ended, as in click and rich.
+_BROKEN_PIPE = 1
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, epilog=_EPILOG)
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="shardmath")
 def cli() -> None:
-    """What fits into GPU memory when a Llama model is trained in parallel, and the formula behind every byte."""
+    r"""Find the parallel layouts that fit a Llama model into GPU memory, and the formula behind every byte.
+
+    \b
+    $ shardmath sweep llama-3.1-70b --gpu h100-80gb --num-gpus 64 --global-batch-size 512
+    $ shardmath explain llama-3.1-8b --gpu a100-40gb --tp 4 --pp 2 --num-gpus 16
+    """
 
 
 _COMMANDS = (
@@ -86,22 +89,22 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
         _say("interrupted" if number == SIGINT else f"ended by {Signals(number).name}")
         return after_signal(number)
     except BrokenPipeError:
-        return _NOBODY_READS
-    except OSError as error:  # a full disk, a folder that may not be read: nothing that the arguments could tell
+        return _BROKEN_PIPE
+    except OSError as error:  # a full disk, or no permission to read
         return _refuse(f"{error.filename or 'output'}: {error.strerror or error}")
 
 
 def _ended(code: int) -> int:
-    """The exit code once all that was printed has gone to where it should; quietly where nobody reads it."""
+    """Flush the output, and return the exit code; a reader that ended is no error."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
     except BrokenPipeError:
-        code = _NOBODY_READS
+        code = _BROKEN_PIPE
     except OSError as error:
         code = _refuse(f"standard output: {error.strerror}")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what Python flushes at its end goes nowhere
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at exit
     return code
 
 
@@ -115,7 +118,7 @@ def _refuse(line: str) -> int:
 
 
 def _say(text: str) -> None:
-    """One line on the standard error, without the control characters that names and arguments may have."""
+    """Print one line to standard error, without control characters of names and arguments."""
     line = " ".join(text.split())
     click.echo("".join(character if character.isprintable() else "?" for character in line), err=True)
 

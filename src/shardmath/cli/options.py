@@ -16,6 +16,7 @@ from shardmath.cli.names import (
     recompute_names,
     schedule_names,
 )
+from shardmath.cli.titled import under
 from shardmath.configuration.defaults import IMPLEMENTATION_SHOWN, SEQ_LENGTH_SHOWN
 from shardmath.errors import ABSENT, InputError
 from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, LIBRARIES, PARAMETERS, RECOMPUTE_MODES
@@ -121,7 +122,7 @@ _DEFAULTS = {"expert_tensor_parallel": EXPERT_TENSOR_PARALLEL, **dict.fromkeys(O
 
 
 def parameter_options(command: Command, names: Sequence[str] = OTHERS) -> Command:
-    """An option for every parameter that few people set, or for some of them, named like it."""
+    """Add one option per parameter of ``names``, called like it."""
     for name in reversed(names):
         _, unit, _, maximum, _, meaning = PARAMETERS[name]
         flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}", name]
@@ -134,8 +135,8 @@ def parameter_options(command: Command, names: Sequence[str] = OTHERS) -> Comman
     return command
 
 
-def machine_options(command: Command) -> Command:
-    """An option for every parameter of the machine that has a usual value, named like it."""
+def _machine_options(command: Command) -> Command:
+    """Add one option per machine parameter with a usual value, called like it."""
     for name in reversed(MACHINE):
         _, unit, _, maximum, _, meaning = PARAMETERS[name]
         kind: dict[str, Any] = {"type": Count(), "metavar": unit.upper(), "help": f"{meaning[0].upper()}{meaning[1:]}."}
@@ -146,46 +147,54 @@ def machine_options(command: Command) -> Command:
     return command
 
 
-_AXES = "; ".join(f"{axis}: {', '.join(options)}" for axis, (_, options) in CHOICES.items())
+machine_options = under("Machine constants", _machine_options)
 
 #: Options that choose an implementation and its kernels.
-implementation_options = _apply([
+implementation_options = under(
+    "Model and kernels",
     click.option("--implementation", shell_complete=implementation_names,
-                 help=f"Framework whose kernels are assumed: {', '.join(IMPLEMENTATIONS)}."
+                 help=f"Framework of the kernels: {', '.join(IMPLEMENTATIONS)}"
                       f"  [default: {IMPLEMENTATION_SHOWN}]"),
     click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION", shell_complete=kernel_names,
-                 help=f"Another kernel than the implementation's ({_AXES}). May be repeated."),
-])
+                 help="Replace one kernel choice; generated/formulas.md lists the axes. May be repeated."),
+)
 
-#: Options that write what launches a run.
+#: Options that write a launch file.
 writing_options = _apply([
-    click.option("--write", "format", metavar="FORMAT", help="Write a file of megatron, nemo or torchtitan."),
-    click.option("-o", "--output", metavar="FILE", help="File for --write  [default: the standard output, with all else"
-                                                        " on the standard error]"),
+    click.option("--write", "format", metavar="FORMAT", help="Print a launch file: megatron, nemo or torchtitan."),
+    click.option("-o", "--output", metavar="FILE", help="File for --write  [default: standard output;"
+                                                        " the report goes to standard error]"),
 ])
 
-#: Options that describe the training run and the cluster.
-run_options = _apply([
-    click.option("--gpu", shell_complete=gpu_names, help="GPU by name (see `shardmath gpus`), or a cluster file."),
+_cluster_options = under(
+    "Cluster",
+    click.option("--gpu", shell_complete=gpu_names, help="GPU: a name of `shardmath gpus`, or a cluster file."),
     click.option("--network", shell_complete=network_names,
-                 help="Network between nodes (see `shardmath networks`)  [default: the vendor's]"),
-    click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU that is not in the catalogue."),
-    click.option("--node-size", type=Count(), help="GPUs of one node  [default: the GPU's usual one]"),
-    click.option("--seq-length", type=Count(), help=f"Tokens of one sequence.  [default: {SEQ_LENGTH_SHOWN}]"),
+                 help="Network: a name of `shardmath networks`  [default: the vendor's]"),
+    click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU outside the catalogue."),
+    click.option("--node-size", type=Count(), help="GPUs per node  [default: the GPU's usual server]"),
+)
+_training_options = under(
+    "Training",
+    click.option("--seq-length", type=Count(), help=f"Tokens per sequence.  [default: {SEQ_LENGTH_SHOWN}]"),
     click.option("--schedule", metavar="NAME", shell_complete=schedule_names,
-                 help=f"Order of passes in the pipeline: {', '.join(CHOICES['schedule'][1])}  [default: 1f1b, with"
-                      " several chunks of layers per rank interleaved]"),
-    click.option("--gradients", help="fp32 or bf16  [default: the implementation's]"),
+                 help=f"Pipeline schedule: {', '.join(CHOICES['schedule'][1])}  [default: 1f1b, or interleaved with"
+                      " several chunks per rank]"),
+    click.option("--gradients", help="Gradient precision, fp32 or bf16  [default: the implementation's]"),
     click.option("--distributed-optimizer/--no-distributed-optimizer", default=None,
                  help="Shard optimizer states over DP x CP  [default: the implementation's]"),
     click.option("--zero-stage", type=Count(), metavar="STAGE",
-                 help="ZeRO stage, 0 to 3; with huggingface that of DeepSpeed  [default: the implementation's]"),
+                 help="ZeRO stage, 0 to 3; DeepSpeed's with huggingface  [default: the implementation's]"),
     click.option("--vocab-multiple", type=Count(),
                  help="Pad the vocabulary to a multiple of this times TP  [default: the implementation's]"),
-])
+)
 
-#: Options that say one layout.
-_layout_options = _apply([
+#: Options of the training run and the cluster.
+run_options = _apply([_cluster_options, _training_options])
+
+#: Options of one layout.
+_layout_options = under(
+    "Job and layout",
     click.option("--tp", "--tensor-parallel", "tensor_parallel", type=Count(), default=1, show_default=True,
                  help="Tensor-parallel size."),
     click.option("--cp", "--context-parallel", "context_parallel", type=Count(), default=1, show_default=True,
@@ -193,60 +202,67 @@ _layout_options = _apply([
     click.option("--pp", "--pipeline-parallel", "pipeline_parallel", type=Count(), default=1, show_default=True,
                  help="Pipeline-parallel size."),
     click.option("--dp", "--data-parallel", "data_parallel", type=Count(),
-                 help="Data-parallel size  [default: what --num-gpus leaves, or 1]"),
+                 help="Data-parallel size  [default: --num-gpus / (TP x CP x PP), or 1]"),
     click.option("--num-gpus", type=Count(), help="GPUs of the job."),
     click.option("--micro-batch-size", type=Count(), default=1, show_default=True,
-                 help="Sequences of a micro-batch."),
+                 help="Sequences per micro-batch."),
     click.option("--global-batch-size", type=Count(),
-                 help="Sequences of a step  [default: enough to fill the pipeline]"),
+                 help="Sequences per step  [default: enough to fill the pipeline]"),
     click.option("--sequence-parallel/--no-sequence-parallel", default=None,
                  help="Shard norms and residuals over TP  [default: the implementation's]"),
     click.option("--recompute", default="none", show_default=True, shell_complete=recompute_names,
-                 help=f"One of {', '.join(RECOMPUTE_MODES)}, or regions with + between them."),
+                 help=f"Recompute mode: {', '.join(RECOMPUTE_MODES)}, or regions joined by +."),
     click.option("--pipeline-layout", metavar="N,N,...",
-                 help="Layers of every pipeline stage in the order of the model  [default: even]"),
+                 help="Layers of each pipeline stage, in model order  [default: even]"),
     click.option("--anchor", metavar="FILE",
-                 help="A measured run (JSON) that fixes the constants that no formula knows."),
-])
+                 help="Measured run (JSON) that fixes allocator, context and NCCL constants."),
+)
 
-#: All options that describe one configuration; ``runs.configuration_arguments`` takes them.
+#: Option that changes a setting of the launch file before it is read.
+settings_option = under(
+    "Model and kernels",
+    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
+                 help="Change a flag, key or variable of the launch file MODEL. May be repeated."),
+)
+
+#: All options of one configuration; ``runs.configuration_arguments`` takes them.
 configuration_options = _apply([
-    run_options,
     _layout_options,
-    parameter_options,
+    run_options,
+    under("Rarely set", parameter_options),
     machine_options,
     implementation_options,
-    click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-                 help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated."),
+    settings_option,
 ])
 
 
-def _axis(*names: str, what: str) -> Callable[[Command], Command]:
-    return click.option(*names, type=Counts(), metavar="N,N,...", help=f"{what}  [default: all that may be legal]")
+def _axis(*names: str, meaning: str) -> Callable[[Command], Command]:
+    return click.option(*names, type=Counts(), metavar="N,N,...", help=f"{meaning}  [default: all legal ones]")
 
 
-#: Parameters of a layout that have one value in a search unless they are given, as flags or numbers.
+#: Parameters of a layout that have one value in a search unless an option sets them.
 LAYOUT_PARAMETERS = (*UNEVEN, "microbatch_group", "recompute_num_layers")
-#: Options that say which layouts to try.
-axis_options = _apply([
-    _axis("--tp", "--tensor-parallel", "tensor_parallel", what="Tensor-parallel sizes to try."),
-    _axis("--cp", "--context-parallel", "context_parallel", what="Context-parallel sizes to try."),
-    _axis("--pp", "--pipeline-parallel", "pipeline_parallel", what="Pipeline-parallel sizes to try."),
-    _axis("--micro-batch-size", what="Micro-batch sizes to try."),
-    _axis("--sequence-parallel", what="0 and 1: without and with sequence parallelism."),
-    _axis("--ep", "--expert-parallel", "expert_parallel", what="Expert-parallel sizes to try."),
+#: Options that restrict the layouts of a search.
+axis_options = under(
+    "Job and layout",
+    _axis("--tp", "--tensor-parallel", "tensor_parallel", meaning="Tensor-parallel sizes to try."),
+    _axis("--cp", "--context-parallel", "context_parallel", meaning="Context-parallel sizes to try."),
+    _axis("--pp", "--pipeline-parallel", "pipeline_parallel", meaning="Pipeline-parallel sizes to try."),
+    _axis("--micro-batch-size", meaning="Micro-batch sizes to try."),
+    _axis("--sequence-parallel", meaning="Sequence parallelism to try: 0, 1."),
+    _axis("--ep", "--expert-parallel", "expert_parallel", meaning="Expert-parallel sizes to try."),
     click.option("--etp", "--expert-tensor-parallel", "expert_tensor_parallel", type=Counts(), metavar="N,N,...",
                  help="Tensor-parallel sizes of routed experts to try  [default: all inside a node]"),
     click.option("--vpp", "--virtual-pipeline", "virtual_pipeline", type=Counts(), metavar="N,N,...",
                  help="Chunks of layers per pipeline rank to try  [default: all that divide the layers]"),
     click.option("--recompute", type=Names(), metavar="MODE,...", shell_complete=last_of(recompute_names),
-                 help="Recompute modes to try  [default: every set of modules that differs, and full]"),
+                 help="Recompute modes to try  [default: every distinct set of modules, and full]"),
     lambda command: parameter_options(command, LAYOUT_PARAMETERS),
-])
+)
 
 
 def without_absent(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options without those of parameters that were not given and are not known to every command by name."""
+    """Return ``options`` without absent parameters that only some commands declare."""
     named = {"expert_tensor_parallel", *LAYOUT_PARAMETERS, *MACHINE}
     return {name: int(value) if name in LAYOUT_PARAMETERS else value for name, value in options.items()
             if name not in named or value is not None}

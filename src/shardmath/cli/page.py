@@ -1,20 +1,24 @@
-"""The command ``shardmath page``: one HTML file with formulas, numbers and what fits."""
+"""The command ``shardmath page``: one HTML file with formulas, numbers and legal layouts."""
 
 from __future__ import annotations
 
 import click
 
 from shardmath.cli.names import model_names
+from shardmath.cli.titled import Titled
 
 
-@click.command(short_help="Write one HTML page: formulas, sliders, what fits.")
+@click.command(cls=Titled, short_help="Write one HTML page: formulas, sliders, legal layouts.", examples=(
+    "-o page.html",
+    "mixtral-8x7b ./config.json -o page.html",
+))
 @click.argument("models", nargs=-1, metavar="[MODEL]...", shell_complete=model_names)
-@click.option("-o", "--output", metavar="FILE", required=True, help="Where to write the page; - is the terminal.")
+@click.option("-o", "--output", metavar="FILE", required=True, help="File to write; - is standard output.")
 def page(models: tuple[str, ...], output: str) -> None:
-    """Write a page that needs no network and no server: sliders for model and layout, memory of every stage, what fits.
+    """Write an offline HTML page: sliders for model and layout, memory of every stage, layouts that fit.
 
-    It knows the dense models of `shardmath models`, and every MODEL that is named (a name, or a path of a config.json),
-    whose evaluators are derived where the package has none.
+    The page has the dense models of `shardmath models`, and every MODEL of the command line: a name, or the path of a
+    config.json. Missing evaluators are derived.
     """
     from shardmath.commands.page import page as written
     from shardmath.files.writing import whole_file

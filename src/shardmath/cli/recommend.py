@@ -16,35 +16,42 @@ from shardmath.cli.options import (
     machine_options,
     pairs,
     run_options,
+    settings_option,
     without_absent,
     writing_options,
 )
+from shardmath.cli.titled import Titled, under
 from shardmath.errors import InputError
 from shardmath.reports.answers import answer
 
 
-@click.command(short_help="Say which few layouts to try, and why.")
+@click.command(cls=Titled, short_help="Show the few layouts worth trying, with reasons.", examples=(
+    "llama-3.1-70b --gpu h100-80gb --num-gpus 64 --global-batch-size 512",
+    "llama-3.1-8b --gpu h100-80gb --num-gpus 16 --global-batch-size 128 --write megatron",
+))
 @click.argument("model", shell_complete=model_names)
-@click.option("--num-gpus", type=Count(), required=True, help="GPUs of the job.")
-@click.option("--global-batch-size", type=Count(), required=True, help="Sequences of one optimizer step.")
+@under(
+    "Job and layout",
+    click.option("--num-gpus", type=Count(), required=True, help="GPUs of the job."),
+    click.option("--global-batch-size", type=Count(), required=True, help="Sequences per step."),
+)
 @run_options
 @axis_options
 @implementation_options
 @machine_options
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-              help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
-@click.option("--choice", type=Count(), default=1, show_default=True, help="Number of the choice that --write writes.")
+@settings_option
+@click.option("--choice", type=Count(), default=1, show_default=True, help="Choice that --write prints.")
 @writing_options
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def recommend(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
     settings: tuple[str, ...], choice: int, format: str | None, output: str | None, json: bool, **options: Any,
 ) -> None:
-    """Say which few layouts of MODEL to try on a cluster, and why.
+    """Show the few layouts of MODEL worth trying on a cluster, with reasons.
 
-    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out.
-    Every legal layout is looked at, those with several chunks of layers on a pipeline rank too. What would change the
-    answer is found by asking again.
+    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
+    Every legal layout is evaluated, including several chunks of layers per pipeline rank. The search is repeated with
+    changed inputs, to show which of them change the answer.
     """
     from shardmath.cli.runs import deliver, refuse_output_alone, swept
     from shardmath.commands.recommend import recommend as advise

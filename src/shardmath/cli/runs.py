@@ -1,4 +1,4 @@
-"""Runs that a file describes, on the command line: what options win over the file, and what is said about it."""
+"""Launch files on the command line: options take precedence over the file, and notes name each conflict."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def configuration_arguments(model: str, options: Mapping[str, Any]) -> tuple[Mod
 def swept(
     model: str, settings: Mapping[str, str], options: Mapping[str, Any],
 ) -> tuple[Model | str, dict[str, Any]]:
-    """The model and the arguments of ``sweep``: what a file says but for the layout, and options that win over it."""
+    """Return the model and the arguments of ``sweep``: those of a file without its layout, replaced by options."""
     chosen, arguments = described(model, settings, options)
     if isinstance(chosen, str):
         return chosen, arguments
@@ -115,7 +115,7 @@ def _asked(name: str, value: object) -> bool:
 
 
 def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
-    """Say on the standard error what was read, what is unknown, and what the command line changes."""
+    """Print the settings that were read, the unknown ones and the replaced ones to standard error."""
     name = os.path.basename(path)
     lines = [f"note: {name}: {len(run.understood)} settings understood, {len(run.without_effect)} without effect on"
              " memory"]
@@ -125,6 +125,6 @@ def _report(path: str, run: Run, asked: Mapping[str, Any]) -> None:
     lines += [f"note: {axis} = {option} wins over {kernels[axis]} of {name}"
               for axis, option in asked.get("kernels", {}).items() if kernels.get(axis, option) != option]
     lines += [f"warning: {text}" for text in run.warnings]
-    lines += [f"warning: {setting} is not known here: what it changes is not counted yet" for setting in run.unknown]
+    lines += [f"warning: {setting} is not known here: its effect is not counted yet" for setting in run.unknown]
     for line in lines:
         click.echo("".join(sign if sign.isprintable() else "?" for sign in line), err=True)

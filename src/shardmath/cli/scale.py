@@ -17,22 +17,29 @@ from shardmath.cli.options import (
     machine_options,
     pairs,
     run_options,
+    settings_option,
     without_absent,
 )
+from shardmath.cli.titled import Titled, under
 from shardmath.reports.answers import answer
 
 
-@click.command(short_help="Show one model over many numbers of GPUs.")
+@click.command(cls=Titled, short_help="Show the best layout for each number of GPUs.", examples=(
+    "llama-3.1-8b --gpu h100-80gb --num-gpus 8,64,512 --global-batch-size 1024",
+    "llama-2-7b --gpu h100-80gb --num-gpus 8,32,128 --tokens-per-gpu 8192",
+))
 @click.argument("model", shell_complete=model_names)
-@click.option("--num-gpus", type=Counts(), required=True, metavar="N,N,...", help="Numbers of GPUs.")
-@click.option("--global-batch-size", type=Count(), help="Sequences of one step, the same everywhere.")
-@click.option("--tokens-per-gpu", type=Count(), help="Tokens of one step on each GPU: the batch grows with them.")
+@under(
+    "Job and layout",
+    click.option("--num-gpus", type=Counts(), required=True, metavar="N,N,...", help="Numbers of GPUs."),
+    click.option("--global-batch-size", type=Count(), help="Sequences per step, for every number of GPUs."),
+    click.option("--tokens-per-gpu", type=Count(), help="Tokens per step and GPU: the batch grows with the GPUs."),
+)
 @run_options
 @axis_options
 @implementation_options
 @machine_options
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-              help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
+@settings_option
 @click.option("--plot", metavar="FILE", help="Draw throughput, MFU and energy: .png, .svg or .html.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def scale(
@@ -41,9 +48,8 @@ def scale(
 ) -> None:
     """Show MODEL over numbers of GPUs, each with its fastest layout that fits.
 
-    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out.
-    What is lost as GPUs are added is waiting for each other: throughput for each GPU falls while each draws nearly the
-    same power.
+    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
+    More GPUs wait more for each other: throughput per GPU falls, while power per GPU hardly does.
     """
     from shardmath.cli.runs import swept
     from shardmath.commands.scale import scale as run

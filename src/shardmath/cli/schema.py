@@ -1,4 +1,4 @@
-"""The command ``shardmath schema``: what the documents that ``--json`` prints are like."""
+"""The command ``shardmath schema``: the schemas of ``--json``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from shardmath.cli.names import names_of
 from shardmath.reports.answers import VERSIONS, schema_name
 
 
-@click.command(short_help="Print the JSON Schema of what --json prints.")
+@click.command(short_help="Print the JSON Schema of an answer.")
 @click.argument("document", required=False, shell_complete=names_of(lambda: VERSIONS))
 @click.option("--markdown", is_flag=True, help="Print the tables of docs/json.md.")
 def schema(document: str | None, markdown: bool) -> None:
-    """Print the JSON Schema of a DOCUMENT, which is called like its command; without one, list the documents."""
+    """Print the JSON Schema of DOCUMENT, called like its command; list the documents if there is none."""
     if markdown:
         from shardmath.schemas import markdown as page
 

@@ -17,28 +17,35 @@ from shardmath.cli.options import (
     machine_options,
     pairs,
     run_options,
+    settings_option,
     without_absent,
 )
+from shardmath.cli.titled import Titled, under
 from shardmath.reports.answers import answer
 
 
-@click.command(short_help="Try every layout and show the best that fit.")
+@click.command(cls=Titled, short_help="Try every layout and show the best that fit.", examples=(
+    "llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024",
+    "mixtral-8x7b --gpu h100-80gb --num-gpus 64 --global-batch-size 256 --seq-length 4096",
+))
 @click.argument("model", shell_complete=model_names)
-@click.option("--num-gpus", type=Count(), required=True, help="GPUs of the job.")
-@click.option("--global-batch-size", type=Count(), required=True, help="Sequences of one optimizer step.")
+@under(
+    "Job and layout",
+    click.option("--num-gpus", type=Count(), required=True, help="GPUs of the job."),
+    click.option("--global-batch-size", type=Count(), required=True, help="Sequences per step."),
+)
 @run_options
 @axis_options
 @implementation_options
 @machine_options
-@click.option("--rank-by", metavar="WHAT", help="time or memory  [default: time, where all speeds are known]")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE",
-              help="A flag, key or variable of the file that MODEL is, instead of its own. May be repeated.")
+@click.option("--rank-by", metavar="KEY", help="time or memory  [default: time if all speeds are known]")
+@settings_option
 @click.option("--top", type=Count(), default=10, show_default=True, help="Layouts to show.")
 @click.option("--json", is_flag=True, help="Print counts and best layouts as JSON.")
-@click.option("--csv", metavar="FILE", help="Write every legal layout; - is the terminal.")
+@click.option("--csv", metavar="FILE", help="Write every legal layout as CSV; - is standard output.")
 @click.option("--parquet", metavar="FILE", help="Write every legal layout as Parquet.")
 @click.option("--plot", metavar="FILE",
-              help="Draw what fits for each TP and PP, and step time against memory: .png, .svg or .html.")
+              help="Draw the best layout per TP and PP, and step time against memory: .png, .svg or .html.")
 def sweep(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
     settings: tuple[str, ...], json: bool, csv: str | None, parquet: str | None,
@@ -46,7 +53,7 @@ def sweep(
 ) -> None:
     """Try every layout of MODEL on a cluster and show the best that fit.
 
-    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is left out.
+    MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
     """
     from shardmath.cli.runs import swept
     from shardmath.commands.sweep.gathered import Gathered

@@ -1,0 +1,61 @@
+"""Help: two examples that parse, options under titles, and a table that lists the kernels."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from shardmath.cli.main import cli
+from shardmath.cli.titled import Titled, under
+from shardmath.generated.definitions import CHOICES
+
+TABLES = Path(__file__).resolve().parents[1] / "generated" / "formulas.md"
+TITLED = {name: command for name, command in cli.commands.items() if isinstance(command, Titled)}
+#: Lists of names: their help needs no example.
+LISTS = {"models", "gpus", "networks", "schema", "completion"}
+
+
+def test_every_command_that_computes_has_two_examples() -> None:
+    assert TITLED.keys() == cli.commands.keys() - LISTS
+    assert {name: len(command.examples) for name, command in TITLED.items()} == dict.fromkeys(TITLED, 2)
+
+
+@pytest.mark.parametrize("name", TITLED)
+def test_examples_come_first_and_parse(name: str) -> None:
+    text = CliRunner().invoke(cli, [name, "--help"], prog_name="shardmath", terminal_width=100).output
+    for example in TITLED[name].examples:
+        assert text.index(f"$ shardmath {name} {example}\n") < text.index("\n  -h, --help ")
+        context = TITLED[name].make_context(name, shlex.split(example))
+        assert context.params
+
+
+@pytest.mark.parametrize("name", TITLED)
+def test_every_option_stands_once_in_the_help(name: str) -> None:
+    text = CliRunner().invoke(cli, [name, "--help"], terminal_width=200).output
+    options = [item for item in TITLED[name].params if isinstance(item, click.Option) and not item.hidden]
+    for option in options:
+        names = rf"^  (?:-\w, )?{re.escape(option.opts[-1])}[ ,\n]|^  .*, {re.escape(option.opts[-1])} "
+        assert len(re.findall(names, text, re.MULTILINE)) == 1, option.opts
+
+
+def test_layout_options_have_a_title_of_their_own() -> None:
+    text = CliRunner().invoke(cli, ["sweep", "--help"], terminal_width=100).output
+    layout = text.split("Job and layout:\n")[1].split("\n\n")[0]
+    assert all(f"--{name}" in layout for name in ("tp", "cp", "pp", "ep", "vpp", "num-gpus", "recompute"))
+    assert "--matmul-per-mille" in text.split("Machine constants:\n")[1].split("\n\n")[0]
+
+
+def test_an_unknown_title_is_refused() -> None:
+    with pytest.raises(ValueError, match="no title of"):
+        under("Other", click.option("--a"))
+
+
+def test_a_table_lists_every_axis_and_option_of_kernels() -> None:
+    section = TABLES.read_text(encoding="utf-8").split("\n## Kernels\n")[1].split("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \| .* \| `(\w+)` \| .* \|$", section, re.MULTILINE)
+    assert listed == [(axis, option) for axis, (_, options) in CHOICES.items() for option in options]
