@@ -95,12 +95,6 @@ class Tried:
         return found.peak.total, found.time.seconds
 
 
-@pytest.fixture(autouse=True)
-def _no_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages of refused layouts are not looked at here, and the nearest legal value takes long to find."""
-    monkeypatch.setattr("shardmath.input.parameters.nearest_legal", lambda *_: None)
-
-
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("percent", [100, 65])
 def test_smallest_changes_are_those_of_trying_all(case: str, percent: int) -> None:

@@ -7,10 +7,10 @@ report a bad input before it loads anything else.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum
-from typing import Any
+from typing import Any, Self
 
 from shardmath.divisors import divisors
 
@@ -49,15 +49,31 @@ class InputError(ValueError):
 
     ``field``: the name under which the person gave the value. ``value``: what was given, as it was.
     ``rule``: what the value must be, as a phrase that starts with "must". ``nearest``: the closest legal
-    values as text, or None where closeness has no meaning.
+    values as text, or None where closeness has no meaning. A function that finds them is called when they are read.
     """
 
-    def __init__(self, field: str, value: object, rule: str, nearest: str | None = None) -> None:
-        super().__init__(field, value, rule, nearest)  # all four in args, so that the error can be pickled
+    def __init__(
+        self, field: str, value: object, rule: str, nearest: str | Callable[[], str | None] | None = None,
+    ) -> None:
+        super().__init__(field, value, rule)
         self.field = field
         self.value = value
         self.rule = rule
-        self.nearest = nearest
+        self._nearest = nearest
+
+    @property
+    def nearest(self) -> str | None:
+        """The closest legal values, found once."""
+        if callable(self._nearest):
+            self._nearest = self._nearest()
+        return self._nearest
+
+    def advised(self, nearest: Callable[[], str | None]) -> Self:
+        """The same error with other closest legal values."""
+        return type(self)(self.field, self.value, self.rule, nearest)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        return type(self), (self.field, self.value, self.rule, self.nearest)
 
     def __str__(self) -> str:
         line = f"{str(self.field)[:_FIELD]} = {shortened(self.value, self.nearest)}: {self.rule}"

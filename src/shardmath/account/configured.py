@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from functools import wraps
 from inspect import getdoc, signature
 from os import PathLike
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
+from warnings import catch_warnings, simplefilter
 
 from shardmath.account.anchor import Anchor, anchored
 from shardmath.account.time import StepTime, as_cluster, machine_values, on_nodes, step_time
 from shardmath.configuration.job import Job, job
+from shardmath.configuration.nearest import nearest_legal
+from shardmath.configuration.settings import as_model
 from shardmath.errors import InputError
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.input.arguments import typed
@@ -55,6 +58,46 @@ class Configuration:
             return None, str(error)
 
 
+def advised(function: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:
+    """Let errors of a configuration name the nearest values with which it keeps every rule."""
+
+    @wraps(function)
+    def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Answer:
+        try:
+            return function(*arguments, **options)
+        except InputError as error:
+            blamed = error
+        raise blamed.advised(lambda: _nearest(blamed, function, arguments, options))
+
+    return call
+
+
+def _nearest(
+    error: InputError, function: Callable[..., object], arguments: Sequence[object], options: Mapping[str, Any],
+) -> str | None:
+    """The values that ``advised`` names."""
+    named = {**dict(zip(signature(function).parameters, arguments, strict=False)), **options}
+    if not {"model", "gpu"} <= named.keys():
+        return error.nearest
+    with catch_warnings():
+        simplefilter("ignore")
+        try:
+            # Both are read once, and not for each attempt.
+            known = {"model": as_model(named["model"]), "gpu": as_cluster(named["gpu"], named.get("network"))}
+        except InputError:
+            return error.nearest
+
+    def refused(changes: Mapping[str, Any]) -> InputError | None:
+        try:
+            function(**{**named, **known, "network": None, **changes})
+        except InputError as refusal:
+            return refusal
+        return None
+
+    return nearest_legal(error, named, refused)
+
+
+@advised
 @typed
 def configured(
     model: Model | str | PathLike[str],

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import chain
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
@@ -18,8 +17,6 @@ OTHERS: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4]
 MACHINE: tuple[str, ...] = tuple(name for name in DEFAULTS if PARAMETERS[name][4] == "machine")
 #: Parameters that only formulas for uneven stages have.
 UNEVEN = ("first_stage_layers", "last_stage_layers", "account_for_embedding", "account_for_loss")
-#: How far from a value a legal one is looked for.
-_SEARCHED = 4096
 
 
 def limits(name: str) -> tuple[int, int]:
@@ -69,30 +66,11 @@ def refuse_illegal(evaluator: ModuleType, inputs: Mapping[str, int]) -> None:
     """
     values = {name: inputs[name] for name in evaluator.INPUTS}
     met = evaluator.rules_met(**values)
-    for index, ((_, field, text), kept) in enumerate(zip(evaluator.RULES, met, strict=True)):
+    for (_, field, text), kept in zip(evaluator.RULES, met, strict=True):
         if not kept:
             numbers = ", ".join(f"{name} = {values[name]}" for name in PARAMETERS if name in text and name in values)
             rule = f"{text} ({numbers})" if numbers else text
-
-            def keeps(candidate: int, index: int = index, field: str = field) -> bool:
-                return bool(evaluator.rules_met(**{**values, field: candidate})[index])
-
-            raise InputError(field, values[field], rule, nearest_legal(field, values[field], keeps))
-
-
-def nearest_legal(field: str, value: int, keeps: Callable[[int], bool]) -> str | None:
-    """The legal values next below and next above ``value`` for which ``keeps`` holds, or None.
-
-    Far from ``value`` only powers of two are tried.
-    """
-    _, _, minimum, maximum, _, _ = PARAMETERS[field]
-    top = min(LARGEST if maximum is None else maximum, value + _SEARCHED)
-    far = (1 << bits for bits in range((value - 1).bit_length() - 1, -1, -1))
-    near = range(value - 1, max(minimum, value - _SEARCHED) - 1, -1)
-    below = next((v for v in chain(near, far) if minimum <= v < value and keeps(v)), None)
-    above = next((v for v in range(value + 1, top + 1) if keeps(v)), None)
-    found = [str(v) for v in (below, above) if v is not None]
-    return " or ".join(found) or None
+            raise InputError(field, values[field], rule)
 
 
 def model_values(model: Any) -> dict[str, int]:
