@@ -1,4 +1,4 @@
-"""What a named axis of tensor shapes is; the axes themselves are in ``dimensions``."""
+"""Named axes of tensor shapes; ``dimensions`` lists them."""
 
 from __future__ import annotations
 

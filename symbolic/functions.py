@@ -170,8 +170,8 @@ class Max(_Extreme):
     _sign = staticmethod(fuzzy_or)
 
     @staticmethod
-    def _beats(one: Expr, other: Expr) -> bool:
-        return _is_never_negative(one - other)
+    def _beats(argument: Expr, other: Expr) -> bool:
+        return _is_never_negative(argument - other)
 
 
 class Min(_Extreme):
@@ -180,8 +180,8 @@ class Min(_Extreme):
     _sign = staticmethod(fuzzy_and)
 
     @staticmethod
-    def _beats(one: Expr, other: Expr) -> bool:
-        return _is_never_negative(other - one)
+    def _beats(argument: Expr, other: Expr) -> bool:
+        return _is_never_negative(other - argument)
 
 
 def _is_never_negative(expression: Expr) -> bool:

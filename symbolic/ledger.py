@@ -1,4 +1,4 @@
-"""What a row of the ledger is: one tensor that a rank keeps, and the component it belongs to."""
+"""Rows of the ledger: one tensor that a rank keeps, and its component."""
 
 from __future__ import annotations
 

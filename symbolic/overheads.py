@@ -1,4 +1,4 @@
-"""What a process takes beyond the allocator's peak: constants of the machine, each with its range and source.
+"""Memory of a process beyond the allocator's peak: machine constants, each with its range and source.
 
 They are rough, and they are the only numbers that a measured run may replace.
 """
@@ -58,7 +58,7 @@ def communicators() -> Expr:
 
 
 def add_process(terms: TermSet) -> None:
-    """What the allocator hands out, what it reserves for that, and what the process takes of the GPU."""
+    """Add the terms of allocated, reserved and process memory, in bytes."""
     allocated = terms.add("process.allocated", total(terms["stage.total"].symbol, extra), "bytes",
                           "rank r, allocated: torch.cuda.max_memory_allocated")
     reserved = terms.add("process.reserved", CeilDiv(product(allocated, slack), Integer(1000)), "bytes",

@@ -160,7 +160,7 @@ def spelled_out(terms: TermSet, expression: Expr, fixed: Mapping[str, int]) -> E
     """An expression as written, with local sizes spelled out and the implementation's fixed values put in."""
     values: dict[Symbol, Expr] = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     by_symbol = terms.by_symbol
-    for term in terms.closure(by_symbol[one].name for one in expression.free_symbols if one in by_symbol):
+    for term in terms.closure(by_symbol[part].name for part in expression.free_symbols if part in by_symbol):
         value = term.expression.xreplace(values)
         if term.name.startswith("local.") or (fixed and value.is_Integer):
             values[term.symbol] = value

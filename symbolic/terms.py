@@ -70,7 +70,8 @@ class TermSet:
         term = Term(name, term_symbol(name), expression, unit, meaning, rows)
         if self.base is not None:
             known = self.base.by_symbol
-            self.include(known[found].name for found in expression.free_symbols & known.keys() - self.by_symbol.keys())
+            needed = expression.free_symbols & known.keys() - self.by_symbol.keys()
+            self.include(known[symbol].name for symbol in needed)
         unknown = sorted(map(str, expression.free_symbols - self.by_symbol.keys() - _INPUTS - self.given))
         if unknown:
             raise ValueError(f"term {name} uses {unknown} before their definition")

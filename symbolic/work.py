@@ -1,4 +1,4 @@
-"""What a component does in a step: matrix products, streams through memory, and transfers between ranks.
+"""Work of a component in a step: matrix products, streams through memory, and transfers between ranks.
 
 A matrix of weights says by itself what it is multiplied with (``Tensor.tokens``); here stands the rest. As with
 tensors, what a parallel dimension does to a row is not written here but follows from its dimensions.
@@ -32,7 +32,7 @@ class Ranks(Enum):
 
 
 class Kernel(Enum):
-    """What runs a matrix product, which says how much of the peak it reaches."""
+    """Kernel of a matrix product; it determines the share of peak."""
 
     MATMUL = "matmul"
     ATTENTION = "attention"
@@ -66,7 +66,7 @@ class Product:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """What memory moves for kernels without matrix products.
+    """Memory traffic of kernels without matrix products.
 
     ``forward`` and ``backward`` are bytes read and written for every element of ``shape``, ``kernels`` the kernels
     that are launched for it in the forward pass, and as many again in the backward pass.

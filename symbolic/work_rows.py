@@ -91,7 +91,7 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
 
 
 def column_parallel(name: str, module: str, when: Expr = ONE, width: Dimension = HIDDEN) -> tuple[Work, ...]:
-    """What tensor-parallel ranks exchange for a projection of tokens of ``width`` whose outputs are shared out.
+    """Return the transfers of a column-parallel projection of tokens of ``width``.
 
     With sequence parallelism its input is gathered, and once more for the weights' gradient unless it was kept;
     the gradient of the input is summed over all ranks.
@@ -108,7 +108,7 @@ def column_parallel(name: str, module: str, when: Expr = ONE, width: Dimension =
 
 
 def row_parallel(name: str, module: str, when: Expr = ONE) -> tuple[Work, ...]:
-    """What they exchange for a projection whose inputs are shared out: its output is summed, its gradient gathered."""
+    """Return the transfers of a row-parallel projection: its output is summed, its gradient gathered."""
     return (
         Transfer(name, module, Ranks.TENSOR, _ALL_TOKENS, 2, sp + 2 * (1 - sp), sp, "korthikanti2022",
                  "output of the projection summed, its gradient gathered", beside=Kernel.MATMUL, kernels=_COPIES,

@@ -1,4 +1,4 @@
-"""What libraries do by the kind of GPU: sizes of cuBLAS workspaces, and which attention Transformer Engine chooses."""
+"""Library defaults by kind of GPU: sizes of cuBLAS workspaces, and the attention of Transformer Engine."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Aggregate:
 
 
 def _awaiting_weight(terms: TermSet, implementation: Implementation) -> Expr:
-    """What zero bubble keeps besides: gradients of the chunks between both halves of their backward pass.
+    """Return the gradients that zero bubble keeps: those of the chunks between both halves of their backward pass.
 
     One of several moments of a schedule is the peak; each has its own numbers of chunks in flight and waiting.
     """

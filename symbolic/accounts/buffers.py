@@ -57,12 +57,12 @@ def buffer_and_shard(terms: TermSet, implementation: Implementation, group: Grou
 
 
 def _padded(buckets: list[Bucket], ranks: Expr) -> Expr:
-    return total(*(product(one.copies, _end(one, ranks)) for one in buckets))
+    return total(*(product(bucket.copies, _end(bucket, ranks)) for bucket in buckets))
 
 
 def _shard(buckets: list[Bucket], ranks: Expr) -> Expr:
     """Elements of the first rank's shards: all of them belong to parameters, or there are too few to fill a shard."""
-    return total(*(product(one.copies, Min(_end(one, ranks) / ranks, one.parameters)) for one in buckets))
+    return total(*(product(bucket.copies, Min(_end(bucket, ranks) / ranks, bucket.parameters)) for bucket in buckets))
 
 
 def _end(bucket: Bucket, ranks: Expr) -> Expr:
@@ -101,19 +101,19 @@ def _buckets(terms: TermSet, implementation: Implementation, prefixes: tuple[str
                               for prefix in prefixes if f"expert_layer.{prefix}{kind}" in terms))
         return total(outside(kind, Place.LAST, Place.MTP), further)
 
-    found = [bucket(Integer(1), lambda kind: total(
+    buckets = [bucket(Integer(1), lambda kind: total(
         chunk(kind, 0), outside(kind, Place.FIRST, Place.STAGE), product(1 - several, at_end(kind))
     ))]
     if several != 0:
-        found += [
+        buckets += [
             bucket(product(several, count - 2), lambda kind: chunk(kind, 1)),
             bucket(several, lambda kind: total(chunk(kind, 2), at_end(kind))),
         ]
     if "" in prefixes and "embedding.parameters" in terms:  # a frozen one is in no buffer
         first, last = (Iverson(Eq(r, rank)) for rank in ends(choices))
         shared = total(*(product(often, _shared(implementation)) for often in (first, last)))
-        found.append(bucket(shared, lambda kind: terms[f"embedding.{kind}"].symbol))
-    return found
+        buckets.append(bucket(shared, lambda kind: terms[f"embedding.{kind}"].symbol))
+    return buckets
 
 
 def _shared(implementation: Implementation) -> Expr:

@@ -72,7 +72,7 @@ def input_before(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def last_input(terms: TermSet, implementation: Implementation) -> Expr:
-    """What every chunk received for its last micro-batch, and its gradient: the block of layers holds both."""
+    """Return the last input of every chunk and its gradient: the block of layers holds both."""
     first, _ = ends(implementation.choices)
     return product(2 * _bf16(_SHARE), chunks(implementation.choices) - Iverson(Eq(r, first)))
 
@@ -123,7 +123,7 @@ def _features_of_activation(implementation: Implementation) -> Dimension:
 
 
 def recomputed_mlp(terms: TermSet, implementation: Implementation) -> Expr:
-    """What the MLP saves, made again; ``mlp_gradients`` takes off what of it is freed."""
+    """Return the recomputed saved tensors of the MLP; ``mlp_gradients`` subtracts the freed part."""
     return product(_dense_layers(implementation), rmlp, _saved_by_mlp(implementation))
 
 

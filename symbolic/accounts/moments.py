@@ -69,7 +69,7 @@ def add_moments(terms: TermSet, implementation: Implementation) -> None:
 
 
 def _kept_by_head(terms: TermSet, implementation: Implementation) -> list[Expr]:
-    """What the last stage saves beside its layers, without the loss."""
+    """Return the tensors that the last stage saves beside its layers, without the loss."""
     names = [part.name for part in components_of(implementation) if part.place in ENDS and part.name != "loss"]
     return [terms[f"stage.{name}.activation"].symbol for name in names if f"stage.{name}.activation" in terms]
 

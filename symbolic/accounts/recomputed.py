@@ -1,4 +1,4 @@
-"""What full recompute makes again before the backward pass of a layer, or of the layers of one group, can start."""
+"""Tensors that full recompute makes before the backward pass of a layer, or of a group of layers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def norm_saves_the_input(implementation: Implementation) -> bool:
 
 
 def kept_of_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
-    """Of what full recompute keeps of a layer, what the layer's saved tensors are when it is recomputed.
+    """Return the tensors that full recompute keeps of a layer and that count again as its saved tensors.
 
     Outputs of operations are taken for those that recompute would make; the input is what the first norm saves,
     if it saves that.

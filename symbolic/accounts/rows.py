@@ -77,11 +77,11 @@ def used_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
     """The dimensions that rows of ``implementation`` have, each once."""
     choices = implementation.choices
     apart = any(state.count is not None for group in GROUPS for state in states(choices, group))
-    found = [
+    dimensions = [
         dimension for row in kept_rows(implementation)
         for shape in (row.tensor.shape, *(shapes(row.tensor, choices) if apart else ())) for dimension in shape
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(dimensions))
 
 
 def weight_tensors(implementation: Implementation) -> tuple[tuple[Component, Tensor, Expr], ...]:

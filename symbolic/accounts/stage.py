@@ -65,7 +65,7 @@ def _add_model(terms: TermSet, choices: Mapping[str, str]) -> None:
                if group.expert and f"stage.{group.prefix}parameters" in terms]
     terms.at("model", ["stage.all_parameters", *experts], alone, (v,), "of the whole model on one rank")
     others = [product((E - q) / E, terms[name.replace("stage.", "model.")].symbol) for name in experts]
-    terms.add("model.active_parameters", total(terms["model.all_parameters"].symbol, *(-one for one in others)),
+    terms.add("model.active_parameters", total(terms["model.all_parameters"].symbol, *(-unused for unused in others)),
               "elements", "parameters of the model that one token meets: of the routed experts those it is sent to")
 
 
@@ -135,19 +135,19 @@ def _kept_by_tensor(
 def add_host(terms: TermSet, implementation: Implementation) -> None:
     """Bytes on the host for rank r, where something is offloaded to it."""
     choices = implementation.choices
-    found = []
+    offloaded = []
     if choices["optimizer_offload"] == "cpu":
         elements = [
             terms[f"stage.{group.prefix}shard_elements"].symbol for group in GROUPS
             if f"stage.{group.prefix}parameters" in terms and not group.frozen
         ]
-        found.append(terms.add("stage.host_optimizer", product(HOST_BYTES * oo / 100, total(*elements)), "bytes",
+        offloaded.append(terms.add("stage.host_optimizer", product(HOST_BYTES * oo / 100, total(*elements)), "bytes",
                                "rank r, on the host: fp32 weights, gradients and moments that are offloaded"))
     if "layer.moved" in terms:
-        found.append(terms.add("stage.host_activations", product(ol, terms["layer.moved"].symbol), "bytes",
+        offloaded.append(terms.add("stage.host_activations", product(ol, terms["layer.moved"].symbol), "bytes",
                                "rank r, on the host: saved tensors of the first layers"))
-    if found:
-        terms.add("stage.host", total(*found), "bytes", "rank r: all that is offloaded to the host")
+    if offloaded:
+        terms.add("stage.host", total(*offloaded), "bytes", "rank r: all that is offloaded to the host")
 
 
 def add_kept(terms: TermSet, implementation: Implementation) -> None:

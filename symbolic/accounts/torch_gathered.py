@@ -37,12 +37,12 @@ SHARDS = D * c / R
 
 def per_layer(terms: TermSet, kind: str) -> Expr:
     """A sum over one layer: the larger one where there are two kinds of layers."""
-    found = [
+    gathered = [
         terms[f"{layer}.{kind}"].symbol
         + (terms[f"{layer}.expert_{kind}"].symbol if f"{layer}.expert_{kind}" in terms else 0)
         for layer in ("layer", "expert_layer") if f"{layer}.{kind}" in terms
     ]
-    return Max(*found)
+    return Max(*gathered)
 
 
 def outside(terms: TermSet, implementation: Implementation, kind: str, *places: Place) -> Expr:
@@ -144,11 +144,11 @@ def _passed_layers(terms: TermSet, implementation: Implementation) -> Expr:
             gathered = held_root + _layer(terms) + next_layer * _layer(terms) + (1 - next_layer) * before_layers
         return gathered + reducing + reduced_end + passed * (reduced_layer - freed)
 
-    none, one = Integer(0), Integer(1)
+    none, first = Integer(0), Integer(1)
     return Max(
         at(none, Iverson(Ge(Lr, 2)), reducing_end),
-        Iverson(Ge(Lr, 2)) * at(one, Iverson(Ge(Lr, 3)), reducing_layer),
-        Iverson(Ge(Lr, 3)) * at(Lr - 2, one, reducing_layer),
+        Iverson(Ge(Lr, 2)) * at(first, Iverson(Ge(Lr, 3)), reducing_layer),
+        Iverson(Ge(Lr, 3)) * at(Lr - 2, first, reducing_layer),
         Iverson(Ge(Lr, 2)) * at(Lr - 1, none, reducing_layer),
     )
 

@@ -80,8 +80,8 @@ def _while_passing(terms: TermSet, implementation: Implementation) -> Expr:
 
 def _all_and_the_embedding(terms: TermSet, implementation: Implementation) -> Expr:
     """Without sharding: all gradients; beside them a tied head's, and new ones where earlier ones exist."""
-    one = gradient_bytes(implementation.choices) * outside(terms, implementation, "parameters", Place.FIRST)
-    return terms["stage.gradient"].symbol + (_TIED + ACCUMULATED) * one + _sum_of_both(terms, one)
+    embedding = gradient_bytes(implementation.choices) * outside(terms, implementation, "parameters", Place.FIRST)
+    return terms["stage.gradient"].symbol + (_TIED + ACCUMULATED) * embedding + _sum_of_both(terms, embedding)
 
 
 def _sum_of_both(terms: TermSet, gradient: Expr) -> Expr:

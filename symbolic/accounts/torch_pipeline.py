@@ -44,7 +44,7 @@ def _last(implementation: Implementation) -> Expr:
 
 
 def _hidden() -> Expr:
-    """What one stage hands to the next for a micro-batch."""
+    """Return the bytes that one stage sends to the next for a micro-batch."""
     return product(COMPUTE, *local_shape((SEQUENCE_SP, BATCH, HIDDEN)))
 
 
@@ -133,8 +133,8 @@ def _backward_of_loss(terms: TermSet, implementation: Implementation) -> Expr:
     """In the second backward pass whole gradients exist; in the first one more micro-batch may be in flight."""
     drop = _dropped(implementation.choices)
     later = _summed(terms) + _sent(implementation)
-    one = _chunk(terms, implementation) + _ends(terms) + _logits() - _hidden()
-    return _last(implementation) * Max(Integer(0), later - drop * one)
+    held = _chunk(terms, implementation) + _ends(terms) + _logits() - _hidden()
+    return _last(implementation) * Max(Integer(0), later - drop * held)
 
 
 def _forward_of_loss(terms: TermSet, implementation: Implementation) -> Expr:
@@ -160,7 +160,7 @@ def _unsummed(terms: TermSet, implementation: Implementation) -> Expr:
 
 
 def _waiting_ends(terms: TermSet, implementation: Implementation) -> Expr:
-    """What the last stage keeps of final norm, head and loss for the other micro-batches in flight."""
+    """Return the tensors of final norm, head and loss for the other micro-batches in flight on the last stage."""
     return (nl - 1) * _last(implementation) * _ends(terms)
 
 
@@ -179,8 +179,9 @@ def _layers(terms: TermSet, implementation: Implementation) -> Expr:
     drop = _dropped(implementation.choices)
     freed = freed_with_a_layer(terms, implementation)
     ends = w * at_last * outside(terms, implementation, "parameters", Place.LAST)
-    one = _chunk(terms, implementation) + at_last * (_ends(terms) + _logits() - _hidden()) + _only_first(implementation)
-    second = _summed(terms) + _sent(implementation) - drop * one
+    ends_held = at_last * (_ends(terms) + _logits() - _hidden())
+    held = _chunk(terms, implementation) + ends_held + _only_first(implementation)
+    second = _summed(terms) + _sent(implementation) - drop * held
     below = Iverson(Ge(Lr, 2)) * (ends + (Lr - 1) * (w * layer - freed))
     return Max(second, ends, below)
 
@@ -191,9 +192,9 @@ def _only_first(implementation: Implementation) -> Expr:
 
 def _embedding(terms: TermSet, implementation: Implementation) -> Expr:
     """The embedding's own gradient, when the micro-batch has nothing else left; others are in flight."""
-    one = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
+    gradient = COMPUTE * outside(terms, implementation, "parameters", Place.FIRST)
     others = terms["stage.inner_activations"].symbol - _chunk(terms, implementation)
-    return _first(implementation) * (_summed(terms) + others + one + _hidden())
+    return _first(implementation) * (_summed(terms) + others + gradient + _hidden())
 
 
 def _reduced(terms: TermSet, implementation: Implementation) -> Expr:

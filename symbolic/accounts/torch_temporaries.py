@@ -48,14 +48,14 @@ def _in_a_layer(terms: TermSet, implementation: Implementation) -> Expr:
     layer = COMPUTE * per_layer(terms, "parameters")
     saved = per_layer(terms, "saved")
     # The gradient of the output, which the top layer of a pipeline's stage has in a buffer for what is received.
-    given = residual
+    output_gradient = residual
     if implementation.choices["pipeline"] == "torch":
-        given = residual * _last(implementation)
+        output_gradient = residual * _last(implementation)
     moments = [
-        given + 2 * gathered,  # the gradient of the output is gathered, in two copies
-        given + gathered + inner + down,  # down projection: gradients of input and weight
-        given + 2 * inner + down,  # product of gate and up, whose gradients replace the product
-        given + 2 * whole - 3 * inner + mlp,  # gate projection, after up: two gradients of their input
+        output_gradient + 2 * gathered,  # the gradient of the output is gathered, in two copies
+        output_gradient + gathered + inner + down,  # down projection: gradients of input and weight
+        output_gradient + 2 * inner + down,  # product of gate and up, whose gradients replace the product
+        output_gradient + 2 * whole - 3 * inner + mlp,  # gate projection, after up: two gradients of their input
     ]
     if implementation.choices["norm"] == "eager":
         moments += [

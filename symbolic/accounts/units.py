@@ -39,24 +39,24 @@ def add_units(terms: TermSet, implementation: Implementation) -> None:
         own = tuple(row for row in rows if row.component is component)
         _parameters(terms, component, own, implementation)
         for role, kind in COUNTED_ROLES.items():
-            found = tuple(
+            unit_rows = tuple(
                 row for row in own if row.tensor.role is role and row.tensor.lifetime is not Lifetime.SITE
             )
-            if found:
-                terms.add(f"{component.name}.{kind}", total(*(row.expression for row in found)), "bytes",
-                          f"{component.title}: {KIND[role]} of one {_unit(component)}", found)
+            if unit_rows:
+                terms.add(f"{component.name}.{kind}", total(*(row.expression for row in unit_rows)), "bytes",
+                          f"{component.title}: {KIND[role]} of one {_unit(component)}", unit_rows)
         _moved(terms, component, own, implementation)
         for name, site in SITES.items():
-            found = tuple(row for row in own if name in row.tensor.sites)
-            if found:
-                terms.add(f"{component.name}.{name}", total(*(row.expression for row in found)), "bytes",
-                          f"{component.title}: what lives besides when {site.meaning}", found)
+            unit_rows = tuple(row for row in own if name in row.tensor.sites)
+            if unit_rows:
+                terms.add(f"{component.name}.{name}", total(*(row.expression for row in unit_rows)), "bytes",
+                          f"{component.title}: what lives besides when {site.meaning}", unit_rows)
 
 
 def _moved(
     terms: TermSet, component: Component, own: tuple[Contribution, ...], implementation: Implementation
 ) -> None:
-    """What of a component's saved tensors waits on the host, in layers that are offloaded."""
+    """Return the saved tensors of a component that wait on the host, for offloaded layers."""
     if is_layer_input(component):
         return
     sizes = [

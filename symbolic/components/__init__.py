@@ -26,7 +26,7 @@ def all_components() -> tuple[Component, ...]:
     return tuple(components)
 
 
-def _refuse_duplicates(names: list[str], what: str) -> None:
+def _refuse_duplicates(names: list[str], kind: str) -> None:
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
-        raise ValueError(f"{what} defined twice: {', '.join(repeated)}")
+        raise ValueError(f"{kind} defined twice: {', '.join(repeated)}")

@@ -1,4 +1,4 @@
-"""What dispatch and routed experts hold only while a layer is at work: tokens on their way, and their gradients."""
+"""Transient tensors of dispatch and routed experts in one layer: tokens on their way, and their gradients."""
 
 from __future__ import annotations
 

@@ -134,18 +134,18 @@ def _with_weights(
     """
     core, at = "megatron_core", "dispatch"
     weights = (*tokens, ROUTED) if dispatch == "allgather" else tokens
-    found: list[Work] = [] if not summed else [
+    work: list[Work] = [] if not summed else [
         Transfer(f"{name}.tokens", at, ranks, (*tokens, *summed), 2, ONE, ONE, core,
                  "tokens gathered, their gradients summed", options={"dispatch": (dispatch,)}),
     ]
     for precision, size in (("fp32", 4), ("bf16", 2)):
         chosen = {"dispatch": (dispatch,), "router_precision": (precision,)}
-        found.append(Transfer(f"{name}.weights_{precision}", at, ranks, weights, size, ONE, ONE, core,
+        work.append(Transfer(f"{name}.weights_{precision}", at, ranks, weights, size, ONE, ONE, core,
                               f"{precision} weights of tokens", options=chosen))
         if summed:
-            found.append(Transfer(f"{name}.results_{precision}", at, ranks, (*tokens, *summed), size, ONE, ONE, core,
+            work.append(Transfer(f"{name}.results_{precision}", at, ranks, (*tokens, *summed), size, ONE, ONE, core,
                                   f"results summed in {precision}, their gradients gathered", options=chosen))
-    return tuple(found)
+    return tuple(work)
 
 
 def _work() -> tuple[Work, ...]:

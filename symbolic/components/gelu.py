@@ -22,7 +22,7 @@ _NEW, _FAST, _PYTHON = ("new",), ("fast",), ("python",)
 
 
 def _activation() -> tuple[Tensor, ...]:
-    """What GELU keeps of itself: one kernel its input, steps the factors of their products and what powers need."""
+    """Return the rows that GELU saves: a fused kernel its input, separate steps the factors of products and powers."""
     def row(name: str, meaning: str, gelu: tuple[str, ...], size: int = 2, **more: Any) -> Tensor:
         return saved(name, "activation", _INNER, size, "transformers", meaning, gelu=gelu, **more)
 
@@ -47,7 +47,7 @@ def _activation() -> tuple[Tensor, ...]:
 
 
 def _work() -> tuple[Stream, ...]:
-    """What each way of GELU moves."""
+    """Return the memory traffic of each variant of GELU."""
     return tuple(
         Stream(f"activation.{option}", "activation", _INNER, forward, backward, source, meaning, kernels,
                options={"gelu": (option,)})

@@ -24,7 +24,7 @@ _SCATTERED = Iverson(ts > 1)
 
 
 def _backward() -> tuple[Tensor, ...]:
-    """What Megatron's output layer makes while it runs backward, and what it never frees."""
+    """Return the transient tensors and the lasting buffers of Megatron's output layer in its backward pass."""
     src = "megatron_training"
     return (
         Tensor("gathered_input", "head", Role.BUFFER, _WHOLE, 2, Lifetime.SHARED, src,

@@ -219,7 +219,7 @@ def _exchanges() -> tuple[Work, ...]:
 
 
 def loss_work() -> tuple[Work, ...]:
-    """What memory moves for the logits: casts, maxima, exponentials, sums and gradients, one kernel each or fused."""
+    """Return the memory traffic of the logits: casts, maxima, exponentials, sums and gradients, fused or not."""
     return _exchanges() + tuple(
         Stream(f"{kernels[0]}.steps", "loss", shape, forward, backward, source, meaning, count,
                options={"loss": kernels})

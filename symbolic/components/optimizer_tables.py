@@ -1,4 +1,4 @@
-"""What an optimizer keeps once, however many parameters there are: the tables of bitsandbytes."""
+"""Optimizer buffers that do not depend on the number of parameters: the tables of bitsandbytes."""
 
 from __future__ import annotations
 

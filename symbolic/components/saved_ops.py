@@ -1,4 +1,4 @@
-"""What torchtitan's selective checkpointing keeps of a layer: its input and the outputs of some operations.
+"""Tensors that torchtitan's selective checkpointing keeps of a layer: its input and the outputs of some operations.
 
 Every second matmul is computed again: of q, k, v, output, gate, up and down projection the second, fourth and
 sixth. Outputs of attention and of reduce-scatters are kept.

@@ -31,7 +31,7 @@ _TOKENS = (SEQUENCE, BATCH)
 
 
 def _backward() -> tuple[Tensor, ...]:
-    """What nanotron's last layer has made when SiLU's factors get their gradients, nothing of it freed yet."""
+    """Return the live tensors of nanotron's last layer when SiLU's factors get their gradients."""
     at: Any = {"sites": ("layer_backward",), "data_parallel": ("torch_ddp",)}
     src = "nanotron"
     return (

@@ -72,23 +72,23 @@ def _by_option(components: tuple[Component, ...], axis: str, place: Place) -> di
         )
         for option in BY_NAME[axis].options
     }
-    return {option: found for option, found in shapes.items() if found}
+    return {option: shared for option, shared in shapes.items() if shared}
 
 
 def differs(shape: Shape, others: tuple[Shape, ...]) -> Expr:
     """1 if a rank's part of ``shape`` has other sizes than that of each of ``others``, else 0."""
-    found: Expr = ONE
+    distinct: Expr = ONE
     for other in others:
-        found *= 1 - _same(shape, other) * other.exists
-    return found
+        distinct *= 1 - _same(shape, other) * other.exists
+    return distinct
 
 
 @cache
-def _same(one: Shape, other: Shape) -> Expr:
+def _same(shape: Shape, other: Shape) -> Expr:
     """1 if both have the same sizes on every rank; then the sums of their sizes are the same too."""
-    if (sum(one.sizes) - sum(other.sizes)).is_nonzero:
+    if (sum(shape.sizes) - sum(other.sizes)).is_nonzero:
         return Integer(0)
-    pairs = {frozenset(fraction(left / right)) for left, right in zip(one.sizes, other.sizes, strict=True)}
+    pairs = {frozenset(fraction(left / right)) for left, right in zip(shape.sizes, other.sizes, strict=True)}
     return Iverson(And(*(Eq(*sorted(pair, key=str)) for pair in pairs if len(pair) == 2)))
 
 

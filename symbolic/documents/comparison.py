@@ -79,7 +79,7 @@ def _expressions(published: TermSet, ledger: TermSet, part: Counterpart) -> list
     values = {**_KEPT, **part.values}
     theirs = expanded(published, (part.term,), values)
     ours = expanded(ledger, part.ledger, values)
-    forms = [simplify(one)[-1].expression for one in (theirs, ours, (theirs - ours).expand())]
+    forms = [simplify(expression)[-1].expression for expression in (theirs, ours, (theirs - ours).expand())]
     return [printer.pieces(form) for form in forms]
 
 

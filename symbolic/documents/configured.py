@@ -25,7 +25,7 @@ _BESIDE = 2
 
 @dataclass(frozen=True)
 class Kept:
-    """What one pipeline rank keeps at its peak: sums as they are accounted for, and every term by name.
+    """Memory of one pipeline rank at its peak: the lines of its account, and every term by name.
 
     ``lines`` are component, role and bytes. ``share`` is that of the GPU's memory.
     """
@@ -73,30 +73,31 @@ class Configured:
         return max(self.ranks, key=lambda item: item.total)
 
 
-def configured(scope: Scope, found: Configured) -> dict[str, Any]:
+def configured(scope: Scope, configuration: Configured) -> dict[str, Any]:
     """Prepare the section."""
     terms = build(scope.main)
     printer = LatexPrinter(terms.terms.values())
-    ranks = [found.ranks[rank] for rank in found.shown]
+    ranks = [configuration.ranks[rank] for rank in configuration.shown]
     varying = _varying(terms)
-    peak = found.peak
+    peak = configuration.peak
     return {
-        "title": named(found.title),
+        "title": named(configuration.title),
         "peak": digits(Rational(peak.total)), "peak_gib": gib(Rational(peak.total)), "peak_rank": str(peak.rank),
         "site": code(peak.site), "share": f"{100 * peak.share:.1f}", "verdict": peak.verdict,
-        "memory_gib": f"{found.memory / 2**30:g}",
+        "memory_gib": f"{configuration.memory / 2**30:g}",
         "values": [
-            {"letter": math(item.symbol), "name": code(item.name), "value": digits(Rational(found.values[item.name])),
-             "unit": item.unit}
-            for item in scope.parameters if item.name in found.values
+            {"letter": math(item.symbol), "name": code(item.name), "unit": item.unit,
+             "value": digits(Rational(configuration.values[item.name]))}
+            for item in scope.parameters if item.name in configuration.values
         ],
         "own": [
             {"letter": math(item.symbol), "name": code(item.name),
-             "value": ", ".join(str(own[item.name]) for own in found.own)}
-            for item in scope.parameters if found.own and item.name in found.own[0]
+             "value": ", ".join(str(own[item.name]) for own in configuration.own)}
+            for item in scope.parameters if configuration.own and item.name in configuration.own[0]
         ],
-        "all_ranks": [_line(item) for item in found.ranks],
-        "left_out": len(found.shown) < len(found.ranks), "shown": ", ".join(map(str, found.shown)),
+        "all_ranks": [_line(item) for item in configuration.ranks],
+        "left_out": len(configuration.shown) < len(configuration.ranks),
+        "shown": ", ".join(map(str, configuration.shown)),
         "roles": _ROLES, "matrices": [_matrix(item) for item in ranks],
         "same": [
             {**_symbol(printer, terms[name]), "unit": terms[name].unit, **_cell(terms[name], peak)}
@@ -108,20 +109,20 @@ def configured(scope: Scope, found: Configured) -> dict[str, Any]:
                       for name in shown(terms) if name in varying]}
             for part in (ranks[start:start + _BESIDE] for start in range(0, len(ranks), _BESIDE))
         ],
-        "time": None if found.time is None else _time(found.time),
-        "time_unknown": named(found.time_unknown),
+        "time": None if configuration.time is None else _time(configuration.time),
+        "time_unknown": named(configuration.time_unknown),
     }
 
 
 def _varying(terms: TermSet) -> set[str]:
     """The terms that may differ from rank to rank: of rank r, or of what a list of layers gives to it."""
     known: set[Symbol] = {symbol("r"), *terms.given}
-    found = set()
+    varying = set()
     for name, term in terms.terms.items():
         if name.startswith("stage.") or term.expression.free_symbols & known:
-            found.add(name)
+            varying.add(name)
             known.add(term.symbol)
-    return found
+    return varying
 
 
 def _symbol(printer: LatexPrinter, term: Term) -> dict[str, str]:
@@ -158,12 +159,12 @@ def _matrix(item: Kept) -> dict[str, Any]:
     }
 
 
-def _time(found: Time) -> dict[str, Any]:
+def _time(time: Time) -> dict[str, Any]:
     return {
-        "seconds": f"{found.seconds:.3f}", "rank": str(found.rank), "rates": named(found.rates),
+        "seconds": f"{time.seconds:.3f}", "rank": str(time.rank), "rates": named(time.rates),
         "spent": [
-            {"name": code(part), "seconds": f"{seconds:.3f}", "share": f"{100 * seconds / found.seconds:.1f}",
+            {"name": code(part), "seconds": f"{seconds:.3f}", "share": f"{100 * seconds / time.seconds:.1f}",
              "meaning": named(words)}
-            for part, seconds, words in found.spent
+            for part, seconds, words in time.spent
         ],
     }

@@ -51,7 +51,7 @@ def example() -> dict[str, Any]:
             for term in terms if _depends_on_rank(term)
         ],
         "example_columns": [f"$r = {rank}$" for rank in range(len(ranks))],
-        "example_matrices": [_matrix(rank, found) for rank, found in enumerate(ranks)],
+        "example_matrices": [_matrix(rank, totals) for rank, totals in enumerate(ranks)],
         "example_roles": _ROLES,
         **_answer(values, ranks),
     }
@@ -71,20 +71,20 @@ def _gib(term: Term, value: Rational) -> str:
     return gib(value) if term.unit == "bytes" else ""
 
 
-def _matrix(rank: int, found: dict[str, Rational]) -> dict[str, Any]:
+def _matrix(rank: int, totals: dict[str, Rational]) -> dict[str, Any]:
     """Prepare GiB of one rank by component and role; the last row and column are the sums."""
     names = [*(component.name for component in all_components()), _PADDING]
     rows = []
     for name in names:
-        cells = [found.get(f"stage.{name}.{role}", Rational(0)) for role in _ROLES]
+        cells = [totals.get(f"stage.{name}.{role}", Rational(0)) for role in _ROLES]
         if any(cells):
             rows.append({"name": code(name), "cells": [_blank_zero(cell) for cell in (*cells, sum(cells))]})
-    sums = [found[f"stage.{role}"] for role in _ROLES]
-    transient = found["stage.total"] - sum(sums, Rational(0))
+    sums = [totals[f"stage.{role}"] for role in _ROLES]
+    transient = totals["stage.total"] - sum(sums, Rational(0))
     return {
         "rank": f"$r = {rank}$", "rows": rows, "sums": [gib(cell) for cell in (*sums, sum(sums, Rational(0)))],
-        "transient": gib(transient), "total": gib(found["stage.total"]),
-        "total_bytes": digits(found["stage.total"]), "in_flight": digits(found["in_flight"]),
+        "transient": gib(transient), "total": gib(totals["stage.total"]),
+        "total_bytes": digits(totals["stage.total"]), "in_flight": digits(totals["in_flight"]),
     }
 
 
@@ -99,14 +99,14 @@ def _answer(values: dict[str, int], ranks: list[dict[str, Rational]]) -> dict[st
         "example_peak": digits(peak), "example_peak_gib": gib(peak), "example_memory_gib": gib(Rational(memory), 0),
         "example_share": fixed_point(100 * peak / memory, 1), "example_verdict": verdict(peak, memory),
         "example_peak_ranks": ", ".join(
-            str(rank) for rank, found in enumerate(ranks) if found["stage.total"] == peak
+            str(rank) for rank, totals in enumerate(ranks) if totals["stage.total"] == peak
         ),
     }
 
 
-def _refuse_illegal(values: dict[str, int], found: dict[str, Rational]) -> None:
+def _refuse_illegal(values: dict[str, int], totals: dict[str, Rational]) -> None:
     known = {symbol(letter): Rational(value) for letter, value in values.items()}
-    known |= {term.symbol: found[term.name] for term in build(MEGATRON).terms.values()}
+    known |= {term.symbol: totals[term.name] for term in build(MEGATRON).terms.values()}
     broken = [rule.name for rule in rules_for(MEGATRON) if rule.condition.xreplace(known) != True]  # noqa: E712
     if broken:
         raise ValueError(f"{EXAMPLE.title} breaks {broken}")

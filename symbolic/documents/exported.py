@@ -27,11 +27,12 @@ class Appendix:
 
 
 def exported(
-    implementation: Implementation, stem: str, command: str, found: Configured | None = None, standalone: bool = True,
+    implementation: Implementation, stem: str, command: str, configuration: Configured | None = None,
+    standalone: bool = True,
 ) -> Appendix:
     """The appendix of one implementation; ``stem`` names its files, and its labels begin with it.
 
-    ``command`` says what wrote it. With ``found`` there is a section with the numbers of that configuration.
+    ``command`` says what wrote it. With ``configuration`` there is a section with the numbers of that configuration.
     """
     scope = Scope((implementation,))
     header = comment(f"Written by {command}")
@@ -39,6 +40,6 @@ def exported(
     tex = rendered("appendix_exported.tex", {
         **data, "main": data["implementations"][0], "labels": stem, "stem": stem, "standalone": standalone,
         "packages": source_of("_packages.tex").splitlines(),
-        "configured": None if found is None else configured(scope, found),
+        "configured": None if configuration is None else configured(scope, configuration),
     }, header)
     return Appendix(tex, rendered("appendix_exported.bib", bibtex(cited(tex)), header))

@@ -1,4 +1,4 @@
-"""What documents show of terms and rows: as written, simplified, with operation counts, in groups."""
+"""Terms and rows in documents: as written, simplified, with operation counts, in groups."""
 
 from __future__ import annotations
 

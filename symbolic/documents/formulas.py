@@ -89,14 +89,14 @@ def _component(item: Component, sizes: dict[str, dict[tuple[str, str], Expr]]) -
 
 
 def _tensor(item: Component, tensor: Tensor, sizes: dict[str, dict[tuple[str, str], Expr]]) -> dict[str, Any]:
-    found = [of_one.get((item.name, tensor.name)) for of_one in sizes.values()]
+    row_sizes_of = [of_one.get((item.name, tensor.name)) for of_one in sizes.values()]
     return {
         "name": code(tensor.name), "role": tensor.role.value, "meaning": cell(tensor.meaning),
         "shape": code(" × ".join(dimension.name for dimension in tensor.shape) or "scalar"),
         "bytes": "" if tensor.role is Role.WEIGHT else str(tensor.bytes),
         "lifetime": ", ".join(map(code, tensor.sites)) or tensor.lifetime.value, "when": _when(tensor),
         "source": cell(tensor.source),
-        "sizes": ["" if size is None else formula(size) for size in found],
+        "sizes": ["" if size is None else formula(size) for size in row_sizes_of],
     }
 
 

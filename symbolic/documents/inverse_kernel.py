@@ -70,10 +70,10 @@ def _steps(graph: Graph, rules: Sequence[Node], name: Node) -> Iterator[Node]:
     """Numbers that must divide the symbol: of a condition, or of one that something else may make superfluous."""
     for rule in rules:
         parts = rule.args if rule.op == OR else (rule,)
-        found = [part for part in parts if part.op == DIVIDES and part.args[1] is name]
-        others = [part for part in parts if part not in found]
-        if len(found) == 1:
-            step = found[0].args[0]
+        divisions = [part for part in parts if part.op == DIVIDES and part.args[1] is name]
+        others = [part for part in parts if part not in divisions]
+        if len(divisions) == 1:
+            step = divisions[0].args[0]
             for other in others:
                 step = graph.select(other, graph.number(1), step)
             yield step

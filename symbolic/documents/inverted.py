@@ -23,7 +23,7 @@ NAMES = {-1: "shared", 0: "fixed", 1: "slope", 2: "bend"}
 
 @dataclass(frozen=True)
 class Inverted:
-    """``answer`` is what ``symbol`` equals; ``coefficients`` are what it speaks of, ``uses`` the terms in these."""
+    """A solved formula: ``symbol`` equals ``answer``; ``coefficients`` are its parts, ``uses`` the terms in them."""
 
     symbol: Symbol
     answer: Expr
@@ -87,17 +87,18 @@ class _Reader:
         return simplify(self._read(node))[-1].expression
 
     def uses(self, expressions: Iterable[Expr]) -> dict[Symbol, Expr]:
-        """What the terms in some expressions are made of."""
+        """Return the definitions of the terms in ``expressions``."""
         used = set().union(*(expression.free_symbols for expression in expressions)) & self._terms.keys()
         return {
-            one: simplify(self._made(self._terms[one]), defines=one)[-1].expression for one in sorted(used, key=str)
+            symbol: simplify(self._made(self._terms[symbol]), defines=symbol)[-1].expression
+            for symbol in sorted(used, key=str)
         }
 
     def _read(self, node: Node) -> Expr | Boolean:
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = self._made(node)
-        return found
+        expression = self._known.get(node)
+        if expression is None:
+            expression = self._known[node] = self._made(node)
+        return expression
 
     def _made(self, node: Node) -> Expr | Boolean:
         if node.op == NUMBER:

@@ -1,4 +1,4 @@
-"""What a nest does before its loops: whole columns of the table, and numbers that are the same for all entries."""
+"""The prologue of a nest: whole columns of the table, and numbers that are the same for all entries."""
 
 from __future__ import annotations
 
@@ -64,26 +64,26 @@ class Before:
         return [*own, row] if 0 in self.steps.pens and row not in own else own
 
     def _given(self) -> list[dict[str, Any]]:
-        """What is the same for all configurations and used inside the loops."""
-        plan, found = self.plan, dict[Node, None]()
+        """Return the loop-invariant values that the loops read."""
+        plan, nodes = self.plan, dict[Node, None]()
         for number, level in enumerate(plan.levels):
             if number == 0:
                 continue
             for step in (*level.before, *level.table):
-                self._collect(step.node if isinstance(step, Check) else step, found)
+                self._collect(step.node if isinstance(step, Check) else step, nodes)
         skip = () if plan.problem.skip is None else (plan.problem.skip,)
         for node in (plan.problem.estimate, *plan.problem.verdicts, *skip, *self._keys()):
-            self._collect(node, found, own=True)
-        return [self.steps.loaded(node) for node in found]
+            self._collect(node, nodes, own=True)
+        return [self.steps.loaded(node) for node in nodes]
 
-    def _collect(self, root: Node, found: dict[Node, None], *, own: bool = False) -> None:
+    def _collect(self, root: Node, nodes: dict[Node, None], *, own: bool = False) -> None:
         names, place = self.plan.names, self.plan.place
         pending = [root] if own or root not in names else list(root.args)
         while pending:
             node = pending.pop()
             if node in names:
                 if place[node] == (0, False):
-                    found[node] = None
+                    nodes[node] = None
             else:
                 pending.extend(node.args)
 

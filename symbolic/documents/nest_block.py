@@ -46,7 +46,7 @@ def block(plan: Plan, steps: Steps, literal: bool) -> dict[str, Any]:
 
 
 def is_steady(plan: Plan, question: Question) -> bool:
-    """Whether what an answer must beat changes only as answers are found, not from one turn of a block to the next.
+    """Tell whether the threshold of an answer stays the same from one turn of a block to the next.
 
     So it is if no turn sets its group, or a number that it depends on and that is the same for a whole table.
     """
@@ -64,7 +64,7 @@ def is_steady(plan: Plan, question: Question) -> bool:
 
 
 def _stage(steps: Steps, level: Level, roots: Sequence[Node], parameters: Sequence[str]) -> dict[str, Any]:
-    """What is read and done for a turn to know ``roots``."""
+    """Return the loads and steps that compute ``roots`` in a turn."""
     needed = set(ordered(roots))
     tests = [step for step in level.before if isinstance(step, Check) and step.node in roots]
     return {
@@ -74,7 +74,7 @@ def _stage(steps: Steps, level: Level, roots: Sequence[Node], parameters: Sequen
 
 
 def _read(tested: Level, inner: Level) -> list[Node]:
-    """What of the legal turns is needed to compute more inside the loops that stand between."""
+    """Return the values of legal turns that inner loops read."""
     needed = set(ordered([step for step in inner.before if not isinstance(step, Check)]))
     return [node for node in tested.handed if node in needed]
 

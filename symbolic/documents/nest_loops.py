@@ -98,9 +98,9 @@ class Loops:
 
 
 def _using(roots: Sequence[Node], name: str) -> set[Node]:
-    """What is computed from a name."""
-    found: set[Node] = set()
+    """Return all nodes that depend on a name."""
+    users: set[Node] = set()
     for node in ordered(roots):
-        if any(arg in found or (arg.op == NAME and arg.value == name) for arg in node.args):
-            found.add(node)
-    return found
+        if any(arg in users or (arg.op == NAME and arg.value == name) for arg in node.args):
+            users.add(node)
+    return users

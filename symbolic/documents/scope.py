@@ -1,4 +1,4 @@
-"""What a document is about: everything that the ledger has, or what some implementations use of it."""
+"""Scope of a document: the whole ledger, or the part that some implementations use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Scope:
 
     @property
     def timed(self) -> bool:
-        """Whether there is a formula of the main implementation's time."""
+        """Tell whether the main implementation has formulas of step time."""
         return is_timed(self.main)
 
     @cached_property
@@ -67,7 +67,7 @@ class Scope:
 
     def work(self, component: Component) -> tuple[Work, ...]:
         """The rows of work of a component."""
-        chosen = [one.choices for one in self.implementations if component.chosen(one.choices)]
+        chosen = [item.choices for item in self.implementations if component.chosen(item.choices)]
         return tuple(item for item in component.work if self.whole or any(
             all(choices[axis] in allowed for axis, allowed in item.options.items()) for choices in chosen
         ))
@@ -75,11 +75,11 @@ class Scope:
     @cached_property
     def dimensions(self) -> tuple[Dimension, ...]:
         """The dimensions that rows have."""
-        found = {
+        used = {
             dimension for component in (*self.components, *self.worked_components)
             for shape in self._shapes(component) for dimension in shape
         }
-        return tuple(item for item in DIMENSIONS if self.whole or item in found)
+        return tuple(item for item in DIMENSIONS if self.whole or item in used)
 
     @property
     def parallel_rules(self) -> tuple[ParallelRule, ...]:
@@ -94,21 +94,21 @@ class Scope:
         modules = {item.module for component in self.components for item in self.tensors(component)}
         return tuple(item for item in REGIONS if self.whole or (
             (not item.modules or modules & {*item.modules}) and not any(
-                fixed_values(one).get(item.switch) == 0 for one in self.implementations
+                fixed_values(implementation).get(item.switch) == 0 for implementation in self.implementations
             )
         ))
 
     @property
     def aggregates(self) -> tuple[Aggregate, ...]:
         """The transients that are sums of other terms."""
-        found = {item for one in self.implementations for item in aggregates_of(one)}
-        return tuple(item for item in AGGREGATES if self.whole or item in found)
+        used = {item for implementation in self.implementations for item in aggregates_of(implementation)}
+        return tuple(item for item in AGGREGATES if self.whole or item in used)
 
     @property
     def sites(self) -> tuple[str, ...]:
         """The moments of a step at which something is counted."""
-        found = {part for one in self.implementations for name in build(one).terms for part in name.split(".")}
-        return tuple(name for name in SITES if self.whole or name in found)
+        parts = {part for item in self.implementations for name in build(item).terms for part in name.split(".")}
+        return tuple(name for name in SITES if self.whole or name in parts)
 
     def options(self, axis: str) -> tuple[str, ...]:
         """The options of an axis: all, or those that are chosen."""
@@ -124,25 +124,25 @@ class Scope:
     @property
     def forms(self) -> tuple[Form, ...]:
         """The terms that are shown, those of time behind those of memory."""
-        found = [forms(one)[name] for one in self.implementations for name in shown(build(one))]
-        return (*found, *(time_forms(self.main).values() if self.timed else ()))
+        memory_forms = [forms(item)[name] for item in self.implementations for name in shown(build(item))]
+        return (*memory_forms, *(time_forms(self.main).values() if self.timed else ()))
 
     @cached_property
     def _kept(self) -> set[tuple[str, str]]:
-        return {name for one in self.implementations for name, size in row_sizes(one).items() if size != 0}
+        return {name for item in self.implementations for name, size in row_sizes(item).items() if size != 0}
 
     @cached_property
     def _symbols(self) -> set[Basic]:
-        found: list[Basic] = [form.written for form in self.forms]
-        found += [form.simplified for form in self.forms if form.simplified is not None]
-        found += [rule.condition for one in self.implementations for rule in rules_for(one)]
-        found += [verdict.condition for verdict in VERDICTS]
-        found += [dimension.size for dimension in self.dimensions]
-        found += [item.when for component in self.components for item in self.tensors(component)]
+        expressions: list[Basic] = [form.written for form in self.forms]
+        expressions += [form.simplified for form in self.forms if form.simplified is not None]
+        expressions += [rule.condition for implementation in self.implementations for rule in rules_for(implementation)]
+        expressions += [verdict.condition for verdict in VERDICTS]
+        expressions += [dimension.size for dimension in self.dimensions]
+        expressions += [item.when for component in self.components for item in self.tensors(component)]
         for component in self.worked_components:
             for item in self.work(component):
-                found += [item.when, *((item.forward, item.backward) if isinstance(item, Transfer) else ())]
-        symbols = set().union(*(expression.free_symbols for expression in found))
+                expressions += [item.when, *((item.forward, item.backward) if isinstance(item, Transfer) else ())]
+        symbols = set().union(*(expression.free_symbols for expression in expressions))
         return symbols | {rule.degree for rule in self.parallel_rules}
 
     def _shapes(self, component: Component) -> Iterable[tuple[Dimension, ...]]:
@@ -153,7 +153,7 @@ class Scope:
             yield (*item.rows, *item.inner, *item.columns) if isinstance(item, Product) else item.shape
 
     def _is_fixed(self, degree: Symbol) -> bool:
-        return all(fixed_values(one).get(str(degree)) == 1 for one in self.implementations)
+        return all(fixed_values(implementation).get(str(degree)) == 1 for implementation in self.implementations)
 
 
 #: All that the ledger has; one section speaks of the time of Megatron-Core.

@@ -47,10 +47,11 @@ def _component(item: Component, scope: Scope) -> dict[str, Any]:
     return {
         "title": escape(item.title), "name": code(item.name), "place": item.place.value,
         "note": escape(item.note), "rows": [_row(tensor) for tensor in scope.tensors(item)],
-        "sizes": _sizes(item, scope), "columns": [code(one.framework) for one in scope.implementations],
+        "sizes": _sizes(item, scope),
+        "columns": [code(implementation.framework) for implementation in scope.implementations],
         "terms": [
-            {"implementation": code(one.framework), "rows": term_rows(one, own)}
-            for one in scope.implementations if (own := own_terms(build(one), item))
+            {"implementation": code(implementation.framework), "rows": term_rows(implementation, own)}
+            for implementation in scope.implementations if (own := own_terms(build(implementation), item))
         ],
     }
 
@@ -66,12 +67,12 @@ def _row(tensor: Tensor) -> dict[str, str]:
 
 def _sizes(item: Component, scope: Scope) -> list[dict[str, Any]]:
     """Compare the rows that at least one implementation keeps."""
-    printer, sizes = LatexPrinter(), [row_sizes(one) for one in scope.implementations]
+    printer, sizes = LatexPrinter(), [row_sizes(implementation) for implementation in scope.implementations]
     rows = []
     for tensor in scope.tensors(item):
-        found = [of_one.get((item.name, tensor.name)) for of_one in sizes]
-        if any(size is not None for size in found):
-            cells = [or_dash("" if size is None else rf"\cell{{{printer.doprint(size)}}}") for size in found]
+        kept_sizes = [of_one.get((item.name, tensor.name)) for of_one in sizes]
+        if any(size is not None for size in kept_sizes):
+            cells = [or_dash("" if size is None else rf"\cell{{{printer.doprint(size)}}}") for size in kept_sizes]
             rows.append({"name": code(tensor.name), "cells": cells})
     return rows
 

@@ -1,4 +1,4 @@
-"""What documents show of step time: the work of every component, and the terms of one implementation."""
+"""Step time in documents: the work of every component, and the terms of one implementation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sides(*parts: tuple[Dimension, ...]) -> str:
 
 
 def described(item: Work) -> tuple[str, str]:
-    """What a row of work is, and its size in words."""
+    """Return the kind of a row of work, and its size in words."""
     if isinstance(item, Product):
         return "product", sides(item.rows, item.inner, item.columns)
     shape = " ".join(dimension.name for dimension in item.shape) or "scalar"
@@ -46,7 +46,7 @@ def groups(implementation: Implementation = MEGATRON) -> tuple[Group, ...]:
     def of(*owners: str) -> tuple[str, ...]:
         return tuple(name for name in names if name.partition(".")[0] in owners)
 
-    found = (
+    all_groups = (
         Group("Sizes on one rank", of("local")),
         Group("Rings of ranks", of(*sorted(rings))),
         Group("Components, for one micro-batch on one rank", of(*own)),
@@ -55,7 +55,7 @@ def groups(implementation: Implementation = MEGATRON) -> tuple[Group, ...]:
         Group("One step", of("step")),
         Group("What rank $r$ does with the time of a step", of("spent")),
     )
-    return tuple(group for group in found if group.terms)
+    return tuple(group for group in all_groups if group.terms)
 
 
 def when(item: Work) -> tuple[str, ...]:

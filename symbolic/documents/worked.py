@@ -74,8 +74,8 @@ def amount(terms: TermSet, names: Iterable[str], layout: Layout, assumed: Mappin
     chosen = {letter: number(sympify(value), known) for letter, value in assumed.items()}
     chosen = {letter: value for letter, value in chosen.items() if letter in values}
     names = tuple(names)
-    found = evaluate(terms.closure(names), {**values, **chosen})
-    return sum((found[name] for name in names), Rational(0))
+    evaluated = evaluate(terms.closure(names), {**values, **chosen})
+    return sum((evaluated[name] for name in names), Rational(0))
 
 
 def verdict(estimate: Rational, memory: int) -> str:

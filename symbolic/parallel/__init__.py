@@ -1,1 +1,1 @@
-"""What each parallel dimension does to the named dimensions of shapes, and when that is legal."""
+"""Sharding rules of each parallel dimension, and the conditions of legal layouts."""

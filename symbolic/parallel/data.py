@@ -106,12 +106,12 @@ def definitions(choices: Mapping[str, str]) -> dict[str, Expr]:
 
     The states are shared out over data times context parallelism, in as many groups as there are replicas.
     """
-    found = {"shards": _over(zero1, D * c / R)}
+    formulas = {"shards": _over(zero1, D * c / R)}
     if choices["layers"] == "experts":
         # Without expert parallelism Megatron-Core lays experts into the buffer of all other parameters.
         ranks = De if choices["data_parallel"] == "fsdp" else Iverson(e > 1) * De + Iverson(Eq(e, 1)) * D * c
-        found |= {"De": EXPERT_DATA_PARALLEL, "eshards": _over(zero1, ranks / R)}
-    return found
+        formulas |= {"De": EXPERT_DATA_PARALLEL, "eshards": _over(zero1, ranks / R)}
+    return formulas
 
 
 def _over(switch: Expr, ranks: Expr) -> Expr:

@@ -1,4 +1,4 @@
-"""What precisions, optimizers, adapters and CPU offload demand of a configuration."""
+"""Rules of precisions, optimizers, adapters and CPU offload."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ def _adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
 
 
 def _offload(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    found: tuple[Rule, ...] = ()
+    rules: tuple[Rule, ...] = ()
     if choices["optimizer_offload"] == "cpu":
-        found += (Rule("optimizer_offload", "oo", Le(oo, 100), "must be a percentage"),)
+        rules += (Rule("optimizer_offload", "oo", Le(oo, 100), "must be a percentage"),)
     if choices["activation_offload"] == "layers":
-        found += (
+        rules += (
             Rule("offload_layers", "ol", Lt(ol, L), "must be less than num_layers"),
             Rule("offload_pipeline", "p", Eq(p, 1), "must be 1 where saved tensors are offloaded"),
             Rule("offload_recompute", "ol", Or(Eq(ol, 0), And(Eq(rfull, 0), Eq(rcore, 0), Eq(rmlp, 0))),
                  "must be 0 where something is recomputed"),
         )
-    return found
+    return rules
 
 
 def refuse_impossible(choices: Mapping[str, str]) -> None:
@@ -91,9 +91,9 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
         *_of_models(choices), *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices),
         *_of_adapters(choices), *_of_deepspeed(choices),
     )
-    found = [text for text, holds in refused if holds]
-    if found:
-        raise ValueError(f"not counted yet: {found[0]}")
+    reasons = [text for text, holds in refused if holds]
+    if reasons:
+        raise ValueError(f"not counted yet: {reasons[0]}")
 
 
 def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:

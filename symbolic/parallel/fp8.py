@@ -62,7 +62,7 @@ _SCALES: Mapping[str, tuple[State, ...]] = {
 
 
 def fp8_states(choices: Mapping[str, str]) -> tuple[State, ...]:
-    """What is kept for linear weights besides what every weight has."""
+    """Return the FP8 states of linear weights, besides the states of every weight."""
     recipe = choices["fp8"]
     if recipe == "none":
         return ()

@@ -93,56 +93,56 @@ _EXPERTS: tuple[Rule, ...] = (
 
 
 def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    """What expert layers need, and what of them nobody has counted."""
-    found = list(_EXPERTS)
+    """Return the rules of expert layers, and of their variants that are not counted yet."""
+    rules = list(_EXPERTS)
     if choices["scores"] == "softmax" or choices["router"] == "huggingface":
-        found.append(Rule("counted_groups", "gq", Eq(gq, 0),
+        rules.append(Rule("counted_groups", "gq", Eq(gq, 0),
                           "must be 0: groups are counted with Megatron-Core's router and scores of all experts, not yet"
                           " otherwise"))
     if choices["precision"] == "autocast":
-        found.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted yet"))
+        rules.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted yet"))
     if choices["dispatch"] == "allgather":
-        found.append(Rule("gathered_tokens", "cf", Eq(cf, 0), "must be 0 where every rank gathers all tokens"))
+        rules.append(Rule("gathered_tokens", "cf", Eq(cf, 0), "must be 0 where every rank gathers all tokens"))
     if choices["recompute_method"] in ("block", "every"):
-        found.append(Rule("expert_layers", "rfull", Eq(rfull, 0),
+        rules.append(Rule("expert_layers", "rfull", Eq(rfull, 0),
                           "must be 0: recompute of a part of the expert layers is not counted yet"))
     if choices["loss"] != "vocab_parallel":
-        found.append(Rule("counted_mtp", "mtp", Eq(mtp, 0),
+        rules.append(Rule("counted_mtp", "mtp", Eq(mtp, 0),
                           "must be 0: it is counted with loss = vocab_parallel, not yet otherwise"))
     if choices["router"] == "huggingface" and choices["scores"] == "sigmoid":
-        found.append(Rule("counted_scores", "E", Eq(E, 0),
+        rules.append(Rule("counted_scores", "E", Eq(E, 0),
                           "must be 0: sigmoid scores are counted in Megatron-Core, not yet in Transformers"))
-    return tuple(found)
+    return tuple(rules)
 
 
 def _of_latent_attention(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    """What latent attention needs, and what of it nobody has counted."""
-    found = [
+    """Return the rules of latent attention, and of its variants that are not counted yet."""
+    rules = [
         Rule("latent", "lk", Ge(lk, 1), "must be 1 or more in latent attention"),
         Rule("latent_recompute", "rfull", Or(Eq(rfull, 0), And(Eq(rnorm, 0), Eq(rup, 0))),
              "full recompute excludes the recompute of parts of latent attention"),
     ]
     if choices["attention"] not in ("flash", "sdpa", "eager") or choices["precision"] == "autocast":
-        found.append(Rule("counted_latent", "lk", Eq(lk, 0),
+        rules.append(Rule("counted_latent", "lk", Eq(lk, 0),
                           "must be 0: latent attention is counted with attention = flash, sdpa or eager, without"
                           " autocast"))
-    return tuple(found)
+    return tuple(rules)
 
 
 def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
-    """What the schedule needs, and that all chunks of a stage are alike, as the formulas take them to be."""
+    """Return the rules of the schedule, and the equal chunks per stage that the formulas assume."""
     if choices["stages"] == "listed":
         return ()
     schedule, count = SCHEDULES[choices["schedule"]], chunks(choices)
-    found = list(schedule.rules_in(framework))
+    rules = list(schedule.rules_in(framework))
     if choices["stages"] == "even":
-        found.append(Rule("layers", "p", Divides(p * count, L),
+        rules.append(Rule("layers", "p", Divides(p * count, L),
                           "must divide num_layers" if count == 1 else
                           f"times {_named(count)} must divide num_layers"))
     else:
         alone = Or(Eq(p, 1), Divides(count * Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1)),
                                      L + eemb + eloss - Lf - Ll))
-        found += [
+        rules += [
             Rule("layers", "p", alone, "must divide the layers that are left for the stages between first and last"),
             Rule("first_stage", "Lf", And(Divides(count, Lf), Le(Lf + Ll, L)),
                  "must leave layers for the other stages, and chunks of equal size"),
@@ -154,12 +154,12 @@ def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
                  "and account_for_loss need stages without numbers of their own"),
         ]
     if choices["recompute_method"] == "uniform":
-        found.append(Rule("recompute_groups", "rn", _implies(Eq(rfull, 1), _whole_groups(choices, count)),
+        rules.append(Rule("recompute_groups", "rn", _implies(Eq(rfull, 1), _whole_groups(choices, count)),
                           "must divide the layers of every chunk: Megatron-Core's groups of layers are all as large"))
     if choices["layers"] == "experts" and count != 1:
-        found.append(Rule("alike_chunks", "ld", Or(Eq(count, 1), And(Eq(ld, 0), _alike_steps(choices, count))),
+        rules.append(Rule("alike_chunks", "ld", Or(Eq(count, 1), And(Eq(ld, 0), _alike_steps(choices, count))),
                           "must be 0 with several chunks per rank, which must have equal numbers of expert layers"))
-    return tuple(found)
+    return tuple(rules)
 
 
 def _whole_groups(choices: Mapping[str, str], count: Expr) -> Boolean:
@@ -185,50 +185,50 @@ def _alike_steps(choices: Mapping[str, str], count: Expr) -> Boolean:
 
 
 def _of_torch_pipeline(choices: Mapping[str, str]) -> list[Rule]:
-    """What FSDP2 needs in a pipeline, and what nobody has counted there."""
+    """Return the rules of FSDP2 in a pipeline, and of its variants that are not counted yet."""
     if choices["pipeline"] == "own":
         return [Rule("fsdp_pipeline", "p", Eq(p, 1),
                      "must be 1: what FSDP keeps between the micro-batches of a pipeline is counted with a schedule")]
     schedule, single = choices["schedule"], choices["schedule"] in ("1f1b", "gpipe")
-    found = [
+    rules = [
         Rule("fsdp_pipeline", "p", Ge(p, 2), "must be 2 or more where a schedule is chosen"),
         Rule("counted_chunks", "V", Eq(V, 1) if single else Le(V, 3),
              "must be 1: several chunks are not counted yet with this schedule" if single else
              "must be at most 3: PyTorch gathers and frees the parameters of more chunks in turn, not counted yet"),
     ]
     if choices["peak"] == "torch":
-        found.append(Rule("pipeline_gradients", "w", Eq(w, 4),
+        rules.append(Rule("pipeline_gradients", "w", Eq(w, 4),
                           "must be 4 in a pipeline: torchtitan reduces in fp32, and bf16 sums are not counted yet"))
         least, words = (Integer(2), "2") if single else (2 * p, "2 pipeline_parallel")
         if schedule == "dualpipev":
             least, words = 2 * p + 1, "2 pipeline_parallel + 1"
-        found.append(Rule("counted_microbatches", "B", Ge(m, least),
+        rules.append(Rule("counted_microbatches", "B", Ge(m, least),
                           f"must give at least {words} micro-batches: fewer are not counted yet"))
     if schedule in SPLIT_BACKWARD:
-        found.append(Rule("split_recompute", "rfull", Eq(rfull, 0),
+        rules.append(Rule("split_recompute", "rfull", Eq(rfull, 0),
                           "must be 0: recompute in a split backward pass is not counted yet"))
     if SCHEDULES[schedule].chunks == 2:
-        found.append(Rule("folded_chunks", "V", Eq(V, 2), "must be 2 with a schedule in a V"))
-    return found
+        rules.append(Rule("folded_chunks", "V", Eq(V, 2), "must be 2 with a schedule in a V"))
+    return rules
 
 
 def _of_torch(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    """What FSDP2, DTensor and the moments of PyTorch's own step need, and what of them nobody has counted."""
-    found: list[Rule] = []
+    """Return the rules of FSDP2, DTensor and PyTorch's moments, and of variants that are not counted yet."""
+    rules: list[Rule] = []
     if choices["data_parallel"] == "fsdp":
-        found += _of_torch_pipeline(choices)
+        rules += _of_torch_pipeline(choices)
     if choices["gathered_input"] == "kept":
-        found.append(Rule("dtensor_sequence", "sp", Or(Eq(t, 1), Eq(sp, 1)),
+        rules.append(Rule("dtensor_sequence", "sp", Or(Eq(t, 1), Eq(sp, 1)),
                           "must be 1 with tensor parallelism: DTensor's plan shards the sequence of norms"))
     counted = {"layers": "dense", "mlp": "swiglu", "heads": "grouped"}
     if choices["peak"] == "torch" and any(choices[axis] != option for axis, option in counted.items()):
-        found.append(Rule("counted_moments", "L", Eq(L, 0),
+        rules.append(Rule("counted_moments", "L", Eq(L, 0),
                           "of such layers have moments that are not counted yet: choose peak = saved"))
-    return tuple(found)
+    return tuple(rules)
 
 
 def _of_deepspeed(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    """What of DeepSpeed nobody has counted: fp32 sums in stages that have another optimizer for them, and groups."""
+    """Refuse DeepSpeed variants that are not counted yet: fp32 sums in stages with another optimizer, and groups."""
     if choices["data_parallel"] != "deepspeed":
         return ()
     return (

@@ -37,7 +37,7 @@ def _not_linear(weight: Weight) -> Expr:
 
 
 def nf4_states(whole: tuple[State, ...]) -> tuple[State, ...]:
-    """What is kept of frozen weights: linear layers in 4 bits, all others as they are, ``whole``."""
+    """Return the states of frozen weights: linear layers in 4 bits, all others ``whole``."""
 
     def quantised(name: str, size: Expr, meaning: str) -> State:
         count = {"codes": _codes, "scales": _scales, "scales_of_scales": _scales_of_scales, "tables": _one}[name]

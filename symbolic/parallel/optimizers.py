@@ -1,4 +1,4 @@
-"""What each optimizer keeps for a parameter besides its weight, gradient and master weight.
+"""States of each optimizer per parameter, besides its weight, gradient and master weight.
 
 Step counters are left out: PyTorch keeps them on the host unless the optimizer is fused or capturable, others
 keep a plain number.

@@ -32,19 +32,19 @@ def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     if choices["stages"] == "listed":
         return {}
     schedule = SCHEDULES[choices["schedule"]]
-    found: dict[str, Expr] = {}
+    formulas: dict[str, Expr] = {}
     if schedule.grouped:
-        found["Gr"] = schedule.groups.get(framework, next(iter(schedule.groups.values())))
-    found["Lr"] = _stage_layers(choices)
+        formulas["Gr"] = schedule.groups.get(framework, next(iter(schedule.groups.values())))
+    formulas["Lr"] = _stage_layers(choices)
     first = schedule.in_flight_first
     if has_lighter_chunks(choices):
         first = Iverson(Eq(eemb, 0)) * first + Iverson(Eq(eemb, 1)) * schedule.least_first
-    found |= {"nr": schedule.in_flight, "nf": first, "nl": schedule.in_flight_last, "ns": schedule.in_flight_loss}
+    formulas |= {"nr": schedule.in_flight, "nf": first, "nl": schedule.in_flight_last, "ns": schedule.in_flight_loss}
     if choices["layers"] == "experts":
-        found |= _expert_layers(choices)
+        formulas |= _expert_layers(choices)
     else:
-        found["Ldr"] = Lr
-    return found | _held(choices)
+        formulas["Ldr"] = Lr
+    return formulas | _held(choices)
 
 
 def chunks(choices: Mapping[str, str]) -> Expr:

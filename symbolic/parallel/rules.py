@@ -47,7 +47,7 @@ class ParallelRule:
     source: str
 
     def local_size(self, dimension: Dimension, size: Expr) -> Expr:
-        """What is left of ``size`` elements of ``dimension`` on one rank."""
+        """Return the share of ``size`` elements of ``dimension`` on one rank."""
         split = self.splits.get(dimension)
         if split is None:
             return size
@@ -56,7 +56,7 @@ class ParallelRule:
         return size / self.degree
 
     def condition(self, dimension: Dimension) -> Boolean | None:
-        """What must hold so that the split of ``dimension`` is exact, or None if it always is."""
+        """Return the condition of an exact split of ``dimension``, or None if every split is exact."""
         split = self.splits[dimension]
         if split is Split.PADDED:
             return None

@@ -1,4 +1,4 @@
-"""What rank r of a pipeline has in flight at its peak, for every schedule, in closed form."""
+"""Micro-batches and chunks in flight on pipeline rank r at its peak, for every schedule, in closed form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline rank does, action by action, and what it holds meanwhile: exact for any layers per chunk.
+"""Actions of a pipeline rank, and the layers that it holds after each: exact for any layers per chunk.
 
 A chunk is one of the V parts of a rank's layers. The closed forms of ``schedules`` count chunks of
 equal size; here every chunk may weigh something else, as with listed layouts. Nothing here uses the
@@ -40,7 +40,7 @@ class Moment(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What is held of every kind of layer at one moment, in layers times micro-batches."""
+    """Layers of every kind held at one moment, in layers times micro-batches."""
 
     in_flight: dict[str, int]
     awaiting: dict[str, int]
@@ -157,7 +157,7 @@ def stage(schedule: str, p: int, rank: int, chunk: int) -> int:
 
 
 def actions(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> list[Action]:
-    """What rank ``rank`` does in one step of the optimizer, in order.
+    """Return the actions of rank ``rank`` in one step, in order.
 
     ``p`` ranks, ``m`` micro-batches, ``V`` chunks per rank, ``group`` micro-batches that go through a
     chunk before the next one (1F1B and zero bubble with V >= 2 only). Sources: Megatron-Core 0.16.1 for
@@ -165,20 +165,20 @@ def actions(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> lis
     """
     _refuse(schedule, p, m, V, group, rank)
     done: Counter[tuple[str, int]] = Counter()
-    found = []
+    steps = []
     for kind, chunk in _STEPS[schedule](p, m, V, group, rank):
         halves = (INPUT, WEIGHT) if kind == BACKWARD else (kind,)
         microbatch = done[halves[0], chunk]
         done.update((half, chunk) for half in halves)
         if microbatch < m:
-            found.append(Action(kind, chunk, microbatch))
+            steps.append(Action(kind, chunk, microbatch))
     if schedule == "gpipe" and V > 1:  # breadth first: the last micro-batch comes back first
-        found = [a if a.kind == FORWARD else a._replace(microbatch=m - 1 - a.microbatch) for a in found]
-    return found
+        steps = [a if a.kind == FORWARD else a._replace(microbatch=m - 1 - a.microbatch) for a in steps]
+    return steps
 
 
 def moments(ordered: Sequence[Action], V: int) -> Iterator[Moment]:
-    """What is held after each action of a rank with ``V`` chunks."""
+    """Return the chunks held after each action of a rank with ``V`` chunks."""
     in_flight, awaiting = [0] * V, [0] * V
     for kind, chunk, _ in ordered:
         if kind in {INPUT, WEIGHT}:
@@ -224,7 +224,7 @@ def held_at_peak(
     cost: Mapping[str, int],
     awaiting_cost: Mapping[str, int] | None = None,
 ) -> Held:
-    """What is held of every kind of layer at the moment that costs most; at the first of several.
+    """Return the layers of every kind held at the most expensive moment, the first of equal ones.
 
     ``kinds`` says how many layers of a kind each chunk of the rank has, ``cost`` what one of them holds
     for a micro-batch in flight (bytes), ``awaiting_cost`` what is kept besides while it waits for its
@@ -232,7 +232,7 @@ def held_at_peak(
     numbers that are negative or not one per chunk.
     """
     waiting = awaiting_cost or {}
-    found = heaviest(schedule, p, m, V, group, rank)
+    heaviest_moments = heaviest(schedule, p, m, V, group, rank)
     if any(len(layers) != V or min(layers) < 0 for layers in kinds.values()):
         raise ValueError(f"every kind of layer has one number, not negative, for each of {V} chunks: {kinds}")
     if not set(cost) == set(kinds) >= set(waiting) or min([0, *cost.values(), *waiting.values()]) < 0:
@@ -242,7 +242,7 @@ def held_at_peak(
         return sum(cost[kind] * _weighed(moment.in_flight, layers)
                    + waiting.get(kind, 0) * _weighed(moment.awaiting, layers) for kind, layers in kinds.items())
 
-    peak = max(found, key=total)
+    peak = max(heaviest_moments, key=total)
     return Held(
         {kind: _weighed(peak.in_flight, layers) for kind, layers in kinds.items()},
         {kind: _weighed(peak.awaiting, layers) for kind, layers in kinds.items()},

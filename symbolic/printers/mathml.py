@@ -160,12 +160,12 @@ class MathmlPrinter(Printer):  # type: ignore[misc]
 
 def _letter(latex: str) -> str:
     """A letter of a parameter, from its LaTeX."""
-    found = _LETTER.fullmatch(latex)
-    if found is None:
+    parsed = _LETTER.fullmatch(latex)
+    if parsed is None:
         raise ValueError(f"no MathML for {latex}")
-    name = found["name"]
-    base = f"<mi>&{_ENTITIES.get(name, name)};</mi>" if found["greek"] else f"<mi>{name}</mi>"
-    return f"<msub>{base}{_index(found['index'])}</msub>" if found["index"] else base
+    name = parsed["name"]
+    base = f"<mi>&{_ENTITIES.get(name, name)};</mi>" if parsed["greek"] else f"<mi>{name}</mi>"
+    return f"<msub>{base}{_index(parsed['index'])}</msub>" if parsed["index"] else base
 
 
 def _index(text: str) -> str:

@@ -21,9 +21,9 @@ def all_published() -> tuple[PublishedSet, ...]:
     Raises ValueError if two sets share a name.
     """
     modules = sorted(info.name for info in iter_modules(__path__) if info.name != "sets")
-    found = [item for name in modules for item in import_module(f"{__name__}.{name}").SETS]
-    names = [item.name for item in found]
+    sets = [item for name in modules for item in import_module(f"{__name__}.{name}").SETS]
+    names = [item.name for item in sets]
     repeated = sorted({name for name in names if names.count(name) > 1})
     if repeated:
         raise ValueError(f"published set defined twice: {', '.join(repeated)}")
-    return tuple(found)
+    return tuple(sets)

@@ -41,12 +41,12 @@ def _parameters(terms: TermSet, name: str, divide_norms: bool) -> Expr:
     if not divide_norms:
         whole = add("layer_norm_parameters", "parameters of the two norms of one layer", 2 * h)
         divided = add("layer_matrix_parameters", "parameters of the matrices of one layer", layer, -whole)
-    one = add("one_stage_parameters", "parameters of one GPU without pipeline parallelism",
+    per_gpu = add("one_stage_parameters", "parameters of one GPU without pipeline parallelism",
               product(total(product(L, divided), _VOCABULARY), 1 / t), product(L, whole), h)
     first = add("first_stage_parameters", "parameters of one GPU of the first of several stages",
                 product(total(product(L / p, divided), h * v), 1 / t), product(L / p, whole))
     return add("gpu_parameters", "parameters of one GPU of the first stage",
-               product(IS_ONE_STAGE, one), product(HAS_STAGES, first))
+               product(IS_ONE_STAGE, per_gpu), product(HAS_STAGES, first))
 
 
 def _activations(terms: TermSet, name: str) -> Expr:

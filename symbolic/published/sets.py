@@ -1,4 +1,4 @@
-"""What a set of published formulas is, and the factors that several of them share."""
+"""Sets of published formulas, and the factors that several of them share."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ def _backward(products: Iterable[Matmul], forward: Expr) -> Expr:
 
 
 def _switched(*parts: tuple[str, Expr]) -> Iterator[Expr]:
-    """What modules cost that a region repeats, grouped by what switches the region on."""
+    """Return the seconds of recomputed modules, grouped by the switch of their region."""
     switched: dict[Expr, list[Expr]] = {}
     for module, cost in parts:
         if repeated(module) != 0:
@@ -120,9 +120,9 @@ def _switched(*parts: tuple[str, Expr]) -> Iterator[Expr]:
 
 def _add_traffic(terms: TermSet, component: Component, implementation: Implementation) -> None:
     name, title = component.name, component.title
-    found = transfers(component, implementation)
+    exchanged = transfers(component, implementation)
     for ranks in Ranks:
-        own = [item for item in found if item.row.ranks is ranks]
+        own = [item for item in exchanged if item.row.ranks is ranks]
         for way in PASSES if own else ():
             passes = [getattr(item, way) for item in own]
             late = [item.hidden for item in own] if way == "backward" else []
@@ -155,7 +155,7 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
 
 
 def _unhidden(terms: TermSet, name: str, way: str, row: Transfer, seconds: Expr) -> Expr:
-    """What is left of ``seconds`` that a component waits for others.
+    """Return the exposed part of ``seconds``, during which a component waits for other ranks.
 
     Keys and values travel beside core attention where that is one kernel, all but the last ones.
     Tensor-parallel collectives wait for nothing but themselves, unless they are cut into pieces that run beside

@@ -26,7 +26,7 @@ _TIES = product(tied, Iverson(p > 1), Iverson(Eq(r, 0)) + Iverson(Eq(r, p - 1)))
 
 
 def add_data(terms: TermSet, implementation: Implementation) -> None:
-    """What data-parallel ranks exchange, how long a rank waits for it, and its optimizer step.
+    """Add the traffic of data-parallel ranks (bytes), the wait for it (s), and the optimizer step (s).
 
     Weights that are shared out (ZeRO-3, FSDP) are gathered for every pass of a micro-batch, and gradients that are
     (ZeRO-2) reduced after each; both go on beside the pass. Otherwise, and in PyTorch's pipeline, which keeps both
@@ -40,9 +40,9 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     trained = [group for group in GROUPS if _elements(group) in terms and not group.frozen]
     shared = [group for group in GROUPS if _elements(group) in terms and not (group.frozen and zero3 == 0)]
     calls = {
-        what: terms.add(f"stage.{what}_calls", _calls(terms, choices, overlapped), "calls",
+        kind: terms.add(f"stage.{kind}_calls", _calls(terms, choices, overlapped), "calls",
                         f"rank r: collectives in which all {words}")
-        for what, overlapped, words in (("gathering", ow, "weights are gathered"),
+        for kind, overlapped, words in (("gathering", ow, "weights are gathered"),
                                         ("reducing", og, "gradients are reduced"))
     }
     terms.add("stage.gathered_bytes", total(*(_weights(terms, group, choices) for group in shared)), "bytes",
@@ -90,7 +90,7 @@ def trained_elements(terms: TermSet) -> Expr:
 
 
 def _calls(terms: TermSet, choices: Mapping[str, str], overlapped: Expr) -> Expr:
-    """How many pieces weights are gathered, or gradients reduced, in: each waits for the latency of a ring.
+    """Return the number of collectives for weights or gradients; each waits for the latency of a ring.
 
     FSDP has its units: every layer, and what lies outside of the layers. Megatron-Core has a buffer for each chunk of
     layers, cut into buckets that grow with the number of ranks where something runs beside them.
@@ -130,7 +130,7 @@ def _beside(overlapped: Expr, seconds: Expr, computing: Expr) -> Expr:
 
 
 def _hidden(seconds: Expr, computing: Expr) -> Expr:
-    """What ``seconds`` of collectives cost that run beside ``computing``.
+    """Return the added step time of ``seconds`` of collectives that overlap ``computing``.
 
     They take a share of the GPU while they run, so that computing takes longer, by 18.9 % in the measurements of
     arXiv:2507.03114; what is left after it is waited for.

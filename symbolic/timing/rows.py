@@ -49,19 +49,19 @@ class Matmul:
 def matmuls(component: Component, implementation: Implementation) -> tuple[Matmul, ...]:
     """The products of a component: of its weights with tokens, and those without weights."""
     choices = implementation.choices
-    found = []
+    products = []
     for row in kept_rows(implementation):
         tensor = row.tensor
         if row.component is component and tensor.role is Role.WEIGHT and tensor.tokens:
             *experts, outputs, inputs = local_shape(tensor.shape)
             trained = choices["adapters"] == "none" or ".adapter" in tensor.name
-            found.append(Matmul(
+            products.append(Matmul(
                 tensor.module, LINEAR, product(*local_shape(tensor.tokens)), inputs, outputs,
                 tensor.when.xreplace(_absent(implementation)), product(*experts),
                 BOTH_GRADIENTS if trained else 1,
             ))
     absent = _absent(implementation)
-    found += [
+    products += [
         Matmul(
             item.module, item.kernel.value, product(*local_shape(item.rows)), product(*local_shape(item.inner)),
             product(*local_shape(item.columns)), product(item.share, item.when.xreplace(absent)), Integer(1),
@@ -69,7 +69,7 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
         )
         for item in _chosen(component, implementation) if isinstance(item, Product)
     ]
-    return tuple(found)
+    return tuple(products)
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ def repeated(module: str) -> Expr:
 
 def worked_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
     """The dimensions that work rows have, each once."""
-    found: list[Dimension] = [EXPERTS]
+    dimensions: list[Dimension] = [EXPERTS]
     for row in kept_rows(implementation):
-        found += row.tensor.tokens
+        dimensions += row.tensor.tokens
     for component in components_of(implementation):
         for item in _chosen(component, implementation):
-            found += (*item.rows, *item.inner, *item.columns) if isinstance(item, Product) else item.shape
-    return tuple(dict.fromkeys(found))
+            dimensions += (*item.rows, *item.inner, *item.columns) if isinstance(item, Product) else item.shape
+    return tuple(dict.fromkeys(dimensions))
 
 
 def _chosen(component: Component, implementation: Implementation) -> Iterator[Work]:

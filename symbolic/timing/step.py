@@ -113,12 +113,12 @@ def _messages(implementation: Implementation) -> Expr:
 
 
 def add_spent(terms: TermSet) -> None:
-    """What rank r does with the time of a step, part by part; what is left it waits for slower ranks."""
+    """Add the parts of step time on rank r (s); the remainder is its wait for slower ranks."""
     parts = []
     for name, (kinds, meaning) in SPENT.items():
-        found = [terms[f"stage.{kind}"].symbol for kind in kinds if f"stage.{kind}" in terms]
-        if found:
-            seconds = product(m, total(*found))
+        seconds_of_kinds = [terms[f"stage.{kind}"].symbol for kind in kinds if f"stage.{kind}" in terms]
+        if seconds_of_kinds:
+            seconds = product(m, total(*seconds_of_kinds))
             parts.append(terms.add(f"spent.{name}", seconds, "s", f"rank r, all micro-batches: {meaning}"))
     for name in ("step.pipeline_waiting", "stage.data_waiting", "stage.optimizer_time"):
         part = name.partition(".")[2].partition("_")[0]
