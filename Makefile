@@ -31,7 +31,7 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix page sweep lowest test matrix oracle lint constraints pictures validate bench fuzz clean latex \
+.PHONY: help derive check appendix page sweep lowest quick test matrix oracle lint constraints pictures validate bench fuzz clean latex \
 	chromium
 
 help: ## say what each target does
@@ -56,6 +56,9 @@ sweep: $(RUNTIME) ## the main job: every layout of Llama 3.1 70B on 512 H100, ra
 lowest: $(DEVELOPMENT) ## the main job with the lowest versions of all that it needs
 	@.ci/environment .cache/environments/lowest $(RUN) lowest
 	@.cache/environments/lowest/bin/shardmath sweep $(SWEEP)
+
+quick: $(DEVELOPMENT) ## the tests that start no process, derive and compile no other kernels and ask no oracle: half a minute
+	@$(RUN) -m pytest -n 2 --dist worksteal --quick
 
 test: $(ORACLE) ## all tests but those that need pdflatex or chromium, with a few random cases of each oracle
 	@$(RUN) -m pytest -n 2 --dist worksteal -m "not latex and not browser"

@@ -95,12 +95,17 @@ def derive_nest(name: str, ranking: tuple[str, ...], evaluators: str, files: Map
     return nest_of(title, standard(symbols, switches, ranking), evaluators, verdict, HEADER)
 
 
-def derive_kernel(implementation: Implementation, outputs: Sequence[str], columns: Collection[str]) -> str:
-    """The compiled evaluator of chosen terms, for tables in which the parameters ``columns`` differ from row to row."""
+def derive_kernel(
+    implementation: Implementation, outputs: Sequence[str], columns: Collection[str], memory: str,
+) -> str:
+    """Derive the compiled evaluator of chosen terms, for tables in which the parameters ``columns`` differ by row.
+
+    ``memory`` is the text of the plain evaluator, which is enough for its own terms; those of time are derived.
+    """
     title = f"Sharded training: {implementation.title}"
-    memory = build(implementation)
-    terms = memory if set(outputs) <= memory.terms.keys() else build_all(implementation)
-    source = rendered("evaluator.py", evaluator(title, terms, rules_for(implementation)))
+    source = memory
+    if not set(outputs) <= build(implementation).terms.keys():
+        source = rendered("evaluator.py", evaluator(title, build_all(implementation), rules_for(implementation)))
     return rendered("kernel.py", kernel(title, source, outputs, columns))
 
 

@@ -25,6 +25,7 @@ def account(**others: int) -> Explanation:
     return explain(MODEL, "h200", num_gpus=2048, global_batch_size=512, seq_length=8192, **{**LAYOUT, **others})
 
 
+@pytest.mark.slow
 def test_which_ranks_lose_a_layer() -> None:
     """128 shares of a layer over 8 ranks of 8 chunks: the two ends have 15 layers, all others 16."""
     layer, found = 2 * 3 * 16384 * 53248 // 8, account(**BOTH)
@@ -35,6 +36,7 @@ def test_which_ranks_lose_a_layer() -> None:
     assert len(found.ranks) == 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("embedding", "loss", "layers"), [(1, 1, 126), (1, 0, 127), (0, 1, 127)])
 @pytest.mark.parametrize("recompute", ["none", "full", "core_attention"])
 def test_as_a_list_of_the_same_stages(embedding: int, loss: int, layers: int, recompute: str) -> None:
@@ -62,6 +64,7 @@ def test_as_a_list_of_the_same_stages(embedding: int, loss: int, layers: int, re
         assert loss or not any(fuller)
 
 
+@pytest.mark.slow
 def test_without_even_chunks_it_is_refused() -> None:
     with pytest.raises(InputError, match="must divide the layers"):
         account(account_for_embedding=1)
@@ -69,6 +72,7 @@ def test_without_even_chunks_it_is_refused() -> None:
         explain(MODEL, "h200", num_gpus=2048, **LAYOUT, first_stage_layers=8, last_stage_layers=24, **BOTH)
 
 
+@pytest.mark.slow
 def test_experts_in_every_layer() -> None:
     """32 layers as 31 + 1 of 4 ranks with 4 chunks; models with dense layers too need a list."""
     options = {"num_gpus": 64, "pipeline_parallel": 4, "virtual_pipeline": 4, "expert_parallel": 8}
@@ -96,6 +100,7 @@ def test_a_script_of_megatron_lm(tmp_path: Path) -> None:
     assert {name: run.arguments[name] for name in (*BOTH, "virtual_pipeline")} == {**BOTH, "virtual_pipeline": 8}
 
 
+@pytest.mark.slow
 def test_a_nest_ranks_them_as_the_account_does() -> None:
     space = Space(
         axes={
@@ -118,6 +123,7 @@ def test_a_nest_ranks_them_as_the_account_does() -> None:
         assert found.time.seconds == pytest.approx(row.keys["step.time"], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_every_account_sums_up() -> None:
     """All lines of a rank give its total, whichever chunk is lighter and whether the head outweighs a layer."""
     for embedding, loss, vocabulary in product((0, 1), (0, 1), (1000, 200_000)):

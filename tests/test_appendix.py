@@ -36,6 +36,8 @@ from shardmath.symbolic.recompute import MODES, REGIONS
 from shardmath.symbolic.sources import SOURCES
 from shardmath.symbolic.verdict import VERDICTS
 
+pytestmark = pytest.mark.slow
+
 OVERFULL = re.compile(r"Overfull \\hbox \((\d+\.\d+)pt too wide\)")
 TOO_WIDE = 10
 #: Beyond this code the font has no letters.

@@ -98,6 +98,7 @@ def rows(text: str, heading: str) -> list[list[str]]:
     return [line.removesuffix(r" \\").split(" & ") for line in part.splitlines() if line.endswith(r" \\")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nanotron"])
 def test_it_has_what_the_implementation_uses_and_no_more(name: str) -> None:
     text, chosen = exported(name).tex, IMPLEMENTATIONS[name]
@@ -118,6 +119,7 @@ def test_it_has_what_the_implementation_uses_and_no_more(name: str) -> None:
     assert r"\section{Published" not in text
 
 
+@pytest.mark.slow
 def test_sources_are_those_that_are_cited() -> None:
     found = exported("nanotron")
     keys = re.findall(r"@misc\{(\w+),", found.bib)
@@ -243,6 +245,7 @@ def test_a_stem_that_bibtex_cannot_read_is_refused() -> None:
         appendix("nanotron", stem="../x y")
 
 
+@pytest.mark.slow
 def test_the_command_writes_both_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:

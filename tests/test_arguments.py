@@ -118,6 +118,7 @@ def test_every_public_function_is_called() -> None:
     assert set(RIGHT) >= set(shardmath.__all__) - results
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.filterwarnings("ignore")
 def test_nothing_but_an_input_error_comes(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -139,6 +140,7 @@ def test_nothing_but_an_input_error_comes(name: str, monkeypatch: pytest.MonkeyP
     assert count > 150
 
 
+@pytest.mark.slow
 def test_integers_of_every_kind_are_integers() -> None:
     plain = explain("llama-3.2-1b", "h100-80gb", tensor_parallel=2, num_gpus=4)
     for two in (np.int64(2), np.uint8(2), Index(), np.array(2)):
@@ -184,6 +186,7 @@ def test_what_is_missing_or_unknown_is_named() -> None:
         assert str(caught.value).startswith(line)
 
 
+@pytest.mark.process
 def test_importing_the_package_loads_nothing_heavy() -> None:
     code = "import shardmath, sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

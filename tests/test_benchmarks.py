@@ -38,6 +38,7 @@ def rivals(measured: Job) -> list[Contender]:
     return found
 
 
+@pytest.mark.slow
 def test_contenders_agree_to_the_byte(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
     assert len({rival.key for rival in rivals}) == len(rivals) >= 6
     assert [rival.name for rival in rivals if rival.other] == ["Megatron-LM's published function, plain Python"]
@@ -45,12 +46,14 @@ def test_contenders_agree_to_the_byte(rivals: list[Contender], batches: tuple[Ba
         check(rivals, batch)
 
 
+@pytest.mark.slow
 def test_legal_rows_keep_every_rule(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
     legal, mixed = (rivals[0].run(batch.columns)["rule"] for batch in batches)
     assert not legal.any()
     assert 0 < np.count_nonzero(mixed) < COUNT
 
 
+@pytest.mark.slow
 def test_rows_are_drawn_again_with_the_same_seed(measured: Job, batches: tuple[Batch, Batch]) -> None:
     for one, other in zip(batches, draw(measured, COUNT), strict=True):
         assert len(one) == COUNT
@@ -60,6 +63,7 @@ def test_rows_are_drawn_again_with_the_same_seed(measured: Job, batches: tuple[B
     assert np.all(np.prod([batches[0].columns[name] for name in degrees], axis=0) == 512)
 
 
+@pytest.mark.slow
 def test_one_byte_more_is_found(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
     def more(columns: Columns) -> Outputs:
         peak = rivals[0].run(columns)["peak"].astype(np.float64)
@@ -77,6 +81,7 @@ def test_blocks_cover_every_row_once(threads: int) -> None:
     assert sorted(seen) == list(range(10))
 
 
+@pytest.mark.slow
 def test_rates_are_rows_over_seconds(
     rivals: list[Contender], batches: tuple[Batch, Batch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +93,7 @@ def test_rates_are_rows_over_seconds(
     assert {tuple(rate.ratios.values()) for rate in found} == {(1.0, 1.0, 1.0), (0.1, 0.1, 0.1)}
 
 
+@pytest.mark.slow
 def test_targets_are_reported_met_or_not(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
     slow = [replace(rate, rate=5e6) for rate in measure(rivals, batches[0], 1)]
     ours = Stream("ours", 2, 8e6, 10, 0.5)
@@ -107,6 +113,7 @@ def test_targets_are_reported_met_or_not(rivals: list[Contender], batches: tuple
     assert {item.name: item.met for item in light}["import shardmath"]
 
 
+@pytest.mark.slow
 def test_what_is_not_installed_is_left_out_with_a_line(measured: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "COMPILER", "no-such-compiler")
     monkeypatch.setattr(rates, "FAMILIES", ("compiled", "in_c", "plain"))
@@ -120,6 +127,7 @@ def test_what_is_not_installed_is_left_out_with_a_line(measured: Job, monkeypatc
     assert bool(machine.widths()) is bool(reached.left_out)
 
 
+@pytest.mark.slow
 def test_streams_fill_what_runs_return(rivals: list[Contender], batches: tuple[Batch, Batch]) -> None:
     for batch in batches:
         for rival in (rival for rival in rivals if rival.fill is not None):
@@ -133,6 +141,7 @@ def test_streams_fill_what_runs_return(rivals: list[Contender], batches: tuple[B
                 assert np.array_equal(outputs[name], values)
 
 
+@pytest.mark.slow
 def test_rates_between_columns_and_outputs(measured: Job, rivals: list[Contender], batches: tuple[Batch, Batch],
                                            monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = iter(range(1000))

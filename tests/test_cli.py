@@ -52,6 +52,7 @@ def test_explain_csv(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["account.csv"]
 
 
+@pytest.mark.slow
 def test_sweep_counts_and_files_agree(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     files = {"--csv": tmp_path / "layouts.csv", "--parquet": tmp_path / "layouts.parquet"}
@@ -68,6 +69,7 @@ def test_sweep_counts_and_files_agree(tmp_path: Path, capsys: pytest.CaptureFixt
     assert columns["verdict"].count("fits") == data["verdicts"]["fits"]
 
 
+@pytest.mark.slow
 def test_sweep_agrees_with_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code([*SWEEP, "--json"]) == 0
     best = json.loads(capsys.readouterr().out)["best"][0]
@@ -84,12 +86,14 @@ def test_sweep_agrees_with_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert account["ranks"][-1]["total"] == best["last_stage_bytes"]
 
 
+@pytest.mark.slow
 def test_sweep_says_when_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["sweep", "llama-3.1-405b", "--gpu", "v100-32gb", "--num-gpus", "8", "--global-batch-size", "8"]
     assert exit_code(arguments) == 0
     assert "Nothing fits by the 80 % rule" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_formula_forms(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["formula", "swiglu.saved", "--implementation", "huggingface"]) == 0
     out = capsys.readouterr().out
@@ -103,6 +107,7 @@ def test_formula_forms(capsys: pytest.CaptureFixture[str]) -> None:
     assert "fujii2024.total" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_other_kernels_are_derived_on_demand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,6 +157,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", BAD)
 def test_bad_input_gets_one_line_and_exit_code_2(
     command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -191,6 +197,7 @@ def test_a_folder_is_no_model_file(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "folder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_prints_nothing() -> None:
     command = [sys.executable, "-m", "shardmath", "formula", "--list"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -201,6 +208,7 @@ def test_a_closed_pipe_prints_nothing() -> None:
     assert process.returncode == 1  # as click says it
 
 
+@pytest.mark.slow
 def test_a_failed_sweep_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from shardmath.search import legal
 

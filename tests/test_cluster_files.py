@@ -170,6 +170,7 @@ CLUSTERS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(CLUSTERS)
 @settings(max_examples=200)
 def test_clusters_are_read_as_they_were_written(tmp_path_factory: pytest.TempPathFactory, cluster: Cluster) -> None:
@@ -207,6 +208,7 @@ KEYS = st.sampled_from(["like", "name", "rails", *Cluster.model_fields, *Gpu.mod
 VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5))
 
 
+@pytest.mark.slow
 @given(st.dictionaries(KEYS | st.text(max_size=5), VALUES, max_size=6), VALUES, VALUES)
 @settings(max_examples=500)
 def test_any_table_is_a_cluster_or_an_input_error(table: dict[str, Any], gpu: Any, network: Any) -> None:
@@ -214,6 +216,7 @@ def test_any_table_is_a_cluster_or_an_input_error(table: dict[str, Any], gpu: An
         assert outcome(lambda declared=declared: cluster_of({"name": "c", **declared}).values()).isprintable()
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=200) | VALUES.map(lambda value: tomli_w.dumps({"gpu": value}).encode("utf-8", "replace")))
 def test_any_bytes_are_a_cluster_or_an_input_error(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     path = tmp_path_factory.mktemp("clusters") / "c.toml"

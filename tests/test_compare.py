@@ -64,6 +64,7 @@ def by_line(found: Comparison) -> dict[tuple[str, str], int | Fraction]:
     return {key: size for key, size in sums.items() if size}
 
 
+@pytest.mark.slow
 @given(configurations(), configurations(), st.booleans())
 @settings(max_examples=25)
 def test_tensors_add_up_to_every_term_of_random_pairs(
@@ -79,6 +80,7 @@ def test_tensors_add_up_to_every_term_of_random_pairs(
         assert sum(term.bytes[place] for term in found.terms) == total
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {"model": "deepseek-v2-lite", "expert_parallel": 2, "data_parallel": 2},
     {"model": LLAMA, "pipeline_parallel": 2, "pipeline_layout": "15,17"},
@@ -114,6 +116,7 @@ def causes(found: Comparison) -> dict[str, tuple[str, ...]]:
     return {f"{item.role} {item.component}.{item.tensor}": item.causes for item in found.differences[0].tensors}
 
 
+@pytest.mark.slow
 def test_a_kernel_is_the_only_cause_of_its_tensor() -> None:
     found = against({"kernels": {"swiglu": "eager"}}, tensor_parallel=4)
     assert causes(found) == {"activation swiglu.silu": ("kernel swiglu",)}

@@ -38,6 +38,7 @@ def test_it_is_what_python_gives() -> None:
     assert {name: shown[name] for name in own} == own
 
 
+@pytest.mark.slow
 def test_tensors_of_the_answer_add_up() -> None:
     found = answer(*BASE, "--against", "--implementation torchtitan")
     (difference,) = found["differences"]
@@ -45,6 +46,7 @@ def test_tensors_of_the_answer_add_up() -> None:
     assert difference["bytes"] == found["sides"][1]["total_bytes"] - found["sides"][0]["total_bytes"]
 
 
+@pytest.mark.slow
 def test_options_win_over_those_of_the_first_and_the_rest_stays() -> None:
     sides = answer(*BASE, "--kernel", "swiglu=eager", "--against", "llama-3.2-1b --tp 2 --kernel norm=keeps_output",
                    "--against", "--gpu-memory 90")["sides"]
@@ -56,6 +58,7 @@ def test_options_win_over_those_of_the_first_and_the_rest_stays() -> None:
     assert sides[2]["inputs"]["gpu_memory"] == 90 * 2**30
 
 
+@pytest.mark.slow
 def test_a_script_keeps_its_own_settings_on_the_same_machine() -> None:
     sides = answer(*BASE, "--against", f"{GPT} --num-gpus 1024")["sides"]
     own = read(GPT).explain("a100-80gb", num_gpus=1024)
@@ -63,6 +66,7 @@ def test_a_script_keeps_its_own_settings_on_the_same_machine() -> None:
     assert sides[1]["gpu"] == "a100-80gb"
 
 
+@pytest.mark.slow
 def test_options_change_a_script() -> None:
     sides = answer(GPT, "--gpu", "h100-80gb", "--num-gpus", "1024", "--against", "--seq-length 1024")["sides"]
     assert [side["inputs"]["seq_length"] for side in sides] == [2048, 1024]
@@ -84,6 +88,7 @@ def test_the_terminal_shows_terms_tensors_and_causes() -> None:
     assert "attention_norm.rms" not in shown
 
 
+@pytest.mark.slow
 def test_published_formulas_stand_beside_counted_ones() -> None:
     shown = asked(*BASE, "--against", "published").stdout
     lines = [" ".join(line.split()) for line in shown.splitlines()]

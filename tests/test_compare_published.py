@@ -25,11 +25,13 @@ def beside(**options: Any) -> dict[str, PublishedSide]:
     return _beside(tuple(options.items()))
 
 
+@pytest.mark.slow
 def test_sets_are_those_about_the_model() -> None:
     assert set(beside(**LLAMA)) == {"fujii2024", "fujii2024_norms", "korthikanti2022", "megatron_lm"}
     assert set(beside(**GPT)) == {"korthikanti2022"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [LLAMA, GPT], ids=["llama", "gpt"])
 def test_summands_add_up_to_the_difference_where_there_are_any(options: dict[str, Any]) -> None:
     found = [term for item in beside(**options).values() for term in item.terms]
@@ -63,6 +65,7 @@ def test_the_tensors_that_a_source_leaves_out_are_named() -> None:
     assert silu.amount == 2 * 8192 * 14336
 
 
+@pytest.mark.slow
 def test_another_kernel_has_another_difference() -> None:
     found = beside(**LLAMA, kernels=None)["fujii2024"]
     eager = {item.name: item for item in compare(

@@ -101,6 +101,7 @@ def arrays(values: list[float]) -> tuple[np.ndarray, ...]:
     return np.zeros(5, np.int64), np.array(values, np.float64), np.zeros((size + 1, 3)), np.zeros(size, np.int8)
 
 
+@pytest.mark.slow
 @given(values=st.lists(st.integers(-50, 120), min_size=1, max_size=60))
 def test_they_do_what_python_does(module: ModuleType, values: list[float]) -> None:
     ours, theirs = arrays(values), arrays(values)
@@ -144,6 +145,7 @@ def test_what_loops_have_no_use_for_is_refused(tmp_path: Path, body: str, told: 
         Native(module, "sweep")(1, np.zeros(2))
 
 
+@pytest.mark.slow
 @settings(max_examples=400 if THOROUGH else 25)
 @given(data=st.data())
 def test_compiled_random_nests_answer_as_exact_counting(

@@ -44,15 +44,18 @@ def completed(line: str) -> set[str]:
     return {item.partition(",")[2] for item in result.stdout.splitlines()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", CASES)
 def test_names_and_options_are_completed(line: str) -> None:
     assert completed(line) == CASES[line]
 
 
+@pytest.mark.process
 def test_a_path_is_left_to_the_shell() -> None:
     assert completed("shardmath explain ./conf") == {"./conf"}
 
 
+@pytest.mark.process
 def test_nothing_heavy_is_imported() -> None:
     code = (
         "import sys\nfrom shardmath.cli.main import cli\n"
@@ -68,6 +71,7 @@ def test_nothing_heavy_is_imported() -> None:
     assert result.stdout.splitlines()[-1] == ""
 
 
+@pytest.mark.process
 def test_scripts_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     for shell, said in (("bash", "complete -o nosort -F"), ("zsh", "#compdef shardmath"), ("fish", "complete")):
         assert exit_code(["completion", shell]) == 0
@@ -119,6 +123,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize("line", [line for line in LINES if not line.endswith(("exp", "shar"))])
 def test_bash_completes(line: str, folder: Path) -> None:
@@ -128,6 +133,7 @@ def test_bash_completes(line: str, folder: Path) -> None:
     assert result.stdout.split() == [LINES[line]]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
 @pytest.mark.parametrize("line", LINES)
 def test_zsh_completes(line: str, folder: Path) -> None:
@@ -136,6 +142,7 @@ def test_zsh_completes(line: str, folder: Path) -> None:
     assert re.findall(r"<(.*?) ?>", result.stdout) == [f"{line.rpartition(' ')[0]} {LINES[line]}"], result.stdout
 
 
+@pytest.mark.process
 @pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
 def test_fish_completes(folder: Path) -> None:
     script = "set PATH $PATH_OF_IT $PATH; cd $PATH_OF_IT; shardmath completion fish | source\n"

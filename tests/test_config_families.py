@@ -160,6 +160,7 @@ SIZES = sorted(
 ONLY_ONE = {"moe_layer_freq"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "key"), SIZES)
 def test_a_bad_size_is_refused_under_its_key(tmp_path: Path, name: str, key: str) -> None:
     for value in (-1, 2**31 + 1, 1e30, 10**400, 8.0, "8", True, [], {}, math.nan, math.inf):

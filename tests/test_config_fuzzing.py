@@ -34,6 +34,7 @@ def outcome(folder_factory: pytest.TempPathFactory, content: bytes) -> Model | I
     return found
 
 
+@pytest.mark.slow
 @given(st.sampled_from(sorted(SMALL)), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
 @pytest.mark.filterwarnings("ignore::shardmath.errors.InputWarning")
 def test_any_values_make_a_model_or_an_input_error(

@@ -61,6 +61,7 @@ SAID: list[tuple[dict[str, Any], str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("config", "said"), SAID, ids=[said[:30] for _, said in SAID])
 def test_what_matters_is_said(
     config: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
@@ -96,6 +97,7 @@ def test_what_does_not_matter_is_not_said(name: str, tmp_path: Path) -> None:
     Model.from_config(written(tmp_path, config))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_key_that_transformers_writes_is_known(name: str, tmp_path: Path) -> None:
     """No key of a class of ``transformers`` itself is called unknown."""
@@ -139,6 +141,7 @@ def test_a_key_of_a_measured_run_is_there_once(tmp_path: Path) -> None:
         explain("llama-3.2-1b", "h100-80gb", anchor=path)
 
 
+@pytest.mark.slow
 def test_a_key_of_a_checkpoint_is_there_once(tmp_path: Path) -> None:
     space = Space(axes={"tensor_parallel": [1, 2]}, model="llama-3.2-1b", gpu="h100-80gb",
                   fixed={"num_gpus": 2, "global_batch_size": 2}, questions=(Best("best", ("peak",)),))

@@ -141,6 +141,7 @@ def test_dtensor(row: dict[str, str]) -> None:
     assert_same(total(DTENSOR, found, {"sp": int(row["sp"])}), row)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", rows("saved_head_coefficients"))
 def test_head(row: dict[str, str]) -> None:
     implementation = HEAD_VARIANTS[row["variant"]]

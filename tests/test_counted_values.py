@@ -55,6 +55,7 @@ def test_saved_by_one_layer(variant: str, rows: list[dict[str, str]]) -> None:
         assert evaluate(terms, known)[kept] == int(row["saved"]), row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variant", "rows"), by_variant("megatron_tp_saved"))
 def test_saved_by_a_tensor_parallel_rank(variant: str, rows: list[dict[str, str]]) -> None:
     implementation, switches = MEGATRON_VARIANTS[variant]

@@ -97,6 +97,7 @@ def alike(one: dict[str, str], other: dict[str, str]) -> bool:
     return all(one[column] == other[column] for column in ("dp", "tp", "distributed_optimizer", "grads_fp32"))
 
 
+@pytest.mark.slow
 @given(SIZES, SHARDS)
 def test_shards_cover_every_parameter_once(sizes: list[int], shards: int) -> None:
     assert sum(elements_in_shard(sizes, shards, shard) for shard in range(shards)) == sum(sizes)

@@ -19,6 +19,7 @@ from shardmath.search.spaces.standard import layouts
 LEARNED = {"gpt2-xl": 1024, "gpt-3-175b": 2048}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", read("models"))
 def test_every_model_is_explained_with_a_gpu_alone(name: str) -> None:
     model = load_model(name)
@@ -29,6 +30,7 @@ def test_every_model_is_explained_with_a_gpu_alone(name: str) -> None:
     assert found.time is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["explain gpt2-xl", "explain pythia-6.9b"])
 def test_the_command_line_has_the_same_defaults(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code([*command.split(), "--gpu", "h100-80gb"]) == 0
@@ -37,6 +39,7 @@ def test_the_command_line_has_the_same_defaults(command: str, capsys: pytest.Cap
     assert ("huggingface" in shown) == ("pythia" in command)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LEARNED)
 def test_every_question_takes_the_length_of_the_table(name: str) -> None:
     length, job = LEARNED[name], {"num_gpus": 64, "global_batch_size": 64}
@@ -56,6 +59,7 @@ def test_every_question_takes_the_length_of_the_table(name: str) -> None:
         explain(name, "h100-80gb", seq_length=length + 1)
 
 
+@pytest.mark.slow
 def test_a_space_of_several_models_gives_each_its_own_length() -> None:
     (part,) = Space(axes={"model": ["gpt2-xl", "gpt-3-175b"]}, gpu="h100-80gb",
                     fixed={"num_gpus": 1, "global_batch_size": 1}).parts()

@@ -13,6 +13,7 @@ PAGES = sorted(DOCS.rglob("*.md"))
 SHOWN = [example for page in PAGES for example in shown(page)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", SHOWN, ids=lambda example: f"{example.document.stem}: {example.command}")
 def test_commands_print_what_is_shown(
     example: Shown, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path,

@@ -74,6 +74,7 @@ def test_every_command_is_there() -> None:
     assert {line.split()[0] for line in LINES} >= set(cli.commands)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line[:60].encode("ascii", "replace").decode())
 @pytest.mark.filterwarnings("default")
 def test_every_command_prints_in_every_encoding(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +110,7 @@ def test_a_formula_of_two_dimensions_is_one_line_where_its_signs_are_missing(mon
     assert (code, out.split(b"\n")[0][:4]) == (0, b"s = ")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_process_of_its_own(encoding: str) -> None:
     """The streams as Python makes them from the environment, a table and a refusal with it."""

@@ -50,6 +50,7 @@ def test_one_short_line_for_every_value(value: object) -> None:
     assert len(line) <= len("field = : must be legal") + 60
 
 
+@pytest.mark.slow
 def test_a_list_nested_too_deeply_for_repr() -> None:
     nested: list[object] = []
     for _ in range(10**5):
@@ -59,6 +60,7 @@ def test_a_list_nested_too_deeply_for_repr() -> None:
     )
 
 
+@pytest.mark.slow
 @given(st.text(), st.text(), st.text(), st.text())
 def test_never_more_than_one_line(field: str, value: str, rule: str, nearest: str) -> None:
     line = str(InputError(field, value, rule, nearest))
@@ -91,6 +93,7 @@ def test_nearest_names() -> None:
     assert nearest_names("x" * 10**6, known)
 
 
+@pytest.mark.process
 def test_nothing_heavy_is_imported() -> None:
     heavy = "{'pydantic', 'numba', 'sympy', 'numpy'}"
     code = f"import sys, shardmath.errors; print(*{heavy}.intersection(sys.modules))"
@@ -98,6 +101,7 @@ def test_nothing_heavy_is_imported() -> None:
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.slow
 def test_refusals_say_that_something_is_not_counted_yet() -> None:
     """Libraries may well have it: the ledger has it not yet."""
     root, sentences = Path(__file__).resolve().parents[1], set()

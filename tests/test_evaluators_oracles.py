@@ -25,6 +25,8 @@ from shardmath.symbolic.parameters import symbol
 from shardmath.symbolic.terms import Term
 from shardmath.symbolic.verdict import ESTIMATE, VERDICTS
 
+pytestmark = pytest.mark.slow
+
 OUTPUTS = ("first.total", "last.total", "peak")
 #: Implementations, and kernel choices that have no evaluator in the package.
 CHOICES: dict[str, tuple[str, dict[str, str]]] = {

@@ -65,6 +65,7 @@ def check_terms(module: Any, terms: TermSet, row: dict[str, int]) -> None:
         assert value == Fraction(int(exact[name].p), int(exact[name].q)), (name, row)
 
 
+@pytest.mark.slow
 @EVERY_MODULE
 @settings(max_examples=30)
 @given(st.data())
@@ -76,6 +77,7 @@ def test_every_term_is_exact(name: str, data: st.DataObject) -> None:
         check_terms(stored(name), terms, {**row, "pipeline_rank": rank, "virtual_pipeline": chunks})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", OTHERS, ids=lambda implementation: implementation.name)
 @settings(max_examples=5)
 @given(batches(MEGATRON, count=4))
@@ -92,6 +94,7 @@ def derived(implementation: Implementation) -> Any:
     return SimpleNamespace(**names)
 
 
+@pytest.mark.slow
 @EVERY_IMPLEMENTATION
 @settings(max_examples=15)
 @given(st.data())
@@ -140,6 +143,7 @@ def test_kernel_takes_the_inputs_of_the_rules_and_of_the_peak(name: str) -> None
     assert len(taken) == len(kernel.SCALARS) + len(kernel.COLUMNS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", [*IMPLEMENTATIONS.values(), MEGATRON.with_choices(layers="experts")],
                          ids=lambda implementation: implementation.name)
 def test_no_variable_of_a_term_is_called_like_an_input(implementation: Implementation) -> None:
@@ -149,6 +153,7 @@ def test_no_variable_of_a_term_is_called_like_an_input(implementation: Implement
     assert len(set(variables)) == len(variables)
 
 
+@pytest.mark.slow
 @EVERY_IMPLEMENTATION
 @settings(max_examples=40)
 @given(st.data())
@@ -160,6 +165,7 @@ def test_no_count_of_bytes_or_elements_is_a_fraction(name: str, data: st.DataObj
     assert fractions == []
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.data())
 def test_nanotron_keeps_states_of_the_first_slice_of_every_parameter(data: st.DataObject) -> None:

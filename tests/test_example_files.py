@@ -37,6 +37,7 @@ def test_there_are_examples() -> None:
     assert "clusters/example.toml" in BLOCKS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.split()[0])
 @pytest.mark.parametrize("name", BLOCKS)
 def test_a_documented_cluster_answers_with_times(
@@ -69,6 +70,7 @@ def alone(tmp_path: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_network_beside_a_cluster_file_counts(alone: str) -> None:
     job = {"num_gpus": 16, "tensor_parallel": 2}
     named = explain("llama-3.2-1b", "h100-80gb", network="hdr-200", **job)
@@ -100,6 +102,7 @@ def test_a_network_wins_over_that_of_the_file_and_says_so(
     assert capsys.readouterr().err == f"warning: {said}\n"
 
 
+@pytest.mark.slow
 def test_a_ranking_by_memory_says_which_figure_is_missing(alone: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = sweep("llama-3.2-1b", alone, 16, global_batch_size=16)
     assert found.time_unknown.startswith("network = absent: must be given")

@@ -21,6 +21,7 @@ def routed(found: Any) -> int:
     return int(sum(line.bytes for line in found.ranks[0].lines if line.term.endswith("expert_weight")))
 
 
+@pytest.mark.slow
 def test_a_bare_tensor_parallel_size_shares_out_experts_too() -> None:
     layout = {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 4, "expert_parallel": 4}
     bare = account(**layout)
@@ -31,12 +32,14 @@ def test_a_bare_tensor_parallel_size_shares_out_experts_too() -> None:
     assert routed(whole) == 2 * routed(bare) > 0
 
 
+@pytest.mark.slow
 def test_other_models_and_implementations_keep_one() -> None:
     dense = explain("llama-3.1-8b", "h100-80gb", seq_length=4096, tensor_parallel=2)
     assert dense.inputs["expert_tensor_parallel"] == 1
     assert account(implementation="huggingface").inputs["expert_tensor_parallel"] == 1
 
 
+@pytest.mark.slow
 def test_what_follows_is_held_to_the_rules() -> None:
     layout = {"tensor_parallel": 8, "data_parallel": 2, "expert_parallel": 8}
     with pytest.raises(InputError, match="expert_parallel = 8: times expert_tensor_parallel must divide"):
@@ -44,6 +47,7 @@ def test_what_follows_is_held_to_the_rules() -> None:
     assert account(**layout, expert_tensor_parallel=2).inputs["expert_tensor_parallel"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [None, 1, 2], ids=str)
 def test_a_sweep_tries_all_inside_a_node_or_those_asked_for(asked: int | None) -> None:
     named = {} if asked is None else {"expert_tensor_parallel": asked}
@@ -66,6 +70,7 @@ def test_a_sweep_tries_all_inside_a_node_or_those_asked_for(asked: int | None) -
     assert peaks[layout.expert_parallel, layout.expert_tensor_parallel] == layout.peak_bytes
 
 
+@pytest.mark.slow
 def test_a_sweep_refuses_it_for_dense_models() -> None:
     with pytest.raises(InputError, match=r"= 2: must be 1: llama-3\.2-1b lacks layers = experts"):
         sweep("llama-3.2-1b", "h100-80gb", 2, global_batch_size=2, expert_tensor_parallel=2)
@@ -80,6 +85,7 @@ def test_the_help_says_so(command: str, default: str, capsys: pytest.CaptureFixt
     assert f"[default: {default}]" in words[words.index("--expert-tensor-parallel"):].split(" --", 1)[0]
 
 
+@pytest.mark.slow
 def test_replicas_of_experts_must_come_out_even() -> None:
     with pytest.raises(InputError, match="data_parallel_replicas = 2"):
         explain("mixtral-8x7b", "h100-80gb", num_gpus=8, expert_parallel=8, data_parallel_replicas=2)

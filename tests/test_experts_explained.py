@@ -37,6 +37,7 @@ def weights(explanation: Explanation, rank: int, *, routed: bool) -> int:
     ))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_ranks_together_hold_the_published_parameters(name: str) -> None:
     """Two bytes for every parameter: experts over EP ranks, norms, routers and compressions on every TP rank."""
@@ -58,6 +59,7 @@ def test_ranks_together_hold_the_published_parameters(name: str) -> None:
     assert t * others == 2 * (sum(parts.values()) - experts * len(layers) + (t - 1) * copied)
 
 
+@pytest.mark.slow
 def test_deepseek_v3_on_a_listed_pipeline() -> None:
     """Three dense layers on the first rank, one module of multi-token prediction on the last."""
     layout = {"tensor_parallel": 1, "pipeline_parallel": 16, "expert_parallel": 64, "data_parallel": 64}
@@ -74,6 +76,7 @@ def test_deepseek_v3_on_a_listed_pipeline() -> None:
     assert [rank.total for rank in uneven.ranks] == [rank.total for rank in found.ranks]
 
 
+@pytest.mark.slow
 def test_states_of_experts_are_shared_by_their_own_ranks() -> None:
     """EP 8 leaves 2 of 16 data-parallel ranks for experts, which is what their optimizer states are shared over."""
     layout = {"pipeline_parallel": 2, "data_parallel": 16}
@@ -87,6 +90,7 @@ def test_states_of_experts_are_shared_by_their_own_ranks() -> None:
     assert states(spread, "expert_optimizer") == 6 * states(spread, "expert_weight") // 2
 
 
+@pytest.mark.slow
 def test_a_fuller_rank_keeps_more() -> None:
     layout = {"pipeline_parallel": 2, "data_parallel": 16, "expert_parallel": 8}
     balanced, full = (
@@ -98,6 +102,7 @@ def test_a_fuller_rank_keeps_more() -> None:
     assert full.ranks[0].total - balanced.ranks[0].total == 16 * 2 * tokens * each
 
 
+@pytest.mark.slow
 def test_a_region_is_recomputed_however_it_is_asked_for() -> None:
     layout = {"pipeline_parallel": 2, "data_parallel": 16, "expert_parallel": 8}
     by_mode = account("mixtral-8x7b", layout, recompute="core_attention+moe_act")
@@ -108,6 +113,7 @@ def test_a_region_is_recomputed_however_it_is_asked_for() -> None:
     assert plain.ranks[0].total - by_mode.ranks[0].total == 16 * 2 * tokens * 2 * model.moe_ffn_hidden_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "message"),
     [

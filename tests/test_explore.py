@@ -55,6 +55,7 @@ def rows() -> list[Row]:
     return brute_force.all_rows(SPACE)
 
 
+@pytest.mark.slow
 def test_every_configuration_is_counted_once(found: Explored, rows: list[Row]) -> None:
     verdicts = Counter(row.verdict for row in rows if row.verdict is not None)
     assert len(SPACE.parts()) == 2
@@ -119,6 +120,7 @@ def test_rows_of_all_parts(found: Explored, rows: list[Row], table: Path) -> Non
     assert [row["part"] for row in listed] == sorted(row["part"] for row in listed)
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path, table = small_space.file_in(tmp_path), tmp_path / "rows.csv"
     asked = ["explore", str(path), "--rows", str(table), "--among", "uncertain"]
@@ -136,6 +138,7 @@ def test_the_command(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "front: not beaten in peak, -seq_length, num_gpus of those that fit or may fit" in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("more", "line"), [
     (["--rows", "rows.txt"], "error: rows = 'rows.txt': must be a file that ends in .parquet or .csv"),
     (["--resume"], "error: resume = True: must not be given without a checkpoint"),

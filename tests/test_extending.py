@@ -53,6 +53,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_what_the_page_says_holds(changed: Path) -> None:
     code = [block for block in blocks("python") if not block.startswith("# symbolic/")]
     assert len(code) == 1
@@ -60,6 +61,7 @@ def test_what_the_page_says_holds(changed: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_the_new_component_shows_its_formula(changed: Path) -> None:
     result = run(changed, "-m", "shardmath", "formula", "layer_scale.saved")
     assert result.returncode == 0, result.stderr

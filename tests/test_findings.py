@@ -117,6 +117,7 @@ def test_letters_beyond_the_tables_of_the_grammar(tmp_path: Path) -> None:
         assert command[-2:] == ["/\U0010ffff/é", "\U0010ffff{{{{é"]
 
 
+@pytest.mark.slow
 def test_a_date_that_python_has_not(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     path = tmp_path / "table.csv"
@@ -149,6 +150,7 @@ def test_a_list_of_layers_with_a_number_of_thousands_of_digits() -> None:
         explain("llama-3.1-8b", "h100-80gb", pipeline_layout="9" * 4301)
 
 
+@pytest.mark.slow
 def test_listed_stages_of_a_step_with_billions_of_sequences() -> None:
     start = time.process_time()
     with pytest.raises(InputError, match="pipeline_layout = '16,16': must have at most 1048576 passes"):

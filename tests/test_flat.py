@@ -63,6 +63,7 @@ def values(flat: Flat, row: dict[str, int]) -> tuple[int, list[Fraction | bool]]
     return 0, exact([*flat.verdicts, *flat.outputs], row)
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.data())
 def test_a_plan_computes_what_was_written(data: st.DataObject) -> None:
@@ -71,6 +72,7 @@ def test_a_plan_computes_what_was_written(data: st.DataObject) -> None:
         assert values(plan.flat, row) == values(flat, row)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.data())
 def test_the_source_of_a_plan_computes_it(data: st.DataObject) -> None:
@@ -112,6 +114,7 @@ def test_a_switch_leaves_the_shorter_sum() -> None:
     assert rewritten("(x + on*(n - x))/(1 + on*(n - 1))") == same("x if on == 0 else 1")
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_products_are_multiplied_once(data: st.DataObject) -> None:
     graph, names = Graph(), "stuvxy"
@@ -129,6 +132,7 @@ def _multiplications(root: Node) -> int:
     return sum(len(node.args) - 1 for node in ordered([root]) if node.op == MUL)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(st.data())
 def test_nothing_multiplies_what_a_quotient_was_rounded_to(data: st.DataObject) -> None:
@@ -193,6 +197,7 @@ def check(over: np.ndarray[Any, Any], under: np.ndarray[Any, Any], off: np.ndarr
     assert np.array_equal(out[5][small], (floor + ~whole)[small].astype(np.float64))
 
 
+@pytest.mark.slow
 def test_small_quotients_are_exact() -> None:
     over = np.arange(0, 4000)
     for under in range(1, 600):

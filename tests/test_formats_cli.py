@@ -30,11 +30,13 @@ def account(*arguments: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_a_script_is_explained_as_from_python() -> None:
     found = account(GPT, "--num-gpus", "1024")
     assert found["peak_bytes"] == read(GPT).explain("h100-80gb", num_gpus=1024).peak.total
 
 
+@pytest.mark.slow
 def test_the_command_line_wins_and_says_so() -> None:
     result = explain(GPT, "--num-gpus", "1024", "--tp", "4", "--seq-length", "1024", "--kernel", "mask=kernel")
     assert result.exit_code == 0
@@ -47,12 +49,14 @@ def test_the_command_line_wins_and_says_so() -> None:
     assert "TP 4, CP 1, PP 16" in result.stdout
 
 
+@pytest.mark.slow
 def test_an_option_that_agrees_is_not_a_note() -> None:
     result = explain(GPT, "--num-gpus", "1024", "--tp", "8")
     assert " wins over " not in result.stderr
     assert "note: megatron_gpt3_175b.sh: 13 settings understood" in result.stderr
 
 
+@pytest.mark.slow
 def test_warnings_name_what_is_not_counted() -> None:
     warnings = [line for line in explain(LLAMA).stderr.splitlines() if line.startswith("warning: ")]
     (found,) = [line for line in warnings if "wgrad_deferral_limit" in line]
@@ -60,6 +64,7 @@ def test_warnings_name_what_is_not_counted() -> None:
         "model.wgrad_deferral_limit is not counted yet: the inputs and gradients of the head that wait")
 
 
+@pytest.mark.slow
 def test_unknown_flags_are_warned_about(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text(Path(GPT).read_text().rstrip() + " --brand-new-flag 1\n")
@@ -67,12 +72,14 @@ def test_unknown_flags_are_warned_about(tmp_path: Path) -> None:
         str(script), "--num-gpus", "128").stderr
 
 
+@pytest.mark.slow
 def test_settings_of_the_file_can_be_set() -> None:
     found = account(MIXTRAL, "--num-gpus", "32", "--set", "2=tokenizer", "--set", "moe-permute-fusion=true",
                     "--set", "GPUS_PER_NODE=4")
     assert found["choices"]["permute"] == "fused"  # type: ignore[index]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["megatron", "nemo"])
 def test_what_is_written_is_a_file_that_can_be_explained(format: str, tmp_path: Path) -> None:
     result = explain(MIXTRAL, "--num-gpus", "32", "--write", format)
@@ -83,6 +90,7 @@ def test_what_is_written_is_a_file_that_can_be_explained(format: str, tmp_path: 
     assert again["ranks"] == before["ranks"]
 
 
+@pytest.mark.slow
 def test_a_model_by_name_can_be_written_with_a_list_of_layers() -> None:
     result = explain("llama-3.1-8b", "--pp", "2", "--pipeline-layout", "15,17", "--write", "megatron")
     assert f"--pipeline-model-parallel-layout 'E{'t' * 15}|{'t' * 17}L'" in result.stdout
@@ -103,6 +111,7 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], line: str) -> None:
     assert str(result.exception).startswith(line)
 
 
+@pytest.mark.slow
 def test_the_layouts_of_a_script_are_swept_with_its_kernels() -> None:
     result = CliRunner().invoke(cli, ["sweep", GPT, "--gpu", "h100-80gb", "--num-gpus", "64", "--global-batch-size",
                                       "64", "--tp", "8", "--json"])
@@ -117,6 +126,7 @@ def test_the_layouts_of_a_script_are_swept_with_its_kernels() -> None:
     assert found.peak.total == best["peak_bytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("arguments", "reported"), [
     (("explain", "llama-3.2-1b", "--num-gpus", "16", "--tp", "2"), "TP 2, CP 1, PP 1"),
     (("recommend", "llama-3.2-1b", "--num-gpus", "8", "--global-batch-size", "8", "--seq-length", "1024"),

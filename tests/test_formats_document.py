@@ -24,6 +24,7 @@ def in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LINES)
 def test_commands_succeed(command: str) -> None:
     result = CliRunner().invoke(cli, shlex.split(command))
@@ -31,11 +32,13 @@ def test_commands_succeed(command: str) -> None:
     assert "GiB on one GPU" in result.stdout
 
 
+@pytest.mark.slow
 def test_what_is_said_on_the_standard_error_is_shown() -> None:
     (shown,) = re.findall(r"```text\n(.*?)```", TEXT, re.DOTALL)
     assert CliRunner().invoke(cli, shlex.split(LINES[0])).stderr == shown
 
 
+@pytest.mark.slow
 def test_python_runs() -> None:
     (block,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     exec(compile(block, "formats.md", "exec"), {})

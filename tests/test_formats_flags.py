@@ -211,6 +211,7 @@ def test_another_program_is_refused() -> None:
         run(program="pretrain_t5.py")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "engine"), [("a100-80gb", 4096), ("h100-80gb", 32769), ("b200", 32769)])
 def test_the_environment_fixes_workspaces_of_pytorch_alone(gpu: str, engine: int) -> None:
     """Transformer Engine asks the GPU, whatever CUBLAS_WORKSPACE_CONFIG says."""
@@ -220,6 +221,7 @@ def test_the_environment_fixes_workspaces_of_pytorch_alone(gpu: str, engine: int
     assert (inputs["engine_workspace_bytes"], inputs["torch_workspace_bytes"]) == (engine * 1024, 8 * 4096 * 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gpu", "backend", "copies"), [
     ("a100-80gb", "auto", 1), ("a100-80gb", "flash", 1), ("a100-80gb", "fused", 0), ("a100-80gb", "unfused", 0),
     ("h100-80gb", "auto", 0), ("h100-80gb", "flash", 1), ("h100-80gb", "fused", 0), ("b200", "auto", 0),

@@ -48,6 +48,7 @@ def outcome(folder_factory: pytest.TempPathFactory, content: bytes, suffix: str,
     return found
 
 
+@pytest.mark.slow
 @given(st.sampled_from(FILES), st.binary(max_size=60), st.integers(0, 4000))
 def test_any_damage_makes_a_run_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, file: Any, noise: bytes, place: int
@@ -58,6 +59,7 @@ def test_any_damage_makes_a_run_or_an_input_error(
     outcome(tmp_path_factory, content[:place], file.suffix)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(FILES), st.dictionaries(st.sampled_from(FLAGS + KEYS), WORDS, max_size=4))
 def test_any_settings_make_a_run_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, file: Any, values: dict[str, str]
@@ -65,6 +67,7 @@ def test_any_settings_make_a_run_or_an_input_error(
     outcome(tmp_path_factory, file.read_bytes(), file.suffix, **{**SETTINGS.get(file.name, {}), **values})
 
 
+@pytest.mark.slow
 @given(SHELL, st.sampled_from(SCRIPTS))
 def test_any_shell_makes_a_run_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, shell: str, file: Any
@@ -79,6 +82,7 @@ NUMBERS = st.integers(-2, 64) | st.sampled_from([2**31, 2**31 + 1, 2**62, 10**40
     lambda n: 2**n)
 
 
+@pytest.mark.slow
 @given(st.dictionaries(st.sampled_from(SIZES), NUMBERS.map(str), max_size=4), st.integers(-1, 4096))
 def test_any_sizes_make_an_account_or_an_input_error(values: dict[str, str], gpus: int) -> None:
     with suppress(InputError):
@@ -91,6 +95,7 @@ NESTED = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dic
     st.sampled_from(["_target_", "_args_", "hidden_size", "model", "x"]), inner, max_size=3), max_leaves=6)
 
 
+@pytest.mark.slow
 @given(st.sampled_from(["model", "trainer", "train", "ddp", "optimizer", "mixed_precision", "MODEL_ARGS"]), NESTED)
 def test_any_yaml_makes_a_run_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, section: str, value: Any

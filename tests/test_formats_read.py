@@ -96,6 +96,7 @@ def test_published_files_ask_for_their_layout(file: str, arguments: dict[str, An
     assert found.unknown == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", sorted(path.name for path in DATA.iterdir()))
 def test_published_files_are_accounted_for(file: str) -> None:
     run = read(DATA / file, SETTINGS.get(file))

@@ -53,6 +53,7 @@ def words_of(script: str) -> list[str]:
     return command[command.index("p.py") + 1:]
 
 
+@pytest.mark.slow
 @given(st.lists(STATEMENTS, max_size=6), st.lists(WORDS, min_size=1, max_size=4))
 def test_words_are_those_of_bash(statements: list[str], words: list[str]) -> None:
     script = "\n".join(["A=a", 'B="b b"', "TP=1", "LIST=(a 'b b')", *statements])

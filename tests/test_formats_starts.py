@@ -56,6 +56,7 @@ def again(text: str, folder: Path, found: shardmath.Explanation) -> None:
     assert run.model.model_dump(exclude=names) == found.model.model_dump(exclude=names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model_of_the_catalogue_starts_and_is_read_back(name: str, tmp_path: Path) -> None:
     for layout in layouts(Model.named(name)):
@@ -124,6 +125,7 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_of_megatron_starts_and_is_read_back(way: str, tmp_path: Path) -> None:
     name, layout = WAYS[way]
@@ -133,6 +135,7 @@ def test_every_way_of_megatron_starts_and_is_read_back(way: str, tmp_path: Path)
     again(text, tmp_path, found)
 
 
+@pytest.mark.process
 def test_llama_3_1_has_its_base_and_its_scaling() -> None:
     flags = refuse_what_does_not_start(written("megatron", shardmath.explain("llama-3.1-8b", GPU, num_gpus=8)))
     assert (flags["rotary-base"], flags["norm-epsilon"]) == (500_000, 1e-5)
@@ -146,6 +149,7 @@ def test_a_factor_that_megatron_does_not_build_with_is_said() -> None:
     assert "pretrain_gpt.py builds its model with factor 8" in other
 
 
+@pytest.mark.slow
 def test_deepseek_has_yarn_and_the_scale_of_its_experts() -> None:
     text = written("megatron", shardmath.explain("deepseek-v3", GPU, num_gpus=64, expert_parallel=64))
     flags = refuse_what_does_not_start(text)
@@ -154,6 +158,7 @@ def test_deepseek_has_yarn_and_the_scale_of_its_experts() -> None:
     assert flags["moe-router-enable-expert-bias"]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("gpu", "layout", "set_to_one"), [
     (GPU, {"num_gpus": 8}, False), (GPU, {"num_gpus": 8, "tensor_parallel": 2}, True),
     (GPU, {"num_gpus": 8, "context_parallel": 2}, True), ("b200", {"num_gpus": 8, "tensor_parallel": 2}, False),
@@ -165,6 +170,7 @@ def test_one_queue_exactly_where_megatron_asserts_it(gpu: str, layout: dict[str,
     refuse_what_does_not_start(text, before_blackwell=gpu != "b200")
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(("gpu", "gpus", "processes", "nodes"), [
     (GPU, 8, 8, 1), (GPU, 4, 4, 1), (GPU, 64, 8, 8), (GPU, 12, 6, 2), ("gb200", 72, 4, 18),
 ])
@@ -175,6 +181,7 @@ def test_a_process_for_each_gpu_of_each_server(gpu: str, gpus: int, processes: i
     assert ("--master_addr" in text) == ("--node_rank" in text) == (nodes > 1)
 
 
+@pytest.mark.process
 def test_nodes_need_a_rank_and_an_address(tmp_path: Path) -> None:
     """bash itself says what is missing, and starts nothing."""
     file = tmp_path / "run.sh"
@@ -207,6 +214,7 @@ def test_what_a_script_leaves_out_of_the_model_is_said() -> None:
     assert "# Not in this file: the attention window of 4096 tokens is not counted yet.\n" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout", "line"), [
     ("llama-3.2-1b", {"overlap_param_gather": 1},
      "overlap_param_gather = 1: must be given with overlap_grad_reduce: Megatron-LM asserts it"),

@@ -29,6 +29,7 @@ def account(text: str, folder: Path, suffix: str, **changes: Any) -> shardmath.E
     return run.explain(GPU, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["megatron", "nemo"])
 @pytest.mark.parametrize("file", sorted(path.name for path in DATA.iterdir() if "torchtitan" not in path.name))
 def test_published_runs_of_megatron_go_round(file: str, format: str, tmp_path: Path) -> None:
@@ -45,6 +46,7 @@ def test_published_runs_of_megatron_go_round(file: str, format: str, tmp_path: P
         line for line in text.split("\n") if not line.startswith("# ")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", ["torchtitan_llama3_8b.toml", "torchtitan_llama3_70b.toml"])
 def test_published_runs_of_torchtitan_go_round(file: str, tmp_path: Path) -> None:
     found = read(DATA / file).explain(GPU, num_gpus=16)
@@ -79,6 +81,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["megatron", "nemo"])
 @pytest.mark.parametrize("name", sorted(LAYOUTS))
 def test_layouts_of_megatron_go_round(name: str, format: str) -> None:
@@ -87,6 +90,7 @@ def test_layouts_of_megatron_go_round(name: str, format: str) -> None:
     assert written(format, found, layout)  # written() itself refuses a file that is read as another account
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [
     {"num_gpus": 64, "recompute": "selective"}, {"num_gpus": 64, "tensor_parallel": 8, "recompute": "full"},
     {"num_gpus": 64, "data_parallel_replicas": 4, "kernels": {"reshard": "never", "optimizer_kernel": "foreach"}},
@@ -100,6 +104,7 @@ def test_layouts_of_torchtitan_go_round(layout: dict[str, Any]) -> None:
     assert written("torchtitan", found)
 
 
+@pytest.mark.slow
 def test_random_layouts_go_round() -> None:
     draw = Random(1)
     for _ in range(12):
@@ -126,6 +131,7 @@ def test_a_script_has_its_flags_in_the_usual_order() -> None:
     assert 'torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py \\\n' in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("format", "options", "rule"), [
     ("torchtitan", {}, "must be a format of the implementation, and this one is torchtitan's"),
     ("megatron", {"implementation": "torchtitan"}, "must be a format of the implementation"),
@@ -156,6 +162,7 @@ def test_a_note_cannot_break_out_of_its_comment() -> None:
     assert "\n# Not in this file: x?rm -rf $(pwd).\n" in written("megatron", shardmath.explain(model, GPU))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(LAYOUTS))
 def test_megatron_bridge_has_every_key(name: str) -> None:
     """Each key is a field of the class of its section, in the release that the head of the file names."""
@@ -170,6 +177,7 @@ def test_megatron_bridge_has_every_key(name: str) -> None:
         assert not (isinstance(value, str) and value.replace(".", "").replace("e-", "").isdecimal()), key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [
     {"num_gpus": 64, "recompute": "selective"},
     {"num_gpus": 8, "pipeline_parallel": 4, "schedule": "interleaved", "virtual_pipeline": 2, "global_batch_size": 32},

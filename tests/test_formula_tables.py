@@ -21,6 +21,8 @@ from shardmath.symbolic.parameters import PARAMETERS
 from shardmath.symbolic.printers.text import letter
 from shardmath.symbolic.published import all_published
 
+pytestmark = pytest.mark.slow
+
 CELL = re.compile(r"(?<!\\)\|")
 
 

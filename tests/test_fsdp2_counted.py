@@ -13,6 +13,8 @@ from shardmath.symbolic.implementations import HUGGINGFACE, Implementation
 from shardmath.symbolic.parallel.legality import fixed_values
 from shardmath.symbolic.parameters import symbol
 
+pytestmark = pytest.mark.slow
+
 MODELS = {row["model"]: row for row in table("parameter_counts")}
 TORCH = HUGGINGFACE.with_choices(peak="torch", loss="huggingface_freed", optimizer_kernel="loop")
 FSDP = TORCH.with_choices(data_parallel="fsdp", precision="mixed")

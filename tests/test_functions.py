@@ -15,6 +15,8 @@ from shardmath.symbolic.accounts import build
 from shardmath.symbolic.functions import CeilDiv, Divides, Iverson, LeastCommonMultiple, Max, Min, pad_to
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
+pytestmark = pytest.mark.slow
+
 NATURAL = st.integers(1, 10**30)
 WHOLE = st.integers(-(10**30), 10**30)
 NONZERO = NATURAL | NATURAL.map(neg)

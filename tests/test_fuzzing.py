@@ -35,6 +35,7 @@ def folder() -> Iterator[str]:
     path.rmdir()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_a_reader_answers_or_refuses(name: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = READERS[name]
@@ -57,6 +58,7 @@ def test_a_reader_answers_or_refuses(name: str, folder: str, monkeypatch: pytest
         tried()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_an_example_is_answered(name: str, folder: str) -> None:
     """Else all inputs would be made from what is refused."""
@@ -68,6 +70,7 @@ def test_an_example_is_answered(name: str, folder: str) -> None:
         assert any(reader.read(seed, folder) == "answered" for seed in reader.seeds())
 
 
+@pytest.mark.slow
 def test_what_a_reader_may_not_do_is_found(tmp_path: Path) -> None:
     import pickle
     import subprocess

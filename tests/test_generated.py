@@ -15,6 +15,8 @@ import pytest
 from shardmath.symbolic import write
 from shardmath.symbolic.derive import COMMAND, derive
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 DIGEST = """
 import hashlib, json

@@ -25,6 +25,7 @@ def kept(
     return {line.component: int(line.bytes) for line in lines if line.role == role}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gelu", list(GELUS))
 def test_saved_tensors_by_hand(gelu: str) -> None:
     found = kept(GPT2.model_copy(update={"gelu": gelu}))
@@ -38,6 +39,7 @@ def test_saved_tensors_by_hand(gelu: str) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gelu", list(GELUS))
 def test_autocast_takes_third_powers_in_fp32(gelu: str) -> None:
     other = GPT2.model_copy(update={"gelu": gelu})
@@ -47,17 +49,20 @@ def test_autocast_takes_third_powers_in_fp32(gelu: str) -> None:
     assert more == GPT2.num_layers * S * B * GPT2.ffn_hidden_size * (GELUS[gelu][1] - GELUS["fused"][1])
 
 
+@pytest.mark.slow
 def test_autocast_casts_the_input_of_the_fused_projection_once() -> None:
     kernels = {"precision": "autocast"}
     separate = kept(kernels={**kernels, "projections": "separate"})["attention"]
     assert separate - kept(kernels=kernels)["attention"] == GPT2.num_layers * S * B * 2 * 2 * GPT2.hidden_size
 
 
+@pytest.mark.slow
 def test_positions_are_made_once_for_all_sequences() -> None:
     assert kept(role="input")["position_embedding"] == 8 * S
     assert kept(role="input", implementation="megatron")["position_embedding"] == 8 * S * B
 
 
+@pytest.mark.slow
 def test_eager_attention_has_no_fp32_probabilities() -> None:
     heads = GPT2.num_layers * S * B * GPT2.num_attention_heads
     plain, dropped = (kept(kernels={"attention": "eager"}, attention_dropout=p)["attention"] for p in (False, True))
@@ -66,6 +71,7 @@ def test_eager_attention_has_no_fp32_probabilities() -> None:
     assert dropped - plain == heads * S * (2 + 1)
 
 
+@pytest.mark.slow
 def test_full_recompute_keeps_the_mask_of_eager_attention() -> None:
     found, plain = (kept(kernels={"attention": name}, recompute="full") for name in ("eager", "sdpa"))
     assert found == {**plain, "tables": B * S * S * 2}
@@ -77,11 +83,13 @@ def test_other_frameworks_have_one_kernel(implementation: str) -> None:
         explain("llama-3.2-1b", "h100-80gb", implementation=implementation, kernels={"gelu": "new"})
 
 
+@pytest.mark.slow
 def test_megatron_core_does_not_read_the_name_of_the_kernel() -> None:
     one = GPT2.model_copy(update={"gelu": "fused"})
     assert kept(implementation="megatron") == kept(one, implementation="megatron")
 
 
+@pytest.mark.slow
 def test_what_a_user_chooses_stays() -> None:
     one = GPT2.model_copy(update={"gelu": "fused"})
     assert kept(kernels={"gelu": "fused"}) == kept(one)

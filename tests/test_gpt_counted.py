@@ -109,6 +109,7 @@ def needed(implementation: Implementation) -> tuple[Term, ...]:
     return tuple(build(implementation).closure(("stage.parameters", "stage.activation")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_parameters_and_saved_bytes_of_a_rank(variant: str) -> None:
     implementation = VARIANTS[variant][0]
@@ -164,6 +165,7 @@ COEFFICIENTS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", COEFFICIENTS)
 def test_coefficients(row: dict[str, str]) -> None:
     variant = row["variant"]

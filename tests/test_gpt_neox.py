@@ -32,6 +32,7 @@ def kept(model: Model, **more: Any) -> dict[str, int]:
     return {line.component: int(line.bytes) for line in lines if line.role == "activation"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [NEOX, PYTHIA], ids=lambda model: model.name)
 def test_saved_tensors_by_hand(model: Model) -> None:
     found = kept(model)
@@ -41,6 +42,7 @@ def test_saved_tensors_by_hand(model: Model) -> None:
     assert found["tables"] == 2 * 512 * 2 * model.qk_rope_head_dim
 
 
+@pytest.mark.slow
 def test_one_after_the_other_each_norm_keeps_an_input_of_its_own() -> None:
     sequential = PYTHIA.model_copy(update={"parallel_residual": False})
     more, less = kept(sequential), kept(PYTHIA)
@@ -48,12 +50,14 @@ def test_one_after_the_other_each_norm_keeps_an_input_of_its_own() -> None:
     assert more == less
 
 
+@pytest.mark.slow
 def test_full_recompute_keeps_the_input_of_every_layer() -> None:
     found = kept(PYTHIA, recompute="full")
     assert found["layer_input"] == PYTHIA.num_layers * 512 * 2 * PYTHIA.hidden_size * 2
     assert not {"attention_norm", "attention", "ffn_norm", "gelu"} & {name for name, size in found.items() if size}
 
 
+@pytest.mark.slow
 def test_whole_heads_have_wider_tables_and_nothing_else() -> None:
     whole = kept(PYTHIA.model_copy(update={"qk_rope_head_dim": 0}))
     part = kept(PYTHIA)

@@ -58,6 +58,7 @@ def test_bytes_of_the_workspaces() -> None:
         assert found == {"engine_workspace": size, "head_workspace": 2 * torch[name]}
 
 
+@pytest.mark.slow
 def test_a_sweep_chooses_as_an_explanation_does() -> None:
     question: dict[str, Any] = {"global_batch_size": 4, "seq_length": 4096}
     best = sweep("llama-3.2-1b", "a100-80gb", 4, recompute=["none"], **question).best[0]

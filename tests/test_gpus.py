@@ -110,6 +110,7 @@ def test_a_near_miss_is_suggested() -> None:
     assert "a100-40gb" in str(caught.value.nearest).split(" or ")
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_any_text_is_a_gpu_or_an_input_error(name: str) -> None:
     try:

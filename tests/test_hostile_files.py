@@ -62,6 +62,7 @@ WRONG: dict[str, bytes] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", WRONG)
 @pytest.mark.parametrize("reader", READERS)
 def test_what_is_no_file_of_its_kind_is_refused(
@@ -120,6 +121,7 @@ def test_names_that_look_alike_are_told_apart() -> None:
     assert str(turned.value).isprintable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["[red]x[/]", "[/x]", "a$\\frac$b", "<b>&amp;",
                                   "</script><img src=x onerror=alert(1)>", "\\", "%s{0}"])
 def test_any_name_of_a_model_is_shown_as_it_is(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,6 +246,7 @@ with replacing(Path(sys.argv[1])) as file:
 """
 
 
+@pytest.mark.process
 def test_a_kill_while_writing_leaves_the_old_file_and_is_cleaned_up(tmp_path: Path,
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "out.csv"
@@ -273,6 +276,7 @@ def test_a_kill_while_writing_leaves_the_old_file_and_is_cleaned_up(tmp_path: Pa
     assert not living.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["models"], [*EXPLAIN, "--json"], [*EXPLAIN, "--csv", "-"], ["formula",
                                                                                                     "--list"]])
 def test_output_that_nobody_reads_ends_quietly(arguments: list[str]) -> None:
@@ -285,6 +289,7 @@ def test_output_that_nobody_reads_ends_quietly(arguments: list[str]) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["models"], [*EXPLAIN, "--json"]])
 def test_a_full_device_behind_the_output_is_one_line(arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
@@ -327,6 +332,7 @@ def work(code: str = WORK, user: int | None = None, **environment: str) -> subpr
                             stderr=subprocess.PIPE, text=True, user=user)
 
 
+@pytest.mark.slow
 def test_without_a_cache_the_answer_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
     process = work(HOME=str(tmp_path / "file"))
@@ -346,6 +352,7 @@ def test_a_user_without_a_home_keeps_nothing(tmp_path: Path, monkeypatch: pytest
     assert not [*tmp_path.iterdir()]
 
 
+@pytest.mark.slow
 def test_two_processes_fill_one_cache(tmp_path: Path) -> None:
     processes = [work(HOME=str(tmp_path)) for _ in range(2)]
     for process in processes:
@@ -422,6 +429,7 @@ def test_arrays_come_back_exactly_or_not_at_all(tmp_path: Path, changed: str) ->
         read_arrays(path)
 
 
+@pytest.mark.slow
 def test_a_folder_with_files_of_others_is_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "state.rows"
     folder.mkdir()

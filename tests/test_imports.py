@@ -257,6 +257,7 @@ def test_running_code_does_not_import_sympy() -> None:
     assert [found for found in _of_running_code() if _within(found.target, "sympy", "jinja2") and not found.lazy] == []
 
 
+@pytest.mark.process
 def test_planning_a_nest_needs_no_sympy() -> None:
     modules = sorted(module for module in MODULES if _within(module, *NEED_NO_SYMPY))
     assert _loaded_after(f"import {', '.join(modules)}") & HEAVY <= {"numpy"}
@@ -276,11 +277,13 @@ def _loaded_after(statement: str) -> set[str]:
     return set(result.stdout.split())
 
 
+@pytest.mark.process
 def test_importing_the_package_loads_nothing_heavy() -> None:
     loaded = _loaded_after("import shardmath")
     assert loaded & HEAVY == set()
     assert {module for module in loaded if module.startswith("shardmath.")} == set()
 
 
+@pytest.mark.process
 def test_the_command_line_starts_as_light() -> None:
     assert _loaded_after("import shardmath.cli.main") & HEAVY == set()

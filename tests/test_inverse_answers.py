@@ -44,6 +44,7 @@ def account(name: str, answer: Answer, value: int) -> tuple[int, int, str]:
     return found.peak.total, found.peak.rank, found.peak.site
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_explain_says_the_same_at_the_answer_and_beyond(name: str) -> None:
     model, arguments = CONFIGURATIONS[name]
@@ -76,6 +77,7 @@ def test_the_memory_that_is_needed_is_just_enough() -> None:
     assert needed.peak == explain(model, "h100-80gb", **arguments).peak.total
 
 
+@pytest.mark.slow
 def test_the_smallest_degrees_are_those_of_trying_all() -> None:
     model, arguments = "llama-3.1-70b", {"num_gpus": 64, "global_batch_size": 1024}
     found = fit(model, "h100-80gb", "model_parallel", **arguments)
@@ -93,6 +95,7 @@ def test_the_smallest_degrees_are_those_of_trying_all() -> None:
     assert (at.value, at.peak, at.values["tensor_parallel"], at.values["pipeline_parallel"]) == min(fitting)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 @pytest.mark.parametrize("symbol", ["micro_batch_size", "seq_length", "num_layers", "hidden_size", "num_gpus"])
 def test_the_formula_gives_the_peak_and_the_closed_answer(name: str, symbol: str) -> None:
@@ -150,6 +153,7 @@ def test_bad_input_is_one_line(arguments: list[str], said: str, capsys: pytest.C
     assert shown.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_the_command_prints_answers_and_formulas(capsys: pytest.CaptureFixture[str]) -> None:
     start = ["fit", "llama-3.1-8b", "--gpu", "h100-80gb", "--tp", "4", "--pp", "4", "--num-gpus", "64"]
     assert exit_code(start) == 0

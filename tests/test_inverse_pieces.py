@@ -55,6 +55,7 @@ def expressions() -> st.SearchStrategy[str]:
     return st.recursive(st.one_of(numbers, st.just("x"), st.just("(40 - x)"), st.just("60/x")), larger, max_leaves=7)
 
 
+@pytest.mark.slow
 @given(expressions(), st.integers(1, 20), st.integers(0, 80))
 def test_an_expression_is_between_its_bounds(text: str, low: int, length: int) -> None:
     graph = Graph()

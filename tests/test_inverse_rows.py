@@ -31,6 +31,7 @@ QUESTIONS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("symbol", "values"), QUESTIONS)
 def test_rows_are_what_single_configurations_are(symbol: str, values: dict[str, Any]) -> None:
     table = {name: column for name, column in TABLE.items() if name != symbol}
@@ -49,6 +50,7 @@ def test_rows_are_what_single_configurations_are(symbol: str, values: dict[str, 
     assert solved > 3
 
 
+@pytest.mark.slow
 def test_memory_may_differ_from_row_to_row() -> None:
     sizes = np.array([24, 40, 80, 141]) * 2**30
     answers = fit_rows({"gpu_memory": sizes}, "micro_batch_size", "llama-3.2-1b", share="1.0", tensor_parallel=4,
@@ -64,6 +66,7 @@ def test_memory_may_differ_from_row_to_row() -> None:
         assert value >= 1
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_table_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     parquet.write_table(pa.table(TABLE), tmp_path / "in.parquet")
     out = tmp_path / "out.parquet"

@@ -38,6 +38,7 @@ def check_neighbours(case: Case, random: Random) -> bool:
     return found is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STORED)
 def test_an_answer_fits_and_nothing_beyond_it_does(kind: str) -> None:
     random = Random(SEED)

@@ -80,6 +80,7 @@ def refuse_other_than(document: str, found: Any) -> None:
     assert [size for size in sizes if type(size) not in (int, type(None))] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("document", "command"), [
     (document, command) for document, commands in COMMANDS.items() for command in commands
 ])
@@ -87,12 +88,14 @@ def test_output_is_what_the_schema_says(document: str, command: str, capsys: pyt
     refuse_other_than(document, printed(command, capsys))
 
 
+@pytest.mark.slow
 def test_answers_of_a_space(capsys: pytest.CaptureFixture[str]) -> None:
     found = printed(f"explore {Path(__file__).resolve().parents[1]}/docs/spaces/llama-70b.toml", capsys)
     refuse_other_than("explore", found)
     assert found["answers"]
 
 
+@pytest.mark.slow
 def test_what_evaluate_has_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pyarrow")
     table, output = tmp_path / "table.csv", tmp_path / "out.parquet"
@@ -103,6 +106,7 @@ def test_what_evaluate_has_written(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (found["rows"], found["passed_through"]) == (2, ["note"])
 
 
+@pytest.mark.slow
 def test_a_calibration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("scipy")
     runs = tmp_path / "runs.csv"
@@ -120,6 +124,7 @@ def test_every_command_that_takes_json_has_a_schema() -> None:
     assert COMMANDS.keys() | {"explore", "evaluate", "calibrate"} == DOCUMENTS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_schemas_are_schemas_that_leave_nothing_open(document: str) -> None:
     found = schema(document)

@@ -11,6 +11,8 @@ import shardmath
 from shardmath.errors import InputError
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
 
+pytestmark = pytest.mark.slow
+
 MODEL, GPU = "llama-3.2-1b", "h100-80gb"
 EVERY_OPTION = [
     (name, axis, option) for name in IMPLEMENTATIONS for axis, (_, options) in CHOICES.items()

@@ -125,6 +125,7 @@ def polynomial_of(row: dict[str, str]) -> Expr:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "row", [pytest.param(row, id=f"{row['variant']} {row['component']}") for row in table("latent_coefficients")]
 )

@@ -106,6 +106,7 @@ ATTENTION = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", ATTENTION, ids=lambda implementation: implementation.name)
 def test_a_storage_is_counted_at_most_once_in_every_mode(implementation: Implementation) -> None:
     for switches, b in product(MODES.values(), (1, 2)):
@@ -153,6 +154,7 @@ CASES = st.sampled_from([
 Case = tuple[Implementation, dict[str, int]]
 
 
+@pytest.mark.slow
 @given(CASES)
 def test_components_add_up_to_roles_and_roles_to_the_peak(case: Case) -> None:
     implementation, known = case
@@ -186,6 +188,7 @@ def moments(implementation: Implementation, found: dict[str, Any]) -> Iterator[A
         yield held[site.held] + transient if any(f"stage.{part}.{name}" in found for part in parts) else 0
 
 
+@pytest.mark.slow
 @given(CASES)
 def test_the_configurations_above_are_legal(case: Case) -> None:
     implementation, known = case

@@ -56,6 +56,7 @@ def test_what_was_not_counted_is_refused(changed: dict[str, str], text: str) -> 
         refuse_impossible({**HUGGINGFACE.choices, **changed})
 
 
+@pytest.mark.slow
 def test_a_person_asks_for_adapters_by_their_rank() -> None:
     kernels = {"base_weights": "nf4"}
     found = explain("llama-3.1-8b", "h100-80gb", implementation="huggingface", lora_rank=16, kernels=kernels)

@@ -95,6 +95,7 @@ class Tried:
         return found.peak.total, found.time.seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("percent", [100, 65])
 def test_smallest_changes_are_those_of_trying_all(case: str, percent: int) -> None:
@@ -134,6 +135,7 @@ def _agrees(move: Move, expected: tuple[int, float]) -> None:
     assert again.peak.total == move.peak_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_differences_are_the_next_values_of_all_choices(case: str) -> None:
     arguments, choices = CASES[case]
@@ -156,6 +158,7 @@ def test_differences_are_the_next_values_of_all_choices(case: str) -> None:
     assert [move.peak_bytes for move in found.differences] == sorted(move.peak_bytes for move in found.differences)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_gains_are_worth_it_and_fit(case: str) -> None:
     """Every single change and pair that is 1 % faster than now, and than every part that is."""
@@ -175,6 +178,7 @@ def test_gains_are_worth_it_and_fit(case: str) -> None:
         assert all(move.seconds < 0.99 * seconds for seconds in faster if seconds is not None)
 
 
+@pytest.mark.slow
 def test_three_changes_where_two_do_not_do() -> None:
     """Every set of three that fits, and no other; no single change and no pair fits."""
     arguments: dict[str, Any] = {"implementation": "nanotron", "num_gpus": 16, "global_batch_size": 16}
@@ -195,6 +199,7 @@ def test_three_changes_where_two_do_not_do() -> None:
     assert found.least.peak_bytes <= min(move.peak_bytes for move in found.smallest)
 
 
+@pytest.mark.slow
 def test_sizes_of_a_model_with_experts_change_one_by_one() -> None:
     """Every legal single change of a size of Mixtral, among them experts shared out, against ``explain``."""
     arguments: dict[str, Any] = {"tensor_parallel": 2, "pipeline_parallel": 2, "expert_parallel": 2, "num_gpus": 16,
@@ -215,6 +220,7 @@ def test_sizes_of_a_model_with_experts_change_one_by_one() -> None:
         assert (move.peak_bytes, move.seconds) == (expected[key][0], pytest.approx(expected[key][1], rel=1e-9))
 
 
+@pytest.mark.slow
 def test_what_nothing_makes_fit() -> None:
     found = moves("llama-3.1-405b", "h100-80gb", tensor_parallel=8, num_gpus=8, global_batch_size=8)
     assert not found.fits
@@ -222,6 +228,7 @@ def test_what_nothing_makes_fit() -> None:
     assert found.least.peak_bytes > found.limit_bytes
 
 
+@pytest.mark.slow
 def test_without_figures_of_a_machine_there_is_no_time() -> None:
     from shardmath import Gpu
 
@@ -234,6 +241,7 @@ def test_without_figures_of_a_machine_there_is_no_time() -> None:
     assert set(ranks) == {None}
 
 
+@pytest.mark.slow
 def test_an_explicit_list_of_layers_stays_or_goes_as_a_whole() -> None:
     arguments: dict[str, Any] = {"implementation": "nanotron", "pipeline_parallel": 2, "pipeline_layout": "7,9",
                                  "num_gpus": 4, "global_batch_size": 8}
@@ -263,6 +271,7 @@ def test_bad_input_is_refused_in_one_line(arguments: dict[str, Any], words: str)
     assert str(refused.value).startswith(words)
 
 
+@pytest.mark.slow
 def test_the_command_prints_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["moves", MODEL, "--gpu", "a100-40gb", "--implementation", "nanotron", "--tp", "2", "--num-gpus", "8",
              "--global-batch-size", "16", "--share", "0.25"]
@@ -287,10 +296,12 @@ def test_the_command_prints_all_parts(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr().err.startswith("error: share = '2': must be a number above 0 and at most 1")
 
 
+@pytest.mark.slow
 def test_the_answer_has_its_type() -> None:
     assert isinstance(moves(MODEL, "h100-80gb", implementation="nanotron"), Moves)
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_is_true() -> None:
     page = (Path(__file__).resolve().parents[1] / "docs" / "moves.md").read_text(encoding="utf-8")
     example = re.search(r"```python\n(.*?)```", page, re.DOTALL)

@@ -44,6 +44,7 @@ def legal(data: st.DataObject, name: str) -> tuple[ModuleType, dict[str, int]]:
     return module, data.draw(legal_rows(IMPLEMENTATIONS[name], module))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 @RANDOM
 @given(data=st.data())
@@ -71,6 +72,7 @@ def agrees_with_quotients(module: ModuleType, values: dict[str, int], moved: str
         assert rest <= NEAR * 10**6 * (1 + abs(dual.slope)), term
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 @RANDOM
 @given(data=st.data())
@@ -151,6 +153,7 @@ def _of(*, model: str = "llama-3.1-8b", **arguments: Any) -> tuple[Peak, dict[st
     return peak, {item.name: item for item in sensitivities(peak, {})}
 
 
+@pytest.mark.slow
 def test_sensitivities_are_ranked_and_agree_with_the_differences() -> None:
     peak, found = _of(tensor_parallel=4, pipeline_parallel=4, num_gpus=64, global_batch_size=512)
     total = peak.bytes(peak.job.values)
@@ -175,6 +178,7 @@ def test_sensitivities_are_ranked_and_agree_with_the_differences() -> None:
     assert padded.larger.bytes > padded.slope > 0
 
 
+@pytest.mark.slow
 def test_with_gpus_fixed_data_parallelism_gives_way() -> None:
     """Along a curve of the same number of GPUs: the chain rule over both sizes."""
     _, found = _of(tensor_parallel=2, num_gpus=16, global_batch_size=512)
@@ -185,6 +189,7 @@ def test_with_gpus_fixed_data_parallelism_gives_way() -> None:
     assert data.gpus_fixed is None
 
 
+@pytest.mark.slow
 def test_a_full_pipeline_bends_where_it_is_just_filled() -> None:
     """With as many micro-batches as stages, fewer of them are in flight, and more are not."""
     _, found = _of(pipeline_parallel=4, num_gpus=16, global_batch_size=16)
@@ -196,6 +201,7 @@ def test_a_full_pipeline_bends_where_it_is_just_filled() -> None:
     assert batch.elasticity > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("name", ["seq_length", "hidden_size", "num_kv_heads", "num_layers", "micro_batch_size",
                                   "tensor_parallel", "gradient_bytes", "vocab_size", "distributed_optimizer"])
@@ -215,6 +221,7 @@ def test_formulas_say_what_dual_numbers_do(implementation: str, name: str) -> No
     assert all(line.formula and line.latex for line in formulas.lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", [(7, 9, 9, 7), (8, 8, 8, 8)])
 def test_an_explicit_list_of_layers_moves_like_what_each_rank_holds(layout: tuple[int, ...]) -> None:
     arguments: dict[str, Any] = {"pipeline_parallel": 4, "num_gpus": 16, "global_batch_size": 64}
@@ -238,6 +245,7 @@ OF_EXPERTS = ("num_experts", "moe_topk", "moe_ffn_hidden_size", "expert_parallel
               "expert_load_percent", "tensor_parallel", "seq_length", "num_layers", "hidden_size")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("side", [-1, 1])
 def test_experts_move_as_exact_quotients_say(side: int) -> None:
     job = configured("mixtral-8x7b", "h100-80gb", **EXPERTS).job
@@ -252,6 +260,7 @@ def test_experts_move_as_exact_quotients_say(side: int) -> None:
     assert {*limits} >= {"moe_ffn_hidden_size", "seq_length", "hidden_size", "expert_load_percent"}
 
 
+@pytest.mark.slow
 def test_differences_with_experts_are_those_of_explain() -> None:
     """The next legal value of every size, and of what a model with experts is like, against ``explain`` of that."""
     model = load_model("mixtral-8x7b")

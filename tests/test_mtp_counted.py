@@ -67,6 +67,7 @@ def formulas(whole: bool) -> dict[str, Expr]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_parameters_and_saved_bytes_of_a_rank(variant: str) -> None:
     switches = VARIANTS[variant]

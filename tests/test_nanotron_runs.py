@@ -35,6 +35,7 @@ def _explain(row: dict[str, str]) -> shardmath.Explanation:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", COUNTED, ids=lambda row: "-".join(list(row.values())[:8]))
 def test_first_rank_as_counted(row: dict[str, str]) -> None:
     """Allocated bytes of the first rank, between steps and at the peak of the passes."""
@@ -45,6 +46,7 @@ def test_first_rank_as_counted(row: dict[str, str]) -> None:
     assert 0 <= int(row["peak"]) - first.total < SMALL
 
 
+@pytest.mark.slow
 def test_allocated_is_below_reserved() -> None:
     """The published numbers are reserved memory, which what is allocated cannot exceed."""
     errors, above = [], []

@@ -69,6 +69,7 @@ def library(request: pytest.FixtureRequest) -> ctypes.CDLL:
     return native.build(source, request.param)
 
 
+@pytest.mark.process
 @given(values=st.fixed_dictionaries({one: st.integers(1, 60) for one in SIZES}))
 def test_printed_c_computes_what_substitution_gives(library: ctypes.CDLL, values: dict[Symbol, int]) -> None:
     found = (ctypes.c_double * len(WHOLE + FRACTIONS))()
@@ -79,6 +80,7 @@ def test_printed_c_computes_what_substitution_gives(library: ctypes.CDLL, values
         assert number == exact if node in WHOLE else number == pytest.approx(float(exact), rel=1e-14), node
 
 
+@pytest.mark.slow
 def test_ceilings_of_quotients_by_one_divisor_are_exact(library: ctypes.CDLL) -> None:
     numbers = np.arange(20_000.0)
     out = np.empty_like(numbers)
@@ -88,6 +90,7 @@ def test_ceilings_of_quotients_by_one_divisor_are_exact(library: ctypes.CDLL) ->
         assert np.array_equal(out, -(-np.arange(20_000) // divisor))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("bits", [256, 512])
 def test_multiply_adds_are_computed(bits: int) -> None:
     function = native.build(native.render("multiply_add.c", bits=bits, chains=CHAINS), native.IEEE).multiply_add

@@ -79,6 +79,7 @@ def check(arguments: dict[str, Any]) -> str | None:
     return "several" if " with " in error.nearest else "other" if " " in error.nearest.split(" or ")[0] else "own"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("implementation", "model"), [(name, model) for name in CASES for model in CASES[name]])
 def test_named_values_are_legal_together(implementation: str, model: str) -> None:
     random = Random(f"{implementation} {model}")
@@ -91,6 +92,7 @@ def test_named_values_are_legal_together(implementation: str, model: str) -> Non
     assert kinds.count("nothing") < len(kinds) / 10, kinds
 
 
+@pytest.mark.slow
 def test_chunks_of_a_rank_and_groups_too() -> None:
     """An interleaved schedule has formulas of its own, which one chunk per rank does not need."""
     random = Random("interleaved")
@@ -118,6 +120,7 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", NAMED)
 def test_what_an_error_names(case: str) -> None:
     arguments, end = NAMED[case]

@@ -137,6 +137,7 @@ def spaces_where(draw: st.DrawFn, *conditions: str) -> tuple[Space, Node]:
     return space, condition
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(spaces())
 def test_intervals_hold_and_folding_keeps_values(space: Space) -> None:
@@ -148,6 +149,7 @@ def test_intervals_hold_and_folding_keeps_values(space: Space) -> None:
     assert space.exact(*bounds.folded([root, condition])) == [value, truth]
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(spaces())
 def test_what_is_proved_holds(space: Space) -> None:
@@ -164,6 +166,7 @@ def test_what_is_proved_holds(space: Space) -> None:
             assert value <= larger or not prover.never_exceeds(one, other)
 
 
+@pytest.mark.slow
 @settings(max_examples=200)
 @given(spaces_where(DIVIDES))
 def test_thinned_maxima_and_minima_keep_values(drawn: tuple[Space, Node]) -> None:
@@ -172,6 +175,7 @@ def test_thinned_maxima_and_minima_keep_values(drawn: tuple[Space, Node]) -> Non
     assert space.exact(*thinned(space.graph, roots, NAMES, [condition])) == space.exact(*roots)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(spaces_where(DIVIDES, LE))
 def test_what_is_left_out_is_never_the_largest(drawn: tuple[Space, Node]) -> None:
@@ -223,6 +227,7 @@ def pruned(implementation: str, peak: str, in_space: bool = False) -> tuple[Modu
     return evaluator.terms, estimate, without_dominated(graph, estimate, limits, conditions)
 
 
+@pytest.mark.slow
 @EVERY_EVALUATOR
 def test_how_much_is_left(implementation: str, peak: str) -> None:
     _, estimate, left = pruned(implementation, peak)
@@ -232,6 +237,7 @@ def test_how_much_is_left(implementation: str, peak: str) -> None:
     assert len(ordered([left])) < len(ordered([estimate]))
 
 
+@pytest.mark.slow
 @EVERY_EVALUATOR
 def test_the_peak_of_legal_layouts_is_unchanged(implementation: str, peak: str) -> None:
     module, _, left = pruned(implementation, peak)
@@ -246,6 +252,7 @@ def test_the_peak_of_legal_layouts_is_unchanged(implementation: str, peak: str) 
     assert tried > 300
 
 
+@pytest.mark.slow
 def test_a_space_leaves_less() -> None:
     """Where stages have two layers or more, no rank between the first and the last can be the peak's."""
     module, _, left = pruned("megatron", "megatron_te", in_space=True)
@@ -319,6 +326,7 @@ def compiled(root: Node) -> Any:
     return scope["function"]
 
 
+@pytest.mark.slow
 def test_no_proof_is_tried_over_and_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Proofs inside of proofs have the same ones inside: of experts with saved tensors alone they took hours."""
     implementation = IMPLEMENTATIONS["megatron"].with_choices(layers="experts", peak="saved")

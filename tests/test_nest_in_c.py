@@ -10,6 +10,8 @@ from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import Best, Histogram, PowersOfTwo, Space
 
+pytestmark = pytest.mark.slow
+
 AXES = {
     "tensor_parallel": [1, 2, 4, 8], "pipeline_parallel": [1, 2, 4, 5], "micro_batch_size": [1, 2, 4],
     "sequence_parallel": [0, 1], "recompute": ["none", "core_attention", "full"], "seq_length": [4096, 8192],

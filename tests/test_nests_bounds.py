@@ -32,6 +32,7 @@ def _read(text: str) -> Node:
     return parse(text, graph, graph.name)
 
 
+@pytest.mark.slow
 @given(FORMULAS, st.fixed_dictionaries(dict.fromkeys(NAMES, ENDS)), st.data())
 def test_values_lie_within_bounds(text: str, ends: dict[str, tuple[int, int]], data: st.DataObject) -> None:
     node = _read(text)

@@ -16,6 +16,8 @@ from shardmath.search.nests.running import run
 from shardmath.search.spaces import Best, Front, Histogram, Part, PowersOfTwo, Space
 from shardmath.symbolic.nesting import nest_of
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = (
     Best("best", ("tensor_parallel * context_parallel * pipeline_parallel", "peak", "-micro_batch_size"), 5),
     Best("per", ("peak",), 2, ("recompute",), "legal"),

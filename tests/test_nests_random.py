@@ -39,6 +39,8 @@ from shardmath.symbolic.nests.graph import (
 )
 from shardmath.symbolic.nests.problem import ESTIMATE
 
+pytestmark = pytest.mark.slow
+
 THOROUGH = os.environ.get("ORACLES") == "full"
 AMONG = {"fits": 1, "uncertain": 2, "legal": None}
 FIXED = ("u", "w", "limit")

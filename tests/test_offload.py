@@ -33,6 +33,7 @@ def shape(draw: Random) -> dict[str, int]:
                   D=draw.choice((1, 2, 4)), w=draw.choice((2, 4)))
 
 
+@pytest.mark.slow
 def test_states_leave_in_proportion() -> None:
     draw = Random(1)
     for _ in range(20):
@@ -82,6 +83,7 @@ def test_small_tensors_stay() -> None:
     assert numbers(LAYERS, {**known, "h": 255}, "attention_norm.moved") == [0]
 
 
+@pytest.mark.slow
 def test_a_person_asks_for_offload_by_its_amount() -> None:
     common = {"seq_length": 4096, "num_gpus": 4, "tensor_parallel": 2}
     whole = explain("llama-3.1-8b", "h100-80gb", **common)  # type: ignore[arg-type]

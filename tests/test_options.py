@@ -71,6 +71,7 @@ def run(package: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_new_mlp_has_dummies_moments_and_all_other_terms(package: Path) -> None:
     text = (package / "symbolic" / "components" / "gelu.py").read_text(encoding="utf-8")
     for before, after in RENAMED.items():
@@ -81,6 +82,7 @@ def test_a_new_mlp_has_dummies_moments_and_all_other_terms(package: Path) -> Non
     assert result.returncode == 0, result.stderr
 
 
+@pytest.mark.slow
 def test_an_option_without_rows_is_refused_by_its_name(package: Path) -> None:
     result = run(package)
     assert "ValueError: mlp = relu2 has no rows: add rows or a component that name it" in result.stderr

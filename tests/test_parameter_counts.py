@@ -17,6 +17,7 @@ from shardmath.symbolic.implementations import MEGATRON
 TERMS = ("stage.all_parameters", "model.all_parameters", "model.active_parameters")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "layout"), [
     ("llama-3.2-1b", {"tensor_parallel": 2, "pipeline_parallel": 2, "data_parallel": 2}),
     ("qwen2.5-7b", {"pipeline_parallel": 2, "virtual_pipeline": 2, "global_batch_size": 8}),
@@ -37,6 +38,7 @@ def test_parameters_of_an_account(name: str, layout: dict[str, int]) -> None:
     assert sum(rank.parameters for rank in found.ranks) * t * e >= whole
 
 
+@pytest.mark.slow
 def test_a_published_model_in_words() -> None:
     """DeepSeek-V3 is 671 billion parameters, 37 of which are active, and 11.5 more for its further prediction."""
     model = Model.named("deepseek-v3")

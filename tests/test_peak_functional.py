@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from statistics import median
 
+import pytest
+
 from validation.measured import megatron_tests
 from validation.measured.case import PEAK, STEADY, Case
 from validation.measured.estimates import Estimate, estimate
+
+pytestmark = pytest.mark.slow
 
 MIB = 2**20
 CASES = [case for case in megatron_tests.read() if case.group in (megatron_tests.DENSE, megatron_tests.CONTAINER)]

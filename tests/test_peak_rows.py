@@ -17,6 +17,8 @@ from shardmath.generated.definitions import LIBRARIES, TORCH_WORKSPACES
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
+pytestmark = pytest.mark.slow
+
 MIB = 2**20
 SMALL = (2 * 4096 + 8 * 16) * 1024
 LARGE = 8 * 4096 * 1024

@@ -18,6 +18,8 @@ from shardmath.account.accounting import Explanation, RankAccount, explain
 from validation.measured import simumax
 from validation.measured.case import Case
 
+pytestmark = pytest.mark.slow
+
 CASES = {case.id: case for case in simumax.read()}
 with (Path(__file__).parent / "data" / simumax.TABLE).open(newline="") as file:
     ROWS = list(csv.DictReader(file))

@@ -57,6 +57,7 @@ def words_of(svg: str) -> list[str]:
     return [text.strip() for text in re.findall(r"<!--(.*?)-->", svg, re.DOTALL)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [EXPLAIN, SWEEP, COMPARE], ids=["explain", "sweep", "compare"])
 def test_every_format_is_written_whole_and_the_same_twice(command: list[str], tmp_path: Path) -> None:
     for suffix, beginning in (("png", b"\x89PNG"), ("svg", b"<?xml"), ("html", b"<!DOCTYPE html>")):
@@ -69,6 +70,7 @@ def test_every_format_is_written_whole_and_the_same_twice(command: list[str], tm
     ET.parse(tmp_path / "one.svg")
 
 
+@pytest.mark.process
 def test_explain_draws_a_bar_for_every_rank_and_what_it_says(tmp_path: Path) -> None:
     found = explain("llama-3.1-8b", "a100-40gb", tensor_parallel=4, pipeline_parallel=2)
     picture = explained.picture(found)
@@ -82,6 +84,7 @@ def test_explain_draws_a_bar_for_every_rank_and_what_it_says(tmp_path: Path) -> 
     assert {"80%", "100%", "weight", "optimizer", "pipeline rank"} <= {*said}
 
 
+@pytest.mark.process
 def test_bars_are_as_high_as_their_account() -> None:
     from matplotlib.figure import Figure
 
@@ -96,6 +99,7 @@ def test_bars_are_as_high_as_their_account() -> None:
     assert sorted(one.get_ydata()[0] for one in axes.lines) == pytest.approx([0.8 * 40, 40.0])
 
 
+@pytest.mark.process
 def test_compared_bars_have_the_memory_of_their_own_gpu() -> None:
     from matplotlib.figure import Figure
 
@@ -130,6 +134,7 @@ def parsed(path: Path) -> _Tags:
     return found
 
 
+@pytest.mark.process
 def test_a_page_needs_no_network_and_names_are_escaped(tmp_path: Path) -> None:
     path = tmp_path / "x.html"
     panel = Panel(line, 2, NASTY)
@@ -147,6 +152,7 @@ def test_a_page_needs_no_network_and_names_are_escaped(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in text
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("suffix", ["svg", "png"])
 def test_names_are_no_formulas_and_no_control_characters(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"x.{suffix}"
@@ -176,6 +182,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_unplottable(None)
 
 
+@pytest.mark.process
 def test_nothing_is_left_of_a_picture_that_cannot_be_drawn(tmp_path: Path) -> None:
     def broken(part: object) -> None:
         raise RuntimeError
@@ -188,6 +195,7 @@ def test_nothing_is_left_of_a_picture_that_cannot_be_drawn(tmp_path: Path) -> No
         write_picture(drawn(Panel(line, 2, "")), str(tmp_path / "no" / "x.svg"))
 
 
+@pytest.mark.slow
 def test_a_space_has_its_fronts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     space = tmp_path / "space.toml"
     space.write_text(SPACE)

@@ -26,6 +26,7 @@ def test_every_picture_is_shown_and_has_its_command() -> None:
     assert names == shown == {*commands(FOLDER)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*commands(FOLDER)])
 def test_pictures_are_what_their_commands_draw(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
@@ -35,6 +36,7 @@ def test_pictures_are_what_their_commands_draw(name: str, tmp_path: Path) -> Non
         assert written(tmp_path / name) == written(FOLDER / name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", re.findall(r"^shardmath (compare .*)$", COMPARE, re.MULTILINE))
 def test_comparisons_succeed(command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(ROOT)
@@ -42,6 +44,7 @@ def test_comparisons_succeed(command: str, monkeypatch: pytest.MonkeyPatch, caps
     assert "by tensor, GiB" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_python_runs() -> None:
     (block,) = re.findall(r"```python\n(.*?)```", COMPARE, re.DOTALL)
     exec(compile(block, "compare.md", "exec"), {})

@@ -19,6 +19,8 @@ from shardmath.commands.sweep.gathered import Gathered
 from shardmath.errors import InputError
 from shardmath.search.legal import NAMES
 
+pytestmark = pytest.mark.slow
+
 JOB: dict[str, Any] = {"num_gpus": 16, "global_batch_size": 32, "seq_length": 4096}
 VERDICTS = ("fits", "uncertain", "out of memory")
 

@@ -56,12 +56,14 @@ def check(text: str, scripts: int) -> None:
     assert text.index("Content-Security-Policy") < re.search("<style|<script", text).start()  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_the_page_allows_its_own_scripts() -> None:
     text = page()
     check(text, text.count("<script>"))
     assert text.count("<script>") > 2
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("arguments", [
     ["sweep", "llama-3.2-1b", "--gpu", "h100-80gb", "--num-gpus", "8", "--global-batch-size", "16"],
     ["explain", "llama-3.1-8b", "--gpu", "a100-40gb", "--tp", "4", "--pp", "2"],

@@ -86,6 +86,7 @@ def test_saved_inputs_of_linear_layers(recipe: str) -> None:
         assert quantised == whole - 2 * replaced + replaced + more
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_weights_that_are_fp8_themselves(recipe: str) -> None:
     """Linear weights of one byte in a buffer of their own, transposed copies, scales; all else as it was."""
@@ -107,6 +108,7 @@ def test_fp16_keeps_what_bf16_does_and_a_scaler() -> None:
     assert fp16[-1] - mixed[-1] == 20
 
 
+@pytest.mark.slow
 def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
     for recipe in RECIPES:
         names = {rule.name for rule in rules_for(SAVED.with_choices(fp8=recipe))}

@@ -30,6 +30,8 @@ from shardmath.symbolic.published import all_published
 from shardmath.symbolic.terms import TermSet
 from shardmath.symbolic.timing import build_all
 
+pytestmark = pytest.mark.slow
+
 PUBLISHED = {item.name: item for item in all_published()}
 OWNERS = [*IMPLEMENTATIONS, *PUBLISHED]
 EVERY_IMPLEMENTATION = pytest.mark.parametrize("name", IMPLEMENTATIONS)

@@ -76,6 +76,7 @@ def check(steps: dict[str, tuple[Step, ...]], terms: TermSet, fixed: dict[str, i
                 assert column == points.of(step.expression), (name, step.rule, text)
 
 
+@pytest.mark.slow
 @EVERY_CASE
 def test_every_form_computes_the_term_and_changes_the_one_before(case: Implementation) -> None:
     terms, fixed = build_all(case), fixed_values(case)

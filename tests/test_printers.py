@@ -86,6 +86,7 @@ def random_sizes(smallest: int = 1) -> st.SearchStrategy[dict[Symbol, int]]:
     return st.fixed_dictionaries({one: st.integers(smallest, 30) for one in SIZES})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("node", NODES, ids=str)
 @given(values=random_sizes())
 def test_python_computes_what_substitution_gives(node: Expr, values: dict[Symbol, int]) -> None:
@@ -94,6 +95,7 @@ def test_python_computes_what_substitution_gives(node: Expr, values: dict[Symbol
     assert Fraction(run(PythonPrinter().doprint(node), values)) == Fraction(int(expected.p), int(expected.q))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("condition", CONDITIONS, ids=str)
 @given(values=random_sizes())
 def test_python_conditions(condition: Boolean, values: dict[Symbol, int]) -> None:

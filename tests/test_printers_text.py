@@ -84,6 +84,7 @@ def test_a_sum_that_somebody_wrote_keeps_its_order() -> None:
     assert LinePrinter().doprint(total(-h, s)) == "s - h"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS.values(), ids=lambda item: item.name)
 def test_lines_of_all_terms_compute_the_exact_values(implementation: Any) -> None:
     """What people read on a line is the number that the term has, as written and simplified."""
@@ -179,6 +180,7 @@ def all_expressions() -> list[tuple[LatexPrinter, Expr]]:
     return found
 
 
+@pytest.mark.slow
 def test_latex_of_everything_is_well_formed() -> None:
     for printer, expression in all_expressions():
         text = printer.doprint(expression)
@@ -187,6 +189,7 @@ def test_latex_of_everything_is_well_formed() -> None:
         assert not re.search(r"\\frac\{[^{}]*\\frac", text), f"a fraction in a numerator: {text}"
 
 
+@pytest.mark.slow
 def test_pieces_are_the_formula_cut_at_its_sums() -> None:
     plain = re.compile(r"\\left|\\right|\\Big[lr]|\{\}|\s")
     for printer, expression in all_expressions():

@@ -53,6 +53,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("umask", [0o000, 0o002, 0o022, 0o077])
 def test_folders_and_files_are_the_users_alone(folder: Path, umask: int) -> None:
     assert load(folder, umask) == ("1", [])
@@ -61,6 +62,7 @@ def test_folders_and_files_are_the_users_alone(folder: Path, umask: int) -> None
     assert {(path.is_dir(), mode(path)) for path in every} == {(True, 0o700), (False, 0o600)}
 
 
+@pytest.mark.process
 @as_root
 def test_a_user_of_the_same_group_injects_nothing(folder: Path) -> None:
     """With umask 002 and a shared folder, as it was: the member rewrites a file in place, digest and all."""
@@ -88,6 +90,7 @@ def test_a_user_of_the_same_group_injects_nothing(folder: Path) -> None:
     assert load(folder) == ("1", [])
 
 
+@pytest.mark.process
 @as_root
 @pytest.mark.parametrize("place", ["file", "folder", "above"])
 def test_what_belongs_to_another_user_is_not_read(folder: Path, place: str) -> None:
@@ -190,6 +193,7 @@ print(oct(os.umask(0)))
 """
 
 
+@pytest.mark.process
 def test_threads_that_write_leave_the_umask_alone(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", UMASK, str(tmp_path)], umask=0o027, capture_output=True, text=True,
                           check=True)

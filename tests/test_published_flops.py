@@ -15,6 +15,8 @@ from oracles.times import work
 
 from shardmath.symbolic.implementations import MEGATRON
 
+pytestmark = pytest.mark.slow
+
 Shape = dict[str, int]
 
 

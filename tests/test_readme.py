@@ -22,6 +22,7 @@ PAGES = {
 SHOWN = shown(README)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", SHOWN, ids=lambda example: example.command)
 def test_commands_print_what_is_shown(example: Shown, capsys: pytest.CaptureFixture[str]) -> None:
     example.check(capsys)
@@ -45,17 +46,20 @@ def test_the_readme_names_every_command() -> None:
     assert [name for name in cli.commands if f"`{name}`" not in TEXT.replace(", ", "`, `")] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", LINES)
 def test_commands_without_output_succeed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "GiB" in printed(command, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [line for line in LINES if " explain " in line])
 def test_lines_of_every_account_add_up(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     for rank in json.loads(printed(f"{command} --json", capsys))["ranks"]:
         assert sum(line["bytes"] for line in rank["lines"]) == sum(rank["by_role"].values()) == rank["total"]
 
 
+@pytest.mark.slow
 def test_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (block,) = re.findall(r"```python\n(.*?)```", PAGES["docs/python.md"], re.DOTALL)
     exec(compile(block, "python.md", "exec"), {})

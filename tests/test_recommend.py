@@ -26,6 +26,8 @@ from shardmath.search.offered import offered
 from shardmath.search.sizes import as_arguments_of_explain, sizes_of
 from shardmath.search.timed import timed
 
+pytestmark = pytest.mark.slow
+
 DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "recommend.md"
 JOB: dict[str, Any] = {"gpu": "h100-80gb", "num_gpus": 64, "global_batch_size": 128, "seq_length": 4096}
 #: Few enough layouts to evaluate each, with those of experts too.

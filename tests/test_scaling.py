@@ -73,6 +73,7 @@ def _sensitivity() -> Iterator[str]:
         yield f"  With half the latency {where} it is {less:.0f} %, with twice {more:.0f} %."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lines", [_table, _comparison, _sensitivity])
 def test_the_document_has_what_is_computed(lines: Callable[[], Iterator[str]]) -> None:
     """With UPDATE_SCALING=1 in the environment the figures are written anew instead of compared."""
@@ -88,6 +89,7 @@ def test_the_document_has_what_is_computed(lines: Callable[[], Iterator[str]]) -
             assert line in text.splitlines()
 
 
+@pytest.mark.slow
 def test_the_returns_diminish_as_they_were_measured() -> None:
     """Within what the measurements say in round figures, and tensor parallelism wins at scale alone."""
     assert _loss(_found(1)) == pytest.approx(-0.37, abs=0.05)
@@ -99,6 +101,7 @@ def test_the_returns_diminish_as_they_were_measured() -> None:
     assert falling == sorted(falling, reverse=True)
 
 
+@pytest.mark.slow
 def test_a_point_is_what_is_recommended() -> None:
     point = scale("llama-2-13b", "h100-80gb", (64,), global_batch_size=128, seq_length=4096).points[0]
     choice = recommend("llama-2-13b", "h100-80gb", 64, global_batch_size=128, seq_length=4096).choices[0]
@@ -107,6 +110,7 @@ def test_a_point_is_what_is_recommended() -> None:
     assert point.peak_bytes == choice.explanation.peak.total
 
 
+@pytest.mark.slow
 def test_strong_scaling_keeps_the_batch_and_weak_scaling_the_tokens_of_a_gpu() -> None:
     sizes = (16, 64)
     strong = scale("llama-2-7b", "h100-80gb", sizes, global_batch_size=128, virtual_pipeline=(1,))
@@ -117,6 +121,7 @@ def test_strong_scaling_keeps_the_batch_and_weak_scaling_the_tokens_of_a_gpu() -
     assert weak.relative(weak.points[0]) == 1
 
 
+@pytest.mark.slow
 def test_sizes_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     job = ["--gpu", "a100-40gb", "--global-batch-size", "64", "--vpp", "1"]
     assert exit_code(["scale", "llama-2-13b", "--num-gpus", "1,43,16", *job]) == 0
@@ -125,6 +130,7 @@ def test_sizes_where_nothing_fits(capsys: pytest.CaptureFixture[str]) -> None:
     assert "On 43 GPUs no layout is legal." in text
 
 
+@pytest.mark.slow
 def test_cost_and_energy() -> None:
     cluster = Cluster.named("h100-80gb").model_copy(update={"cents_per_gpu_hour": 250})
     point = scale("llama-2-7b", cluster, (8,), tokens_per_gpu=8192, virtual_pipeline=(1,)).points[0]
@@ -134,6 +140,7 @@ def test_cost_and_energy() -> None:
     assert 0 < point.watts_per_gpu <= 700
 
 
+@pytest.mark.slow
 def test_json_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = ["scale", "llama-2-7b", "--gpu", "h100-80gb", "--num-gpus", "8,16", "--tokens-per-gpu", "8192", "--vpp", "1"]
     assert exit_code([*job, "--json"]) == 0

@@ -89,6 +89,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
     return schedule, p, m, V, group
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(pipelines())
 def test_every_pass_of_every_micro_batch_runs_once_and_nothing_is_left(pipeline: Pipeline) -> None:
@@ -117,6 +118,7 @@ def needed(action: Action, place: int, stages: int) -> list[tuple[str, int, int]
     return [*before, (FORWARD, place, microbatch)]
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(pipelines())
 def test_the_ranks_together_come_to_an_end(pipeline: Pipeline) -> None:
@@ -149,6 +151,7 @@ def test_every_stage_has_one_rank_and_the_ends_are_where_the_closed_forms_say(sc
         assert (ranks[0], ranks[p * V - 1]) == ((first, 0), (last, V - 1))
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(pipelines(), st.data())
 def test_uneven_chunks_hold_the_most_of_any_moment(pipeline: Pipeline, data: st.DataObject) -> None:

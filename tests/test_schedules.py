@@ -99,6 +99,7 @@ def largest(pairs: set[tuple[int, int]]) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("schedule", SCHEDULES.values(), ids=lambda schedule: schedule.name)
 class TestAgainstTheWalk:
+    @pytest.mark.slow
     @settings(max_examples=300)
     @given(st.data())
     def test_peaks(self, schedule: Schedule, data: st.DataObject) -> None:
@@ -108,6 +109,7 @@ class TestAgainstTheWalk:
         assert value(schedule.awaiting_weight, at) == max(waiting for _, waiting in pairs)
         assert largest({(value(a, at), value(b, at)) for a, b in schedule.peaks}) == largest(pairs)
 
+    @pytest.mark.slow
     @settings(max_examples=300)
     @given(st.data())
     def test_first_and_last_chunk_are_counted_at_the_peak(self, schedule: Schedule, data: st.DataObject) -> None:

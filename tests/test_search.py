@@ -19,6 +19,8 @@ from shardmath.search.sizes import AXES, FOLLOWING
 from shardmath.search.spaces import Best, Space
 from shardmath.search.timed import timed
 
+pytestmark = pytest.mark.slow
+
 #: Jobs of dense models and of experts, on few and on many GPUs, with every implementation.
 JOBS: dict[str, tuple[str, dict[str, Any]]] = {
     "one node": ("llama-3.2-1b", {"num_gpus": 8, "global_batch_size": 64, "seq_length": 4096}),

@@ -82,6 +82,7 @@ def start(folder: Path, code: str, *arguments: str, **environment: str) -> subpr
     return process
 
 
+@pytest.mark.slow
 @EVERY_SIGNAL
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name != "explore"])
 def test_a_command_that_is_ended_leaves_nothing(name: str, number: signal.Signals, folder: Path) -> None:
@@ -109,6 +110,7 @@ nests.Nest.swept = slowly
 """
 
 
+@pytest.mark.slow
 @EVERY_SIGNAL
 @pytest.mark.parametrize("times", [1, 3])
 def test_explore_answers_for_what_was_done(number: signal.Signals, times: int, folder: Path) -> None:
@@ -155,6 +157,7 @@ run()
     assert err.split()[-1] == "interrupted"
 
 
+@pytest.mark.slow
 def test_what_nohup_has_ignored_stays_ignored(folder: Path) -> None:
     ignoring = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
     waiting = COMMAND.replace("signal.getsignal(signal.SIGHUP)", "signal.getsignal(signal.SIGTERM)")

@@ -31,6 +31,8 @@ from shardmath.symbolic.simplify import (
 )
 from shardmath.symbolic.terms import in_place, is_zero_or_one, product, reduce_switches, switch_factors, total
 
+pytestmark = pytest.mark.slow
+
 s, b, h, a, k, d, f, v, A, K, kt = symbols("s b h a k d f v A K kt")
 t, c, p, r, D, L = symbols("t c p r D L")
 sp, rfull, rcore, rmlp, tied, zero1 = symbols("sp rfull rcore rmlp tied zero1")

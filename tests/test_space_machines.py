@@ -118,6 +118,7 @@ def test_a_cluster_keeps_its_servers_and_its_memory() -> None:
         symbol: found.inputs[symbol] for symbol in part.inputs if symbol in found.inputs}
 
 
+@pytest.mark.slow
 def test_fp8_needs_kinds_that_have_it() -> None:
     kernels = {"fp8": "delayed", "peak": "saved"}
     with pytest.raises(InputError, match="a100-80gb"):
@@ -129,6 +130,7 @@ def test_fp8_needs_kinds_that_have_it() -> None:
         assert values_at(part, place)["matmul_flops"] == expected["matmul_flops"]
 
 
+@pytest.mark.slow
 def test_models_have_their_own_default_of_the_sequence(tmp_path: Path) -> None:
     """Learned positions limit GPT-2 to 1024 tokens, and no other model of the axis."""
     parts = Space(axes={"model": ["gpt2-xl", "llama-3.1-8b"]}, gpu="h100-80gb", implementation="huggingface",

@@ -108,6 +108,7 @@ def test_configurations_are_those_of_explain(space: Space) -> None:
     assert len(kinds) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 def test_the_last_axis_runs_fastest(space: Space) -> None:
     for number, part in enumerate(space.parts()):
@@ -122,6 +123,7 @@ def test_the_last_axis_runs_fastest(space: Space) -> None:
             part.labels_at(part.size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 def test_every_input_has_exactly_one_source(space: Space) -> None:
     for part in space.parts():
@@ -130,12 +132,14 @@ def test_every_input_has_exactly_one_source(space: Space) -> None:
         assert set(part.evaluator.terms.INPUTS) | {"gpu_memory"} <= set(sources)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
 def test_spaces_and_parts_can_be_sent_to_another_process(space: Space) -> None:
     assert pickle.loads(pickle.dumps(space)) == space
     assert pickle.loads(pickle.dumps(space.parts())) == space.parts()
 
 
+@pytest.mark.slow
 def test_models_of_one_family_share_a_part() -> None:
     space = Space(
         {"implementation": ("megatron", "huggingface"), "expert_parallel": (1, 2), "num_gpus": (2,),
@@ -186,6 +190,7 @@ def test_divisors_of_another_axis_are_kept_in_pairs() -> None:
     assert [tuple(labels.values()) for labels in refused] == [(3, 4), (4, 6), (6, 4)]
 
 
+@pytest.mark.process
 def test_reading_and_resolving_a_space_is_light() -> None:
     code = (
         "import sys; from shardmath.search.spaces import read_space; parts = read_space(sys.argv[1]).parts();"
@@ -201,6 +206,7 @@ _DENSE = load_model("llama-3.2-1b").model_dump()
 _SMALL = st.integers(0, 4)
 
 
+@pytest.mark.slow
 @given(st.fixed_dictionaries({
     "num_attention_heads": st.integers(1, 6), "num_kv_heads": st.integers(1, 4), "head_dim": st.integers(1, 5),
     "num_layers": st.integers(1, 6), "num_experts": _SMALL, "moe_topk": _SMALL, "moe_ffn_hidden_size": _SMALL,

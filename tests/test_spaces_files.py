@@ -85,6 +85,7 @@ def spaces(draw: st.DrawFn) -> Space:
     )
 
 
+@pytest.mark.slow
 @given(spaces())
 def test_spaces_come_back_from_files(tmp_path_factory: pytest.TempPathFactory, space: Space) -> None:
     folder, declared = tmp_path_factory.mktemp("space"), plain(space)
@@ -146,11 +147,13 @@ def outcome(folder_factory: pytest.TempPathFactory, name: str, content: bytes) -
 _KINDS = st.sampled_from(("a.toml", "a.yaml"))
 
 
+@pytest.mark.slow
 @given(_KINDS, st.binary(max_size=200) | st.text(max_size=200).map(lambda text: text.encode(errors="replace")))
 def test_any_bytes_make_an_input_error(tmp_path_factory: pytest.TempPathFactory, name: str, content: bytes) -> None:
     assert isinstance(outcome(tmp_path_factory, name, content), InputError)
 
 
+@pytest.mark.slow
 @given(st.integers(0, len(TEXT)), st.integers(0, 30), st.text(alphabet="{}[]=,.\"'*/ 0123abcz_\n", max_size=8))
 def test_a_broken_example_is_a_space_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, start: int, length: int, put: str
@@ -178,6 +181,7 @@ _PATHS = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from(_PATHS), _VALUES, min_size=1, max_size=3))
 def test_any_values_make_a_space_or_an_input_error(changes: dict[str, Any]) -> None:

@@ -34,6 +34,7 @@ def test_the_good_space_is_good() -> None:
     assert [part.size for part in space_of(changed({})).parts()] == [2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_refused_in_one_line(case: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:

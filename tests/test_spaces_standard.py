@@ -84,6 +84,7 @@ def test_brute_force_answers_what_sweep_does(question: dict[str, Any]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_axes_come_in_the_order_of_sweeps() -> None:
     part, = layouts("mixtral-8x7b", "h100-80gb", 64, global_batch_size=256, virtual_pipeline=[1, 2]).parts()
     assert [axis.name for axis in part.axes] == [

@@ -41,6 +41,7 @@ def _plain(found: Explored) -> dict[str, Any]:
     return {key: value for key, value in found.to_dict().items() if key != "evaluated"}
 
 
+@pytest.mark.slow
 def test_a_lost_worker_loses_nothing(
     cluster: LocalCluster, on_threads: tuple[Explored, bytes], tmp_path: Path
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_lost_worker_loses_nothing(
         assert killed[0] not in client.run(os.getpid).values()
 
 
+@pytest.mark.slow
 def test_a_sweep_moves_from_a_cluster_to_threads(
     cluster: LocalCluster, on_threads: tuple[Explored, bytes], tmp_path: Path
 ) -> None:
@@ -94,6 +96,7 @@ def test_a_sweep_moves_from_a_cluster_to_threads(
     assert path.read_bytes() == on_threads[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["no-such-scheme://here", "tcp://127.0.0.1:9", "nowhere"])
 def test_a_scheduler_that_is_none_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from shardmath.search.nests import clusters
@@ -111,6 +114,7 @@ run()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "tls://127.0.0.1:9", "nowhere"])
 def test_an_error_is_one_line_without_the_logs_of_dask(address: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", REFUSED, "explore", str(small_space.file_in(tmp_path)), "--dask", address]
@@ -130,6 +134,7 @@ def test_levels_of_logs_are_as_they_were() -> None:
     assert logger.level == before
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
 def test_certificates_are_asked_for(on_threads: tuple[Explored, bytes], tmp_path: Path) -> None:
     """As docs/robustness.md says: the configuration of Dask, and an address that begins with tls."""
@@ -158,6 +163,7 @@ def test_certificates_are_asked_for(on_threads: tuple[Explored, bytes], tmp_path
     assert path.read_bytes() == on_threads[1]
 
 
+@pytest.mark.slow
 def test_workers_that_are_lost_again_and_again_are_told_in_one_line(
     cluster: LocalCluster, tmp_path: Path, on_threads: tuple[Explored, bytes]
 ) -> None:
@@ -177,6 +183,7 @@ def test_workers_that_are_lost_again_and_again_are_told_in_one_line(
     assert path.read_bytes() == on_threads[1]
 
 
+@pytest.mark.slow
 def test_processes_made_for_one_sweep(on_threads: tuple[Explored, bytes], tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     found = explore(small_space.space(), rows=path, dask="local", threads=1, **ASKED)

@@ -132,6 +132,7 @@ def ranking(layout: Layout) -> tuple[float, int, int]:
     return first, layout.peak_bytes, -layout.micro_batch_size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("question", QUESTIONS.values(), ids=QUESTIONS)
 def test_a_sweep_counts_what_plain_python_counts(question: dict[str, Any]) -> None:
     result = asked(**question)
@@ -153,6 +154,7 @@ def rounded(result: SweepResult) -> SweepResult:
                    best_by_recompute={mode: times(item) for mode, item in result.best_by_recompute.items()})
 
 
+@pytest.mark.slow
 def test_broken_rules_say_what_must_hold() -> None:
     result = asked(**SHORT)
     rules = [(rule.name, rule.field, rule.text) for rule in result.broken]
@@ -164,6 +166,7 @@ def test_broken_rules_say_what_must_hold() -> None:
     assert len(rules) == len({*rules})
 
 
+@pytest.mark.slow
 def test_the_questions_have_every_kind_of_answer() -> None:
     results = {name: asked(**question) for name, question in QUESTIONS.items()}
     assert all(results["llama"].verdicts.values())
@@ -175,11 +178,13 @@ def test_the_questions_have_every_kind_of_answer() -> None:
     assert (results["nothing is legal"].legal, results["nothing is legal"].smallest) == (0, None)
 
 
+@pytest.mark.slow
 def test_of_equal_layouts_the_first_is_the_best() -> None:
     ranks = [ranking(layout) for layout in asked(**QUESTIONS["ties"]).best]
     assert len({*ranks}) < len(ranks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shards", "threads"), [(1, 1), (1, 3), (3, 2), (1000, 1)])
 def test_chunk_borders_and_threads_change_nothing(
     shards: int, threads: int, monkeypatch: pytest.MonkeyPatch
@@ -192,6 +197,7 @@ def test_chunk_borders_and_threads_change_nothing(
     assert [asked(**question) for question in questions] == whole
 
 
+@pytest.mark.slow
 def test_progress_reaches_all_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
     progress: list[tuple[int, int]] = []
     monkeypatch.setattr(running, "chunk_of", lambda *_: 1)
@@ -202,6 +208,7 @@ def test_progress_reaches_all_candidates(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(progress) > 3
 
 
+@pytest.mark.slow
 def test_all_legal_layouts_are_handed_out_as_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(legal, "_MANY", 10)
     handed: list[legal.Columns] = []
@@ -218,6 +225,7 @@ def test_all_legal_layouts_are_handed_out_as_columns(monkeypatch: pytest.MonkeyP
     assert sorted(rows) == sorted(tuple(getattr(layout, name) for name in legal.NAMES) for layout in layouts)
 
 
+@pytest.mark.slow
 def test_few_chunks_exist_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     submitted: list[int] = []
     ahead: list[int] = []
@@ -236,6 +244,7 @@ def test_few_chunks_exist_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(ahead) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("callback", ["progress", "on_layouts"])
 def test_an_error_in_a_callback_ends_the_sweep(callback: str) -> None:
     def fail(*_: object) -> None:
@@ -245,11 +254,13 @@ def test_an_error_in_a_callback_ends_the_sweep(callback: str) -> None:
         asked(**SHORT, **{callback: fail})
 
 
+@pytest.mark.slow
 @given(st.integers(1, 5000))
 def test_divisors(number: int) -> None:
     assert list(divisors(number)) == [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
+@pytest.mark.slow
 def test_the_values_are_those_of_model_gpu_and_implementation() -> None:
     model, values = load_model("llama-3.2-1b"), asked(**SHORT).values
     assert {name: values[name] for name in ("hidden_size", "head_dim", "tied_embeddings", "vocab_size")} == {
@@ -277,6 +288,7 @@ def test_what_is_not_legal_is_refused(wrong: dict[str, Any], field: str) -> None
     assert caught.value.field == field
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [2**11, 2**13])
 def test_a_model_too_large_for_exact_arithmetic_is_refused(layers: int) -> None:
     sizes = {"hidden_size": 2**16, "ffn_hidden_size": 2**16, "num_layers": layers}
@@ -289,5 +301,6 @@ def test_a_model_too_large_for_exact_arithmetic_is_refused(layers: int) -> None:
             asked(**question)
 
 
+@pytest.mark.slow
 def test_the_usual_number_of_chunks_and_experts_may_be_named() -> None:
     assert asked(**SHORT, virtual_pipeline=[1], expert_parallel=[1]) == asked(**SHORT)

@@ -90,6 +90,7 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Explored, b
     return found, path.read_bytes()
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_valid_part_and_says_how_to_go_on(
     tmp_path: Path, uninterrupted: tuple[Explored, bytes]
 ) -> None:
@@ -116,6 +117,7 @@ def test_ctrl_c_leaves_a_valid_part_and_says_how_to_go_on(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.parquet", "space.toml", "state"]
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path, uninterrupted: tuple[Explored, bytes]) -> None:
     whole, rows = uninterrupted
     job, chance = Job(tmp_path), random.Random(os.environ.get("KILLS_SEED", "1"))

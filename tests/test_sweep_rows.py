@@ -42,6 +42,7 @@ def _written(path: Path, threads: int = 2) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_every_configuration_asked_for_has_one_row(tmp_path: Path) -> None:
     found = pq.read_table(_written(tmp_path / "rows.parquet")).to_pylist()
     counted = small_space.counted()
@@ -129,6 +130,7 @@ def compare_rows(data: st.DataObject, made: Made) -> None:
     assert found == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=60, phases=(Phase.reuse, Phase.generate))
 @given(data=st.data())
 def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
@@ -136,6 +138,7 @@ def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
     compare_rows(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal)), getattr))
 
 
+@pytest.mark.slow
 def test_a_nest_is_sent_by_its_source(tmp_path: Path) -> None:
     nest = Nest(small_space.space().parts()[0], (*small_space.QUESTIONS, Rows("rows", TERMS, "uncertain")))
     sent = tmp_path / "nest.pickle"
@@ -177,6 +180,7 @@ def _table(numbers: list[int]) -> Table:
     return Table(column, np.zeros(count, np.int8), column[:, None] + 0.5, np.array([count]))
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.integers(0, 99), max_size=7)), st.integers(1, 9))
 def test_regrouped_tables_have_the_same_rows(lists: list[list[int]], rows: int) -> None:
     found = list(regrouped(map(_table, lists), rows))

@@ -18,6 +18,8 @@ from shardmath.compiler.exactness import EXACT
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parameters import PARAMETERS
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyarrow")
 FEW = settings(max_examples=15)
 #: One small dense model on one rank of every kind but data parallelism.
@@ -87,7 +89,6 @@ def test_the_usual_terms_of_random_jobs(name: str) -> None:
     assert legal > 20
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_every_term_of_random_jobs_and_ranks(name: str) -> None:
     evaluator = find(name)

@@ -9,6 +9,8 @@ import pytest
 
 from shardmath import InputError, evaluate, explain
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pyarrow")
 TERMS = ("first.total", "last.total", "peak")
 MODELS = {

@@ -13,6 +13,8 @@ import pytest
 from shardmath import evaluate, explain
 from shardmath.cli.main import exit_code
 
+pytestmark = pytest.mark.slow
+
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
 LLAMA = ["--model", "llama-3.1-8b", "--gpu", "h100-80gb"]
@@ -105,7 +107,6 @@ def test_an_error_in_the_last_rows_leaves_the_old_file(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the unit of the measure is that of Linux")
 def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
     """A table of 288 MB of numbers, in small row groups and in large ones, in 100 MB more than a small one."""

@@ -110,11 +110,13 @@ def check(answer: Any) -> None:
     assert [rows[4][name] for name in ("verdict", "first.total", "last.total", "peak")] == [None] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", IN_MEMORY)
 def test_every_kind_of_table_in_memory(kind: str) -> None:
     check(evaluate(IN_MEMORY[kind](), **QUESTION).read_all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parquet", "csv", "feather", "arrows", "folder"])
 def test_every_kind_of_file(kind: str, tmp_path: Path) -> None:
     path = written(kind, tmp_path)
@@ -122,6 +124,7 @@ def test_every_kind_of_file(kind: str, tmp_path: Path) -> None:
     check(evaluate(str(path), **QUESTION).read_all())
 
 
+@pytest.mark.slow
 def test_columns_that_are_no_parameters_stay_as_they_are() -> None:
     others = {"note": [None, "x"], "nested": [[1], [2, 3]], "when": [0.5, None]}
     answer = evaluate(pa.table({"num_gpus": [8, 16], **others}), "llama-3.1-8b", "h100-80gb").read_all()
@@ -129,6 +132,7 @@ def test_columns_that_are_no_parameters_stay_as_they_are() -> None:
     assert answer.schema.metadata[b"passed through"] == b"note\nnested\nwhen"
 
 
+@pytest.mark.slow
 def test_objects_of_numpy_have_the_type_of_all_rows() -> None:
     notes = np.array([None] * 5 + ["x"], dtype=object)
     answer = evaluate({"num_gpus": [8] * 6, "note": notes}, "llama-3.1-8b", "h100-80gb").read_all()
@@ -137,6 +141,7 @@ def test_objects_of_numpy_have_the_type_of_all_rows() -> None:
         evaluate({"num_gpus": [8] * 2, "note": np.array([1, "x"], dtype=object)}, "llama-3.1-8b", "h100-80gb")
 
 
+@pytest.mark.slow
 def test_the_schema_says_units_and_meanings() -> None:
     reader = evaluate({"num_gpus": [8]}, "llama-3.1-8b", "h100-80gb", terms=["peak", "swiglu.saved"])
     assert reader.schema.names == ["num_gpus", "rule", "rule_text", "verdict", "peak", "swiglu.saved"]
@@ -145,12 +150,14 @@ def test_the_schema_says_units_and_meanings() -> None:
     assert b"SwiGLU" in reader.schema.field("swiglu.saved").metadata[b"meaning"]
 
 
+@pytest.mark.slow
 def test_a_table_without_rows_and_one_without_parameters() -> None:
     assert evaluate(TABLE.slice(0, 0), **QUESTION).read_all().num_rows == 0
     rows = evaluate({"run": [1, 2]}, "llama-3.1-8b", "h100-80gb").read_all().to_pylist()
     assert {row["peak"] for row in rows} == {explain("llama-3.1-8b", "h100-80gb").peak.total}
 
 
+@pytest.mark.slow
 def test_batches_of_any_size_give_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = evaluate(TABLE, **QUESTION).read_all()
     for size in (1, 2, 4):
@@ -160,6 +167,7 @@ def test_batches_of_any_size_give_the_same_rows(monkeypatch: pytest.MonkeyPatch)
         assert pa.Table.from_batches(batches).to_pylist() == whole.to_pylist()
 
 
+@pytest.mark.slow
 def test_progress_is_told_rows() -> None:
     told: list[tuple[int, int | None]] = []
     list(evaluate(TABLE, **QUESTION, progress=lambda done, count: told.append((done, count))))
@@ -174,6 +182,7 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
     assert caught.value.field == "table"
 
 
+@pytest.mark.slow
 def test_terms_of_time_stand_beside_those_of_memory() -> None:
     found = evaluate(TABLE, **QUESTION, terms=("step.time", "peak", "spent.tensor")).read_all()
     assert [found.schema.field(name).type for name in ("step.time", "peak")] == [pa.float64(), pa.int64()]
@@ -189,6 +198,7 @@ def test_terms_of_time_stand_beside_those_of_memory() -> None:
             assert row["step.time"] is row["peak"] is None
 
 
+@pytest.mark.slow
 def test_time_needs_speeds() -> None:
     with pytest.raises(InputError, match="must be given: as a column, as a value, or with a model or a GPU"):
         evaluate(TABLE, "llama-3.1-8b", terms=["step.time"], num_gpus=64, global_batch_size=256, gpu_memory=80 << 30)

@@ -47,6 +47,7 @@ def message(table: Any, **changes: Any) -> str:
     return str(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", WRONG_VALUES)
 def test_a_wrong_value_is_named_with_its_row(case: str) -> None:
     name, values, line = WRONG_VALUES[case]
@@ -56,6 +57,7 @@ def test_a_wrong_value_is_named_with_its_row(case: str) -> None:
     assert caught.value.field == ("table" if case == "batch" else name)
 
 
+@pytest.mark.slow
 def test_rows_are_counted_over_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shardmath.commands.evaluate.run._ROWS", 3)
     reader = evaluate({"tensor_parallel": [1] * 10 + [0] + [1] * 5}, **QUESTION)
@@ -71,6 +73,7 @@ def test_a_wrong_name_of_a_column(name: str) -> None:
     assert WRONG_NAMES[name] in line
 
 
+@pytest.mark.slow
 def test_names_that_only_look_a_little_alike_pass() -> None:
     names = ("run", "loss", "tokens", "gpus_used", "step_time", "peak_bytes", "num")
     assert evaluate({name: [1] for name in names}, **QUESTION).read_all().num_rows == 1
@@ -97,6 +100,7 @@ def test_a_wrong_value_for_all_rows(values: dict[str, Any], line: str) -> None:
     assert line in message({"num_layers": [32]}, **values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("without", "field"), [("model", "hidden_size"), ("gpu", "node_size")])
 def test_what_nothing_gives_is_asked_for(without: str, field: str) -> None:
     with pytest.raises(InputError, match="must be given: as a column, as a value") as caught:
@@ -104,6 +108,7 @@ def test_what_nothing_gives_is_asked_for(without: str, field: str) -> None:
     assert caught.value.field == field
 
 
+@pytest.mark.slow
 def test_a_file_that_is_no_table(tmp_path: Any) -> None:
     for name in ("table.parquet", "table.arrow", "table.arrows"):
         (tmp_path / name).write_text("no table")

@@ -48,6 +48,7 @@ def piped(command: str, **environment: str) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_line_is_wider_than_the_terminal(command: str) -> None:
     lines = piped(command, COLUMNS="80").splitlines()
@@ -55,6 +56,7 @@ def test_no_line_is_wider_than_the_terminal(command: str) -> None:
     assert wide == []  # but for formulas, which the terminal wraps
 
 
+@pytest.mark.slow
 def test_verdicts_have_colours_and_words() -> None:
     text = in_a_terminal(EXPLAIN, COLUMNS="120")
     assert "\x1b[32mfits\x1b[0m" in text
@@ -65,6 +67,7 @@ def test_verdicts_have_colours_and_words() -> None:
     assert "uncertain" in plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8])
 def test_a_pipe_gets_plain_text_as_wide_as_reports(ranks: int) -> None:
     text = piped(EXPLAIN.replace("--pp 8", f"--pp {ranks}"))

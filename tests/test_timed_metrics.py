@@ -18,6 +18,7 @@ def ranking(*predicted: float) -> Ranking:
     return Ranking(np.array(predicted), MEASURED, GROUPS)
 
 
+@pytest.mark.slow
 def test_what_predicts_exactly() -> None:
     found = ranking(*MEASURED)
     assert (found.error, found.bias, found.ordered, found.kendall, found.spearman) == (0, 0, 1, 1, 1)
@@ -62,6 +63,7 @@ def test_the_rule_prefers_few_ranks_and_then_large_micro_batches() -> None:
     assert ranks == {min(products)}, sizes
 
 
+@pytest.mark.slow
 def test_the_rule_takes_the_best_kernel_first() -> None:
     table = hagemann2023()
     places = by_rule(table)

@@ -75,6 +75,7 @@ def test_no_constant_is_above_its_peak() -> None:
     assert 0 < max(shares) <= 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [USUAL, CALIBRATED, CONSTANTS, RANDOM, RULE])
 def test_a_line_of_the_page(table: Table, way: str) -> None:
     found = ranking(table, way)
@@ -112,6 +113,7 @@ def test_targets_are_reached() -> None:
     assert "| **no** |" not in PART
 
 
+@pytest.mark.slow
 def test_torchtitan() -> None:
     runs = torchtitan_runs()
     assert len(runs) == 4

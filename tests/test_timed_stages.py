@@ -12,6 +12,8 @@ from shardmath.configuration.job import Job
 from shardmath.errors import InputError
 from shardmath.machines import Cluster
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = Cluster.named("h100-80gb", "ndr-400")
 LAYOUT = {"num_gpus": 64, "tensor_parallel": 2, "context_parallel": 2, "pipeline_parallel": 4, "global_batch_size": 64}
 

@@ -14,6 +14,8 @@ from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import TORCHTITAN, Implementation
 from shardmath.symbolic.parallel.legality import fixed_values
 
+pytestmark = pytest.mark.slow
+
 CHOICES = {
     "none": {}, "each": {}, "ops": {"recompute_saves": "ops"}, "every": {"recompute_method": "every"},
 }

@@ -14,6 +14,8 @@ from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import TORCHTITAN
 from shardmath.symbolic.parallel.legality import fixed_values
 
+pytestmark = pytest.mark.slow
+
 CHOICES = {"none": {}, "each": {}, "ops": {"recompute_saves": "ops"}}
 EXACT = ("1f1b", "gpipe", "interleaved")
 #: The moments inside of half a backward pass are not counted one by one: how far the sums may be off (per cent).

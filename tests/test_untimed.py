@@ -25,6 +25,7 @@ def test_offload_is_the_work_without_rows() -> None:
     assert EVERY == [("optimizer_offload", "cpu"), ("activation_offload", "layers")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("axis", "option"), EVERY)
 def test_no_formula_of_it_exists(axis: str, option: str) -> None:
     kernels = {axis: option, **({"peak": "saved"} if axis == "activation_offload" else {})}
@@ -37,6 +38,7 @@ def test_no_formula_of_it_exists(axis: str, option: str) -> None:
     assert shardmath.formula("peak", kernels=kernels).unit == "bytes"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("offload", [{"optimizer_offload_percent": 100}, {"cpu_offloading_num_layers": 4}])
 def test_an_account_has_no_time_and_says_why(offload: dict[str, int]) -> None:
     found = shardmath.explain(MODEL, GPU, **JOB, **offload)
@@ -47,6 +49,7 @@ def test_an_account_has_no_time_and_says_why(offload: dict[str, int]) -> None:
     assert shardmath.explain(MODEL, GPU, **JOB, **dict.fromkeys(offload, 0)).time is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("percent", [1, 50, 100])
 def test_a_sweep_ranks_by_memory_or_refuses(percent: int) -> None:
     axes = {"tensor_parallel": (1, 2), "context_parallel": (1,), "pipeline_parallel": (1, 2), "micro_batch_size": (1,)}
@@ -68,6 +71,7 @@ ASKED: dict[str, Callable[[], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ASKED)
 def test_what_asks_for_time_is_refused(command: str) -> None:
     with pytest.raises(InputError, match="not counted yet") as error:
@@ -75,6 +79,7 @@ def test_what_asks_for_time_is_refused(command: str) -> None:
     assert error.value.field == "optimizer_offload"
 
 
+@pytest.mark.slow
 def test_the_report_says_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code(["explain", MODEL, "--gpu", GPU, "--num-gpus", "16", "--optimizer-offload-percent", "50"]) == 0
     shown = " ".join(capsys.readouterr().out.split())

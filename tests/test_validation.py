@@ -16,6 +16,8 @@ from validation.discussion import discussion
 from validation.estimates import ESTIMATORS, Cell, Estimate, estimated, estimates
 from validation.runs import STATUSES, Run, read
 
+pytestmark = pytest.mark.slow
+
 GIB = 2**30
 COLUMNS = ("n_gpus", "tp", "cp", "pp", "mbs")
 with (Path(__file__).parent / "data" / "fujii2024_runs.csv").open(newline="") as table:

@@ -123,6 +123,7 @@ def test_group_table_is_a_recount(said: Said) -> None:
     assert lines[4] == "| all | 3 | 3.00% | 10.00% | -3.00% | 1 | 50.00% | 50.00% |"
 
 
+@pytest.mark.process
 def test_plot_has_a_marker_for_every_number_and_is_the_same_twice(said: Said) -> None:
     pytest.importorskip("matplotlib")
     cases = [case(name, measured=(Measured(PEAK, size * GIB, 0),), group=group)
@@ -160,6 +161,7 @@ def test_details_of_wrong_and_of_uncertain_runs(said: Said) -> None:
     assert details.details("simumax", cases) == []
 
 
+@pytest.mark.slow
 def test_published_estimate_of_an_mlp_without_a_gate() -> None:
     """By hand: fewer parameters in every layer at 18 bytes each, and the same activations."""
     layout = {"global_batch_size": 1, "distributed_optimizer": False}

@@ -35,6 +35,7 @@ def copied(folder: Path, name: str, change: Callable[[dict[str, str]], None]) ->
         writer.writerows(rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", [megatron_tests, nanotron, torchtitan, iseekyan, hagemann, known_to_run])
 def test_every_row_is_a_case_once(module: ModuleType) -> None:
     cases = module.read()
@@ -98,6 +99,7 @@ def test_exact_bytes_of_functional_tests_are_those_of_the_table() -> None:
         assert {measured.rank for measured in case.measured} == {whole(row["pp"]) - 1}
 
 
+@pytest.mark.slow
 def test_groups_of_functional_tests() -> None:
     cases = megatron_tests.read()
     counts = Counter(case.group for case in cases)

@@ -69,6 +69,7 @@ def oracle(known: dict[str, int], stage: int, m: int) -> tuple[int, int, int]:
     return 2 * part * ranks, gradients, 12 * part
 
 
+@pytest.mark.slow
 def test_states_between_steps_are_those_counted() -> None:
     for row in COUNTED:
         found, stage = terms(known_of(row)), int(row["stage"])
@@ -78,6 +79,7 @@ def test_states_between_steps_are_those_counted() -> None:
         assert int(row["between"]) == kept, row
 
 
+@pytest.mark.slow
 def test_gradients_after_the_backward_pass_are_those_counted() -> None:
     for row in COUNTED:
         found, known, stage = terms(known_of(row)), known_of(row), int(row["stage"])
@@ -91,6 +93,7 @@ def test_gradients_after_the_backward_pass_are_those_counted() -> None:
             assert gradients == found["stage.gradient"], row
 
 
+@pytest.mark.slow
 def test_first_micro_batch_leaves_gradients_and_the_bucket_of_stage_1() -> None:
     rows = [row for row in COUNTED if row["first"] and row["stage"] in "01"]
     assert rows
@@ -99,6 +102,7 @@ def test_first_micro_batch_leaves_gradients_and_the_bucket_of_stage_1() -> None:
         assert int(row["first"]) == found["stage.gradient"] + found["stage.lasting_bucket"], row
 
 
+@pytest.mark.slow
 def test_gathered_parameters_are_at_most_what_the_ledger_says() -> None:
     rows = [row for row in COUNTED if row["stage"] == "3"]
     assert rows
@@ -129,6 +133,7 @@ def random_case(random: Random) -> dict[str, int]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "w", "m"), [
     (stage, w, m) for stage, w, m in product(range(4), (2, 4), (1, 3)) if w == 2 or stage >= 2
 ])
@@ -142,6 +147,7 @@ def test_states_of_random_shapes(stage: int, w: int, m: int) -> None:
         assert ours == oracle(known, stage, m), known
 
 
+@pytest.mark.slow
 def test_gradients_of_cut_tensors_are_bounded_on_every_rank() -> None:
     random, reached = Random(5), 0
     for _ in range(60):
@@ -162,6 +168,7 @@ def test_no_such_rank() -> None:
         kept_gradients([4], 2, 2)
 
 
+@pytest.mark.slow
 def test_buckets() -> None:
     shape = random_case(Random(1)) | {"D": 4, "B": 4, "w": 2}
     found = terms(shape, **stage_switches(2))
@@ -177,6 +184,7 @@ def test_buckets() -> None:
 JOB: dict[str, Any] = {"seq_length": 2048, "data_parallel": 8, "implementation": "huggingface"}
 
 
+@pytest.mark.slow
 def test_a_stage_is_all_that_a_user_says() -> None:
     totals = []
     for stage in range(4):
@@ -192,6 +200,7 @@ def test_a_stage_is_all_that_a_user_says() -> None:
     assert named.peak == staged.peak
 
 
+@pytest.mark.slow
 def test_sweep_takes_a_stage() -> None:
     found = sweep("llama-3.1-8b", "h100-80gb", 8, global_batch_size=8, seq_length=2048, zero_stage=3,
                   implementation="huggingface", recompute=["none"])
@@ -199,6 +208,7 @@ def test_sweep_takes_a_stage() -> None:
     assert alone.peak.total in {layout.peak_bytes for layout in found.best}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "text"), [
     ({"zero_stage": 4}, "must be an integer from 0 to 3; nearest legal: 3"),
     ({"zero_stage": -1}, "must be an integer from 0 to 3; nearest legal: 0"),

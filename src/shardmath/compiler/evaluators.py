@@ -83,7 +83,8 @@ class Evaluator(NamedTuple):
         def source() -> str:
             from shardmath.symbolic.derive import derive_kernel
 
-            return derive_kernel(_chosen(self.implementation, self.choices), outputs, columns)
+            chosen = _chosen(self.implementation, self.choices)
+            return derive_kernel(chosen, outputs, columns, source_of(self.terms))
 
         key = _key(self.implementation, self.choices, list(outputs), columns)
         return _remembered(cached_module("kernels", key, source))
