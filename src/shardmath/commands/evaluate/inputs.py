@@ -85,10 +85,12 @@ def inputs(
     kernels: Mapping[str, str] | None,
     values: Mapping[str, Any],
     network: str | None = None,
+    staged: bool = False,
 ) -> Inputs:
     """Check ``values`` and choose the evaluator; ``columns`` are the parameters that the table has.
 
     A column chooses formulas as a value does: one of virtual pipeline sizes asks for the interleaved schedule.
+    ``staged`` asks for those of rows in a pipeline.
     Raises InputError for a value that is not legal and for one of a parameter that is a column too.
     """
     chosen = None if model is None else as_model(model)
@@ -109,7 +111,7 @@ def inputs(
     some = {name: min(2, limits(name)[1]) for name in columns if name in OTHERS}
     evaluator = evaluator_for(
         implementation, kernels, chosen, {**some, **asked}, recompute=(mode,),
-        staged=schedule or asked.get("pipeline_parallel", 1) > 1,
+        staged=staged or schedule or asked.get("pipeline_parallel", 1) > 1,
     )
     found = settings(
         evaluator, chosen, None if cluster is None else cluster.gpu,
@@ -122,6 +124,30 @@ def inputs(
     if chosen is not None:
         refuse_what_changes_nothing(evaluator, chosen, found)
     return Inputs(evaluator, found, frozenset({*asked, *columns}), without_effect(evaluator))
+
+
+def programs(
+    columns: Sequence[str],
+    model: Model | str | PathLike[str] | None,
+    gpu: Gpu | Cluster | str | PathLike[str] | None,
+    implementation: str | None,
+    kernels: Mapping[str, str] | None,
+    values: Mapping[str, Any],
+    network: str | None = None,
+) -> tuple[Inputs, ...]:
+    """The ``inputs`` of all rows; where a column says which of them have a pipeline, and it needs other formulas, two.
+
+    The second are those of rows with a pipeline. Where no formulas count what was asked for in a pipeline, the first
+    have a rule that refuses such rows.
+    """
+    alone = inputs(columns, model, gpu, implementation, kernels, values, network)
+    if "pipeline_parallel" not in columns:
+        return (alone,)
+    try:
+        in_pipeline = inputs(columns, model, gpu, implementation, kernels, values, network, staged=True)
+    except InputError:
+        return (alone,)
+    return (alone,) if in_pipeline.evaluator.choices == alone.evaluator.choices else (alone, in_pipeline)
 
 
 def _speeds(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
-from shardmath.commands.evaluate.inputs import Inputs, inputs
+from shardmath.commands.evaluate.inputs import Inputs, programs
 from shardmath.commands.evaluate.sources import source
 from shardmath.commands.evaluate.threads import in_order
 from shardmath.compiler.exactness import EXACT, products
@@ -72,11 +72,12 @@ def evaluate(
     stream = source(table)
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
     parameters, passed = parameters_among(stream.schema.names, ())
-    found = inputs(parameters, model, gpu, implementation, kernels, values, network)
-    names = tuple(found.evaluator.terms.TERMS) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
+    found = programs(parameters, model, gpu, implementation, kernels, values, network)
+    names = _terms(found) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
     parameters_among(stream.schema.names, (*_OUTCOME, *names))
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
-    work = _Work(found, found.kernel(names, numeric), parameters, passed, stream.schema, names)
+    compiled = tuple((program, program.kernel(names, numeric)) for program in found)
+    work = _Work(compiled, parameters, passed, stream.schema, names)
 
     def chunks() -> Iterator[tuple[int, pa.RecordBatch]]:
         first = 0
@@ -95,12 +96,20 @@ def evaluate(
     return pa.RecordBatchReader.from_batches(work.schema, answers())
 
 
+def _terms(found: Sequence[Inputs]) -> tuple[str, ...]:
+    """All terms of memory that every row has."""
+    first, *others = (program.evaluator.terms.TERMS for program in found)
+    return tuple(name for name in first if all(name in terms for terms in others))
+
+
 @dataclass(frozen=True)
 class _Work:
-    """What is done to every batch; it knows the number of the batch's first row."""
+    """What is done to every batch; it knows the number of the batch's first row.
 
-    found: Inputs
-    kernel: ModuleType
+    ``programs`` are inputs and kernels of all rows, or of those without a pipeline and of those with one.
+    """
+
+    programs: Sequence[tuple[Inputs, ModuleType]]
     parameters: Sequence[str]
     passed: Sequence[str]
     table: pa.Schema
@@ -109,7 +118,7 @@ class _Work:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the table and the computed ones, each with its unit and meaning."""
-        known = {name: self.found.evaluator.unit_and_meaning(name) for name in self.terms}
+        known = {name: self._first.evaluator.unit_and_meaning(name) for name in self.terms}
         computed = [pa.field(name, _NAMES) for name in _OUTCOME]
         computed += [
             pa.field(name, kind, metadata={"unit": known[name][0], "meaning": known[name][1]})
@@ -120,20 +129,15 @@ class _Work:
 
     def __call__(self, item: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
         first_row, batch = item
-        values = self.found.completed(self._columns(batch, first_row))
+        columns, count = self._columns(batch, first_row), batch.num_rows
+        values = self._first.completed(columns)
         _refuse_inexact(values, first_row)
         _refuse_missing_ranks(values, first_row)
-        count = batch.num_rows
-        rule, verdict = np.empty(count, np.int8), np.empty(count, np.int8)
-        timed = pa.float64() in self._kinds
-        out = outputs(len(self.terms), count, np.float64 if timed else np.int64)
-        scalars = [float(values[name]) for name in self.kernel.SCALARS]
-        columns = [_column(values[name], count) for name in self.kernel.COLUMNS]
-        self.kernel.evaluate(0, count, *scalars, *columns, rule, verdict, out)
-        out, legal = out[:, :count], rule == 0
+        rule, verdict, out = self._evaluated(columns, count)
+        legal = rule == 0
         found = zip(self.terms, out, self._kinds, strict=True)
         _refuse_large({name: sizes for name, sizes, kind in found if kind == pa.int64()}, first_row)
-        rules = self.found.evaluator.terms.RULES
+        rules = [rule for program, _ in self.programs for rule in program.evaluator.terms.RULES]
         names, texts = [name for name, _, _ in rules], [f"{field} {text}" for _, field, text in rules]
         verdicts = [name for name, _ in VERDICTS]
         valid, broken = (pa.py_buffer(np.packbits(mask, bitorder="little")) for mask in (legal, ~legal))
@@ -144,10 +148,39 @@ class _Work:
         ]
         return pa.RecordBatch.from_arrays([*batch.columns, *computed], schema=self.schema)
 
+    def _evaluated(self, columns: Mapping[str, Any], count: int) -> tuple[NDArray[Any], ...]:
+        """The broken rule of every row, counted from 1 through those of all programs, its verdict and its terms."""
+        if len(self.programs) == 1:
+            return self._run(0, columns, count)
+        rule, verdict, out = np.zeros(count, np.int8), np.zeros(count, np.int8), self._out(count)[:, :count]
+        has_pipeline, first_rule = columns["pipeline_parallel"] > 1, 0
+        for number, rows in enumerate((~has_pipeline, has_pipeline)):
+            some = {name: values[rows] for name, values in columns.items()}
+            broken, verdict[rows], out[:, rows] = self._run(number, some, int(rows.sum()))
+            rule[rows] = np.where(broken > 0, broken + first_rule, 0)
+            first_rule += len(self.programs[number][0].evaluator.terms.RULES)
+        return rule, verdict, out
+
+    def _run(self, number: int, columns: Mapping[str, Any], count: int) -> tuple[NDArray[Any], ...]:
+        found, kernel = self.programs[number]
+        values = found.completed(columns)
+        rule, verdict, out = np.empty(count, np.int8), np.empty(count, np.int8), self._out(count)
+        scalars = [float(values[name]) for name in kernel.SCALARS]
+        own = [_column(values[name], count) for name in kernel.COLUMNS]
+        kernel.evaluate(0, count, *scalars, *own, rule, verdict, out)
+        return rule, verdict, out[:, :count]
+
+    def _out(self, count: int) -> NDArray[Any]:
+        return outputs(len(self.terms), count, np.float64 if pa.float64() in self._kinds else np.int64)
+
+    @property
+    def _first(self) -> Inputs:
+        return self.programs[0][0]
+
     @cached_property
     def _kinds(self) -> list[pa.DataType]:
         """The type of every term's column."""
-        whole = self.found.evaluator.terms.TERMS
+        whole = self._first.evaluator.terms.TERMS
         return [pa.int64() if name in whole else pa.float64() for name in self.terms]
 
     def _columns(self, batch: pa.RecordBatch, first_row: int) -> dict[str, Any]:
@@ -157,7 +190,7 @@ class _Work:
             if name == RECOMPUTE:
                 columns |= modes(values, first_row)
             else:
-                columns[name] = numbers(name, values, first_row, self.found.only.get(name))
+                columns[name] = numbers(name, values, first_row, self._first.only.get(name))
         return columns
 
 
@@ -166,8 +199,12 @@ def _array(kind: pa.DataType, values: NDArray[Any], valid: pa.Buffer) -> pa.Arra
 
 
 def _named(numbers_of_names: NDArray[np.int8], valid: pa.Buffer, names: Sequence[str]) -> pa.DictionaryArray:
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) < len(names):
+        places = np.array([distinct.index(name) for name in names], np.int8)
+        numbers_of_names = places[numbers_of_names]
     indices = _array(pa.int8(), numbers_of_names, valid)
-    return pa.DictionaryArray.from_arrays(indices, pa.array(names), safe=False)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(distinct), safe=False)
 
 
 def _column(value: Any, count: int) -> Any:
