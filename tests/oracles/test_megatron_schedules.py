@@ -74,11 +74,12 @@ def random_layers(draw: Random, p: int, V: int) -> dict[str, int]:
     return {"L": layers, "Lf": first, "Ll": last, "eemb": 0, "eloss": 0}
 
 
-def chosen_for(shape: dict[str, int]) -> Implementation:
-    """The ledger's choices for a job."""
+def chosen_for(shape: dict[str, int]) -> tuple[Implementation, ...]:
+    """The ledger's choices for a job; an interleaved schedule of one chunk per rank is 1F1B too."""
     uneven = any(shape[letter] for letter in ("Lf", "Ll", "eemb", "eloss"))
-    return MEGATRON_CPU.with_choices(
-        schedule="interleaved" if shape["V"] > 1 else "1f1b", stages="uneven" if uneven else "even",
+    return tuple(
+        MEGATRON_CPU.with_choices(schedule=schedule, stages="uneven" if uneven else "even")
+        for schedule in (("interleaved",) if shape["V"] > 1 else ("1f1b", "interleaved"))
     )
 
 
@@ -132,19 +133,20 @@ def test_saved_bytes_at_the_peak(draw: Random) -> None:
     elements, saved, stayed = run_step(draw, shape)
     V = shape["V"]
     known = values({}, "", **shape) | {"B": shape["m"] * shape["b"]}
-    parameters, activation, inner, fuller, kept, layers, layer, embedding, *ends = ledger(
-        chosen_for(shape), "stage.parameters", "stage.activation", "stage.inner_activations",
-        "stage.fuller_chunks.layer_backward", "stage.last_input.optimizer_step", "stage_layers", "layer.saved",
-        "embedding.saved", "final_norm.saved", "head.saved", "loss.saved", **known,
-    )
-    first, last = shape["eemb"] * (shape["r"] == 0), shape["eloss"] * (shape["r"] == shape["p"] - 1)
-    by_chunk = [(layers + first + last) // V] * V
-    by_chunk[0] -= first
-    by_chunk[-1] -= last
-    assert sum(by_chunk) == layers
-    assert elements == parameters
-    assert stayed == kept
-    assert (max(activation, inner + fuller), saved) == peaks(shape, by_chunk, layer, embedding, sum(ends))
+    for chosen in chosen_for(shape):
+        parameters, activation, inner, fuller, kept, layers, layer, embedding, *ends = ledger(
+            chosen, "stage.parameters", "stage.activation", "stage.inner_activations",
+            "stage.fuller_chunks.layer_backward", "stage.last_input.optimizer_step", "stage_layers", "layer.saved",
+            "embedding.saved", "final_norm.saved", "head.saved", "loss.saved", **known,
+        )
+        first, last = shape["eemb"] * (shape["r"] == 0), shape["eloss"] * (shape["r"] == shape["p"] - 1)
+        by_chunk = [(layers + first + last) // V] * V
+        by_chunk[0] -= first
+        by_chunk[-1] -= last
+        assert sum(by_chunk) == layers
+        assert elements == parameters
+        assert stayed == kept
+        assert (max(activation, inner + fuller), saved) == peaks(shape, by_chunk, layer, embedding, sum(ends))
 
 
 @pytest.mark.cases(5, 100)
