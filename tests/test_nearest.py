@@ -113,6 +113,9 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "the stage that was asked for": ({"zero_stage": 3}, "nearest legal: zero_stage 1"),
     "the option that was asked for": ({"gradients": "bf16", "implementation": "nanotron"},
                                       "nearest legal: gradients fp32"),
+    "one chunk for a prime number of layers": (
+        {"model": "deepseek-v3", "tensor_parallel": 8, "pipeline_parallel": 8, "virtual_pipeline": 2,
+         "expert_parallel": 8, "num_gpus": 64}, "nearest legal: pipeline_parallel 1 with virtual_pipeline 1"),
     "meant as a number": ({"tensor_parallel": "3", "num_gpus": 16}, "nearest legal: 2 or 4"),
     "out of range": ({"seq_length": 10**12, "context_parallel": 3}, "nearest legal: 2147483646"),
     "no formula of the model": ({"model": "mixtral-8x7b", "kernels": {"precision": "autocast"},

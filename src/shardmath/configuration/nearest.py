@@ -130,7 +130,7 @@ class _Search:
                 break
             names = dict.fromkeys((name, *self._spoken_of(error)))
             moved = ((other, self._moved_on(other, found, error)) for other in names)
-            usual = ((other, _USUAL.get(other)) for other in (*names, *LAYOUT)
+            usual = ((other, _USUAL.get(other)) for other in (*names, *LAYOUT, *self._given)
                      if found.get(other, self._given.get(other)) not in (None, _USUAL.get(other)))
             change = next(((other, value) for other, value in chain(moved, usual) if value is not None), None)
             if change is None:
