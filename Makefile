@@ -67,7 +67,8 @@ matrix: $(DEVELOPMENT) ## the tests with the lowest and the highest versions, on
 	@.ci/matrix
 
 oracle: $(ORACLE) ## thousands of random cases: bytes against PyTorch, Transformers and Megatron-Core, nests and inverses against exact counting
-	@ORACLES=full $(RUN) -m pytest -n 2 tests/oracles tests/test_nests_random.py tests/test_inverse_search.py tests/test_inverse_rows.py
+	@ORACLES=full $(RUN) -m pytest -n 2 tests/oracles tests/test_nests_random.py tests/test_inverse_search.py tests/test_inverse_rows.py \
+	tests/test_ledger_rows.py
 
 # mypy does not follow an editable install, so it gets a tree of links that looks like the wheel.
 lint: $(DEVELOPMENT) ## ruff and mypy --strict

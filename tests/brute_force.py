@@ -58,9 +58,10 @@ def rows(part: Part, questions: Sequence[Question] = (), order: Sequence[int] | 
     formulas = _Formulas(part, questions)
     tried = range(len(conditions(part))) if order is None else order
     assert sorted(tried) == list(range(len(conditions(part))))
+    fixed = {name: Fraction(value) for name, value in part.fixed.items()}
     for index, places in enumerate(product(*(range(len(axis.labels)) for axis in part.axes))):
         labels = dict(part.labels) | {axis.name: axis.labels[at] for axis, at in zip(part.axes, places, strict=True)}
-        values = {name: Fraction(value) for name, value in part.fixed.items()}
+        values = dict(fixed)
         for axis, at in zip(part.axes, places, strict=True):
             values |= {name: Fraction(candidates[at]) for name, candidates in axis.values.items()}
         configuration = _Configuration(formulas, formulas.with_derived(values))

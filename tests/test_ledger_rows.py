@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from counted import DEFAULTS
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.extent import FULL
 from sympy import Integer, true
 
 from shardmath.symbolic.accounts import build, components_of, kept_rows
@@ -155,6 +156,7 @@ Case = tuple[Implementation, dict[str, int]]
 
 
 @pytest.mark.slow
+@settings(max_examples=100 if FULL else 30)
 @given(CASES)
 def test_components_add_up_to_roles_and_roles_to_the_peak(case: Case) -> None:
     implementation, known = case
