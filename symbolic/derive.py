@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from .accounts import build
 from .documents.appendix import appendix
 from .documents.definitions import definitions
-from .documents.evaluator import evaluator, script
+from .documents.evaluator import Form, as_written, evaluator, script
 from .documents.formulas import formulas
 from .documents.inverse_kernel import inverse_kernel
 from .documents.kernel import kernel
@@ -25,6 +25,7 @@ from .parameters import BY_LETTER, PARAMETERS
 from .published import PublishedSet, all_published
 from .recompute import REGIONS
 from .rendering import COMMAND, HEADER, rendered
+from .simplify import computed
 from .timing import build_all, build_times, is_timed
 
 __all__ = ["COMMAND", "derive", "derive_documents", "derive_implementation", "derive_published"]
@@ -60,25 +61,28 @@ def derive_documents() -> dict[str, str]:
 
 def derive_implementation(implementation: Implementation) -> dict[str, str]:
     """Derive the files of one implementation, by name: memory; time and layouts where there are formulas of them."""
-    name, memory = implementation.name, derive_memory(implementation)
+    name, memory = implementation.name, derive_memory(implementation, computed)
     files = {f"{name}.py": memory}
     if is_timed(implementation):
-        files[f"{name}_time.py"] = derive_time(implementation)
+        files[f"{name}_time.py"] = derive_time(implementation, computed)
     if not build(implementation).given:  # an explicit list of layers is one configuration: there is nothing to sweep
         files[f"{name}_kernel.py"] = derive_layouts(implementation, memory)
     return files
 
 
-def derive_memory(implementation: Implementation) -> str:
-    """Derive the plain evaluator of an implementation's memory and rules."""
+def derive_memory(implementation: Implementation, form: Form = as_written) -> str:
+    """Derive the plain evaluator of an implementation's memory and rules, with its terms in the form ``form``.
+
+    People read the files of the package: their terms are simplified. What is derived while somebody waits is not.
+    """
     title = f"Memory of sharded training: {implementation.title}"
-    return rendered("evaluator.py", evaluator(title, build(implementation), rules_for(implementation)))
+    return rendered("evaluator.py", evaluator(title, build(implementation), rules_for(implementation), form=form))
 
 
-def derive_time(implementation: Implementation) -> str:
-    """Derive the plain evaluator of the time of a step."""
+def derive_time(implementation: Implementation, form: Form = as_written) -> str:
+    """Derive the plain evaluator of the time of a step; ``form`` is as in ``derive_memory``."""
     title = f"Time of sharded training: {implementation.title}"
-    return rendered("evaluator.py", evaluator(title, build_times(implementation), ()))
+    return rendered("evaluator.py", evaluator(title, build_times(implementation), (), form=form))
 
 
 def derive_layouts(implementation: Implementation, memory: str) -> str:
@@ -133,4 +137,4 @@ def derive_script(implementation: Implementation) -> str:
 def derive_published(published: PublishedSet) -> dict[str, str]:
     """The evaluator of one set of published formulas."""
     title = f"Published formulas: {published.title}"
-    return {f"{published.name}.py": rendered("evaluator.py", evaluator(title, published.terms, ()))}
+    return {f"{published.name}.py": rendered("evaluator.py", evaluator(title, published.terms, (), form=computed))}

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sympy import Basic, Symbol
+from sympy import Basic, Expr, Symbol
 
 from ..parallel.rules import Rule
 from ..parameters import BY_LETTER, PARAMETERS
@@ -15,25 +15,34 @@ from ..simplify import computed
 from ..terms import Term, TermSet
 from ..verdict import VERDICTS
 
+#: The form of a term by its name in a set of terms.
+Form = Callable[[TermSet, str], Expr]
+
+
+def as_written(terms: TermSet, name: str) -> Expr:
+    """The form of a term as its rows give it, without the rules of simplification, which take most of a derivation."""
+    return terms[name].expression
+
 
 def evaluator(
-    title: str, terms: TermSet, rules: Sequence[Rule], printer: PythonPrinter | None = None,
+    title: str, terms: TermSet, rules: Sequence[Rule], printer: PythonPrinter | None = None, form: Form = as_written,
 ) -> dict[str, Any]:
-    """Data of ``evaluator.py.jinja``: every term of the set and every rule."""
+    """Data of ``evaluator.py.jinja``: every term of the set in the form ``form``, and every rule."""
     every = list(terms.terms.values())
+    printer = printer or PythonPrinter()
     needed = _needed_inputs(every, rules)
     return {
         "title": title,
         "inputs": [parameter.name for parameter in PARAMETERS if parameter.symbol in needed - terms.by_symbol.keys()],
-        "terms": [_term(terms, term, printer) for term in every],
+        "terms": [_term(terms, term, printer, form) for term in every],
         "rules": [_rule(rule, printer) for rule in rules],
-        "rule_terms": [_term(terms, term, printer) for term in _rule_terms(terms, rules)],
+        "rule_terms": [_term(terms, term, printer, form) for term in _rule_terms(terms, rules)],
     }
 
 
 def script(name: str, title: str, terms: TermSet, rules: Sequence[Rule]) -> dict[str, Any]:
     """Data of ``evaluator.js.jinja``: what Python's evaluator has, and the verdicts, as ``shardmath.<name>``."""
-    return {**evaluator(title, terms, rules, JavascriptPrinter()), "name": name, "verdicts": verdicts()}
+    return {**evaluator(title, terms, rules, JavascriptPrinter(), computed), "name": name, "verdicts": verdicts()}
 
 
 def verdicts() -> list[dict[str, str]]:
@@ -50,22 +59,22 @@ def verdicts() -> list[dict[str, str]]:
     ]
 
 
-def _term(terms: TermSet, term: Term, printer: PythonPrinter | None = None) -> dict[str, str]:
+def _term(terms: TermSet, term: Term, printer: PythonPrinter, form: Form) -> dict[str, str]:
     return {
         "name": term.name,
         "unit": term.unit,
         "meaning": term.meaning,
         "identifier": identifier(term.symbol),
-        "source": (printer or PythonPrinter()).doprint(computed(terms, term.name)),
+        "source": printer.doprint(form(terms, term.name)),
     }
 
 
-def _rule(rule: Rule, printer: PythonPrinter | None = None) -> dict[str, str]:
+def _rule(rule: Rule, printer: PythonPrinter) -> dict[str, str]:
     return {
         "name": rule.name,
         "field": BY_LETTER[rule.field].name,
         "text": rule.text,
-        "source": (printer or PythonPrinter()).doprint(rule.condition),
+        "source": printer.doprint(rule.condition),
     }
 
 
