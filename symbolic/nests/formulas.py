@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .graph import Graph, Node
 from .source import Reader
+
+#: A name in a line of source.
+_WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -29,45 +33,67 @@ class Formulas:
         return self.graph.name(name) if name in self.inputs else self.terms[name]
 
 
-def formulas(source: str, graph: Graph) -> Formulas:
-    """Read the source of an evaluator that ``evaluator.py.jinja`` wrote, or of several, one after the other."""
-    tree = ast.parse(source)
+def formulas(
+    source: str, graph: Graph, wanted: Collection[str] | None = None, values: Mapping[str, Node] | None = None,
+) -> Formulas:
+    """Read the source of an evaluator that ``evaluator.py.jinja`` wrote, or of several, one after the other.
+
+    With ``wanted``, only the terms of these names are read, those that they are made of, and the rules. ``values`` are
+    put in for inputs by name while reading, so that what becomes constant is never made.
+    """
+    tree, lines = ast.parse(source), source.splitlines()
     constants: dict[str, list[Any]] = {"INPUTS": [], "RULES": []}
     for item in tree.body:
         if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name) and item.targets[0].id in constants:
             constants[item.targets[0].id] += ast.literal_eval(item.value)
     inputs = tuple(dict.fromkeys(constants["INPUTS"]))
-    known = {name: graph.name(name) for name in inputs}
+    known = {name: graph.name(name) for name in inputs} | dict(values or {})
     terms: dict[str, Node] = {}
     rules: list[Node] = []
     for function in (item for item in tree.body if isinstance(item, ast.FunctionDef)):
         if function.name == "terms":
-            result = _run(function, graph, known)
+            result = _result(function)
             assert isinstance(result, ast.Dict)
-            terms |= {
-                str(ast.literal_eval(key)): known[value.id]
+            variables = {
+                str(ast.literal_eval(key)): value.id
                 for key, value in zip(result.keys, result.values, strict=True)
                 if key is not None and isinstance(value, ast.Name)
             }
+            roots = {variables[name] for name in variables if wanted is None or name in wanted}
+            read = _run(function, lines, roots, graph, known)
+            terms |= {name: known[variable] for name, variable in variables.items() if variable in read}
         elif function.name == "rules_met":
-            result = _run(function, graph, known)
+            result = _result(function)
             assert isinstance(result, ast.Tuple)
-            reader = Reader(graph, known.__getitem__)
-            rules += map(reader.condition, result.elts)
+            _run(function, lines, {node.id for node in ast.walk(result) if isinstance(node, ast.Name)}, graph, known)
+            rules += map(Reader(graph, known.__getitem__).condition, result.elts)
     names = (name for name, _, _ in constants["RULES"])
     return Formulas(graph, inputs, terms, tuple(zip(names, rules, strict=True)))
 
 
-def _run(function: ast.FunctionDef, graph: Graph, known: dict[str, Node]) -> ast.expr:
-    """Read the assignments of a function into ``known``; give what it returns."""
-    resolve: Callable[[str], Node] = known.__getitem__
-    reader = Reader(graph, resolve)
-    for statement in function.body:
+def _result(function: ast.FunctionDef) -> ast.expr | None:
+    """Return the expression that a function ends with."""
+    last = function.body[-1]
+    assert isinstance(last, ast.Return)
+    return last.value
+
+
+def _run(
+    function: ast.FunctionDef, lines: Sequence[str], roots: Collection[str], graph: Graph, known: dict[str, Node],
+) -> set[str]:
+    """Read into ``known`` the assignments that ``roots`` need; return the names that were assigned."""
+    needed, chain = set(roots), list[tuple[str, ast.expr]]()
+    for statement in reversed(function.body):
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            known[statement.targets[0].id] = reader.quantity(statement.value)
-        elif isinstance(statement, ast.Return) and statement.value is not None:
-            return statement.value
-    raise ValueError(f"{function.name} returns nothing")
+            name = statement.targets[0].id
+            if name in needed:
+                chain.append((name, statement.value))
+                for line in lines[statement.lineno - 1:statement.end_lineno]:
+                    needed.update(_WORD.findall(line))
+    reader = Reader(graph, known.__getitem__)
+    for name, value in reversed(chain):
+        known[name] = reader.quantity(value)
+    return {name for name, _ in chain}
 
 
 def function_source(source: str, name: str) -> str:

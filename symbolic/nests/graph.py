@@ -67,6 +67,7 @@ class Graph:
 
     def __init__(self) -> None:
         self._nodes: dict[object, Node] = {}
+        self._numbers: dict[int | Fraction, Node] = {}
 
     def _node(self, op: str, args: tuple[Node, ...] = (), value: Fraction | str | bool | None = None) -> Node:
         key = (op, tuple(node.serial for node in args), value)
@@ -77,7 +78,10 @@ class Graph:
 
     def number(self, value: int | Fraction) -> Node:
         """A constant."""
-        return self._node(NUMBER, value=Fraction(value))
+        node = self._numbers.get(value)
+        if node is None:
+            node = self._numbers[value] = self._node(NUMBER, value=Fraction(value))
+        return node
 
     def truth(self, value: bool) -> Node:
         """What always or never holds."""

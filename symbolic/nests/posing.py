@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
-from .formulas import Formulas, conditions_of, formulas
+from .formulas import conditions_of, formulas
 from .graph import TRUTH, Graph, Node
 from .intervals import Limits
 from .problem import ESTIMATE, Best, Front, Histogram, NestAxis, Problem, Question, Rows
 from .source import parse
 
+#: A name in a formula, with its dots.
+_NAME = re.compile(r"[A-Za-z_][\w.]*")
 #: The term that verdicts are about.
 PEAK = "peak"
 
@@ -50,6 +53,13 @@ class Posing:
     literal: bool
     skipping: bool = False
 
+    def names(self) -> set[str]:
+        """The names of symbols and terms in its conditions and questions."""
+        texts = [text for _, text in (*self.automatic, *self.declared)]
+        for asked in self.questions:
+            texts += [*asked.formulas, *asked.per]
+        return {name for text in texts for name in _NAME.findall(text)}
+
     def key(self, evaluator: str) -> str:
         """A digest of all that a nest depends on, with the source of its evaluator."""
         plain = asdict(self) | {
@@ -72,16 +82,12 @@ class _Poser:
 
     def __init__(self, posing: Posing, evaluator: str) -> None:
         self.posing, self.graph = posing, Graph()
-        self.known: Formulas = formulas(evaluator, self.graph)
         self.terms: dict[str, Node] = {}
         self.values: dict[str, Node] = {name: self.graph.number(value) for name, value in posing.folded.items()}
         for name, text in posing.derived.items():
             self.values[name] = self._quantity(text)
-        replaced = {self.graph.name(name): node for name, node in self.values.items()}
-        nodes = [*self.known.terms.values(), *(node for _, node in self.known.rules)]
-        new = self.graph.replaced(nodes, replaced)
-        self.terms = dict(zip(self.known.terms, new, strict=False))
-        self.rules = list(zip((name for name, _ in self.known.rules), new[len(self.terms):], strict=True))
+        known = formulas(evaluator, self.graph, {PEAK, *posing.names()}, self.values)
+        self.terms, self.rules = dict(known.terms), known.rules
 
     def posed(self, verdicts: str) -> tuple[Problem, Mapping[Node, str]]:
         """The problem."""

@@ -55,8 +55,9 @@ def _sets(regions: tuple[str, ...]) -> Iterator[str]:
 def _asked_for(part: Part, switches: Collection[str]) -> set[str]:
     """Those of some switches that are left in the formulas when all fixed values are put in."""
     graph = Graph()
-    known = formulas("\n".join(map(source_of, (part.evaluator.terms, part.evaluator.times))), graph)
-    values = {graph.name(name): graph.number(value) for name, value in part.fixed.items() if name not in switches}
-    wanted = [known.terms[name] for name in ("peak", "step.time")]
-    left = ordered(graph.replaced(wanted, values))
+    source = "\n".join(map(source_of, (part.evaluator.terms, part.evaluator.times)))
+    values = {name: graph.number(value) for name, value in part.fixed.items() if name not in switches}
+    wanted = ("peak", "step.time")
+    known = formulas(source, graph, wanted, values)
+    left = ordered(known.terms[name] for name in wanted)
     return {str(node.value) for node in left if node.op == NAME} & {*switches}
