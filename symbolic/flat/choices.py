@@ -13,12 +13,12 @@ from ..nests.graph import ADD, AND, DIV, EQ, MUL, NAME, NOT, SELECT, Graph, Node
 
 
 def with_choices(graph: Graph, roots: Sequence[Node], switches: Collection[str]) -> dict[Node, Node]:
-    """What every node below ``roots`` becomes; ``switches`` are names whose values are 0 and 1."""
+    """Map every node below ``roots`` to its rewriting; ``switches`` are names whose values are 0 and 1."""
     return _Chooser(graph, switches).rewritten(roots)
 
 
 def weighted(graph: Graph, roots: Sequence[Node], varies: Callable[[Node], bool]) -> dict[Node, Node]:
-    """What every node becomes if choices that are the same for all rows are sums with weights 0 and 1.
+    """Map every node to its rewriting with row-independent choices as sums with weights 0 and 1.
 
     The compiler makes a branch of such a choice; of a weight it makes a part of a factor that is there already.
     """
@@ -109,15 +109,15 @@ class _Chooser:
 
     def _merged(self, summands: Iterable[tuple[Node, bool]]) -> list[Node]:
         """Of choices by the same condition that nothing else uses, the sums are chosen."""
-        found: list[Node] = []
+        merged: list[Node] = []
         ends: dict[Node, list[list[Node]]] = {}
         for summand, alone in summands:
             if alone and summand.op == SELECT:
                 for end, part in zip(ends.setdefault(summand.args[0], [[], []]), summand.args[1:], strict=True):
                     end.append(part)
             else:
-                found.append(summand)
-        return [*found, *(self._choice(condition, *map(self.graph.add, both)) for condition, both in ends.items())]
+                merged.append(summand)
+        return [*merged, *(self._choice(condition, *map(self.graph.add, both)) for condition, both in ends.items())]
 
     def _sum(self, *summands: Node) -> Node:
         """Where a choice adds what takes others away, it is a choice between sums, if one becomes shorter."""

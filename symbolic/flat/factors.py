@@ -21,7 +21,7 @@ Product = tuple[Node, tuple[Node, ...]]
 
 
 def factored(graph: Graph, roots: Sequence[Node], varies: Callable[[Node], bool]) -> dict[Node, Node]:
-    """What every node below ``roots`` becomes with sums and products nested; ``varies`` tells rows apart."""
+    """Map every node below ``roots`` to its nested form; ``varies`` marks nodes that differ between rows."""
     nested = _Horner(graph, roots, varies).rewritten(roots)
     shared = _shared(graph, list(nested.values()), [nested[root] for root in roots], varies)
     return {node: shared[new] for node, new in nested.items()}
@@ -58,12 +58,12 @@ class _Horner:
         ]
         if node.op == ADD:
             return self._added(product for part in parts for product in part)
-        found: list[Product] = [(self.one, ())]
+        products: list[Product] = [(self.one, ())]
         for part, arg in zip(parts, node.args, strict=True):
-            by = part if len(found) * len(part) <= _MOST else [self._product(done[arg])]
-            found = [(self.graph.mul((same, scalar)), _by_serial(row + more))
-                     for same, row in found for scalar, more in by]
-        return self._added(found)
+            by = part if len(products) * len(part) <= _MOST else [self._product(done[arg])]
+            products = [(self.graph.mul((same, scalar)), _by_serial(row + more))
+                     for same, row in products for scalar, more in by]
+        return self._added(products)
 
     def _product(self, node: Node) -> Product:
         if not self.varies(node):
@@ -84,10 +84,10 @@ class _Horner:
         return self.graph.number(count), rest
 
     def _added(self, products: Iterable[Product]) -> list[Product]:
-        found: dict[tuple[Node, ...], list[Node]] = {}
+        scalars_of: dict[tuple[Node, ...], list[Node]] = {}
         for same, row in products:
-            found.setdefault(row, []).append(same)
-        total = [(self.graph.add(scalars), row) for row, scalars in found.items()]
+            scalars_of.setdefault(row, []).append(same)
+        total = [(self.graph.add(scalars), row) for row, scalars in scalars_of.items()]
         return [(same, row) for same, row in total if same is not self.zero]
 
     # Nesting.
@@ -111,7 +111,7 @@ class _Horner:
         return [*plain, *(self.graph.chained(MUL, [same, self._sum(rows)]) for same, rows in by_same.items())]
 
     def _times(self, factor: Node, rest: Node) -> Node:
-        """What is the same for all rows, as one factor, times the others."""
+        """Multiply the row-independent factors, as one factor, with the others."""
         same = [part for part in factors(rest) if not self.varies(part)]
         row = [part for arg in factors(rest) if self.varies(arg) for part in factors(arg)]
         return self.graph.chained(MUL, [self.graph.mul(same), self.graph.mul((factor, *row))])
@@ -130,7 +130,7 @@ def _less(row: tuple[Node, ...], factor: Node) -> tuple[Node, ...]:
 def _shared(
     graph: Graph, nodes: Sequence[Node], roots: Sequence[Node], varies: Callable[[Node], bool],
 ) -> dict[Node, Node]:
-    """What ``nodes`` become if two factors that most products below ``roots`` have are one factor, again and again."""
+    """Merge the pair of factors that most products below ``roots`` share, repeatedly; map ``nodes`` to the result."""
     rows = {node: [part for part in node.args if varies(part)] for node in ordered(roots) if node.op == MUL}
     made: dict[Node, tuple[Node, ...]] = {}
     while True:
@@ -141,14 +141,16 @@ def _shared(
         product = graph.chained(MUL, pair)
         made[product] = pair
         for row in rows.values():
-            if all(row.count(one) >= pair.count(one) for one in pair):
-                for one in pair:
-                    row.remove(one)
+            if all(row.count(shared_factor) >= pair.count(shared_factor) for shared_factor in pair):
+                for shared_factor in pair:
+                    row.remove(shared_factor)
                 row.append(product)
     done: dict[Node, Node] = {}
 
     def built(factor: Node) -> Node:
-        return graph.chained(MUL, [built(one) for one in made[factor]]) if factor in made else done[factor]
+        if factor not in made:
+            return done[factor]
+        return graph.chained(MUL, [built(shared_factor) for shared_factor in made[factor]])
 
     for node in ordered(nodes):
         if node in rows:

@@ -18,7 +18,7 @@ _LEAVES = frozenset((NAME, NUMBER, TRUTH))
 
 @dataclass(frozen=True)
 class Flat:
-    """What an evaluator of columns computes.
+    """Computation of an evaluator of columns.
 
     ``rules`` are tried in order; where one is broken, neither ``outputs`` nor ``verdicts`` count. Of the latter the
     first that holds does.

@@ -47,18 +47,18 @@ BELOW = 1 - Fraction(1, 2**49)
 
 
 def with_reciprocals(graph: Graph, conditions: Sequence[Node], roots: Sequence[Node]) -> dict[Node, Node]:
-    """What every node below ``conditions`` and ``roots`` becomes.
+    """Map every node below ``conditions`` and ``roots`` to its form with reciprocals.
 
     The values are the same where the conditions hold; those of each condition where the conditions before it do.
     """
     dividing = _Dividing(graph)
-    found: dict[Node, Node] = {}
+    rewritten: dict[Node, Node] = {}
     for condition in conditions:
         if condition.op == DIVIDES:
             dividing.known.append(condition.args)
-        found[condition] = dividing.rewritten([condition])[condition]
+        rewritten[condition] = dividing.rewritten([condition])[condition]
         dividing.multiplied(condition)
-    return dividing.rewritten(roots) | found
+    return dividing.rewritten(roots) | rewritten
 
 
 class _Dividing:
@@ -184,9 +184,9 @@ class _Dividing:
     def _corrected(self, over: Node, under: Node) -> Node:
         if over is self.graph.number(1):
             return self._reciprocal(under)
-        found = self.graph.quotient(over, under, self._reciprocal(under))
-        self._sides[found] = over, under
-        return found
+        quotient = self.graph.quotient(over, under, self._reciprocal(under))
+        self._sides[quotient] = over, under
+        return quotient
 
     def _rounded_up(self, number: Node) -> Node:
         """A quotient, or a part of one, needs no correction where it is rounded up."""

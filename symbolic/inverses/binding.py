@@ -62,6 +62,6 @@ class Binding:
         return self.graph.truth(value) if isinstance(value, bool) else self.graph.number(value)
 
     def _number(self, node: Node, values: Mapping[str, int]) -> Fraction:
-        (found,) = exact([node], values)
-        assert isinstance(found, Fraction)
-        return found
+        (number,) = exact([node], values)
+        assert isinstance(number, Fraction)
+        return number

@@ -57,10 +57,10 @@ class Polynomials:
     def _of(self, node: Node) -> Coefficients:
         if node not in self._varying:
             return {} if node is self.graph.number(0) else {0: node}
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = self._made(node)
-        return found
+        coefficients = self._known.get(node)
+        if coefficients is None:
+            coefficients = self._known[node] = self._made(node)
+        return coefficients
 
     def _made(self, node: Node) -> Coefficients:
         if node.op == ADD:
@@ -99,9 +99,9 @@ class Polynomials:
             result = self._times(result, value)
         return result
 
-    def _times(self, one: Coefficients, other: Coefficients) -> Coefficients:
+    def _times(self, first: Coefficients, other: Coefficients) -> Coefficients:
         return self._sum(
-            {left + right: self.graph.mul((count, times))} for left, count in one.items()
+            {left + right: self.graph.mul((count, times))} for left, count in first.items()
             for right, times in other.items()
         )
 

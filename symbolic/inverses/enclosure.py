@@ -126,11 +126,11 @@ class _Enclosure:
 
     def _multiple(self, node: Node) -> Pieces:
         """The least common multiple: at least each of both, at most their product."""
-        one, two = self._of(node.args)
-        left, right = number(one), number(two)
+        size, two = self._of(node.args)
+        left, right = number(size), number(two)
         if left is not None and right is not None and Fraction(left).denominator == Fraction(right).denominator == 1:
             return self._polynomial({0: lcm(int(left), int(right))})
-        return between(largest((one, two)), multiplied(one, two))
+        return between(largest((size, two)), multiplied(size, two))
 
     def _truth(self, node: Node) -> Truth:
         if node.op == TRUTH:
@@ -151,11 +151,11 @@ class _Enclosure:
     def _connected(self, node: Node) -> Truth:
         decisive = node.op == OR
         ends = sorted({last for arg in node.args for _, last, _ in self._truths[arg]})
-        found, start = [], self.first
+        stretches, start = [], self.first
         for end in ends:
             answers = {next(holds for first, last, holds in self._truths[arg] if first <= end <= last)
                        for arg in node.args}
             answer = decisive if decisive in answers else None if None in answers else not decisive
-            found.append((start, end, answer))
+            stretches.append((start, end, answer))
             start = end + 1
-        return tuple(found)
+        return tuple(stretches)

@@ -25,18 +25,18 @@ def constant(value: Rational) -> Laurent:
     return {0: value} if value else {}
 
 
-def combined(one: Laurent, other: Laurent, times: Rational = 1) -> Laurent:
+def combined(first: Laurent, other: Laurent, times: Rational = 1) -> Laurent:
     """``one + times * other``."""
-    result = dict(one)
+    result = dict(first)
     for exponent, count in other.items():
         result[exponent] = result.get(exponent, 0) + times * count
     return {exponent: count for exponent, count in result.items() if count}
 
 
-def product(one: Laurent, other: Laurent) -> Laurent:
+def product(first: Laurent, other: Laurent) -> Laurent:
     """The product of two polynomials."""
     result: dict[int, Rational] = {}
-    for left, count in one.items():
+    for left, count in first.items():
         for right, times in other.items():
             result[left + right] = result.get(left + right, 0) + count * times
     return {exponent: count for exponent, count in result.items() if count}
@@ -75,8 +75,8 @@ def signs(polynomial: Laurent, low: int, high: int) -> Iterator[tuple[int, int, 
 
 
 def _sign(polynomial: Laurent, at: int) -> int:
-    found = value(polynomial, at)
-    return (found > 0) - (found < 0)
+    number = value(polynomial, at)
+    return (number > 0) - (number < 0)
 
 
 def _floors_of_roots(polynomial: Laurent) -> list[int]:

@@ -27,7 +27,7 @@ class LegalValues:
         self.step = lcm(unit, *(step for node in self._needed if (step := self._step(node)) is not None))
 
     def meets(self, at: int) -> bool:
-        """Whether a value is legal."""
+        """Tell whether a value is legal."""
         return at % self.step == 0 and all(exact(self._conditions, {self.name: at}))
 
     def next(self, start: int, stop: int) -> int | None:
@@ -57,14 +57,14 @@ class LegalValues:
     @cached_property
     def _finite(self) -> Sequence[int] | None:
         """All candidates, where the symbol has to divide a number."""
-        found: set[int] | None = None
+        candidates: set[int] | None = None
         for node in self._needed:
             if node.op == DIVIDES and node.args[1].op == NUMBER and (count := self._multiple(node.args[0])) is not None:
                 whole = number_of(node.args[1]) / count
                 if whole.denominator == 1 and whole > 0:
                     divisors = _divisors(int(whole))
-                    found = divisors if found is None else found & divisors
-        return None if found is None else sorted(found)
+                    candidates = divisors if candidates is None else candidates & divisors
+        return None if candidates is None else sorted(candidates)
 
     @cached_property
     def _most(self) -> int | None:
@@ -84,7 +84,7 @@ class LegalValues:
         return divisor.numerator if divisor > 0 else None
 
     def _multiple(self, node: Node) -> Fraction | None:
-        """What the symbol is multiplied with to give ``node``; None if it is something else."""
+        """Return the factor between the symbol and ``node``; None if there is none."""
         if node.op == NAME:
             return Fraction(1)
         if node.op == DIV and node.args[1].op == NUMBER:

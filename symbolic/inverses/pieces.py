@@ -68,15 +68,15 @@ def cells(values: Sequence[Pieces]) -> Iterator[tuple[Piece, ...]]:
 
 def joined(parts: Iterable[Piece]) -> Pieces:
     """Pieces in which neighbours with the same polynomials are one."""
-    found: list[Piece] = []
+    pieces: list[Piece] = []
     for part in parts:
-        before = found[-1] if found else None
+        before = pieces[-1] if pieces else None
         if before is not None and before.is_exact == part.is_exact and (before.low, before.high) == (
                 part.low, part.high):
-            found[-1] = Piece(before.first, part.last, before.low, before.high)
+            pieces[-1] = Piece(before.first, part.last, before.low, before.high)
         else:
-            found.append(part)
-    return tuple(found)
+            pieces.append(part)
+    return tuple(pieces)
 
 
 def _made(first: int, last: int, low: Laurent, high: Laurent, exact: bool) -> Piece:
@@ -88,40 +88,40 @@ def added(values: Sequence[Pieces]) -> Pieces:
     total, *rest = values
     for other in rest:
         total = joined(
-            _made(one.first, one.last, low := combined(one.low, two.low),
-                  low if one.is_exact and two.is_exact else combined(one.high, two.high),
-                  one.is_exact and two.is_exact)
-            for one, two in cells((total, other))
+            _made(left.first, left.last, low := combined(left.low, two.low),
+                  low if left.is_exact and two.is_exact else combined(left.high, two.high),
+                  left.is_exact and two.is_exact)
+            for left, two in cells((total, other))
         )
     return total
 
 
-def multiplied(one: Pieces, other: Pieces) -> Pieces:
+def multiplied(first: Pieces, other: Pieces) -> Pieces:
     """The product of two expressions. Raises NoClosedFormError where the sign of one is not known."""
-    return joined(part for pair in cells((one, other)) for part in _product(*pair))
+    return joined(part for pair in cells((first, other)) for part in _product(*pair))
 
 
-def _product(one: Piece, two: Piece) -> Iterator[Piece]:
-    first, last = one.first, one.last
-    if one.is_exact and two.is_exact:
-        yield _made(first, last, low := product(one.low, two.low), low, True)
+def _product(left: Piece, two: Piece) -> Iterator[Piece]:
+    first, last = left.first, left.last
+    if left.is_exact and two.is_exact:
+        yield _made(first, last, low := product(left.low, two.low), low, True)
         return
-    if not one.is_exact and two.is_exact:
-        one, two = two, one
-    if one.is_exact:
-        for start, stop, sign in signs(one.low, first, last):
-            bounds = [product(one.low, two.low), product(one.low, two.high)]
+    if not left.is_exact and two.is_exact:
+        left, two = two, left
+    if left.is_exact:
+        for start, stop, sign in signs(left.low, first, last):
+            bounds = [product(left.low, two.low), product(left.low, two.high)]
             low, high = bounds if sign >= 0 else reversed(bounds)
             yield Piece(start, stop, low, high)
         return
-    if _is_never(-1, one.low, first, last) and _is_never(-1, two.low, first, last):
-        yield Piece(first, last, product(one.low, two.low), product(one.high, two.high))
+    if _is_never(-1, left.low, first, last) and _is_never(-1, two.low, first, last):
+        yield Piece(first, last, product(left.low, two.low), product(left.high, two.high))
         return
     raise NoClosedFormError("a product of two roundings that may be negative")
 
 
 def _is_never(sign: int, bound: Laurent, first: int, last: int) -> bool:
-    return all(found != sign for _, _, found in signs(bound, first, last))
+    return all(seen_sign != sign for _, _, seen_sign in signs(bound, first, last))
 
 
 def divided(over: Pieces, under: Pieces) -> Pieces:
@@ -130,7 +130,7 @@ def divided(over: Pieces, under: Pieces) -> Pieces:
     for piece in under:
         if not piece.is_exact:
             raise NoClosedFormError("a division by a rounding")
-        inverses.append(Piece(piece.first, piece.last, found := inverse(piece.low), found))
+        inverses.append(Piece(piece.first, piece.last, inverted := inverse(piece.low), inverted))
     return multiplied(over, tuple(inverses))
 
 
@@ -175,12 +175,12 @@ def _range(piece: Piece) -> tuple[Rational, Rational] | None:
 def padded(size: Pieces, multiple: Pieces) -> Pieces:
     """A size rounded up to a multiple: larger by less than that."""
     parts = []
-    for one, two in cells((size, multiple)):
-        if one.first == one.last and one.is_exact and two.is_exact:
-            over, under = value(one.low, one.first), value(two.low, one.first)
-            parts.append(_made(one.first, one.last, constant(-(-over // under) * under), {}, True))
+    for left, two in cells((size, multiple)):
+        if left.first == left.last and left.is_exact and two.is_exact:
+            over, under = value(left.low, left.first), value(two.low, left.first)
+            parts.append(_made(left.first, left.last, constant(-(-over // under) * under), {}, True))
         else:
-            parts.append(Piece(one.first, one.last, one.low, combined(one.high, two.high)))
+            parts.append(Piece(left.first, left.last, left.low, combined(left.high, two.high)))
     return joined(parts)
 
 
@@ -197,20 +197,20 @@ def smallest(values: Sequence[Pieces]) -> Pieces:
 def _chosen(values: Sequence[Pieces], first_wins: Callable[[int], bool]) -> Pieces:
     best, *rest = values
     for other in rest:
-        best = joined(part for one, two in cells((best, other)) for part in _better(one, two, first_wins))
+        best = joined(part for left, two in cells((best, other)) for part in _better(left, two, first_wins))
     return best
 
 
-def _better(one: Piece, two: Piece, first_wins: Callable[[int], bool]) -> Iterator[Piece]:
+def _better(left: Piece, two: Piece, first_wins: Callable[[int], bool]) -> Iterator[Piece]:
     """The better low bound and the better high bound, each chosen by itself."""
-    lows = [(start, stop, one.low if first_wins(sign) else two.low)
-            for start, stop, sign in signs(combined(one.low, two.low, -1), one.first, one.last)]
-    if one.is_exact and two.is_exact:
+    lows = [(start, stop, left.low if first_wins(sign) else two.low)
+            for start, stop, sign in signs(combined(left.low, two.low, -1), left.first, left.last)]
+    if left.is_exact and two.is_exact:
         for start, stop, low in lows:
             yield Piece(start, stop, low, low)
         return
-    highs = [(start, stop, one.high if first_wins(sign) else two.high)
-             for start, stop, sign in signs(combined(one.high, two.high, -1), one.first, one.last)]
+    highs = [(start, stop, left.high if first_wins(sign) else two.high)
+             for start, stop, sign in signs(combined(left.high, two.high, -1), left.first, left.last)]
     for start, stop, low in lows:
         for begin, end, high in highs:
             if max(start, begin) <= min(stop, end):
@@ -220,42 +220,42 @@ def _better(one: Piece, two: Piece, first_wins: Callable[[int], bool]) -> Iterat
 def selected(truth: Truth, yes: Pieces, no: Pieces) -> Pieces:
     """``yes`` where a condition holds, else ``no``; between both where it is not known."""
     parts: list[Piece] = []
-    for one, two in cells((yes, no)):
+    for left, two in cells((yes, no)):
         for first, last, holds in truth:
-            start, stop = max(first, one.first), min(last, one.last)
+            start, stop = max(first, left.first), min(last, left.last)
             if start <= stop:
-                here = one.within(start, stop), two.within(start, stop)
+                here = left.within(start, stop), two.within(start, stop)
                 parts += [here[0 if holds else 1]] if holds is not None else _either(*here)
     return joined(parts)
 
 
-def _either(one: Piece, two: Piece) -> Pieces:
-    return between(smallest(((one,), (two,))), largest(((one,), (two,))))
+def _either(left: Piece, two: Piece) -> Pieces:
+    return between(smallest(((left,), (two,))), largest(((left,), (two,))))
 
 
 def between(least: Pieces, most: Pieces) -> Pieces:
-    """What is known to be at least one expression and at most another."""
+    """Return the pieces between a lower and an upper expression."""
     return tuple(Piece(low.first, low.last, low.low, high.high) for low, high in cells((least, most)))
 
 
-def compared(op: str, one: Pieces, two: Pieces) -> Truth:
+def compared(op: str, this: Pieces, two: Pieces) -> Truth:
     """Where one expression is equal to, at most, or below another; ``op`` is the graph's."""
-    found: list[tuple[int, int, bool | None]] = []
-    for left, right in cells((one, two)):
+    stretches: list[tuple[int, int, bool | None]] = []
+    for left, right in cells((this, two)):
         above = signs(combined(left.low, right.high, -1), left.first, left.last)
         if left.is_exact and right.is_exact:
-            found += [(start, stop, _HOLDS[op](sign)) for start, stop, sign in above]
+            stretches += [(start, stop, _HOLDS[op](sign)) for start, stop, sign in above]
             continue
         below = list(signs(combined(left.high, right.low, -1), left.first, left.last))
         for start, stop, least in above:
             for begin, end, most in below:
                 if max(start, begin) <= min(stop, end):
-                    found.append((max(start, begin), min(stop, end), _decided(op, least, most)))
-    return tuple(found)
+                    stretches.append((max(start, begin), min(stop, end), _decided(op, least, most)))
+    return tuple(stretches)
 
 
 def _decided(op: str, least: int, most: int) -> bool | None:
-    """What a comparison says of a difference between numbers of these signs; None if either may be."""
+    """Decide a comparison from the signs of the difference; None if they do not decide it."""
     answers = {_HOLDS[op](sign) for sign in range(least, most + 1)}
     return answers.pop() if len(answers) == 1 else None
 

@@ -27,7 +27,7 @@ def read(source: str) -> Formulas:
 
 
 class Question:
-    """What is left of a term and of the rules if all values are known but that of ``name``.
+    """A term and its rules as functions of ``name``, with all other values known.
 
     ``source`` is that of an evaluator, ``values`` are by name. ``multiples`` are names that go with ``name``, each with
     what it is multiplied with. A legal value is one that meets the rules, is within ``first`` and ``last``, and leaves
@@ -64,11 +64,11 @@ class Question:
     def exact(self, at: int) -> Rational:
         """The value of the term. Raises NoClosedFormError where it has none, although all rules are met."""
         try:
-            (found,) = exact([self.root], {self.name: at})
+            (number,) = exact([self.root], {self.name: at})
         except ZeroDivisionError:
             raise NoClosedFormError(f"no value with {self.name} = {at}") from None
-        assert isinstance(found, Fraction)
-        return plain(found)
+        assert isinstance(number, Fraction)
+        return plain(number)
 
     def answer(self, limit: Rational, *, largest: bool) -> Extreme | None:
         """The largest or smallest legal value with which the term is at most ``limit``."""

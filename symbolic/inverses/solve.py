@@ -30,7 +30,7 @@ class Legal(Protocol):
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of a symbol.
+    """Goal of a symbol.
 
     ``enclose`` gives the pieces of the estimate on a stretch of integers, ``exact`` its value at one; ``limit`` is what
     it must not exceed.
@@ -61,10 +61,10 @@ def extreme(asked: Asked, first: int, last: int, *, largest: bool) -> Extreme | 
     No order is assumed: everything beyond the answer is known not to fit.
     """
     search = _Search(asked, largest)
-    found = search.within(first, last)
-    if found is None:
+    place = search.within(first, last)
+    if place is None:
         return None
-    at, piece = found
+    at, piece = place
     side = (first, at) if largest else (at, last)
     return Extreme(at, piece, search.tried, _all_fit(asked, *side))
 
@@ -78,9 +78,9 @@ class _Search:
     def within(self, first: int, last: int) -> tuple[int, Piece] | None:
         for piece in self._ordered(self.asked.enclose(first, last)):
             for start, stop in self._ordered(list(_fitting(piece, piece.low, self.asked.limit))):
-                found = self._on(piece, start, stop)
-                if found is not None:
-                    return found
+                place = self._on(piece, start, stop)
+                if place is not None:
+                    return place
         return None
 
     def _ordered(self, parts: Sequence[Part]) -> Sequence[Part]:
@@ -119,7 +119,7 @@ def _fitting(piece: Piece, bound: Laurent, limit: Rational) -> Iterator[tuple[in
 
 
 def _all_fit(asked: Asked, first: int, last: int) -> bool | None:
-    """Whether the bounds say that everything from ``first`` to ``last`` fits, or that something does not."""
+    """Tell from the bounds whether everything from ``first`` to ``last`` fits, or whether something does not."""
     pieces = asked.enclose(first, last)
     if all(sign <= 0 for piece in pieces for *_, sign in
            signs(combined(piece.high, constant(-asked.limit)), piece.first, piece.last)):

@@ -18,32 +18,32 @@ def bounds(roots: Iterable[Node], names: Mapping[str, tuple[int | Fraction, int 
     They may be wider than what occurs: a name that occurs twice counts as two. Left out is what depends on a name
     without bounds, and a quotient whose divisor may be 0.
     """
-    found: dict[Node, Bounds] = {}
+    bounds_of: dict[Node, Bounds] = {}
     for node in ordered(roots):
         if node.op == NUMBER:
-            found[node] = (Fraction(node.value), Fraction(node.value))  # type: ignore[arg-type]
+            bounds_of[node] = (Fraction(node.value), Fraction(node.value))  # type: ignore[arg-type]
         elif node.op == NAME:
             if node.value in names:
                 low, high = names[str(node.value)]
-                found[node] = (Fraction(low), Fraction(high))
+                bounds_of[node] = (Fraction(low), Fraction(high))
         elif node.op in _RULES:
             args = node.args[1:] if node.op == SELECT else node.args
-            known = [found[arg] for arg in args if arg in found]
+            known = [bounds_of[arg] for arg in args if arg in bounds_of]
             if len(known) == len(args) and (within := _RULES[node.op](*known)) is not None:
-                found[node] = within
-    return found
+                bounds_of[node] = within
+    return bounds_of
 
 
 def degree(root: Node, names: Mapping[str, int]) -> int:
     """The highest power of a name in ``root``; ``names`` has what counts for more than 1 as it stands for a formula."""
-    found: dict[Node, int] = {}
+    degrees: dict[Node, int] = {}
     for node in ordered([root]):
-        inside = [found[arg] for arg in node.args]
+        inside = [degrees[arg] for arg in node.args]
         if node.op == NAME:
-            found[node] = names.get(str(node.value), 1)
+            degrees[node] = names.get(str(node.value), 1)
         else:
-            found[node] = sum(inside) if node.op in (MUL, DIV) else max(inside, default=0)
-    return found[root]
+            degrees[node] = sum(inside) if node.op in (MUL, DIV) else max(inside, default=0)
+    return degrees[root]
 
 
 def _sum(*args: Bounds) -> Bounds:

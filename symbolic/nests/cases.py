@@ -1,4 +1,4 @@
-"""What is known of a legal configuration, and the cases that proofs about it tell apart.
+"""Bounds of a legal configuration, and the cases that proofs distinguish.
 
 A condition that one expression divides another one says that their quotient is an integer: where it divides a name, the
 name is written as a multiple, with the factor as a new name. What then decides minima and maxima of one or two names,
@@ -34,19 +34,19 @@ def freed(
         if condition.op not in (DIVIDES, EQ):
             continue
         left, right = bounds.folded(graph.replaced(condition.args, multiples))
-        found: dict[Node, Node] = {}
+        replaced: dict[Node, Node] = {}
         if condition.op == EQ:
             if NAME in (left.op, right.op) and NUMBER in (left.op, right.op):
-                found = {left: right} if left.op == NAME else {right: left}
+                replaced = {left: right} if left.op == NAME else {right: left}
         elif limits := _limits_of_quotient(bounds, left, right):
             factor = graph.name(f"{right.serial} over {left.serial}")
             bounds = Bounds(graph, {**bounds.names, str(factor.value): limits})
             if right.op == NAME and right not in ordered([left]):
-                found = {right: graph.mul((factor, left))}
+                replaced = {right: graph.mul((factor, left))}
             else:
                 quotients[quotient(graph, right, left)] = factor
-        values = graph.replaced(multiples.values(), found)
-        multiples = dict(zip(multiples, values, strict=True)) | found
+        values = graph.replaced(multiples.values(), replaced)
+        multiples = dict(zip(multiples, values, strict=True)) | replaced
     orders = [condition for condition in conditions if condition.op in (LE, LT)]
     # folded in between: a quotient looks as above only without what divides both of its sides
     together = bounds.folded(graph.replaced([*roots, *orders], multiples))
@@ -96,18 +96,18 @@ def _deciding(bounds: Bounds, roots: Sequence[Node]) -> dict[Node, Rational] | N
     Comparisons in conditions count if they are of one name that is in such a minimum or maximum.
     """
     nodes = [node for node in ordered(roots) if node.op in (MIN, MAX, EQ, LE, LT) and len(node.args) == _TWO]
-    found = [(node.op, parts) for node in nodes if (parts := _linear(bounds.graph, node))]
-    deciding = {name for op, parts in found if op in (MIN, MAX) for name in parts if name.op == NAME}
-    for op, parts in sorted(found, key=lambda item: _count(item[1])):
+    comparisons = [(node.op, parts) for node in nodes if (parts := _linear(bounds.graph, node))]
+    deciding = {name for op, parts in comparisons if op in (MIN, MAX) for name in parts if name.op == NAME}
+    for op, parts in sorted(comparisons, key=lambda item: _count(item[1])):
         if op in (MIN, MAX) or (_count(parts) == 1 and deciding & parts.keys()):
             # equality is decided on both sides of 0
-            one = bounds.graph.number(1)
-            return parts | {one: parts.get(one, 0) - 1} if bounds.least(parts) >= 0 else parts
+            unit = bounds.graph.number(1)
+            return parts | {unit: parts.get(unit, 0) - 1} if bounds.least(parts) >= 0 else parts
     return None
 
 
 def _where(bounds: Bounds, parts: Mapping[Node, Rational]) -> Bounds:
-    """What holds where a sum of multiples of names is at least 0."""
+    """Return the bounds that follow from a linear sum of names that is at least 0."""
     graph = bounds.graph
     if _count(parts) > 1:
         return bounds.with_fact(graph.add(graph.mul((graph.number(count), node)) for node, count in parts.items()))
@@ -118,10 +118,10 @@ def _where(bounds: Bounds, parts: Mapping[Node, Rational]) -> Bounds:
 
 
 def _opposite(graph: Graph, parts: Mapping[Node, Rational], strict: bool) -> dict[Node, Rational]:
-    """What is at least 0 where a sum of integers is at most 0, or below 0."""
+    """Negate a sum of integers that is at most 0, or below 0, into one that is at least 0."""
     opposite = {node: -count for node, count in parts.items()}
-    one = graph.number(1)
-    return opposite | {one: opposite.get(one, 0) - 1} if strict else opposite
+    unit = graph.number(1)
+    return opposite | {unit: opposite.get(unit, 0) - 1} if strict else opposite
 
 
 def _count(parts: Mapping[Node, Rational]) -> int:

@@ -56,16 +56,16 @@ class Prover:
             return False
         outside, self._gave_up = self._gave_up, False
         self._proving.add(key)
-        found = self._compared(smaller, larger)
+        proved = self._compared(smaller, larger)
         self._proving.remove(key)
-        if found or not self._gave_up or not self._proving:
-            self._found[key] = found
+        if proved or not self._gave_up or not self._proving:
+            self._found[key] = proved
         else:
             self._given_up[key] = depth
         if not self._proving:
             self._given_up.clear()
         self._gave_up |= outside
-        return found
+        return proved
 
     def _compared(self, smaller: Node, larger: Node) -> bool:
         low, high = self.bounds.interval(smaller), self.bounds.interval(larger)
@@ -87,10 +87,10 @@ class Prover:
         terms = combined((self._form.of(node), count) for node, count in summands.items())
         return self._never_negative(terms, _MOST_STEPS)
 
-    def _are_quotients(self, one: Node, other: Node) -> bool:
+    def _are_quotients(self, first: Node, other: Node) -> bool:
         """True for quotients by the same positive number, rounded in the same way."""
-        return one.op == other.op and one.op in _MONOTONE and one.args[1] is other.args[1] and (
-            self.bounds.interval(one.args[1])[0] > 0)
+        return first.op == other.op and first.op in _MONOTONE and first.args[1] is other.args[1] and (
+            self.bounds.interval(first.args[1])[0] > 0)
 
     def _never_negative(self, terms: Polynomial, steps: int) -> bool:
         """True only if the sum is never below 0; ``steps`` limits how often it is taken apart."""
@@ -104,7 +104,7 @@ class Prover:
         )
 
     def _ways(self, terms: Polynomial, left: Monomial) -> Iterator[list[Polynomial]]:
-        """What to prove instead of a sum of which the term ``left`` is not covered: all sums of one of these lists."""
+        """Yield lists of sums that imply a sum whose term ``left`` is not covered; all sums of a list are needed."""
         atoms, switches = self._form.atoms, self._form.switches
         own = (serial for serial, _ in left if serial in switches)
         every = (serial for monomial in terms for serial, _ in monomial if serial in switches)
@@ -128,14 +128,14 @@ class Prover:
     def _opened(self, terms: Polynomial, left: Monomial) -> Iterator[int]:
         """Atoms to take apart: first those that have what ``left`` consists of inside, then its own, then all."""
         atoms, parts = self._form.atoms, {serial for serial, _ in left}
-        found = [
+        pairs = [
             (serial, parts - {other for other, _ in monomial})
             for monomial, count in terms.items() for serial, power in monomial
             if power > 0 and atoms[serial].op in _OPENED
         ]
-        own = [serial for serial, _ in found if serial in parts]
-        around = [serial for serial, missing in found if serial not in parts and missing <= self._inside(serial)]
-        return chain(around, own, (serial for serial, _ in found))
+        own = [serial for serial, _ in pairs if serial in parts]
+        around = [serial for serial, missing in pairs if serial not in parts and missing <= self._inside(serial)]
+        return chain(around, own, (serial for serial, _ in pairs))
 
     def _inside(self, serial: int) -> set[int]:
         if serial not in self._below:
@@ -186,19 +186,19 @@ class Prover:
     def _ratio(self, over: Monomial, under: Monomial) -> Rational:
         """Something that ``over / under`` is never below; atoms are at least 0."""
         key = (over, under)
-        found = self._ratios.get(key)
-        if found is None:
+        ratio = self._ratios.get(key)
+        if ratio is None:
             powers = dict(over)
             for serial, power in under:
                 powers[serial] = powers.get(serial, 0) - power
             above = [self._form.atoms[serial] for serial, power in powers.items() for _ in range(power)]
             below = [self._form.atoms[serial] for serial, power in powers.items() for _ in range(-power)]
             outside, self._gave_up = self._gave_up, False
-            found = self._least_quotient(above, below)
-            if found or not self._gave_up:
-                self._ratios[key] = found
+            ratio = self._least_quotient(above, below)
+            if ratio or not self._gave_up:
+                self._ratios[key] = ratio
             self._gave_up |= outside
-        return found
+        return ratio
 
     def _least_quotient(self, above: list[Node], below: list[Node]) -> Rational:
         """By the bounds of all factors, or without pairs of which the one above is at least as large."""
@@ -243,9 +243,9 @@ class Prover:
         return any(self.graph.coefficient(arg)[1].op not in (NAME, NUMBER) for arg in node.args)
 
 
-def _distance(one: Monomial, other: Monomial) -> int:
+def _distance(first: Monomial, other: Monomial) -> int:
     """How many factors two monomials do not share: what is closest is used up first."""
-    return len(set(one) ^ set(other))
+    return len(set(first) ^ set(other))
 
 
 def _with_switch(terms: Polynomial, switch: int, on: bool) -> Polynomial:

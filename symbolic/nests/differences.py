@@ -13,7 +13,7 @@ Rational: TypeAlias = "Fraction | int"
 
 def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Rational]:
     """``larger`` less all of ``smaller`` as multiples of nodes that are no sums, without what both sides have."""
-    found: dict[Node, Rational] = {}
+    counts: dict[Node, Rational] = {}
     pending: list[tuple[Node, Rational]] = [(larger, 1), *((node, -1) for node in smaller)]
     while pending:
         node, times = pending.pop()
@@ -22,8 +22,8 @@ def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Rationa
         if rest.op == ADD:
             pending += [(arg, times) for arg in rest.args]
         else:
-            found[rest] = found.get(rest, 0) + times
-    return {node: count for node, count in found.items() if count}
+            counts[rest] = counts.get(rest, 0) + times
+    return {node: count for node, count in counts.items() if count}
 
 
 def quotient(graph: Graph, over: Node, under: Node) -> Node:
@@ -42,7 +42,7 @@ def quotient(graph: Graph, over: Node, under: Node) -> Node:
 
 
 def factors(node: Node) -> list[Node]:
-    """What is multiplied, of a product; else the node itself."""
+    """Return the factors of a product; else the node itself."""
     return list(node.args) if node.op == MUL else [node]
 
 

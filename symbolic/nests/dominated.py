@@ -43,12 +43,12 @@ def without_dominated(
 
 
 def beside(
-    graph: Graph, estimate: Node, given: Collection[Node], names: Mapping[str, Limits], conditions: Sequence[Node] = (),
+    graph: Graph, estimate: Node, known: Collection[Node], names: Mapping[str, Limits], conditions: Sequence[Node] = (),
 ) -> Node | None:
-    """What may exceed the ranks ``given`` of an estimate, which are computed in any case; None if nothing does."""
+    """Return the other ranks that may exceed the ranks ``given`` of an estimate; None if none may."""
     pairs = pairs_of(estimate)
     totals = _totals(graph, pairs)
-    others = [number for number, pair in enumerate(pairs) if estimate.args[pair.rank] not in given]
+    others = [number for number, pair in enumerate(pairs) if estimate.args[pair.rank] not in known]
     kept = _Cases(list(cases(*freed(graph, totals, names, conditions)))).kept(len(pairs), others)
     left = [totals[number] for number in others if number in kept]
     return graph.extreme(MAX, left) if left else None

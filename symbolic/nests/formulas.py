@@ -99,17 +99,17 @@ def _run(
 def function_source(source: str, name: str) -> str:
     """The source of one function of a module."""
     tree = ast.parse(source)
-    found = next(item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == name)
-    return ast.get_source_segment(source, found) or ""
+    function = next(item for item in tree.body if isinstance(item, ast.FunctionDef) and item.name == name)
+    return ast.get_source_segment(source, function) or ""
 
 
 def conditions_of(source: str, graph: Graph, resolve: Callable[[str], Node]) -> list[Node]:
     """The conditions of a function that is one chain of if, elif and else, in order."""
     function = ast.parse(source).body[0]
     assert isinstance(function, ast.FunctionDef)
-    reader, found = Reader(graph, resolve), []
+    reader, conditions = Reader(graph, resolve), []
     branch = function.body[-1]
     while isinstance(branch, ast.If):
-        found.append(reader.condition(branch.test))
+        conditions.append(reader.condition(branch.test))
         branch = branch.orelse[0]
-    return found
+    return conditions

@@ -71,10 +71,10 @@ class Graph:
 
     def _node(self, op: str, args: tuple[Node, ...] = (), value: Fraction | str | bool | None = None) -> Node:
         key = (op, tuple(node.serial for node in args), value)
-        found = self._nodes.get(key)
-        if found is None:
-            found = self._nodes[key] = Node(len(self._nodes), op, args, value)
-        return found
+        known = self._nodes.get(key)
+        if known is None:
+            known = self._nodes[key] = Node(len(self._nodes), op, args, value)
+        return known
 
     def number(self, value: int | Fraction) -> Node:
         """A constant."""
@@ -84,7 +84,7 @@ class Graph:
         return node
 
     def truth(self, value: bool) -> Node:
-        """What always or never holds."""
+        """A condition that always or never holds."""
         return self._node(TRUTH, value=value)
 
     def name(self, name: str) -> Node:
@@ -174,8 +174,8 @@ class Graph:
         """A number rounded up or down, or the condition that it is whole."""
         if value.op != NUMBER:
             return self._node(op, (value,))
-        found = _OF_QUOTIENTS[op](_value(value))
-        return self.truth(found) if isinstance(found, bool) else self.number(found)
+        result = _OF_QUOTIENTS[op](_value(value))
+        return self.truth(result) if isinstance(result, bool) else self.number(result)
 
     def quotient(self, over: Node, under: Node, reciprocal: Node) -> Node:
         """A quotient by way of the reciprocal of its divisor."""
@@ -254,16 +254,16 @@ def ordered(roots: Iterable[Node]) -> list[Node]:
 
 def ordered_without(roots: Iterable[Node], known: Container[Node]) -> list[Node]:
     """The same without nodes that are known already, and what only they need."""
-    found: dict[Node, None] = {}
+    ordered: dict[Node, None] = {}
     stack = [(root, False) for root in reversed(list(roots))]
     while stack:
         node, complete = stack.pop()
         if complete:
-            found[node] = None
-        elif node not in found and node not in known:
+            ordered[node] = None
+        elif node not in ordered and node not in known:
             stack.append((node, True))
             stack.extend((arg, False) for arg in reversed(node.args))
-    return list(found)
+    return list(ordered)
 
 
 def exact(roots: Iterable[Node], values: Mapping[str, int | Fraction]) -> list[Fraction | bool]:

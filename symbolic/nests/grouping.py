@@ -120,12 +120,12 @@ def _nested(
         buckets.setdefault(rank(part), []).append(part)
     scalar: list[Node] = []
     table: list[Node] = []
-    for (_, (_, fused)), found in sorted(buckets.items(), key=lambda item: item[0]):
+    for (_, (_, fused)), members in sorted(buckets.items(), key=lambda item: item[0]):
         if fused:
-            table = [chained(op, table + scalar + found)]
+            table = [chained(op, table + scalar + members)]
             scalar = []
         else:
-            scalar = [chained(op, scalar + found)]
+            scalar = [chained(op, scalar + members)]
     return chained(op, table + scalar)
 
 
@@ -144,7 +144,7 @@ def _upwards(graph: Graph, verdicts: Sequence[Node]) -> list[Node]:
 
 
 def are_limits(verdicts: Sequence[Node]) -> bool:
-    """Whether all verdicts are limits of the estimate itself."""
+    """Tell whether all verdicts are limits of the estimate itself."""
     return all(verdict.op == LE and verdict.args[0].value == ESTIMATE for verdict in verdicts)
 
 

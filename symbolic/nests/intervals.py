@@ -1,4 +1,4 @@
-"""What the bounds of names say about expressions: intervals, decided comparisons, arguments that are never chosen.
+"""Consequences of the bounds of names: intervals, decided comparisons, arguments that are never chosen.
 
 All of it holds for every value within the bounds, because it is exact interval arithmetic on fractions.
 """
@@ -59,7 +59,7 @@ class Bounds:
         least, most = self.names.get(name, (None, None))
         limits = (_tighter(max, least, low), _tighter(min, most, high))
         changed = users(self._intervals, {node})
-        kept = {inner: found for inner, found in self._intervals.items() if inner not in changed}
+        kept = {inner: interval for inner, interval in self._intervals.items() if inner not in changed}
         return Bounds(self.graph, {**self.names, name: limits}, self.facts, kept)
 
     def with_fact(self, difference: Node) -> Bounds:
@@ -77,8 +77,8 @@ class Bounds:
         parts = difference(self.graph, latest)
         opposites = (self.graph.mul((self.graph.number(-1), fact)) for fact in facts)
         if sorted(parts.values()) == [-1, 1] and any(not difference(self.graph, latest, fact) for fact in opposites):
-            one, other = parts
-            return one, other
+            first, other = parts
+            return first, other
         return None
 
     def with_equal(self, gone: Node, kept: Node) -> Bounds:
@@ -89,12 +89,12 @@ class Bounds:
 
     def interval(self, node: Node) -> Interval:
         """The least and the largest value that ``node`` can have."""
-        found = self._intervals.get(node)
-        if found is None:
+        interval = self._intervals.get(node)
+        if interval is None:
             for inner in ordered_without([node], self._intervals):
                 self._intervals[inner] = self._computed(inner)
-            found = self._intervals[node]
-        return found
+            interval = self._intervals[node]
+        return interval
 
     def least_difference(self, larger: Node, smaller: Node) -> Bound:
         """A lower bound of ``larger - smaller``."""
@@ -185,10 +185,10 @@ class Bounds:
 
 def users(nodes: Iterable[Node], changed: set[Node]) -> set[Node]:
     """``changed`` and all of ``nodes``, which come after their arguments, that are made of them."""
-    found = set(changed)
-    found.update(node for node in nodes if any(arg in found for arg in node.args))
-    return found
+    affected = set(changed)
+    affected.update(node for node in nodes if any(arg in affected for arg in node.args))
+    return affected
 
 
-def _tighter(choose: Callable[[int, int], int], one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else choose(one, other)
+def _tighter(choose: Callable[[int, int], int], first: int | None, other: int | None) -> int | None:
+    return other if first is None else first if other is None else choose(first, other)

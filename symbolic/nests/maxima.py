@@ -58,10 +58,13 @@ class Maxima:
             return [argument for arg in node.args for argument in self._arguments(arg)]
         if node.op == ADD:
             for arg in node.args:
-                found = self._arguments(arg)
-                if 1 < len(found) <= _MOST:
+                arguments = self._arguments(arg)
+                if 1 < len(arguments) <= _MOST:
                     rest = [other for other in node.args if other is not arg]
-                    return [final for argument in found for final in self._arguments(self.graph.add([argument, *rest]))]
+                    return [
+                        final for argument in arguments
+                        for final in self._arguments(self.graph.add([argument, *rest]))
+                    ]
         return [node]
 
     # Linear forms.
@@ -77,16 +80,16 @@ class Maxima:
         if node.op == ADD:
             return self._added(map(self._linear, node.args))
         if node.op == MUL:
-            found: Linear = {self.one: self.one}
+            parts: Linear = {self.one: self.one}
             for arg in node.args:
                 factor = self._linear(arg)
-                if len(found) * len(factor) > _MOST:
+                if len(parts) * len(factor) > _MOST:
                     return {node: self.one}
-                found = self._added(
+                parts = self._added(
                     {self._times(row, other): self._times(scalar, by)}
-                    for row, scalar in found.items() for other, by in factor.items()
+                    for row, scalar in parts.items() for other, by in factor.items()
                 )
-            return found
+            return parts
         if node.op == DIV:
             return self._divided(*node.args) or {node: self.one}
         return {node: self.one}
@@ -104,11 +107,11 @@ class Maxima:
         return node
 
     def _added(self, sums: Iterable[Linear]) -> Linear:
-        found: dict[Node, list[Node]] = {}
+        scalars_of: dict[Node, list[Node]] = {}
         for linear in sums:
             for row, scalar in linear.items():
-                found.setdefault(row, []).append(scalar)
-        total = {row: self._flat_sum(scalars) for row, scalars in found.items()}
+                scalars_of.setdefault(row, []).append(scalar)
+        total = {row: self._flat_sum(scalars) for row, scalars in scalars_of.items()}
         return {row: scalar for row, scalar in total.items() if scalar is not self.zero}
 
     def _flat_sum(self, scalars: Sequence[Node]) -> Node:
@@ -134,14 +137,14 @@ class Maxima:
 
     def _divided(self, over: Node, under: Node) -> Linear | None:
         """The quotient where the divisor is a factor of all rows; else rounding would matter."""
-        found: Linear = {}
+        quotient: Linear = {}
         for row, scalar in self._linear(over).items():
             factors = self._factors(row)
             if under not in factors:
                 return None
             factors.remove(under)
-            found[self.graph.mul(factors)] = scalar
-        return found
+            quotient[self.graph.mul(factors)] = scalar
+        return quotient
 
     def _depth(self, linear: Linear) -> int:
         return max((max(self.place(row)[0], self.place(scalar)[0]) for row, scalar in linear.items()), default=0)
@@ -167,11 +170,11 @@ class Maxima:
         self._join_pen(by_rows, depth)
         by_outer: dict[Node, list[Term]] = {}
         for rows, by_scalar in by_rows.items():
-            found = [
+            largest = [
                 (self._flat_sum([scalar, offset]), row)
                 for scalar, outers in by_scalar.items() for offset, row in [self._largest(outers, depth - 1)]
             ]
-            offset, row = found[0] if len(found) == 1 else self._maximum(found)
+            offset, row = largest[0] if len(largest) == 1 else self._maximum(largest)
             by_outer.setdefault(row, []).append((offset, rows))
         terms = []
         for row, inners in by_outer.items():
@@ -212,14 +215,14 @@ class Maxima:
         offsets: dict[Node, dict[Node, None]] = {}
         for offset, row in terms:
             offsets.setdefault(row, {})[offset] = None
-        largest = [(self.graph.chained(MAX, list(found)), row) for row, found in offsets.items()]
+        largest = [(self.graph.chained(MAX, list(offset_nodes)), row) for row, offset_nodes in offsets.items()]
         if len(largest) == 1:
             return largest[0]
         parts = sorted((self._plus(*term) for term in largest), key=self._bearing.__contains__)
         return self.zero, self._bears(self.graph.chained(MAX, parts), parts)
 
     def _split(self, scalar: Node, depth: int) -> tuple[Node, Node]:
-        """What changes at ``depth`` of a sum without rows, and what does not."""
+        """Split a sum without rows into the part that changes at ``depth`` and the rest."""
         parts = self._summands(scalar)
         changing = [part for part in parts if self.place(part)[0] == depth]
         others = [part for part in parts if part not in changing]

@@ -195,7 +195,7 @@ def _with_block(
 
 def _operations(order: Order, bits: Mapping[NestAxis, int], weights: Mapping[int, int]) -> float:
     """Operations inside one shard."""
-    table, turned = (sum(bits[axis] for axis in found) for found in (order.fused, order.block))
+    table, turned = (sum(bits[axis] for axis in axes) for axes in (order.fused, order.block))
     between = sum(bits[axis] for axis in order.loops[len(order.loops) - order.between:])
     lanes, vectors = -(-order.turns // LANES), max(1.0, order.entries / LANES)
     times = [1]  # how often the body of each loop is gone through

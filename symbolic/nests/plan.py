@@ -23,7 +23,7 @@ class Check:
 
 @dataclass
 class Level:
-    """What happens at one depth: first for all entries of the table alike, then entry by entry.
+    """Steps at one depth: first for all entries of the table alike, then entry by entry.
 
     ``before`` and ``table`` hold nodes to compute and conditions to check, in this order; ``loads`` are rows of
     shallower levels that the table loop reads, ``stores`` rows that it fills for deeper ones. ``handed`` is what is
@@ -78,22 +78,22 @@ def planned(problem: Problem, order: Order, known: Mapping[Node, str]) -> Plan:
 
 def _places(problem: Problem, order: Order, depth: int) -> dict[Node, Place]:
     place_of = places(problem, order)
-    found: dict[Node, Place] = {}
+    placed: dict[Node, Place] = {}
     masks = dependencies(problem.roots, problem.axes)
     pens = [place_of(masks[node]) for _, node in problem.conditions]
     for node, mask in masks.items():
-        below = [found[arg] for arg in node.args]
+        below = [placed[arg] for arg in node.args]
         at = place_of(mask)
         if node.op == NAME and node.value == ESTIMATE:
             at = (depth, True)
         if node.op == NAME and node.value == ALIVE:
             at = max(pen for pen in pens if pen[1])
-        found[node] = (max([at[0], *(item[0] for item in below)]), at[1] or any(item[1] for item in below))
-    return found
+        placed[node] = (max([at[0], *(item[0] for item in below)]), at[1] or any(item[1] for item in below))
+    return placed
 
 
 def _named_for_questions(questions: Iterable[Question]) -> set[Node]:
-    """What answers are made of: each has a variable."""
+    """Return the nodes of the answers; each has a variable."""
     return {node for question in questions for node in question.keys if node.op not in _LEAVES}
 
 
@@ -165,15 +165,15 @@ def _rows(
 
 def _used(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
     """Nodes with a variable, and names, that sources which mention ``roots`` refer to."""
-    found: dict[Node, None] = {}
+    used: dict[Node, None] = {}
     pending = list(roots)
     while pending:
         node = pending.pop()
         if node in wanted or node.op == NAME:
-            found[node] = None
+            used[node] = None
         else:
             pending.extend(node.args)
-    return sorted(found, key=lambda node: node.serial)
+    return sorted(used, key=lambda node: node.serial)
 
 
 def _named(

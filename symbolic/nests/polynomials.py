@@ -32,10 +32,10 @@ class Polynomials:
 
     def of(self, node: Node) -> Polynomial:
         """The polynomial of a number."""
-        found = self._known.get(node)
-        if found is None:
-            found = self._known[node] = self._expanded(node)
-        return found
+        polynomial = self._known.get(node)
+        if polynomial is None:
+            polynomial = self._known[node] = self._expanded(node)
+        return polynomial
 
     def inside(self, node: Node) -> Polynomial:
         """The polynomial of a sum that is an atom elsewhere, multiplied out."""
@@ -52,9 +52,9 @@ class Polynomials:
     def product(self, left: Polynomial, right: Polynomial) -> Polynomial:
         """The product of two polynomials."""
         result: Polynomial = {}
-        for one, count in left.items():
+        for first, count in left.items():
             for other, times in right.items():
-                key = self.times(one, other)
+                key = self.times(first, other)
                 result[key] = result.get(key, 0) + count * times
         return {key: count for key, count in result.items() if count}
 

@@ -33,7 +33,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Posing:
-    """What the source of a nest depends on, but for the formulas themselves.
+    """Dependencies of the source of a nest, besides the formulas.
 
     ``symbols`` are the parameters with their least and largest values, ``folded`` those with a value that becomes part
     of the formulas.

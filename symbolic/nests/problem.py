@@ -1,4 +1,4 @@
-"""What a loop nest is made for: axes, conditions, the estimate with its verdicts, and questions."""
+"""Problem of a loop nest: axes, conditions, the estimate with its verdicts, and questions."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class Problem:
     @property
     def roots(self) -> list[Node]:
         """Everything that has to be computed."""
-        found = [condition for _, condition in self.conditions] + [self.estimate, *self.verdicts]
+        nodes = [condition for _, condition in self.conditions] + [self.estimate, *self.verdicts]
         for question in self.questions:
-            found += question.keys
-        return found if self.skip is None else [*found, self.skip]
+            nodes += question.keys
+        return nodes if self.skip is None else [*nodes, self.skip]
 
     def with_roots(self, roots: list[Node]) -> Problem:
         """The same problem with other expressions, in the order of ``roots``."""

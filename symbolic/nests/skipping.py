@@ -38,7 +38,7 @@ LOW, HIGH = "low", "high"
 
 
 def end_name(name: str, end: str) -> str:
-    """What the smallest or largest value of a parameter in the table is called."""
+    """Return the name of the smallest or largest value of a parameter in the table."""
     return f"{name}_{end}"
 
 
@@ -80,7 +80,7 @@ class _Ends:
         self._flat: dict[Node, Node] = {}
 
     def is_fused(self, node: Node) -> bool:
-        """Whether a node differs between entries."""
+        """Tell whether a node differs between entries."""
         if node not in self._masks:
             self._masks |= dependencies([node], self._axes)
         return bool(self._masks[node] & self._fused)
@@ -127,12 +127,12 @@ class _Ends:
         if node.op == LCM and all(self._is_positive(arg) for arg in node.args):
             ends = self._all(node.args, end)
             return None if ends is None else graph.extreme(MAX, ends) if end == LOW else graph.mul(ends)
-        found = self._all(node.args, end) if node.op in (ADD, MAX, MIN) else None
-        return None if found is None else graph.rebuilt(node, tuple(found))
+        bounds = self._all(node.args, end) if node.op in (ADD, MAX, MIN) else None
+        return None if bounds is None else graph.rebuilt(node, tuple(bounds))
 
     def _all(self, nodes: tuple[Node, ...], end: str) -> list[Node] | None:
-        found = [self.of(node, end) for node in nodes]
-        return None if None in found else [node for node in found if node is not None]
+        bounds = [self.of(node, end) for node in nodes]
+        return None if None in bounds else [node for node in bounds if node is not None]
 
     def _product(self, node: Node, end: str) -> Node | None:
         count, rest = self.graph.coefficient(node)
@@ -161,7 +161,7 @@ class _Ends:
         return self._corner(self.of(signless[0], end), product(LOW), product(HIGH), end)
 
     def _corner(self, signless: Node | None, low: Node | None, high: Node | None, end: str) -> Node | None:
-        """What has any sign times what has none: which end of the latter counts depends on the sign."""
+        """Bound a product of a factor of any sign with a nonnegative one: the sign selects the end of the latter."""
         if signless is None or low is None or high is None:
             return None
         ends = [self.graph.mul((signless, low)), self.graph.mul((signless, high))]
@@ -192,7 +192,7 @@ class _Ends:
         return node.op == ADD and any(self._is_at_least(node, part) for part in node.args)
 
     def _is_at_least(self, total: Node, part: Node) -> bool:
-        """Whether a sum in which ``part`` is a maximum that is taken away exceeds each argument of it."""
+        """Tell whether a sum that subtracts the maximum ``part`` exceeds each argument of it."""
         count, largest = self.graph.coefficient(part)
         if count != -1 or largest.op != MAX:
             return False

@@ -141,10 +141,10 @@ class Reader:
 
     def _comparisons(self, tree: ast.Compare) -> Node:
         sides = [tree.left, *tree.comparators]
-        found = []
+        comparisons = []
         for left, operator, right in zip(sides, tree.ops, sides[1:], strict=False):
-            found.append(self._comparison(left, operator, right))
-        return self.graph.logic("and", found)
+            comparisons.append(self._comparison(left, operator, right))
+        return self.graph.logic("and", comparisons)
 
     def _comparison(self, left: ast.expr, operator: ast.cmpop, right: ast.expr) -> Node:
         graph = self.graph

@@ -70,7 +70,7 @@ class Parameters:
 
 @dataclass(frozen=True)
 class PublishedEstimate:
-    """What a published set of formulas says of the same configuration, in bytes."""
+    """Estimate of a published set of formulas for the same configuration, in bytes."""
 
     name: str
     title: str
@@ -80,7 +80,7 @@ class PublishedEstimate:
 
 @dataclass(frozen=True)
 class Process:
-    """What the process takes on the rank that needs most, in bytes.
+    """Memory of the process on the peak rank, in bytes.
 
     ``allocated`` is what tensors take at the peak, ``reserved`` what the caching allocator asks for to hold
     them, ``total`` what the GPU shows as used; ``low`` and ``high`` are the same at the ends of the ranges of
@@ -203,7 +203,7 @@ def _parameters(numbers: Mapping[str, Fraction]) -> Parameters:
 def _process(
     evaluator: Evaluator, values: Mapping[str, int], numbers: Mapping[str, Fraction], fixed: bool,
 ) -> Process:
-    """What the process takes on the rank that needs most; constants that a run fixed have no range."""
+    """Return the memory of the process on the peak rank, in bytes; constants of a measured run have no range."""
     def parts(numbers: Mapping[str, Fraction]) -> dict[str, int]:
         return {name: int(numbers[f"process.{name}"]) for name in ("allocated", "reserved", "communicators", "total")}
 
@@ -262,7 +262,7 @@ def line_of(term: str) -> tuple[str, str]:
 
 
 def is_freed(component: str, held: str) -> bool:
-    """Whether a component's saved tensors are gone at a moment that holds what ``held`` names."""
+    """Tell whether a component's saved tensors are freed at the moment of ``held``."""
     return held == "NOTHING" or component in _FREED.get(held, ())
 
 

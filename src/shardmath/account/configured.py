@@ -177,5 +177,5 @@ def asked_with(
 
 
 def _arguments(function: Callable[..., object]) -> str:
-    """What the documentation of a function says of its arguments: all but its first paragraph."""
+    """Return the docstring of a function without its first paragraph: the part on its arguments."""
     return (getdoc(function) or "").partition("\n\n")[2]

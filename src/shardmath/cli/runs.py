@@ -108,7 +108,7 @@ def refuse_output_alone(format: str | None, output: str | None) -> None:
 
 
 def _asked(name: str, value: object) -> bool:
-    """Whether an option stands on the command line."""
+    """Tell whether an option stands on the command line."""
     if name == "kernels":
         return bool(value)
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE

@@ -90,7 +90,7 @@ class Evaluator(NamedTuple):
         return _remembered(cached_module("kernels", key, source))
 
     def unit_and_meaning(self, term: str) -> tuple[str, str]:
-        """What a term is, of memory or of time. Raises InputError for an unknown one."""
+        """Return the description of a term of memory or time. Raises InputError for an unknown one."""
         if term in self.terms.TERMS:
             found: tuple[str, str] = self.terms.TERMS[term]
             return found

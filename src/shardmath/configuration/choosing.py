@@ -89,7 +89,7 @@ def _has_qwen_experts(model: Model) -> bool:
 
 
 def _of_transformers(model: Model) -> dict[str, str]:
-    """What the model's classes in Transformers choose: LayerNorm and GELU are those of GPT-2 and GPT-NeoX alone."""
+    """Return the kernels of the model's classes in Transformers; GPT-2 and GPT-NeoX have LayerNorm and GELU."""
     found = model.architecture
     if (found["normalisation"], found["mlp"]) != ("layer", "gelu"):
         return {"gelu": model.gelu, **(_QWEN_EXPERTS if _has_qwen_experts(model) else {})}

@@ -31,7 +31,7 @@ _ONLY_WITH: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 @dataclass(frozen=True)
 class Job:
-    """What was asked, with defaults put in: ``values`` has every parameter by name.
+    """A question with its defaults: ``values`` has every parameter by name.
 
     ``by_rank`` has, with an explicit list of layers, what differs on each pipeline rank.
     """

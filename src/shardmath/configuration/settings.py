@@ -1,4 +1,4 @@
-"""What a training run fixes before its layout is chosen: model, cluster, batch, precision."""
+"""Settings of a training run before its layout: model, cluster, batch, precision."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def settings(
 
 
 def libraries(gpu: Gpu) -> dict[str, int]:
-    """What libraries do on a GPU, by parameter name; nothing where its compute capability is not known."""
+    """Return the library defaults of a GPU by parameter name; empty if its compute capability is unknown."""
     return LIBRARIES[gpu.architecture] if gpu.architecture else {}
 
 

@@ -59,7 +59,7 @@ def read_arrays(path: Path, largest: int | None = None) -> dict[str, NDArray[Any
 
 
 def _content(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """What is in one part of a file, which may claim to be smaller than it is."""
+    """Content of one part of a file, whose header may state a smaller size."""
     with archive.open(info) as member:
         content = member.read(info.file_size + 1)
     if len(content) != info.file_size:

@@ -1,4 +1,4 @@
-"""What is derived once and found again: files in the user's cache, each under a seal, so that no damaged one is used.
+"""Sealed files in the user's cache: derived once, and never used if damaged.
 
 Folders and files are the user's alone, and nothing is read or kept where another user may write. Each version of
 Python, of shardmath and of the libraries behind it has a folder of its own. Without a cache that can be written
@@ -61,7 +61,7 @@ def cached_text(kind: str, name: str, text: Callable[[], str]) -> str:
 
 
 def kept(kind: str, name: str) -> bytes | None:
-    """What was kept under a name: None unless it is there, whole, and this user or root alone can have written it."""
+    """Return the file of a name: None unless it exists, is whole, and only this user or root can have written it."""
     path = _path(kind, name)
     if path is None:
         return None

@@ -16,7 +16,7 @@ LONGEST_PATTERN = 200
 
 
 def holds(node: Any, known: Mapping[str, Value]) -> bool | None:
-    """Whether the command of a condition succeeds; None where that is not known."""
+    """Tell whether the command of a condition succeeds; None if unknown."""
     if node.type == "list":
         left, right = holds(node.children[0], known), holds(node.children[-1], known)
         return _both(left, right) if node.children[1].type == "&&" else _not(_both(_not(left), _not(right)))
@@ -54,7 +54,7 @@ def below(node: Any) -> Iterator[Any]:
 
 
 def matches(value: str, pattern: str) -> bool:
-    """Whether a value is of a pattern with * and ?."""
+    """Tell whether a value matches a pattern with * and ?."""
     return len(pattern) <= LONGEST_PATTERN and fnmatchcase(value, re.sub(r"\*+", "*", pattern))
 
 
@@ -69,7 +69,7 @@ def _not(decided: bool | None) -> bool | None:
 
 
 def _truth(node: Any, known: Mapping[str, Value]) -> bool | None:
-    """Whether a test holds with unset variables empty; None where that is not known (files, output of commands)."""
+    """Tell whether a test holds with unset variables empty; None if unknown (files, output of commands)."""
     if node.type == "parenthesized_expression":
         return _truth(node.named_children[0], known) if node.named_children else None
     if node.type == "unary_expression":

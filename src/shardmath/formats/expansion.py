@@ -120,7 +120,7 @@ def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Pie
 
 
 def _quoted(node: Any, known: Mapping[str, Value]) -> Iterator[Piece]:
-    """What stands between double quotes; the grammar leaves out white space between expansions."""
+    """Return the text between double quotes, with the white space between expansions that the grammar leaves out."""
     if _is_empty_list(node, known):
         return
     whole, start, end = node.text, node.start_byte, 1
@@ -135,7 +135,7 @@ def _quoted(node: Any, known: Mapping[str, Value]) -> Iterator[Piece]:
 
 
 def _is_empty_list(node: Any, known: Mapping[str, Value]) -> bool:
-    """Whether a quoted word is nothing but an array without elements, which gives no word at all."""
+    """Tell whether a quoted word is an array without elements, which yields no word."""
     inner = node.named_children
     if len(inner) != 1 or len(node.text) != len(inner[0].text) + 2 or inner[0].type != "expansion":
         return False
@@ -180,7 +180,7 @@ def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[P
 
 
 def _elements(value: Value | None, index: str) -> list[str]:
-    """What a parameter stands for: all elements of an array for @, else one; none if there is no such."""
+    """Return the values of a parameter: all elements of an array for @, else its value; none if unset."""
     elements = value if isinstance(value, list) else [] if value is None else [value]
     if index and index in "@*":
         return elements

@@ -35,7 +35,7 @@ class Given:
         return InputError(self.shown(name), value, rule, nearest)
 
     def is_on(self, name: str) -> bool:
-        """Whether a switch is on: given without a word, or with true."""
+        """Tell whether a switch is on: without a word, or with true."""
         if name not in self:
             return False
         words = self.words[name]

@@ -166,12 +166,12 @@ _NOT_OF_LATENT = ("kv-channels", "num-query-groups")
 
 
 def is_off(words: Sequence[str]) -> bool:
-    """Whether the words of a flag switch it off."""
+    """Tell whether the words of a flag switch it off."""
     return len(words) == 1 and words[0].lower() in _OFF
 
 
 def idle(flag: str, model: Model) -> bool:
-    """Whether a flag is about a part that the model has not."""
+    """Tell whether a flag concerns a part that the model lacks."""
     if flag.startswith(("moe-", "expert-")):
         return not model.num_experts
     if flag in _OF_ROTARY:

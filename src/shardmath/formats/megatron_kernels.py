@@ -86,7 +86,7 @@ def kernels_of(given: Given, model: Model) -> dict[str, str]:
 
 
 def libraries_of(given: Given, environment: Mapping[str, object]) -> dict[str, int]:
-    """What libraries do where a flag or a variable of the environment says so rather than the GPU."""
+    """Return library choices that a flag or an environment variable makes, not the GPU."""
     configured = environment.get(_WORKSPACE_VARIABLE) == _CONFIGURED
     found = {"torch_workspace_bytes": TORCH_WORKSPACES["configured"]} if configured else {}
     backend = given.word("attention-backend", "auto", _ATTENTION)

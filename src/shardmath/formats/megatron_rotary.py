@@ -32,7 +32,7 @@ FLAGS = ("rotary-base", "use-rope-scaling", "rope-scaling-factor", "rotary-seq-l
 
 
 def norm_epsilon_of(given: Given) -> float:
-    """What norms add to the variance; two flags say it."""
+    """Return the epsilon of the norms; two flags set it."""
     return given.real("norm-epsilon", given.real("layernorm-epsilon", _EPSILON))
 
 

@@ -66,7 +66,7 @@ def _rendezvous(nodes: int) -> Iterator[str]:
 
 
 def _environment(found: Explanation) -> Iterator[str]:
-    """What Megatron-LM asserts of its environment: one queue of work for TP and CP, before Blackwell."""
+    """Return the environment that Megatron-LM asserts: one work queue for TP and CP, before Blackwell."""
     values = found.inputs
     if max(values["tensor_parallel"], values["context_parallel"]) > 1 and found.gpu.architecture != "blackwell":
         yield "export CUDA_DEVICE_MAX_CONNECTIONS=1"
@@ -74,7 +74,7 @@ def _environment(found: Explanation) -> Iterator[str]:
 
 
 def _notes(found: Explanation) -> Iterator[str]:
-    """What the script does not say of the model, and what Megatron-LM does not do with what it says."""
+    """Return remarks on model settings that the script or Megatron-LM lacks."""
     yield from notes(found)
     scaling = found.model.rope_scaling
     if scaling is not None and scaling.kind == "llama3" and scaling.factor != BUILT_FACTOR:

@@ -31,7 +31,7 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def describes_a_run(path: str | os.PathLike[str]) -> bool:
-    """Whether the name of a file is that of a launch script or of a configuration, not of a model."""
+    """Tell whether a file name is that of a launch script or configuration, not of a model."""
     return Path(path).suffix.lower() in SUFFIXES
 
 

@@ -31,7 +31,7 @@ _SHELLS, _DEEPEST = ([b"sbatch"], [b"bash"], [b"sh"]), 8
 
 @dataclass
 class Script:
-    """What a script says: ``variables`` by name, ``commands`` as lists of words, ``notes`` on what was left out."""
+    """Content of a script: ``variables`` by name, ``commands`` as lists of words, ``notes`` on omitted parts."""
 
     variables: dict[str, Value] = field(default_factory=dict)
     commands: list[list[str]] = field(default_factory=list)

@@ -84,7 +84,7 @@ class Cluster(Record):
 
     @property
     def power_watts(self) -> Fraction:
-        """What the building draws for one GPU at full load. Raises InputError where no power is known."""
+        """Return the watts of one GPU at full load, with its share of the building. Raises InputError if unknown."""
         return Fraction(self._known("power_watts") * self.pue_per_mille, 1000)
 
     @typed

@@ -1,4 +1,4 @@
-"""What a family of dense models writes into its ``config.json``, and the dimensions that it means by it.
+"""Keys of ``config.json`` of each family of dense models, and the dimensions behind them.
 
 One class per ``model_type``. An attribute that is called like a field of ``Model`` is that field, its alias the
 key of the file; the others tell how to derive a field, or refuse a model that the ledger cannot hold. Defaults are

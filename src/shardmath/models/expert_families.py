@@ -1,4 +1,4 @@
-"""What a family of models with experts writes into its ``config.json``, and the dimensions that it means by it.
+"""Keys of ``config.json`` of each family of models with experts, and the dimensions behind them.
 
 Classes as in ``shardmath.models.dense_families``, which see.
 """

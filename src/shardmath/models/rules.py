@@ -1,4 +1,4 @@
-"""What the dimensions of a model must satisfy together, each rule with the field to blame and what would do."""
+"""Rules between the dimensions of a model, each with the field to blame and the nearest legal value."""
 
 from __future__ import annotations
 

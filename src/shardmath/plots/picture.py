@@ -1,4 +1,4 @@
-"""What a picture is: panels that draw themselves, and tables that say the same in words."""
+"""Pictures: panels that draw themselves, and tables with the same numbers."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What people and programs get to see: tables, progress, files."""
+"""Output for people and programs: tables, progress, files."""

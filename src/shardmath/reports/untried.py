@@ -1,4 +1,4 @@
-"""What a search left out, in the terminal."""
+"""Report of the layouts that a search did not try."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ``--json`` prints: the JSON Schema of every document, made from classes that say what each field means."""
+"""JSON Schema of every document of ``--json``, made from classes that describe each field."""
 
 from __future__ import annotations
 

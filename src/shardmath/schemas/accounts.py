@@ -46,7 +46,7 @@ class Rank(Part):
 
 
 class PublishedEstimate(Part):
-    """What a published set of formulas says of the same configuration."""
+    """Estimate of a published set of formulas for the same configuration."""
 
     name: str
     """Name of the set."""
@@ -86,7 +86,7 @@ class Explain(Part):
     ranks: list[Rank]
     """One account for each pipeline rank."""
     process: Process
-    """What the process takes on the rank that needs most, in bytes."""
+    """Memory of the process on the peak rank, in bytes."""
     anchor: Anchor | None
     """The measured run that fixed the constants of ``process``; null without one."""
     time: StepTime | None

@@ -56,7 +56,7 @@ class Formulas(Part):
 
 
 class Evaluate(Part):
-    """What was written for a table."""
+    """Summary of a written table."""
 
     output: str
     """Path of the Parquet file."""

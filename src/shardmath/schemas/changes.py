@@ -74,7 +74,7 @@ class Move(Part):
 
 
 class Moves(Part):
-    """What moves the peak of a configuration, and the smallest changes that make it fit."""
+    """Sensitivities of the peak of a configuration, and the smallest changes that make it fit."""
 
     model: Model
     """Dimensions of the model."""
@@ -97,7 +97,7 @@ class Moves(Part):
     share: str
     """The limit over the memory of the GPU, exact."""
     fits: bool
-    """Whether the configuration fits as it is."""
+    """True if the configuration fits unchanged."""
     seconds: float | None
     """Time of a step; null where it is not known."""
     time_unknown: str
@@ -119,7 +119,7 @@ class Moves(Part):
 
 
 class Slope(Part):
-    """What one line of an account contributes to a sensitivity."""
+    """Contribution of one line of an account to a sensitivity."""
 
     term: str
     """Name of the term."""
@@ -179,7 +179,7 @@ class Coefficient(Part):
 
 
 class Solution(Part):
-    """What the symbol is equal to at the limit, as a formula."""
+    """Value of the symbol at the limit, as a formula."""
 
     text: str
     """The formula in one line of text."""

@@ -90,7 +90,7 @@ class ComparedTensor(Part):
 
 
 class ComparedDifference(Part):
-    """What changes from the first configuration to another."""
+    """Changes from the first configuration to another."""
 
     from_: str = Field(alias="from")
     """Letter of the first configuration."""

@@ -12,7 +12,7 @@ from shardmath.search.untried import Untried
 
 
 class Sweep(Part):
-    """What every layout of a model on a cluster came to, and the best that fit."""
+    """Counts of all layouts of a model on a cluster, and the best that fit."""
 
     model: Model
     """Dimensions of the model."""
@@ -118,7 +118,7 @@ class Point(Part):
     time: StepTime | None
     """Time of a step; null if nothing fits."""
     watts_per_gpu: float
-    """What one GPU draws on average; 0 where its power is not known."""
+    """Mean power of one GPU in watts; 0 if unknown."""
     tokens_per_joule: float
     """Tokens for each joule; 0 where the power of the GPU is not known."""
     waiting: float
@@ -199,14 +199,14 @@ class Histogram(Part):
 
 
 class Explore(Part):
-    """What is known of a space."""
+    """Answer of a space: counts, and an answer to each question."""
 
     size: int
     """Configurations of the space."""
     done: int
     """Those that were looked at."""
     complete: bool
-    """Whether nothing is left."""
+    """True if every configuration is done."""
     evaluated: int
     """Those whose memory was computed."""
     legal: int

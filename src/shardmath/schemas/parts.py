@@ -1,4 +1,4 @@
-"""What all documents are made of: objects without further fields, in which every field is always there."""
+"""Parts of all documents: objects without further fields, in which every field is required."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Answered:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What the nests swept."""
+        """Results of the nests."""
         return tuple(nest.part for nest in self.nests)
 
     def asks(self, name: str) -> bool:
@@ -70,7 +70,7 @@ class Answered:
         return min(self.best(name), key=_keys, default=None)
 
     def front(self, name: str) -> list[Configuration]:
-        """What nothing beats in any space, sorted by the formulas of the question."""
+        """Return the Pareto front over all spaces, sorted by the formulas of the question."""
         found: list[Configuration] = []
         for nest, question, answer in self._answers(name):
             assert isinstance(question, Front)

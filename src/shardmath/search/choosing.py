@@ -27,7 +27,7 @@ class Chosen:
 
 
 def choose(answers: Answered) -> list[Chosen]:
-    """What to try, the first choice first; none if nothing fits or may fit."""
+    """Return the layouts to try, best first; none if nothing fits or may fit."""
     first = answers.first()
     chosen = [] if first is None else [Chosen(first, "the fastest that fits")]
     chosen += _uncertain(answers, first)

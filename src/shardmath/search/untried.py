@@ -1,4 +1,4 @@
-"""What a search did not try, each with the option that tries it."""
+"""Layouts that a search did not try, each with the option that tries them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Untried:
 
 
 def untried(parts: tuple[Part, ...]) -> tuple[Untried, ...]:
-    """What was left out of the parts of a search that the implementation has."""
+    """Return the untried parts of a search that the implementation has."""
     return tuple(_untried(parts))
 
 

@@ -1,4 +1,4 @@
-"""What two configurations have different, as a person asked for it or as it follows: sizes, kernels, the moment."""
+"""Differences of two configurations: sizes, kernels, the moment of the peak."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class TermSizes:
 
     @property
     def differs(self) -> bool:
-        """Whether the sides have different sizes."""
+        """Tell whether the sides have different sizes."""
         return len(set(self.bytes)) > 1
 
 

@@ -1,4 +1,4 @@
-"""What the lines of an account are made of: the ledger rows behind each term, with sizes that add up to the byte."""
+"""Ledger rows behind each line of an account, with sizes that add up to the byte."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Rank:
         return [(row.tensor.name, row.tensor.meaning, row.expression, row.tensor, row.component) for row in unit.rows]
 
     def _rest(self, line: Line, expression: Expr) -> Part:
-        """What is no row: called like its line, or ``moved`` where it is what waits on the host."""
+        """Return the part without a row: called like its line, or ``moved`` if it waits on the host."""
         moved = f"{line.component}.moved"
         waits = moved in self.terms and self.terms[moved].symbol in expression.free_symbols
         return self._part(line, "moved" if waits else line.component, self.terms[line.term].meaning, expression)

@@ -102,7 +102,7 @@ def _shown(column: pa.Array) -> Any:
 
 
 def _wrong(name: str, value: Any, row: int, only: int | None) -> InputError:
-    """What ``checked`` says of a value that is not legal, with its row."""
+    """Return the error of ``checked`` for an illegal value, with its row."""
     if only is not None:
         return InputError(name, value, f"must be {only}: it changes nothing (row {row})", str(only))
     try:

@@ -104,7 +104,7 @@ def _terms(found: Sequence[Inputs]) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Work:
-    """What is done to every batch; it knows the number of the batch's first row.
+    """Function on one batch and the number of its first row.
 
     ``programs`` are inputs and kernels of all rows, or of those without a pipeline and of those with one.
     """

@@ -98,7 +98,7 @@ def _ranged(found: Explanation, name: str) -> str:
 
 
 def heading(found: Explanation) -> str:
-    """What was asked, in two lines."""
+    """Print the question in two lines."""
     value = found.inputs
     sequences = "1 sequence" if value["global_batch_size"] == 1 else f"{value['global_batch_size']} sequences"
     sequence = "on" if value["sequence_parallel"] else "off"

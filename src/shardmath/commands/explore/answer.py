@@ -64,7 +64,7 @@ Answered = Ranking | Unbeaten | Counted
 
 @dataclass(frozen=True)
 class Explored:
-    """What is known of a space.
+    """Answer of a space: counts, and an answer to each question.
 
     ``done`` of ``size`` configurations were looked at: all, unless it was stopped. They are ``legal``, with the counts
     of ``verdicts``, or ``broken``; ``evaluated`` of them had their memory computed, the others broke a condition that
@@ -81,7 +81,7 @@ class Explored:
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left."""
+        """True if every configuration is done."""
         return self.done == self.size
 
     @property

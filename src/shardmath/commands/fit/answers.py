@@ -1,4 +1,4 @@
-"""What is answered: the value, the peak there and at the next legal value, what binds, and how it was found."""
+"""An answer of ``fit``: the value, its peak and that of the next legal value (bytes), the binding rank, the method."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Fits:
 
     @property
     def limit(self) -> Fraction:
-        """What the peak must not exceed, in bytes."""
+        """Limit of the peak, in bytes."""
         return self.share * self.gpu_memory
 
     def now(self, symbol: str) -> int:

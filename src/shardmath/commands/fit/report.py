@@ -28,7 +28,7 @@ def show(found: Fits) -> None:
 
 
 def _notes(found: Fits) -> list[str]:
-    """What stays as it is while a symbol changes."""
+    """Return the quantities that stay fixed while a symbol changes."""
     stays = {
         "hidden_size": {"head_dim": "hidden_size: head_dim stays; numbers of heads and inner widths grow with it.",
                         "heads": "hidden_size: numbers of heads stay; head_dim and inner widths grow with it.",
@@ -81,7 +81,7 @@ def _solved(answer: Answer) -> str:
 
 
 def _sides(answer: Answer) -> list[str]:
-    """What else was settled, and what is known of the other values."""
+    """Return the remarks on an answer: exact checks, and other values that fit."""
     lines = []
     closed = None if answer.formula is None else answer.formula.closed
     if answer.at is not None and closed is not None and closed != next(iter(answer.at.values.values())):

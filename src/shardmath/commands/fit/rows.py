@@ -106,7 +106,7 @@ def write_answers(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> tu
 
 @dataclass(frozen=True)
 class _Work:
-    """What is done to every batch; it knows the number of the batch's first row."""
+    """Function on one batch and the number of its first row."""
 
     found: Inputs
     solve: str
@@ -127,13 +127,13 @@ class _Work:
 
     @cached_property
     def _along(self) -> tuple[str, ...]:
-        """What goes with the symbol, where a person did not give it."""
+        """Return the parameters that grow with the symbol, unless the user fixed them."""
         with_it = {"micro_batch_size": ("global_batch_size",), "data_parallel": ("num_gpus",)}.get(self.solve, ())
         return tuple(name for name in with_it if name not in self.found.given)
 
     @property
     def _divides(self) -> bool:
-        """Whether the symbol has to divide what is given."""
+        """Tell whether the symbol must divide a fixed parameter."""
         return self.solve in ("micro_batch_size", "data_parallel") and "global_batch_size" in self.found.given
 
     @cached_property

@@ -40,7 +40,7 @@ KEPT: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Solved:
-    """What one symbol is solved for.
+    """Goal of one symbol: its largest or smallest value.
 
     ``name`` is the parameter in the formulas, from ``first`` to ``last``; ``multiples`` are parameters that go along,
     each with what ``name`` is multiplied with, and ``counted`` is what one of ``name`` means in the symbol asked for:

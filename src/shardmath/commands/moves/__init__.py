@@ -1,4 +1,4 @@
-"""What moves the peak of a configuration: exact sensitivities, differences, and the smallest changes that fit."""
+"""Sensitivities of the peak of a configuration, and the smallest changes that make it fit."""
 
 from shardmath.commands.moves.around import Move, Replaced
 from shardmath.commands.moves.formulas import SlopeFormula, SlopeFormulas

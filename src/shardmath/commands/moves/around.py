@@ -70,7 +70,7 @@ class Move:
 
     @property
     def key(self) -> frozenset[tuple[str, int | str]]:
-        """What changes into what: the same for the same move."""
+        """Return the key of a change: equal for equal moves."""
         return frozenset((change.name, change.after) for change in self.changes)
 
 
@@ -136,7 +136,7 @@ class Around:
 
     @cached_property
     def _answers(self) -> Answered:
-        """What a sweep answers for the same job."""
+        """Return the rows of a sweep of the same job."""
         return answered(self._spaces((), self.own))
 
     def _moved(self, found: Swept) -> Move:
@@ -150,7 +150,7 @@ class Around:
 
     @property
     def listed(self) -> bool:
-        """Whether there is an explicit list of layers, which says how many stages there are."""
+        """Tell whether an explicit list of layers fixes the number of stages."""
         return self.arguments.get("pipeline_layout") is not None
 
     @cached_property
@@ -160,7 +160,7 @@ class Around:
         return {name: named_alike(job.recompute) if name == "recompute" else job.values[name] for name in AXES}
 
     def usual(self, own: Mapping[str, int | str], tensor: Any, pipeline: Any) -> dict[str, Any]:
-        """What every axis is while nobody changes it, at numbers or columns of ranks: some sizes follow others."""
+        """Return the unchanged value of every axis, for numbers or columns of ranks; some sizes follow others."""
         asked = self.arguments.get("sequence_parallel")
         usual = self.configuration.job.evaluator.defaults["sequence_parallel"] if asked is None else asked
         on = own["sequence_parallel"] if own["tensor_parallel"] != 1 else int(usual)

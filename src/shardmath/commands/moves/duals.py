@@ -31,7 +31,7 @@ class Dual:
         return type(self)(value, slope)
 
     def _key(self) -> tuple[Fraction, ...]:
-        """What the order is decided by."""
+        """Return the sort key."""
         return self.value, self.slope
 
     def _key_of(self, other: Dual | Number) -> tuple[Fraction, ...]:

@@ -49,7 +49,7 @@ class Peak:
         return max(found, key=lambda dual: (dual.value, dual.slope))
 
     def keeps_rules(self, values: Mapping[str, int]) -> bool:
-        """Whether ``values`` are legal with the same evaluator, on as many GPUs as their sizes need."""
+        """Tell whether ``values`` are legal with the same evaluator, on as many GPUs as their sizes need."""
         known = {**values, "pipeline_rank": 0, **(ANY if self.layout else {})}
         known["num_gpus"] = 1
         for name in SIZES:

@@ -1,4 +1,4 @@
-"""What moves the peak, in the terminal: sensitivities, single changes, and the smallest changes that make it fit."""
+"""Report of ``moves``: sensitivities, single changes, and the smallest changes that make it fit."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def _time(found: Moves, move: Move) -> tuple[str, ...]:
 
 
 def _data(found: Moves, move: Move) -> str:
-    """What is left of the GPUs for data parallelism."""
+    """Return the data-parallel size that the other sizes leave."""
     ranks = int(move.arguments["num_gpus"])
     for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):
         ranks //= int(move.layout[name])

@@ -1,4 +1,4 @@
-"""What moves the peak of one configuration, and the smallest changes that make it fit, with what each costs."""
+"""Sensitivities of the peak of one configuration, and the smallest changes that make it fit, each with its cost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ USUAL_SHARE = Fraction(4, 5)
 
 @dataclass(frozen=True)
 class Moves:
-    """What moves the peak of ``configuration``.
+    """Return the sensitivities and the smallest fixes of ``configuration``.
 
     ``explanation`` is its account, ``limit_bytes`` what fits: ``share`` of the memory. ``sensitivities`` are to every
     symbol, ``differences`` single changes of what can be chosen: the next smaller and larger size, every other mode or
@@ -67,7 +67,7 @@ class Moves:
 
     @property
     def fits(self) -> bool:
-        """Whether the configuration fits as it is."""
+        """True if the configuration fits unchanged."""
         return self.peak.total <= self.limit_bytes
 
     def formulas(self, name: str) -> SlopeFormulas:
@@ -118,7 +118,7 @@ def moves(
     vary: Iterable[str] = (),
     **arguments: Any,
 ) -> Moves:
-    """What moves the peak of a configuration, and the smallest changes that make it fit.
+    """Sensitivities of the peak of a configuration, and the smallest changes that make it fit.
 
     ``arguments`` are those of ``explain``. An estimate of at most ``share`` of the memory fits. The GPUs of the job and
     its batch stay what they are, so that data parallelism follows the other sizes. ``vary`` names kernel axes whose

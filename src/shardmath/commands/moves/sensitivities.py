@@ -71,7 +71,7 @@ def _symbols(peak: Peak) -> Iterator[str]:
 
 
 def _moves(item: Sensitivity) -> bool:
-    """Whether the peak depends on the symbol at all."""
+    """Tell whether the peak depends on the symbol."""
     return any((item.below, item.above, item.gpus_fixed, item.elasticity)) or any(
         step is not None and step.bytes for step in (item.smaller, item.larger))
 

@@ -1,4 +1,4 @@
-"""What of a configuration can change besides the sizes of its layout: precision, ZeRO stage, kernels."""
+"""Changes of a configuration besides the sizes of its layout: precision, ZeRO stage, kernels."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _kernels(job: Job, axes: Mapping[str, tuple[str, ...]]) -> Iterator[Variant]
 
 
 def _options(job: Job, axis: str) -> tuple[str, ...]:
-    """What the implementation can choose on an axis."""
+    """Return the options of the implementation on an axis."""
     return tuple(IMPLEMENTATIONS[job.evaluator.implementation]["allowed"].get(axis, CHOICES[axis][1]))
 
 

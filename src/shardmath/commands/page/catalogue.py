@@ -1,4 +1,4 @@
-"""What the page knows of models, GPUs and evaluators, as plain data for JSON."""
+"""Models, GPUs and evaluators of the page, as plain data for JSON."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def gpu_data() -> list[dict[str, Any]]:
 
 
 def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
-    """What the page needs beside the formulas of an evaluator: values that are given, and the lines of an account."""
+    """Return the data of an evaluator besides its formulas: fixed values, and the lines of an account."""
     terms = evaluator.terms.TERMS
     lines = [(name, *line_of(name)) for name in terms]
     components = {component for _, component, kind in lines if kind}
@@ -87,7 +87,7 @@ def parameter_data(evaluators: Iterable[Evaluator]) -> dict[str, dict[str, Any]]
 
 
 def _is_stored(model: Model) -> bool:
-    """Whether the plain evaluators of the package are about the model's architecture."""
+    """Tell whether the package has plain evaluators for the model's architecture."""
     if model.linear_bias:
         return False
     return not changed_choices("megatron", {axis: model.architecture[axis] for axis in ARCHITECTURE})

@@ -1,4 +1,4 @@
-"""What would change the answer: the same question asked again with one thing different."""
+"""Changes of the best layout when one input changes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Change:
 
 
 def changes(asked: Asked, first: Configuration) -> Iterator[Change]:
-    """What becomes of the first choice when memory, network, program, recompute or batch change."""
+    """Return the first choice after changes of memory, network, program, recompute or batch."""
     for percent in (10, -10):
         words = f"{abs(percent)} % {'more' if percent > 0 else 'less'} memory"
         memory = first.values["gpu_memory"] * (100 + percent) // 100

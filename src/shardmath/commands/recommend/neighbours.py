@@ -1,4 +1,4 @@
-"""What is one step away from a layout: how long it takes, what it needs, and what excludes it."""
+"""Neighbours of a layout: step time, memory, and the rule or limit that excludes each."""
 
 from __future__ import annotations
 

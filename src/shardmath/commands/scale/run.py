@@ -47,7 +47,7 @@ class Point:
 
     @property
     def watts_per_gpu(self) -> float:
-        """What one GPU draws on average; 0 where its power is not known."""
+        """Mean power of one GPU in watts; 0 if unknown."""
         return 0.0 if self.time is None else self.time.joules_per_token * self.time.tokens_per_second_per_gpu
 
     @property
@@ -71,7 +71,7 @@ _RATES = ("watts_per_gpu", "tokens_per_joule", "waiting")
 
 @dataclass(frozen=True)
 class Scaling:
-    """What ``scale`` found, one point for each number of GPUs, ascending."""
+    """Answer of ``scale``: one point per number of GPUs, ascending."""
 
     model: Model
     cluster: Cluster

@@ -1,4 +1,4 @@
-"""What pictures of a sweep keep of its legal layouts as they stream by: bounded, however many there are."""
+"""Data for the plots of a sweep, gathered from streamed layouts in bounded memory."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _csv(path: str) -> Iterator[OnLayouts]:
 
 
 def _cells(column: NDArray[Any]) -> list[Any]:
-    """What a column of CSV has; nothing where a number is not known."""
+    """Return a cell of CSV; an unknown number is empty."""
     found: list[Any] = column.tolist()
     return [None if isnan(cell) else cell for cell in found] if column.dtype.kind == "f" else found
 

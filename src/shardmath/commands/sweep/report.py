@@ -56,7 +56,7 @@ def _unit(item: Layout) -> str:
 
 
 def _figures(item: Layout) -> list[str]:
-    """What stands before the peak: the time of a step with its rates, or else the memory of both end stages."""
+    """Return the columns before the peak: step time with its rates, or the memory of both end stages."""
     if item.step_seconds is None:
         return [gib(item.first_stage_bytes), gib(item.last_stage_bytes)]
     return [f"{item.step_seconds:.2f}", f"{item.tokens_per_second_per_gpu:,.0f}", f"{item.mfu:.1%}"]

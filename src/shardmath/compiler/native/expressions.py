@@ -49,7 +49,7 @@ class Expressions:
         return found
 
     def truth(self, tree: ast.expr) -> ir.Value:
-        """Whether an expression holds."""
+        """Tell whether an expression holds."""
         return self.as_type(self.number(tree), TRUTH)
 
     def as_type(self, value: ir.Value, wanted: ir.Type) -> ir.Value:

@@ -61,7 +61,7 @@ class _Translator:
         return self._found[key]
 
     def called(self, builder: ir.IRBuilder, name: str, arguments: list[Value]) -> ir.Value:
-        """What a function returns for some arguments."""
+        """Return the value of a call."""
         made = self.function(name, tuple(map(kind_of, arguments)))
         flat = [part for item in arguments for part in (item.flat if isinstance(item, Array) else (item,))]
         return builder.call(made, flat)

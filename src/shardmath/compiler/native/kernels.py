@@ -26,7 +26,7 @@ def remembered(module: ModuleType) -> ModuleType:
 
 
 class _Kept(NullCache):  # type: ignore[misc]
-    """What Numba asks for compiled code: a file for each kind of arguments, by a digest of all that it depends on."""
+    """Compiled code for Numba: one file per argument types, by a digest of its dependencies."""
 
     def __init__(self, module: ModuleType) -> None:
         self._module = module.__name__, source_of(module)  # what is kept asks for its module by name

@@ -103,7 +103,7 @@ def _compiled(module: ModuleType, text: str, name: str, kinds: tuple[NumpyKind, 
 
 @cache
 def _origin() -> tuple[str, ...]:
-    """What compiled code depends on besides its source."""
+    """Return the dependencies of compiled code besides its source."""
     own = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
     return (
         *own, llvmlite.__version__, str(llvm.llvm_version_info), llvm.get_process_triple(), llvm.get_host_cpu_name(),
@@ -112,7 +112,7 @@ def _origin() -> tuple[str, ...]:
 
 
 def _features() -> str:
-    """What the processor can do, and which of it to leave: AMD's gathering instructions are slower than eight loads."""
+    """Return the processor's features, without AMD's gather instructions, which are slower than eight loads."""
     found = llvm.get_host_cpu_features().flatten()
     return f"{found},+prefer-no-gather" if llvm.get_host_cpu_name().startswith("znver") else found
 

@@ -1,4 +1,4 @@
-"""What compiled loops compute with: integers and floats of 64 bits, truths, and arrays of numbers, also of 8 bits."""
+"""Types of compiled loops: 64-bit integers and floats, booleans, and arrays, 8-bit ones too."""
 
 from __future__ import annotations
 

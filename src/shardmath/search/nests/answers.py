@@ -1,4 +1,4 @@
-"""What a sweep has found so far: counts, and an answer to each question. Answers of two stretches merge into one.
+"""Partial answer of a sweep: counts, and an answer per question. Answers of two stretches merge into one.
 
 Merging is associative and commutative, and merging a configuration twice is the same as once, so that any number of
 threads and machines comes to the same answer.
@@ -37,7 +37,7 @@ class BestAnswer:
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
-        """What a nest fills."""
+        """Return the arrays that a nest fills."""
         return (self.keys, self.numbers)
 
     def merged(self, other: BestAnswer) -> BestAnswer:
@@ -57,7 +57,7 @@ class BestAnswer:
 
 @dataclass
 class FrontAnswer:
-    """What nothing beats, in no order: the first ``size`` places of ``keys`` and ``numbers``."""
+    """Pareto front in no order: the first ``size`` places of ``keys`` and ``numbers``."""
 
     keys: Floats
     numbers: Integers
@@ -70,7 +70,7 @@ class FrontAnswer:
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
-        """What a nest fills."""
+        """Return the arrays that a nest fills."""
         return (self.keys, self.numbers, self.size)
 
     def with_room(self, places: int) -> FrontAnswer:
@@ -103,7 +103,7 @@ class HistogramAnswer:
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
-        """What a nest fills."""
+        """Return the arrays that a nest fills."""
         return (self.edges, self.counts)
 
     def merged(self, other: HistogramAnswer) -> HistogramAnswer:

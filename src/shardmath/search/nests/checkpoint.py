@@ -33,7 +33,7 @@ _FORMAT = "shardmath checkpoint 2"
 
 
 def key_of(nests: Sequence[Nest]) -> str:
-    """What a state belongs to: the formulas, and the value of every symbol, of all parts."""
+    """Return the digest of a state's owner: the formulas, and the value of every symbol, of all parts."""
     return hashlib.sha256(json.dumps([nest.key for nest in nests]).encode()).hexdigest()
 
 

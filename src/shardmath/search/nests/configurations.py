@@ -22,7 +22,7 @@ class Configuration:
 
     @cached_property
     def labels(self) -> dict[str, int | str]:
-        """What people see: the candidate on every axis, by name."""
+        """Return the candidate on every axis, by name."""
         return self.part.labels_at(self.number)
 
     @cached_property
@@ -62,7 +62,7 @@ class Configuration:
 
     @property
     def verdict(self) -> str:
-        """What the peak says."""
+        """Return the verdict of the peak."""
         return VERDICTS[verdict(self.peak_bytes, self.values["gpu_memory"])][0]
 
     @property

@@ -143,7 +143,7 @@ class CudaNest(Nest):
 
     @cached_property
     def _on_gpu(self) -> list[Any]:
-        """What is the same for all stretches."""
+        """Return the inputs that all stretches share."""
         from numba import cuda
 
         given, row = self._prepared[3:]
@@ -182,7 +182,7 @@ class _Notes:
 
     @property
     def complete(self) -> bool:
-        """Whether all of them are there."""
+        """Tell whether all of them exist."""
         return self.size <= self.room
 
     def read(self) -> tuple[Array, Array]:
@@ -193,7 +193,7 @@ class _Notes:
 
 
 def _asked(found: Found) -> _Counts | _Notes:
-    """What a kernel fills for a question.
+    """Return the arrays that a kernel fills for a question.
 
     Configurations are noted that beat the last one of their group, or that no one of a front beats.
     """

@@ -157,11 +157,11 @@ class Nest:
 
     @cached_property
     def _places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """What a step on each outer axis adds to the number of a configuration, and what each entry adds."""
+        """Return the strides of the outer axes in the number of a configuration, and the offset of each entry."""
         return np.array([self._steps[axis.name] for axis in self._outer], np.int64), self._numbers(self._fused)
 
     def _turns(self) -> Iterator[NDArray[Any]]:
-        """What the loops that are one set and room for what is computed for them, their places and their numbers."""
+        """Return the columns of the fused loops, and buffers for their values, places and numbers."""
         if self._block:
             turns = prod(axis.size for axis in self._block)
             stride, columns = self.module.BLOCK_STRIDE, _columns(self._block)
@@ -174,7 +174,7 @@ class Nest:
             yield self._numbers(self._block)
 
     def _numbers(self, axes: Sequence[Axis]) -> NDArray[np.int64]:
-        """What each combination of values on some axes adds to the number of a configuration."""
+        """Return the offset of each combination of values on some axes in the number of a configuration."""
         found: NDArray[np.int64] = np.array([self._steps[axis.name] for axis in axes], np.int64) @ _places(axes)
         return found
 
@@ -186,7 +186,7 @@ def _places(axes: Sequence[Axis]) -> NDArray[np.int64]:
 
 
 def _columns(axes: Sequence[Axis]) -> dict[str, NDArray[np.float64]]:
-    """What all combinations of values on some axes set."""
+    """Return the columns that all combinations of values on some axes set."""
     return {
         symbol: np.asarray(values, np.float64)[place]
         for axis, place in zip(axes, _places(axes), strict=True) for symbol, values in axis.values.items()

@@ -21,12 +21,12 @@ _LARGE = 10**8
 
 
 def is_large(part: Part) -> bool:
-    """Whether a nest for just these sizes pays: what it saves is more than it takes to compile."""
+    """Tell whether a nest for just these sizes saves more time than it takes to compile."""
     return part.size >= _LARGE
 
 
 def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Posing:
-    """What the nest of ``part`` depends on; see ``Posing``. With ``literal``, switches become part of the formulas."""
+    """Return the dependencies of the nest of ``part``; see ``Posing``. ``literal`` puts switches into the formulas."""
     inputs = {*part.inputs, "gpu_memory"}
     return Posing(
         symbols={name: (item[2], item[3]) for name, item in PARAMETERS.items()},
@@ -59,7 +59,7 @@ def verdict_source() -> str:
 
 
 def _folds(name: str, value: int) -> bool:
-    """Whether a fixed value becomes part of the formulas: switches, and what few people set."""
+    """Tell whether a fixed value is put into the formulas: switches, and rarely set parameters."""
     _, _, minimum, maximum, _, _ = PARAMETERS[name]
     return (minimum, maximum) == (0, 1) or DEFAULTS.get(name) == value
 

@@ -44,7 +44,7 @@ class Table:
 
     @property
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
-        """What a nest fills."""
+        """Return the arrays that a nest fills."""
         return (self.numbers, self.verdicts, self.values, self.size)
 
     def cut(self, start: int, stop: int) -> Table:

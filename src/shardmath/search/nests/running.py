@@ -50,7 +50,7 @@ class Run:
         self.answer, self.done = self.answer.merged(found), joined
 
     def left(self, shards: int, chunk: int) -> Iterator[tuple[int, int]]:
-        """What is not done of so many shards, in stretches of at most ``chunk``."""
+        """Yield the unfinished shards in stretches of at most ``chunk``."""
         start = 0
         for done, after in [*self.done, (shards, shards)]:
             while start < done:

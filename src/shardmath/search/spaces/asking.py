@@ -1,4 +1,4 @@
-"""What a space asks of one implementation, and the evaluators that its models need there."""
+"""Questions of a space to one implementation, and the evaluators of its models."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def _merged(automatic: Sequence[Constraint]) -> list[Constraint]:
 
 
 class _Values:
-    """What is known of the symbols of a part without its formulas."""
+    """Bounds of the symbols of a part without its formulas."""
 
     def __init__(self, texts: Texts, axes: Sequence[Axis], derived: Derived) -> None:
         self.texts, self.axes, self.fixed = texts, axes, derived.fixed
@@ -103,7 +103,7 @@ class _Values:
         return self.texts.filled(condition, {**self.fixed, **self.derived})
 
     def impossible(self, condition: Formula) -> str | None:
-        """What ought to meet the condition, if that is one axis or none and nothing there does; else None."""
+        """Return the axis (or none) without a candidate that meets the condition; None if one does."""
         filled = self.filled(condition)
         always = self.texts.constant(filled)
         if always is not None:

@@ -94,12 +94,12 @@ class Space:
                     raise InputError(where, name, "must be an axis", nearest_names(name, self.axes))
 
     def shown(self, name: str) -> object:
-        """What is declared of a name, for messages; None if nothing is."""
+        """Return the declaration of a name, for messages; None if there is none."""
         declared = next((names[name] for names in (self.derived, self.fixed, self.axes) if name in names), None)
         return list(declared) if isinstance(declared, tuple) else declared
 
     def parts(self) -> tuple[Part, ...]:
-        """What one compiled evaluator after the other has to sweep: the space with everything filled in.
+        """Return the parts of the space, one per compiled evaluator, with all inputs filled in.
 
         Raises InputError for what no evaluator has, formulas that cannot be read, symbols that are derived in a
         circle, constraints that no candidate can meet, and a space that is too large.

@@ -89,7 +89,7 @@ def _in_order(read: Mapping[str, Formula], formulas: Mapping[str, str]) -> list[
 
 
 def _legal(name: str, field: str, text: str, within: tuple[int, int]) -> list[Constraint]:
-    """What keeps a derived symbol whole and in range, if it may be otherwise."""
+    """Return the constraint that keeps a derived symbol whole and in range, if it needs one."""
     least, most = limits(name)
     conditions = []
     parts = quotient(field, text)

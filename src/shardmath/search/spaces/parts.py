@@ -1,4 +1,4 @@
-"""What a space becomes: parts that one compiled evaluator each can sweep, with every input filled in."""
+"""Parts of a space: one per compiled evaluator, with all inputs filled in."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Part:
         return tuple(reversed(found))
 
     def labels_at(self, index: int) -> dict[str, int | str]:
-        """What people see of configuration ``index``: the candidate of every axis, by name."""
+        """Return the candidate of every axis of configuration ``index``, by name."""
         pairs = zip(self.axes, self.places(index), strict=True)
         return {**self.labels, **{axis.name: axis.labels[place] for axis, place in pairs}}
 
@@ -205,7 +205,7 @@ def _values(asked: Asked, evaluator: Evaluator, models: Sequence[Model]) -> dict
 
 
 def _usual_formulas(asked: Asked, evaluator: Evaluator) -> dict[str, str]:
-    """What is derived where nothing is said of it."""
+    """Return the default derivations."""
     declared = asked.declared
     usual = {}
     if "data_parallel" not in declared:

@@ -1,4 +1,4 @@
-"""What is asked of a space: the best configurations, the ones that nothing beats, how many of which size."""
+"""Questions to a space: the best configurations, Pareto fronts, histograms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a space may declare: the symbols of the mathematics, and names that each set several of them."""
+"""Names that a space may declare: symbols of the mathematics, and names that each set several of them."""
 
 from __future__ import annotations
 

@@ -71,13 +71,13 @@ class Texts:
         return node
 
     def value(self, node: Node, values: Mapping[str, int | Fraction]) -> Fraction | bool:
-        """What ``node`` is for these values of its names, exactly."""
+        """Return the exact value of ``node`` for these values of its names."""
         from shardmath.symbolic.nests.graph import exact
 
         return exact([node], values)[0]
 
     def constant(self, node: Node) -> bool | None:
-        """Whether a condition holds whatever its names are; None if that depends on them."""
+        """Tell whether a condition holds for all values of its names; None if that depends on them."""
         return node.value if isinstance(node.value, bool) else None
 
     def within(self, node: Node, known: Mapping[str, Bounds]) -> Bounds | None:
