@@ -32,6 +32,8 @@ from shardmath.symbolic.parallel.legality import fixed_values, rules_for
 from shardmath.symbolic.parameters import symbol
 from shardmath.symbolic.sources import BY_KEY, SOURCES
 
+pytestmark = pytest.mark.slow
+
 #: Beyond these points a line is too long, as in tests/test_appendix.py.
 TOO_WIDE = 10
 OVERFULL = re.compile(r"Overfull \\hbox \((\d+\.\d+)pt too wide\)")
@@ -98,7 +100,6 @@ def rows(text: str, heading: str) -> list[list[str]]:
     return [line.removesuffix(r" \\").split(" & ") for line in part.splitlines() if line.endswith(r" \\")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nanotron"])
 def test_it_has_what_the_implementation_uses_and_no_more(name: str) -> None:
     text, chosen = exported(name).tex, IMPLEMENTATIONS[name]
@@ -119,7 +120,6 @@ def test_it_has_what_the_implementation_uses_and_no_more(name: str) -> None:
     assert r"\section{Published" not in text
 
 
-@pytest.mark.slow
 def test_sources_are_those_that_are_cited() -> None:
     found = exported("nanotron")
     keys = re.findall(r"@misc\{(\w+),", found.bib)
@@ -245,7 +245,6 @@ def test_a_stem_that_bibtex_cannot_read_is_refused() -> None:
         appendix("nanotron", stem="../x y")
 
 
-@pytest.mark.slow
 def test_the_command_writes_both_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:

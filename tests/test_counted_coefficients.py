@@ -27,6 +27,8 @@ from shardmath.symbolic.implementations import HUGGINGFACE, TORCHTITAN, Implemen
 from shardmath.symbolic.parameters import symbols
 from shardmath.symbolic.terms import Contribution
 
+pytestmark = pytest.mark.slow
+
 s, b, h, a, k, d, f, v, t, c = symbols("s b h a k d f v t c")
 
 # What a counting program calls a part of a layer: the component, and the modules of it.
@@ -141,7 +143,6 @@ def test_dtensor(row: dict[str, str]) -> None:
     assert_same(total(DTENSOR, found, {"sp": int(row["sp"])}), row)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("row", rows("saved_head_coefficients"))
 def test_head(row: dict[str, str]) -> None:
     implementation = HEAD_VARIANTS[row["variant"]]

@@ -19,6 +19,8 @@ from shardmath.symbolic.parallel.shards import (
     tensors_in_shard,
 )
 
+pytestmark = pytest.mark.slow
+
 # The counted model; its head counts and widths follow from where the shards of the table end.
 MODEL = {"L": 2, "h": 64, "a": 8, "k": 8, "d": 8, "f": 176, "u": 512}
 LAYER = (
@@ -97,7 +99,6 @@ def alike(one: dict[str, str], other: dict[str, str]) -> bool:
     return all(one[column] == other[column] for column in ("dp", "tp", "distributed_optimizer", "grads_fp32"))
 
 
-@pytest.mark.slow
 @given(SIZES, SHARDS)
 def test_shards_cover_every_parameter_once(sizes: list[int], shards: int) -> None:
     assert sum(elements_in_shard(sizes, shards, shard) for shard in range(shards)) == sum(sizes)

@@ -19,6 +19,8 @@ from shardmath.symbolic.ledger import Place, Role
 from shardmath.symbolic.parameters import PARAMETERS, symbol
 from shardmath.symbolic.terms import Contribution, total
 
+pytestmark = pytest.mark.slow
+
 EXPERTS = MEGATRON.with_choices(layers="experts")
 UNSORTED = EXPERTS.with_choices(permute="unfused")
 SIGMOID = EXPERTS.with_choices(scores="sigmoid")
@@ -136,7 +138,6 @@ def known_of(row: dict[str, str], letters: str, switches: dict[str, int]) -> dic
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_parameters_buffers_and_saved_bytes_of_expert_blocks(variant: str) -> None:
     implementation, switches = VARIANTS[variant]
@@ -148,7 +149,6 @@ def test_parameters_buffers_and_saved_bytes_of_expert_blocks(variant: str) -> No
             assert value(expression, known) == int(row[column]), (column, row)
 
 
-@pytest.mark.slow
 def test_tokens_of_a_capacity_are_counted_tokens() -> None:
     """With a capacity every rank has as many tokens as the formula says, whatever the router did."""
     defined = inline(EXPERTS, symbol("xn"), ())
@@ -185,7 +185,6 @@ def polynomial_of(row: dict[str, str]) -> Expr:
 COEFFICIENTS = [pytest.param(row, id=f"{row['variant']} {row['component']}") for row in table("experts_coefficients")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("row", COEFFICIENTS)
 def test_coefficients(row: dict[str, str]) -> None:
     """By part and in all, at random sizes: the ledger is the polynomial that was fitted to the counted bytes."""
@@ -257,7 +256,6 @@ def layer_formulas(implementation: Implementation, whole: bool) -> dict[str, Exp
 COUNTED_LAYERS = sorted({(row["attention"], row["scores"], row["recompute"]) for row in table("expert_layers")})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("attention", "scores", "mode"), COUNTED_LAYERS)
 def test_whole_layers_in_every_recompute_mode(attention: str, scores: str, mode: str) -> None:
     rows = [
@@ -285,7 +283,6 @@ def transient_formulas(permute: str, precision: str) -> dict[str, Expr]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("row", table("expert_transients"), ids=lambda row: "-".join(row.values()))
 def test_what_lives_while_experts_are_at_work(row: dict[str, str]) -> None:
     """Bytes above the saved ones at the peak of the forward pass of an expert block, and of its backward pass."""

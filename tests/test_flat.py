@@ -205,6 +205,7 @@ def test_small_quotients_are_exact() -> None:
             check(over, np.full_like(over, under), np.full(len(over), off))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [8, 20, 32, 47])
 def test_large_quotients_are_exact(bits: int) -> None:
     generator = np.random.default_rng(bits)

@@ -17,6 +17,8 @@ from shardmath.symbolic.parallel.shards import buffer_size, elements_in_shard, t
 from shardmath.symbolic.parameters import PARAMETERS, symbols
 from shardmath.symbolic.terms import Contribution, Term
 
+pytestmark = pytest.mark.slow
+
 s, b, h, a, k, d, f, v, t, c = symbols("s b h a k d f v t c")
 
 GPT = MEGATRON.with_choices(
@@ -109,7 +111,6 @@ def needed(implementation: Implementation) -> tuple[Term, ...]:
     return tuple(build(implementation).closure(("stage.parameters", "stage.activation")))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_parameters_and_saved_bytes_of_a_rank(variant: str) -> None:
     implementation = VARIANTS[variant][0]
@@ -165,7 +166,6 @@ COEFFICIENTS = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("row", COEFFICIENTS)
 def test_coefficients(row: dict[str, str]) -> None:
     variant = row["variant"]

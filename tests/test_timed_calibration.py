@@ -21,6 +21,8 @@ from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.machines import Cluster, read_cluster, write_cluster
 
+pytestmark = pytest.mark.slow
+
 CLUSTER = Cluster.named("h100-80gb", "ndr-400")
 WORK, TRAFFIC = np.linspace(1, 9, 40), np.linspace(5, 1, 40) ** 2
 START = {"matmul_per_mille": 700, "network_per_mille": 700}
@@ -161,7 +163,6 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, lines: tuple[str, ...]
     assert said in str(refused.value)
 
 
-@pytest.mark.slow
 def test_compiled_and_plain_evaluators_agree() -> None:
     runs = [
         TimedRun(asked("llama-3.1-8b", CLUSTER.gpu, num_gpus=gpus, tensor_parallel=t, pipeline_parallel=p,
@@ -176,7 +177,6 @@ def test_compiled_and_plain_evaluators_agree() -> None:
         assert seconds == pytest.approx(plain, rel=1e-9)
 
 
-@pytest.mark.slow
 def test_the_command_finds_the_cluster_that_made_the_times(tmp_path: Path) -> None:
     """Times made by the plain evaluators with other constants; the fitted cluster predicts each group unseen."""
     true = {"matmul_per_mille": 520, "attention_per_mille": 300, "hbm_per_mille": 600}

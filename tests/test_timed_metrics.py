@@ -10,6 +10,8 @@ from validation.timed.cases import fujii2024, hagemann2023
 from validation.timed.metrics import Ranking, spread
 from validation.timed.results import ranked
 
+pytestmark = pytest.mark.slow
+
 MEASURED = np.array([1.0, 1.02, 1.2, 2.0, 10.0, 8.0])
 GROUPS = ("a", "a", "a", "a", "b", "b")
 
@@ -18,7 +20,6 @@ def ranking(*predicted: float) -> Ranking:
     return Ranking(np.array(predicted), MEASURED, GROUPS)
 
 
-@pytest.mark.slow
 def test_what_predicts_exactly() -> None:
     found = ranking(*MEASURED)
     assert (found.error, found.bias, found.ordered, found.kendall, found.spearman) == (0, 0, 1, 1, 1)
@@ -63,7 +64,6 @@ def test_the_rule_prefers_few_ranks_and_then_large_micro_batches() -> None:
     assert ranks == {min(products)}, sizes
 
 
-@pytest.mark.slow
 def test_the_rule_takes_the_best_kernel_first() -> None:
     table = hagemann2023()
     places = by_rule(table)

@@ -33,6 +33,7 @@ def test_every_file_that_is_shown_is_there_and_no_other() -> None:
     assert shown == stored
 
 
+@pytest.mark.slow
 def test_contradictions_of_the_other_page() -> None:
     """Of 56 runs that trained and 44 without a result, one of them without a layout; 7 and 12 as on that page."""
     found = list(map(int, re.findall(r"\d+", contradiction_counts())))
