@@ -116,6 +116,9 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "one chunk for a prime number of layers": (
         {"model": "deepseek-v3", "tensor_parallel": 8, "pipeline_parallel": 8, "virtual_pipeline": 2,
          "expert_parallel": 8, "num_gpus": 64}, "nearest legal: pipeline_parallel 1 with virtual_pipeline 1"),
+    "one chunk for what the model has": (
+        {"model": "deepseek-v2-lite", "pipeline_parallel": 3, "virtual_pipeline": 3},
+        "nearest legal: virtual_pipeline 1"),
     "meant as a number": ({"tensor_parallel": "3", "num_gpus": 16}, "nearest legal: 2 or 4"),
     "out of range": ({"seq_length": 10**12, "context_parallel": 3}, "nearest legal: 2147483646"),
     "no formula of the model": ({"model": "mixtral-8x7b", "kernels": {"precision": "autocast"},

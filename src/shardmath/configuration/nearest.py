@@ -125,12 +125,12 @@ class _Search:
         found = dict(changes)
         for _ in range(_STEPS):
             error = self._error(found)
-            name = None if error is None else self._blamed(error)
-            if error is None or name is None:
+            if error is None:
                 break
-            names = dict.fromkeys((name, *self._spoken_of(error)))
+            own = self._blamed(error)
+            names = dict.fromkeys((*([] if own is None else [own]), *self._spoken_of(error)))
             moved = ((other, self._moved_on(other, found, error)) for other in names)
-            usual = ((other, _USUAL.get(other)) for other in (*names, *LAYOUT, *self._given)
+            usual = ((other, _USUAL.get(other)) for other in (*names, *sorted(self._given, key=LAYOUT.__contains__))
                      if found.get(other, self._given.get(other)) not in (None, _USUAL.get(other)))
             change = next(((other, value) for other, value in chain(moved, usual) if value is not None), None)
             if change is None:
