@@ -91,6 +91,19 @@ SHOW_FORMULAS = {
 #: What running code may import at any time: plain Python, without SymPy.
 NEED_NO_SYMPY = ("shardmath.symbolic.inverses", "shardmath.symbolic.nests")
 HEAVY = {"jinja2", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
+#: What else takes long to load, or is there only with an extra: imported where it is needed.
+LATE = HEAVY | {
+    "distributed", "importlib", "matplotlib", "platformdirs", "scipy", "tomli_w", "tomllib", "tree_sitter",
+    "tree_sitter_bash", "yaml",
+}
+#: Modules of our own that load LLVM or Numba.
+COMPILING = ("shardmath.compiler.native",)
+#: Two modules of a room that need each other: the second is imported inside a function of the first.
+MUTUAL = {
+    ("shardmath.account.anchor", "shardmath.account.accounting"),
+    ("shardmath.models.model", "shardmath.models.config_json"),
+    ("shardmath.search.spaces.declared", "shardmath.search.spaces.parts"),
+}
 
 
 @dataclass(frozen=True)
@@ -100,6 +113,7 @@ class Import:
     importer: str
     target: str
     lazy: bool
+    in_function: bool
 
 
 def _module_paths() -> dict[str, Path]:
@@ -118,13 +132,14 @@ def _is_for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) in {"TYPE_CHECKING", "typing.TYPE_CHECKING"}
 
 
-def _statements(node: ast.AST, lazy: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+def _statements(
+    node: ast.AST, lazy: bool = False, in_function: bool = False,
+) -> Iterator[tuple[ast.AST, bool, bool]]:
     for child in ast.iter_child_nodes(node):
-        inside = lazy or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        if _is_for_types(node) and child in node.body:
-            inside = True
-        yield child, inside
-        yield from _statements(child, inside)
+        inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        late = lazy or inside or (_is_for_types(node) and child in node.body)
+        yield child, late, inside
+        yield from _statements(child, late, inside)
 
 
 def _literal_start(node: ast.expr) -> str:
@@ -149,8 +164,8 @@ def _targets(node: ast.AST, package: str) -> list[str]:
 def _imports(module: str) -> Iterator[Import]:
     path = MODULES[module]
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
-    for node, lazy in _statements(ast.parse(path.read_text(encoding="utf-8"))):
-        yield from (Import(module, target, lazy) for target in _targets(node, package))
+    for node, lazy, in_function in _statements(ast.parse(path.read_text(encoding="utf-8"))):
+        yield from (Import(module, target, lazy, in_function) for target in _targets(node, package))
 
 
 IMPORTS = [found for module in sorted(MODULES) for found in _imports(module)]
@@ -261,6 +276,18 @@ def test_running_code_does_not_import_sympy() -> None:
 def test_planning_a_nest_needs_no_sympy() -> None:
     modules = sorted(module for module in MODULES if _within(module, *NEED_NO_SYMPY))
     assert _loaded_after(f"import {', '.join(modules)}") & HEAVY <= {"numpy"}
+
+
+def test_imports_inside_functions_load_what_is_heavy() -> None:
+    """The command line, and names of the package, are looked up on first use; all else says why it comes late."""
+    inside = {
+        (found.importer, found.target) for found in _of_running_code()
+        if found.in_function and not _within(found.importer, "shardmath.cli") and found.importer != "shardmath"
+        and found.target.partition(".")[0] not in LATE and not _within(found.target, *COMPILING)
+        and (not _within(found.target, "shardmath.symbolic") or _within(found.target, *NEED_NO_SYMPY))
+        and found.target != "shardmath.generated"  # the evaluator whose name was asked for
+    }
+    assert inside == MUTUAL
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from shardmath.account.accounting import explain
 from shardmath.models.model import Model
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ class Run:
 
     def explain(self, gpu: Gpu | str, **changes: Any) -> Explanation:
         """Account for the run on a GPU as ``shardmath.explain`` does; ``changes`` are arguments that win over it."""
-        from shardmath.account.accounting import explain
-
         return explain(self.model, gpu, **self.changed(changes))
 
 

@@ -15,6 +15,7 @@ from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Folder, regrouped
 from shardmath.search.nests.running import Progress, run
+from shardmath.search.rows import legal_rows
 from shardmath.search.spaces import Part, Rows
 
 #: What is asked of the nest; the peak and the verdict come with every row.
@@ -70,6 +71,4 @@ def _columns(part: Part, folder: Folder) -> Iterator[Columns]:
 
 def _seconds(part: Part, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
     """The seconds of a step of some legal configurations, which no nest computes beside the memory."""
-    from shardmath.search.rows import legal_rows  # advice asks sweeps
-
     return legal_rows(part, numbers).term("step.time") if part.timed else np.full(len(numbers), np.nan)

@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING
 from shardmath import __version__
 from shardmath.account.accounting import explanation
 from shardmath.account.configured import Configuration
+from shardmath.account.time import SPENT
+from shardmath.commands.explain.report import heading, shown_ranks
 from shardmath.compiler.evaluators import find
 from shardmath.errors import InputError
 from shardmath.input.parameters import MACHINE
+from shardmath.reports.time import rates
 
 if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
@@ -50,7 +53,6 @@ def appendix(
 
 def _numbers(configuration: Configuration) -> Configured:
     """Every term of a configuration on every pipeline rank, exactly, and what ``explain`` says of it."""
-    from shardmath.commands.explain.report import heading, shown_ranks
     from shardmath.symbolic.documents.configured import Configured, Kept
 
     job, account = configuration.job, explanation(configuration)
@@ -75,8 +77,6 @@ def _values(configuration: Configuration, machine: Mapping[str, int]) -> dict[st
 
 
 def _time(account: Explanation) -> Time | None:
-    from shardmath.account.time import SPENT
-    from shardmath.reports.time import rates
     from shardmath.symbolic.documents.configured import Time
 
     time = account.time

@@ -15,6 +15,7 @@ from shardmath.commands.calibrate.runs import StepTimes
 from shardmath.input.arguments import typed
 from shardmath.machines import Cluster
 from shardmath.machines.cluster import OTHERS
+from shardmath.machines.files import plain
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,6 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
-        from shardmath.machines.files import plain
-
         return {
             "cluster": plain(self.cluster), "usual": dict(self.usual), "fitted": dict(self.fitted),
             "groups": [asdict(group) for group in self.groups], "all": asdict(self.all), "one_by_one": self.one_by_one,

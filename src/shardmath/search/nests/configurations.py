@@ -10,6 +10,8 @@ from typing import Any
 
 from shardmath.generated.definitions import VERDICTS, verdict
 from shardmath.search.spaces import Best, Front, Part
+from shardmath.symbolic.nests.graph import Graph, exact
+from shardmath.symbolic.nests.source import parse
 
 
 @dataclass(frozen=True)
@@ -28,9 +30,6 @@ class Configuration:
     @cached_property
     def values(self) -> dict[str, int]:
         """The value of every symbol."""
-        from shardmath.symbolic.nests.graph import Graph, exact
-        from shardmath.symbolic.nests.source import parse
-
         found = dict(self.part.fixed)
         for axis, place in zip(self.part.axes, self.part.places(self.number), strict=True):
             found |= {symbol: values[place] for symbol, values in axis.values.items()}

@@ -6,16 +6,26 @@ import ast
 import re
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError
 from shardmath.search.spaces.symbols import closest
+from shardmath.symbolic.nests.bounds import bounds, degree
+from shardmath.symbolic.nests.graph import (
+    CEIL_DIV,
+    DIV,
+    DIVIDES,
+    FLOOR_DIV,
+    LCM,
+    NAME,
+    NUMBER,
+    Graph,
+    Node,
+    exact,
+    ordered,
+)
+from shardmath.symbolic.nests.source import FormulaError, parse
 
-if TYPE_CHECKING:
-    from shardmath.symbolic.nests.graph import Node
-
-    Formula = Node
-
+Formula = Node
 Bounds = tuple[int | Fraction, int | Fraction]
 #: Names of symbols and terms in a text.
 _NAMES = re.compile(r"[A-Za-z_][\w.]*")
@@ -27,8 +37,6 @@ class Texts:
     """The formulas of a space over some known names, in one graph."""
 
     def __init__(self, known: Collection[str]) -> None:
-        from shardmath.symbolic.nests.graph import Graph
-
         self.graph, self.known = Graph(), known
 
     def uses(self, text: str) -> set[str]:
@@ -50,8 +58,6 @@ class Texts:
         return node
 
     def _read(self, field: str, text: str) -> Node:
-        from shardmath.symbolic.nests.source import FormulaError, parse
-
         unknown: list[str] = []
 
         def resolve(name: str) -> Node:
@@ -72,8 +78,6 @@ class Texts:
 
     def value(self, node: Node, values: Mapping[str, int | Fraction]) -> Fraction | bool:
         """Return the exact value of ``node`` for these values of its names."""
-        from shardmath.symbolic.nests.graph import exact
-
         return exact([node], values)[0]
 
     def constant(self, node: Node) -> bool | None:
@@ -82,14 +86,10 @@ class Texts:
 
     def within(self, node: Node, known: Mapping[str, Bounds]) -> Bounds | None:
         """The smallest and the largest value of a number, as far as bounds of names tell."""
-        from shardmath.symbolic.nests.bounds import bounds
-
         return bounds([node], known).get(node)
 
     def degree(self, node: Node, known: Mapping[str, int]) -> int:
         """The highest power of a symbol in a formula; ``known`` has that of symbols which are derived themselves."""
-        from shardmath.symbolic.nests.bounds import degree
-
         return degree(node, known)
 
     def filled(self, node: Node, values: Mapping[str, int | Node]) -> Node:
@@ -102,9 +102,6 @@ class Texts:
 
     def refuse_unsafe(self, field: str, text: str, node: Node, known: Mapping[str, Bounds]) -> None:
         """Raise InputError if a step of ``node`` may divide by 0 or leave exact arithmetic, as far as bounds tell."""
-        from shardmath.symbolic.nests.bounds import bounds
-        from shardmath.symbolic.nests.graph import CEIL_DIV, DIV, DIVIDES, FLOOR_DIV, ordered
-
         within = bounds([node], known)
         for part in ordered([node]):
             if part.op in (DIV, CEIL_DIV, FLOOR_DIV, DIVIDES):
@@ -117,8 +114,6 @@ class Texts:
 
 def names_in(nodes: Iterable[Node]) -> set[str]:
     """The names that some nodes depend on."""
-    from shardmath.symbolic.nests.graph import NAME, ordered
-
     return {str(node.value) for node in ordered(nodes) if node.op == NAME}
 
 
@@ -164,8 +159,6 @@ def _both(left: ast.expr, right: ast.expr | None) -> ast.expr:
 
 def _refuse_inexact(field: str, text: str, node: Node) -> None:
     """Refuse what compiled code cannot round exactly: quotients inside of what rounds, multiples of any number."""
-    from shardmath.symbolic.nests.graph import CEIL_DIV, DIV, DIVIDES, FLOOR_DIV, LCM, NUMBER, ordered
-
     for part in ordered([node]):
         if part.op in (CEIL_DIV, FLOOR_DIV, DIVIDES, LCM) and any(inner.op == DIV for inner in ordered(part.args)):
             raise InputError(field, text, "must not have / inside of what rounds: write ceil_div(a, b * c)")
