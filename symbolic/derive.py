@@ -61,28 +61,33 @@ def derive_documents() -> dict[str, str]:
 
 def derive_implementation(implementation: Implementation) -> dict[str, str]:
     """Derive the files of one implementation, by name: memory; time and layouts where there are formulas of them."""
-    name, memory = implementation.name, derive_memory(implementation, computed)
+    name, memory = implementation.name, derive_memory(implementation, simplified=True)
     files = {f"{name}.py": memory}
     if is_timed(implementation):
-        files[f"{name}_time.py"] = derive_time(implementation, computed)
+        files[f"{name}_time.py"] = derive_time(implementation, simplified=True)
     if not build(implementation).given:  # an explicit list of layers is one configuration: there is nothing to sweep
         files[f"{name}_kernel.py"] = derive_layouts(implementation, memory)
     return files
 
 
-def derive_memory(implementation: Implementation, form: Form = as_written) -> str:
-    """Derive the plain evaluator of an implementation's memory and rules, with its terms in the form ``form``.
+def derive_memory(implementation: Implementation, *, simplified: bool = False) -> str:
+    """Derive the plain evaluator of an implementation's memory and rules.
 
-    People read the files of the package: their terms are simplified. What is derived while somebody waits is not.
+    Its terms are printed as written, or ``simplified``: for people, and for loops over many configurations.
     """
     title = f"Memory of sharded training: {implementation.title}"
-    return rendered("evaluator.py", evaluator(title, build(implementation), rules_for(implementation), form=form))
+    data = evaluator(title, build(implementation), rules_for(implementation), form=_form(simplified))
+    return rendered("evaluator.py", data)
 
 
-def derive_time(implementation: Implementation, form: Form = as_written) -> str:
-    """Derive the plain evaluator of the time of a step; ``form`` is as in ``derive_memory``."""
+def derive_time(implementation: Implementation, *, simplified: bool = False) -> str:
+    """Derive the plain evaluator of the time of a step; see ``derive_memory``."""
     title = f"Time of sharded training: {implementation.title}"
-    return rendered("evaluator.py", evaluator(title, build_times(implementation), (), form=form))
+    return rendered("evaluator.py", evaluator(title, build_times(implementation), (), form=_form(simplified)))
+
+
+def _form(simplified: bool) -> Form:
+    return computed if simplified else as_written
 
 
 def derive_layouts(implementation: Implementation, memory: str) -> str:

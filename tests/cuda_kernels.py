@@ -21,6 +21,7 @@ from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Run, run
 from shardmath.search.spaces import Front
 
+pytestmark = pytest.mark.slow
 few = settings(max_examples=300 if THOROUGH else 60, phases=(Phase.reuse, Phase.generate),
                suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -68,7 +68,7 @@ def test_warnings_name_what_is_not_counted() -> None:
 def test_unknown_flags_are_warned_about(tmp_path: Path) -> None:
     script = tmp_path / "run.sh"
     script.write_text(Path(GPT).read_text().rstrip() + " --brand-new-flag 1\n")
-    assert "warning: --brand-new-flag is not known here: what it changes is not counted yet" in explain(
+    assert "warning: --brand-new-flag is not known here: its effect is not counted yet" in explain(
         str(script), "--num-gpus", "128").stderr
 
 

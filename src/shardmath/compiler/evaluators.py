@@ -21,7 +21,8 @@ class Evaluator(NamedTuple):
     """An implementation with its kernel choices, and what the running code needs to know of it.
 
     ``defaults`` and ``fixed`` are values by parameter name. ``name`` is the module's, without package; ``folder`` is
-    where its files are in the cache, None if they are in the package.
+    where its files are in the cache, None if they are in the package. Terms of the package are simplified; those that
+    are derived on first use are printed as written, which takes a quarter of the time, unless ``is_simplified``.
     """
 
     implementation: str
@@ -30,6 +31,11 @@ class Evaluator(NamedTuple):
     fixed: dict[str, int]
     defaults: dict[str, int]
     folder: str | None
+    is_simplified: bool = False
+
+    def simplified(self) -> Evaluator:
+        """The same evaluator with simplified terms: loops over many configurations are planned better with them."""
+        return self if self.folder is None else self._replace(is_simplified=True)
 
     @property
     def terms(self) -> ModuleType:
@@ -107,7 +113,8 @@ class Evaluator(NamedTuple):
         """The module of one part, by the end of its name; outside of the package each is derived when it is needed."""
         if self.folder is None:
             return import_module(f"shardmath.generated.{self.name}{part}")
-        return cached_module(self.folder, f"{self.name}{part}", lambda: self._derive(part))
+        name = f"{self.name}{part}{'_simplified' if self.is_simplified else ''}"
+        return cached_module(self.folder, name, lambda: self._derive(part))
 
     def _derive(self, part: str) -> str:
         from shardmath.symbolic.derive import derive_layouts, derive_memory, derive_time
@@ -115,7 +122,8 @@ class Evaluator(NamedTuple):
         chosen = _chosen(self.implementation, self.choices)
         if part == "_kernel":
             return derive_layouts(chosen, source_of(self.terms))
-        return derive_time(chosen) if part == "_time" else derive_memory(chosen)
+        derive = derive_time if part == "_time" else derive_memory
+        return derive(chosen, simplified=self.is_simplified)
 
 
 def _remembered(kernel: ModuleType) -> ModuleType:

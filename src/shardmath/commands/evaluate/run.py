@@ -58,7 +58,8 @@ def evaluate(
     or dataset, or any data frame that Arrow can read (pandas, polars). Columns that are called like a parameter are
     its values, ``recompute`` has names of recompute modes, and all others are passed through. A parameter without a
     column has the value in ``values``, else that of ``model`` and ``gpu`` or the default, as in ``explain``. ``terms``
-    are names of terms, or ``"all"``; those of a stage are about ``pipeline_rank``, which is 0 unless it is given.
+    are names of terms, or ``"all"`` for those that every row has; those of a stage are about ``pipeline_rank``, which
+    is 0 unless it is given.
 
     The answer has the columns of the table, ``rule`` (the name of the first broken rule, or null), ``rule_text`` (its
     sentence), ``verdict``, and the terms in their units: those of memory as int64, fractions of a byte cut off, those
