@@ -43,6 +43,16 @@ def test_every_option_stands_once_in_the_help(name: str) -> None:
         assert len(re.findall(names, text, re.MULTILINE)) == 1, option.opts
 
 
+@pytest.mark.parametrize("name", ["", *cli.commands])
+def test_help_shows_its_lines_and_no_sign_for_click(name: str) -> None:
+    text = CliRunner().invoke(cli, [*filter(None, [name]), "--help"], prog_name="shardmath", terminal_width=100).output
+    assert "\\b " not in text
+    command = cli.commands[name] if name else cli
+    for paragraph in (command.help or "").split("\n\n"):
+        if paragraph.startswith("\b"):
+            assert all(f"\n  {line}\n" in text for line in paragraph.strip("\b\n").split("\n"))
+
+
 def test_layout_options_have_a_title_of_their_own() -> None:
     text = CliRunner().invoke(cli, ["sweep", "--help"], terminal_width=100).output
     layout = text.split("Job and layout:\n")[1].split("\n\n")[0]

@@ -43,16 +43,20 @@ class _Fish(_WholeWords, FishComplete):
 SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
 
 
-@click.command(short_help="Print the shell-completion script.")
+#: The help of the command; click keeps the lines of a paragraph that begins with a backspace.
+_HELP = """Print a script for SHELL (bash, zsh or fish) that completes commands, options and names.
+
+\b
+bash: put  eval "$(shardmath completion bash)"  into ~/.bashrc
+zsh:  put  eval "$(shardmath completion zsh)"  into ~/.zshrc
+fish: shardmath completion fish >~/.config/fish/completions/shardmath.fish
+"""
+
+
+@click.command(help=_HELP, short_help="Print the shell-completion script.")
 @click.argument("shell", shell_complete=names_of(lambda: SHELLS))
 def completion(shell: str) -> None:
-    r"""Print a script for SHELL (bash, zsh or fish) that completes commands, options and names.
-
-    \b
-    bash: put  eval "$(shardmath completion bash)"  into ~/.bashrc
-    zsh:  put  eval "$(shardmath completion zsh)"  into ~/.zshrc
-    fish: shardmath completion fish >~/.config/fish/completions/shardmath.fish
-    """
+    """Print the script of a shell."""
     if shell not in SHELLS:
         raise InputError("shell", shell, f"must be one of {', '.join(SHELLS)}", nearest_names(shell, SHELLS))
     root = click.get_current_context().find_root().command

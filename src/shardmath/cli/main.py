@@ -37,15 +37,19 @@ from shardmath.errors import InputError, InputWarning
 _BROKEN_PIPE = 1
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+#: The help of the whole command; click keeps the lines of a paragraph that begins with a backspace.
+_HELP = """Find the parallel layouts that fit a Llama model into GPU memory, and the formula behind every byte.
+
+\b
+$ shardmath sweep llama-3.1-70b --gpu h100-80gb --num-gpus 64 --global-batch-size 512
+$ shardmath explain llama-3.1-8b --gpu a100-40gb --tp 4 --pp 2 --num-gpus 16
+"""
+
+
+@click.group(help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="shardmath")
 def cli() -> None:
-    r"""Find the parallel layouts that fit a Llama model into GPU memory, and the formula behind every byte.
-
-    \b
-    $ shardmath sweep llama-3.1-70b --gpu h100-80gb --num-gpus 64 --global-batch-size 512
-    $ shardmath explain llama-3.1-8b --gpu a100-40gb --tp 4 --pp 2 --num-gpus 16
-    """
+    """The command ``shardmath``, which does nothing without a subcommand."""
 
 
 _COMMANDS = (
