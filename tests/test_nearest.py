@@ -119,6 +119,7 @@ NAMED: dict[str, tuple[dict[str, Any], str]] = {
     "one chunk for what the model has": (
         {"model": "deepseek-v2-lite", "pipeline_parallel": 3, "virtual_pipeline": 3},
         "nearest legal: virtual_pipeline 1"),
+    "a misspelt mode": ({"recompute": "core_atention"}, "nearest legal: core_attention"),
     "meant as a number": ({"tensor_parallel": "3", "num_gpus": 16}, "nearest legal: 2 or 4"),
     "out of range": ({"seq_length": 10**12, "context_parallel": 3}, "nearest legal: 2147483646"),
     "no formula of the model": ({"model": "mixtral-8x7b", "kernels": {"precision": "autocast"},

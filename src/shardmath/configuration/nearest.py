@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from itertools import chain, islice, zip_longest
 from typing import Any
 
@@ -184,7 +185,7 @@ def _sides(name: str, start: Any, reach: tuple[int, int]) -> tuple[Iterator[Any]
     """Values of an argument below and above ``start``, the nearest first; what is no number has one side."""
     if name in _OPTIONS:
         others = [value for value in _OPTIONS[name] if type(value) is type(start) and value != start]
-        return iter(sorted(others, key=lambda value: abs(value - start)) if type(start) is int else others), iter(())
+        return iter(sorted(others, key=lambda value: _distance(value, start))), iter(())
     begin, is_new = _begin(name, start)
     if begin is None:
         return iter(()), iter(())
@@ -194,6 +195,11 @@ def _sides(name: str, start: Any, reach: tuple[int, int]) -> tuple[Iterator[Any]
     smaller = (value for value in reversed(powers) if minimum <= value < least)
     larger = (value for value in powers if most < value <= largest and reach != _NEAR)
     return chain(range(begin - (not is_new), least - 1, -1), smaller), chain(range(begin + 1, most + 1), larger)
+
+
+def _distance(value: Any, start: Any) -> float:
+    """How far two numbers are apart, or how different two words are, from 0 to 1."""
+    return 1 - SequenceMatcher(None, value, start).ratio() if isinstance(start, str) else abs(value - start)
 
 
 def _begin(name: str, start: Any) -> tuple[int | None, bool]:
