@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from .accounts import build
 from .documents.appendix import appendix
 from .documents.definitions import definitions
-from .documents.evaluator import Form, as_written, evaluator, script
+from .documents.evaluator import as_written, evaluator, script
 from .documents.formulas import formulas
 from .documents.inverse_kernel import inverse_kernel
 from .documents.kernel import kernel
@@ -64,7 +64,7 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     name, memory = implementation.name, derive_memory(implementation, simplified=True)
     files = {f"{name}.py": memory}
     if is_timed(implementation):
-        files[f"{name}_time.py"] = derive_time(implementation, simplified=True)
+        files[f"{name}_time.py"] = derive_time(implementation)
     if not build(implementation).given:  # an explicit list of layers is one configuration: there is nothing to sweep
         files[f"{name}_kernel.py"] = derive_layouts(implementation, memory)
     return files
@@ -76,18 +76,18 @@ def derive_memory(implementation: Implementation, *, simplified: bool = False) -
     Its terms are printed as written, or ``simplified``: for people, and for loops over many configurations.
     """
     title = f"Memory of sharded training: {implementation.title}"
-    data = evaluator(title, build(implementation), rules_for(implementation), form=_form(simplified))
+    form = computed if simplified else as_written
+    data = evaluator(title, build(implementation), rules_for(implementation), form=form)
     return rendered("evaluator.py", data)
 
 
-def derive_time(implementation: Implementation, *, simplified: bool = False) -> str:
-    """Derive the plain evaluator of the time of a step; see ``derive_memory``."""
+def derive_time(implementation: Implementation) -> str:
+    """Derive the plain evaluator of the time of a step.
+
+    Seconds are computed in floats, which another form would round otherwise: it is always the simplified one.
+    """
     title = f"Time of sharded training: {implementation.title}"
-    return rendered("evaluator.py", evaluator(title, build_times(implementation), (), form=_form(simplified)))
-
-
-def _form(simplified: bool) -> Form:
-    return computed if simplified else as_written
+    return rendered("evaluator.py", evaluator(title, build_times(implementation), (), form=computed))
 
 
 def derive_layouts(implementation: Implementation, memory: str) -> str:
@@ -114,7 +114,8 @@ def derive_kernel(
     title = f"Sharded training: {implementation.title}"
     source = memory
     if not set(outputs) <= build(implementation).terms.keys():
-        source = rendered("evaluator.py", evaluator(title, build_all(implementation), rules_for(implementation)))
+        data = evaluator(title, build_all(implementation), rules_for(implementation), form=computed)
+        source = rendered("evaluator.py", data)
     return rendered("kernel.py", kernel(title, source, outputs, columns))
 
 

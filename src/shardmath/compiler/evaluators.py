@@ -21,8 +21,8 @@ class Evaluator(NamedTuple):
     """An implementation with its kernel choices, and what the running code needs to know of it.
 
     ``defaults`` and ``fixed`` are values by parameter name. ``name`` is the module's, without package; ``folder`` is
-    where its files are in the cache, None if they are in the package. Terms of the package are simplified; those that
-    are derived on first use are printed as written, which takes a quarter of the time, unless ``is_simplified``.
+    where its files are in the cache, None if they are in the package. Terms of the package are simplified; those of
+    memory that are derived on first use are printed as written, which is quicker, unless ``is_simplified``.
     """
 
     implementation: str
@@ -113,7 +113,7 @@ class Evaluator(NamedTuple):
         """The module of one part, by the end of its name; outside of the package each is derived when it is needed."""
         if self.folder is None:
             return import_module(f"shardmath.generated.{self.name}{part}")
-        name = f"{self.name}{part}{'_simplified' if self.is_simplified else ''}"
+        name = f"{self.name}{part}{'_simplified' if self.is_simplified and not part else ''}"
         return cached_module(self.folder, name, lambda: self._derive(part))
 
     def _derive(self, part: str) -> str:
@@ -122,8 +122,7 @@ class Evaluator(NamedTuple):
         chosen = _chosen(self.implementation, self.choices)
         if part == "_kernel":
             return derive_layouts(chosen, source_of(self.terms))
-        derive = derive_time if part == "_time" else derive_memory
-        return derive(chosen, simplified=self.is_simplified)
+        return derive_time(chosen) if part == "_time" else derive_memory(chosen, simplified=self.is_simplified)
 
 
 def _remembered(kernel: ModuleType) -> ModuleType:
