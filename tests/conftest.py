@@ -1,4 +1,4 @@
-"""What all tests share: the profile of Hypothesis, plain text as wide as for a file, and what the quick lane forbids.
+"""Shared by all tests: the profile of Hypothesis, plain text as wide as for a file, and the limits of the quick lane.
 
 A test without one of the markers ``slow``, ``process``, ``oracle``, ``latex`` and ``browser`` belongs to the quick
 lane. It starts no process, imports no library that counts for the oracles, and needs nothing that is derived or

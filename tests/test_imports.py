@@ -91,7 +91,7 @@ SHOW_FORMULAS = {
 #: What running code may import at any time: plain Python, without SymPy.
 NEED_NO_SYMPY = ("shardmath.symbolic.inverses", "shardmath.symbolic.nests")
 HEAVY = {"jinja2", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
-#: What else takes long to load, or is there only with an extra: imported where it is needed.
+#: Other packages that load slowly, or that only an extra installs: imported where they are needed.
 LATE = HEAVY | {
     "distributed", "importlib", "matplotlib", "platformdirs", "scipy", "tomli_w", "tomllib", "tree_sitter",
     "tree_sitter_bash", "yaml",

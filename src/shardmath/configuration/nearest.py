@@ -123,21 +123,21 @@ class _Search:
 
     def _repaired(self, changes: Changes) -> dict[str, Any]:
         """``changes`` with one more for every error: the nearest value after which another argument is to blame."""
-        found = dict(changes)
+        repaired = dict(changes)
         for _ in range(_STEPS):
-            error = self._error(found)
+            error = self._error(repaired)
             if error is None:
                 break
             own = self._blamed(error)
             names = dict.fromkeys((*([] if own is None else [own]), *self._spoken_of(error)))
-            moved = ((other, self._moved_on(other, found, error)) for other in names)
+            moved = ((other, self._moved_on(other, repaired, error)) for other in names)
             usual = ((other, _USUAL.get(other)) for other in (*names, *sorted(self._given, key=LAYOUT.__contains__))
-                     if found.get(other, self._given.get(other)) not in (None, _USUAL.get(other)))
+                     if repaired.get(other, self._given.get(other)) not in (None, _USUAL.get(other)))
             change = next(((other, value) for other, value in chain(moved, usual) if value is not None), None)
             if change is None:
                 break
-            found |= dict([change])
-        return found
+            repaired |= dict([change])
+        return repaired
 
     def _moved_on(self, name: str, changes: Changes, error: InputError) -> Any:
         """The value of an argument next to its own after which another rule is broken, or none."""

@@ -73,11 +73,11 @@ def evaluate(
     stream = source(table)
     wanted = terms if isinstance(terms, str) else tuple(dict.fromkeys(terms))
     parameters, passed = parameters_among(stream.schema.names, ())
-    found = programs(parameters, model, gpu, implementation, kernels, values, network)
-    names = _terms(found) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
+    asked = programs(parameters, model, gpu, implementation, kernels, values, network)
+    names = _terms(asked) if wanted == "all" else (wanted,) if isinstance(wanted, str) else wanted
     parameters_among(stream.schema.names, (*_OUTCOME, *names))
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
-    compiled = tuple((program, program.kernel(names, numeric)) for program in found)
+    compiled = tuple((program, program.kernel(names, numeric)) for program in asked)
     work = _Work(compiled, parameters, passed, stream.schema, names)
 
     def chunks() -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -97,9 +97,9 @@ def evaluate(
     return pa.RecordBatchReader.from_batches(work.schema, answers())
 
 
-def _terms(found: Sequence[Inputs]) -> tuple[str, ...]:
+def _terms(asked: Sequence[Inputs]) -> tuple[str, ...]:
     """All terms of memory that every row has."""
-    first, *others = (program.evaluator.terms.TERMS for program in found)
+    first, *others = (program.evaluator.terms.TERMS for program in asked)
     return tuple(name for name in first if all(name in terms for terms in others))
 
 
