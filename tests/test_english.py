@@ -26,7 +26,6 @@ TO_DO: dict[str, set[str]] = {
         "src/shardmath/models",
         "src/shardmath/plots",
         "src/shardmath/reports",
-        "src/shardmath/schemas",
         "src/shardmath/search",
         "symbolic",
     },

@@ -80,7 +80,7 @@ def test_the_best_of_every_group(found: Explored, rows: list[Row]) -> None:
     assert isinstance(answered, Ranking)
     expected = brute_force.best(rows, QUESTIONS[1])  # type: ignore[arg-type]
     assert {
-        tuple(group.labels.values()): [_seen(item) for item in group.configurations] for group in answered.groups
+        tuple(group.per.values()): [_seen(item) for item in group.configurations] for group in answered.groups
     } == {labels: [_expected(row, "per") for row in members] for labels, members in expected.items()}
 
 

@@ -51,7 +51,7 @@ LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 
 #: The rooms of running code, lowest first. Each imports from lower layers and from itself only, also inside functions.
 ROOMS = (
-    {"divisors"},
+    {"answers", "divisors"},
     {"errors"},
     {"files"},
     {"input"},

@@ -9,7 +9,7 @@ from sympy import Symbol, floor
 
 from shardmath.account.accounting import explain
 from shardmath.cli.main import exit_code
-from shardmath.commands.fit import Answer, fit
+from shardmath.commands.fit import FitAnswer, fit
 from shardmath.commands.fit.run import usual_share
 from shardmath.commands.fit.symbols import LARGEST, SMALLEST, USUAL
 from shardmath.errors import InputError
@@ -29,7 +29,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 _ARGUMENTS = ("micro_batch_size", "seq_length")
 
 
-def account(name: str, answer: Answer, value: int) -> tuple[int, int, str]:
+def account(name: str, answer: FitAnswer, value: int) -> tuple[int, int, str]:
     """Peak, rank and moment by ``explain`` of a configuration with another value of the symbol."""
     model, arguments = CONFIGURATIONS[name]
     if answer.symbol in _ARGUMENTS:

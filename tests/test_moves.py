@@ -119,8 +119,8 @@ def test_smallest_changes_are_those_of_trying_all(case: str, percent: int) -> No
     assert small.keys() == expected.keys()
     for key, move in small.items():
         _agrees(move, expected[key])
-        assert found.margin_bytes(move) == found.limit_bytes - move.peak_bytes >= 0
-        assert found.ratio(move) == pytest.approx(expected[key][1] / own[1], rel=1e-9)
+        assert move.margin_bytes == found.limit_bytes - move.peak_bytes >= 0
+        assert move.ratio == pytest.approx(expected[key][1] / own[1], rel=1e-9)
     seconds = [move.seconds for move in found.smallest]
     assert seconds == sorted(seconds)  # type: ignore[type-var]
     for move in found.smallest:  # more changes at once only where fewer do not do
@@ -212,7 +212,7 @@ def test_sizes_of_a_model_with_experts_change_one_by_one() -> None:
     }
     tried = Tried(arguments, choices, "h100-80gb", "mixtral-8x7b")
     expected = {changes: result for changes in tried.sets(1) if (result := tried(changes)) is not None}
-    around = Around(configured("mixtral-8x7b", "h100-80gb", **arguments), arguments, timed=True)
+    around = Around(configured("mixtral-8x7b", "h100-80gb", **arguments), arguments, 0, 1.0, 0)
     found = {move.key: move for move in singles(around, ()) if move.changes[0].name != "recompute"}
     assert found.keys() == expected.keys()
     assert {name for changes in expected for name, _ in changes} > {"expert_parallel", "virtual_pipeline"}
@@ -234,10 +234,10 @@ def test_without_figures_of_a_machine_there_is_no_time() -> None:
 
     found = moves(MODEL, Gpu.custom(8), num_gpus=8, global_batch_size=8, share=1)
     assert found.seconds is None
-    assert "gpu.link_mb_per_s" in found.explanation.time_unknown
+    assert "gpu.link_mb_per_s" in found.time_unknown
     assert found.smallest
     assert {move.seconds for move in (*found.smallest, *found.differences)} == {None}
-    ranks = [found.ratio(move) for move in found.smallest]
+    ranks = [move.ratio for move in found.smallest]
     assert set(ranks) == {None}
 
 

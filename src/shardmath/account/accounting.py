@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
-from typing import Any
 
 from shardmath.account.anchor import Anchor
 from shardmath.account.configured import Configuration, asked_with, configured
 from shardmath.account.time import StepTime
+from shardmath.answers import Amount, Answer, Hidden
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.generated.definitions import (
     END_COMPONENTS,
@@ -27,98 +27,127 @@ from shardmath.models.model import Model
 
 
 @dataclass(frozen=True)
-class Line:
-    """One line of an account. ``bytes`` is a fraction only for a component's share of sharded states."""
+class Line(Answer):
+    """One line of an account: a component in one role."""
 
     term: str
+    """Name of the term, as ``shardmath formula`` takes it."""
     component: str
+    """Component of the model."""
     role: str
-    bytes: int | Fraction
+    """Why the rank keeps it: weight, gradient, optimizer, activation, input, buffer or transient."""
+    bytes: Amount
+    """Bytes; not whole only for a component's share of sharded states."""
 
 
 @dataclass(frozen=True)
-class RankAccount:
-    """All that one pipeline rank keeps at its peak, in bytes.
-
-    ``parameters`` counts elements of weights of every kind, without padding. ``in_flight`` counts chunks of layers;
-    ``site`` is the moment of a step at which the rank peaks. ``moments`` has the activations and transients of every
-    moment that has transients, by name.
-    """
+class RankAccount(Answer):
+    """All that one pipeline rank keeps at its peak."""
 
     rank: int
+    """Pipeline rank, from 0."""
     parameters: int
+    """Elements of weights of every kind, without padding."""
     in_flight: int
+    """Chunks of layers in flight."""
     site: str
+    """Moment of a step at which the rank peaks."""
     lines: tuple[Line, ...]
+    """All that is not 0."""
     by_role: Mapping[str, int]
+    """Bytes by role."""
     total: int
+    """Bytes of the peak."""
     share: float
+    """The peak over the memory of the GPU."""
     verdict: str
+    """fits, uncertain or out of memory."""
     moments: Mapping[str, int]
+    """Bytes of activations and transients at every moment that has transients."""
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """Parameters of the model as it is trained, further predictions included; the vocabulary is not padded.
-
-    ``active`` are those that one token meets: of the routed experts those that it is sent to.
-    """
+class Parameters(Answer):
+    """Parameters of the model as it is trained, further predictions included; the vocabulary is not padded."""
 
     total: int
+    """All parameters."""
     active: int
+    """Those that one token meets: of the routed experts those that it is sent to."""
 
 
 @dataclass(frozen=True)
-class PublishedEstimate:
-    """Estimate of a published set of formulas for the same configuration, in bytes."""
+class PublishedEstimate(Answer):
+    """Estimate of a published set of formulas for the same configuration."""
 
     name: str
+    """Name of the set."""
     title: str
-    total: int | Fraction
+    """Its authors and what they assume."""
+    total: Amount
+    """Bytes on the first rank."""
     verdict: str
+    """Verdict on that estimate."""
 
 
 @dataclass(frozen=True)
-class Process:
-    """Memory of the process on the peak rank, in bytes.
-
-    ``allocated`` is what tensors take at the peak, ``reserved`` what the caching allocator asks for to hold
-    them, ``total`` what the GPU shows as used; ``low`` and ``high`` are the same at the ends of the ranges of
-    the constants, by name.
-    """
+class Process(Answer):
+    """Memory of the process on the peak rank."""
 
     allocated: int
+    """Bytes of tensors at the peak."""
     reserved: int
+    """Bytes that the caching allocator reserves to hold them."""
     total: int
+    """Bytes that the GPU shows as used."""
     communicators: int
+    """NCCL communicators."""
     low: Mapping[str, int]
+    """The same by name, at the lower ends of the ranges of the constants."""
     high: Mapping[str, int]
+    """The same by name, at the upper ends."""
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """The account of one configuration.
-
-    ``inputs`` has every parameter by name, ``choices`` the option of every kernel axis, ``ranks`` one account per
-    pipeline rank; ``switches`` are those of the machine: what is overlapped with what. ``anchor`` is the measured run
-    that fixed the constants of ``process``, if any did. ``time`` is None where a figure of the machine is not known;
-    ``time_unknown`` says which.
-    """
+class Explanation(Answer):
+    """The account of one configuration: every byte of every pipeline rank, the verdict and the time of a step."""
 
     model: Model
+    """Dimensions of the model."""
     gpu: Gpu
+    """Figures of the GPU."""
     implementation: str
+    """Framework, with the kernel choices that differ from its own."""
     recompute: str
-    inputs: Mapping[str, int]
-    ranks: tuple[RankAccount, ...]
-    published: tuple[PublishedEstimate, ...]
-    process: Process
+    """Recompute mode."""
     choices: Mapping[str, str]
-    switches: Mapping[str, int]
+    """Option of every kernel axis."""
+    inputs: Mapping[str, int]
+    """Every parameter by name."""
     parameters: Parameters
-    anchor: Anchor | None = None
-    time: StepTime | None = None
-    time_unknown: str = ""
+    """Parameters of the model, ``total`` and ``active``: those that one token meets."""
+    peak_rank: int
+    """Pipeline rank that keeps most; the first of several."""
+    peak_bytes: int
+    """Bytes that it keeps at its peak."""
+    verdict: str
+    """fits, uncertain or out of memory."""
+    reason: str
+    """Why that rank and not another: the role with the largest excess over the other end."""
+    ranks: tuple[RankAccount, ...]
+    """One account for each pipeline rank."""
+    process: Process
+    """Memory of the process on the peak rank, in bytes."""
+    anchor: Anchor | None
+    """The measured run that fixed the constants of ``process``; null without one."""
+    time: StepTime | None
+    """Time of a step; null where a figure of the machine is not known."""
+    time_unknown: str
+    """Why the time is not known; empty where it is."""
+    published: tuple[PublishedEstimate, ...]
+    """Estimates of published formulas, of models that they are about."""
+    switches: Hidden[Mapping[str, int]]
+    """Switches of the machine by name: overlaps of communication with computation."""
 
     @property
     def moments_counted(self) -> bool:
@@ -128,59 +157,33 @@ class Explanation:
     @property
     def peak(self) -> RankAccount:
         """The rank that keeps most; the first of several."""
-        return max(self.ranks, key=lambda account: account.total)
-
-    @property
-    def reason(self) -> str:
-        """Why that rank and not another: the role with the largest excess over the other end."""
-        peak = self.peak
-        if len(self.ranks) == 1:
-            return "the only pipeline rank"
-        other = self.ranks[-1] if peak is self.ranks[0] else self.ranks[0]
-        role = max(ROLES, key=lambda name: peak.by_role[name] - other.by_role[name])
-        excess = (peak.by_role[role] - other.by_role[role]) / 2**30
-        return f"{excess:.2f} GiB more of {role} than on rank {other.rank}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; bytes are integers except for shares that are not whole."""
-        return {
-            "model": self.model.model_dump(),
-            "gpu": self.gpu.model_dump(),
-            "implementation": self.implementation,
-            "recompute": self.recompute,
-            "choices": dict(self.choices),
-            "inputs": dict(self.inputs),
-            "parameters": asdict(self.parameters),
-            "peak_rank": self.peak.rank,
-            "peak_bytes": self.peak.total,
-            "verdict": self.peak.verdict,
-            "reason": self.reason,
-            "ranks": [
-                asdict(account) | {"lines": [asdict(line) | {"bytes": plain(line.bytes)} for line in account.lines]}
-                for account in self.ranks
-            ],
-            "process": asdict(self.process),
-            "anchor": None if self.anchor is None else asdict(self.anchor),
-            "time": None if self.time is None else self.time.to_dict(),
-            "time_unknown": self.time_unknown,
-            "published": [asdict(item) | {"total": plain(item.total)} for item in self.published],
-        }
+        return self.ranks[self.peak_rank]
 
 
 def explanation(configuration: Configuration) -> Explanation:
     """Account for every byte that each pipeline rank keeps, and for the time of a step."""
-    found, fixed_by = configuration.job, configuration.anchor
-    values = [found.on_rank(rank) for rank in range(found.values["pipeline_parallel"])]
-    numbers = [_numbers(found.evaluator, own) for own in values]
+    job, anchor = configuration.job, configuration.anchor
+    values = [job.on_rank(rank) for rank in range(job.values["pipeline_parallel"])]
+    numbers = [_numbers(job.evaluator, own) for own in values]
     ranks = tuple(map(_account, values, numbers))
-    fullest = max(ranks, key=lambda account: account.total).rank
-    published = _published(found.evaluator, found.values)
+    peak = max(ranks, key=lambda account: account.total)
     time, unknown = configuration.time()
     return Explanation(
-        found.model, found.gpu, found.evaluator.name, found.recompute, found.values, ranks, published,
-        _process(found.evaluator, values[fullest], numbers[fullest], fixed_by is not None),
-        dict(found.evaluator.choices), configuration.switches(), _parameters(numbers[0]), fixed_by, time, unknown,
+        job.model, job.gpu, job.evaluator.name, job.recompute, dict(job.evaluator.choices), job.values,
+        _parameters(numbers[0]), peak.rank, peak.total, peak.verdict, _reason(ranks, peak), ranks,
+        _process(job.evaluator, values[peak.rank], numbers[peak.rank], anchor is not None), anchor, time, unknown,
+        _published(job.evaluator, job.values), configuration.switches(),
     )
+
+
+def _reason(ranks: Sequence[RankAccount], peak: RankAccount) -> str:
+    """Name the role with the largest excess over the other end."""
+    if len(ranks) == 1:
+        return "the only pipeline rank"
+    other = ranks[-1] if peak is ranks[0] else ranks[0]
+    role = max(ROLES, key=lambda name: peak.by_role[name] - other.by_role[name])
+    excess = (peak.by_role[role] - other.by_role[role]) / 2**30
+    return f"{excess:.2f} GiB more of {role} than on rank {other.rank}"
 
 
 explain = asked_with("explain", configured, explanation)
@@ -189,11 +192,6 @@ explain = asked_with("explain", configured, explanation)
 def verdict_of(estimate: int | Fraction, gpu_memory: int) -> str:
     """The name of the verdict on an estimate; both in bytes."""
     return VERDICTS[verdict(estimate, gpu_memory)][0]
-
-
-def plain(number: int | Fraction) -> int | float:
-    """A number for JSON: an integer where it is one."""
-    return int(number) if number == int(number) else float(number)
 
 
 def _parameters(numbers: Mapping[str, Fraction]) -> Parameters:

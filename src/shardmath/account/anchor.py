@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from shardmath.answers import Answer
 from shardmath.errors import ABSENT, InputError
 from shardmath.files.reading import json_object, read_text
 from shardmath.input.arguments import typed
@@ -22,13 +23,17 @@ _MEASURED = ("allocated_bytes", "reserved_bytes", "process_bytes")
 
 
 @dataclass(frozen=True)
-class Anchor:
-    """Constants that a measured run fixed, by parameter name, and the run's own numbers in bytes."""
+class Anchor(Answer):
+    """A measured run, and the constants that it fixed."""
 
     constants: Mapping[str, int]
+    """Fixed constants by parameter name."""
     measured: Mapping[str, int]
+    """Measured bytes by name."""
     estimated: int
+    """Estimated bytes of tensors at the peak, without the constants."""
     description: str
+    """Arguments of the run."""
 
 
 @typed

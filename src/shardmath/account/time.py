@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any
 from warnings import warn
 
+from shardmath.answers import Answer
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.errors import InputError, InputWarning
 from shardmath.generated.definitions import PARAMETERS
@@ -36,29 +36,31 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class StepTime:
-    """The time of one optimizer step, in seconds, and rates.
-
-    ``spent`` says what the slowest rank does with it, part by part; the parts add up to ``seconds``. ``mfu`` and
-    ``hfu`` are shares of the peak of all GPUs, without and with what is recomputed. ``joules_per_token`` and
-    ``cost_per_token`` are 0 where power and price are not known. ``machine`` has the machine's parameters by name.
-    """
+class StepTime(Answer):
+    """The time of one optimizer step, and rates."""
 
     seconds: float
+    """Seconds of the step."""
     tokens: int
+    """Tokens of the step, of all ranks."""
     tokens_per_second: float
+    """Tokens per second of all GPUs."""
     tokens_per_second_per_gpu: float
+    """Tokens per second of one GPU."""
     mfu: float
+    """Model FLOPs utilisation: share of the peak of all GPUs, without recomputation."""
     hfu: float
+    """Hardware FLOPs utilisation: the same with recomputation."""
     joules_per_token: float
+    """Energy of one token in joules; 0 where the power is not known."""
     cost_per_token: float
+    """Price of one token in your currency; 0 where the price is not known."""
     rank: int
+    """Slowest pipeline rank."""
     spent: Mapping[str, float]
+    """Seconds of the slowest rank by part of the step; they add up to ``seconds``."""
     machine: Mapping[str, int]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
+    """Parameters of the machine by name."""
 
 
 def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:

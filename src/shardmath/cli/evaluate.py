@@ -54,15 +54,13 @@ def evaluate(
     with progress("rows") as report:
         reader = run(table, model, chosen, network=network, terms="all" if all_terms else terms or SWEEP_TERMS,
                      implementation=implementation, kernels=kernel_choices(kernels), progress=report, **_values(pairs))
-        counts = write_parquet(reader, output)
-    passed = [name.decode() for name in (reader.schema.metadata or {}).get(b"passed through", b"").split(b"\n") if name]
+        written = write_parquet(reader, output)
     if json:
-        click.echo(answer("evaluate", {"output": output, "rows": counts.total(), "counts": dict(counts),
-                                       "passed_through": passed}))
-        return
-    click.echo(f"{output}: {counts.total():,} rows: {', '.join(f'{count:,} {name}' for name, count in counts.items())}")
-    if passed:
-        click.echo(f"passed through: {', '.join(passed)}")
+        return click.echo(answer("evaluate", written.to_dict()))
+    counts = ", ".join(f"{count:,} {name}" for name, count in written.counts.items())
+    click.echo(f"{output}: {written.rows:,} rows: {counts}")
+    if written.passed_through:
+        click.echo(f"passed through: {', '.join(written.passed_through)}")
 
 
 def _values(pairs: tuple[str, ...]) -> dict[str, int | str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 
 import click
 
@@ -31,17 +30,15 @@ def formula(
 ) -> None:
     """Show the formula TERM: the tensors behind it and every step from them to the compiled form."""
     from shardmath.commands.formula.report import show, show_terms
+    from shardmath.commands.formula.run import Formulas, names
     from shardmath.commands.formula.run import formula as derive
-    from shardmath.commands.formula.run import names
 
     choices = kernel_choices(kernels)
     implementation = default_implementation(None) if implementation is None else implementation
     if listing:
         terms = names(implementation, choices)
         if json:
-            return click.echo(answer("formulas", {
-                "implementation": implementation, "kernels": choices, "terms": [asdict(term) for term in terms],
-            }))
+            return click.echo(answer("formulas", Formulas(implementation, choices, terms).to_dict()))
         return show_terms(terms)
     if term is None:
         raise InputError("term", ABSENT, "must be given; `shardmath formula --list` has them all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -42,7 +43,7 @@ def moves(
     found = found_moves(chosen, gpu, share=share, vary=vary, **arguments)
     behind = None if formula is None else found.formulas(formula)
     if json:
-        click.echo(answer("moves", found.to_dict() | {"formulas": None if behind is None else behind.to_dict()}))
+        click.echo(answer("moves", replace(found, formulas_=behind).to_dict()))
     elif behind is not None:
         show_formulas(behind)
     else:

@@ -1,8 +1,8 @@
-"""JSON Schema of every document of ``--json``, made from classes that describe each field."""
+"""JSON Schema of every document of ``--json``, made from the classes of the answers."""
 
 from __future__ import annotations
 
-from shardmath.schemas.documents import DOCUMENTS, document_of, schema
+from shardmath.schemas.documents import DOCUMENTS, schema
 from shardmath.schemas.markdown import markdown
 
-__all__ = ["DOCUMENTS", "document_of", "markdown", "schema"]
+__all__ = ["DOCUMENTS", "markdown", "schema"]

@@ -1,52 +1,82 @@
-"""The JSON Schema of every document by name."""
+"""The JSON Schema of every document by name, from the class of the answer."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic import TypeAdapter
-
+from shardmath.account.accounting import Explanation
+from shardmath.answers import Answer, schema_of
+from shardmath.commands.calibrate import Calibration
+from shardmath.commands.compare import Comparison
+from shardmath.commands.evaluate.files import Written
+from shardmath.commands.explore import Explored
+from shardmath.commands.fit import Fits
+from shardmath.commands.formula.run import Formula, Formulas
+from shardmath.commands.moves import Moves
+from shardmath.commands.recommend import Advice
+from shardmath.commands.scale import Scaling
+from shardmath.commands.sweep import SweepResult
 from shardmath.errors import InputError, nearest_names
+from shardmath.machines import Gpu, Network
+from shardmath.models.model import Model
 from shardmath.reports.answers import VERSIONS, schema_name
-from shardmath.schemas.accounts import Explain
-from shardmath.schemas.catalogues import Calibrate, Evaluate, Formula, Formulas, Gpus, Models, Networks
-from shardmath.schemas.changes import Fit, Moves
-from shardmath.schemas.comparisons import Compare
-from shardmath.schemas.layouts import Explore, Recommend, Scale, Sweep
 
-DOCUMENTS: Mapping[str, type] = {
-    "calibrate": Calibrate, "compare": Compare, "evaluate": Evaluate, "explain": Explain, "explore": Explore,
-    "fit": Fit, "formula": Formula, "formulas": Formulas, "gpus": Gpus, "models": Models, "moves": Moves,
-    "networks": Networks, "recommend": Recommend, "scale": Scale, "sweep": Sweep,
+
+@dataclass(frozen=True)
+class Models(Answer):
+    """The models known by name."""
+
+    models: tuple[Model, ...]
+    """Those with the words in their texts."""
+
+
+@dataclass(frozen=True)
+class Gpus(Answer):
+    """The GPUs known by name."""
+
+    gpus: tuple[Gpu, ...]
+    """Those with the words in their texts."""
+
+
+@dataclass(frozen=True)
+class Networks(Answer):
+    """The networks between servers known by name."""
+
+    networks: tuple[Network, ...]
+    """Those with the words in their texts."""
+
+
+DOCUMENTS: Mapping[str, type[Answer]] = {
+    "calibrate": Calibration, "compare": Comparison, "evaluate": Written, "explain": Explanation, "explore": Explored,
+    "fit": Fits, "formula": Formula, "formulas": Formulas, "gpus": Gpus, "models": Models, "moves": Moves,
+    "networks": Networks, "recommend": Advice, "scale": Scaling, "sweep": SweepResult,
 }
 assert DOCUMENTS.keys() == VERSIONS.keys()
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-def document_of(name: str) -> type:
-    """The class of a document. Raises InputError for an unknown one."""
-    if name not in DOCUMENTS:
-        raise InputError("document", name, "must be a document that a command prints", nearest_names(name, DOCUMENTS))
-    return DOCUMENTS[name]
-
-
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of a document; its objects have all fields that are named, and no other.
+    """Return the JSON Schema of a document; its objects have all fields that are named, and no other.
 
     Raises InputError for an unknown document.
     """
-    found = TypeAdapter(document_of(name)).json_schema(mode="serialization", by_alias=True)
+    if name not in DOCUMENTS:
+        raise InputError("document", name, "must be a document that a command prints", nearest_names(name, DOCUMENTS))
+    made = schema_of(DOCUMENTS[name])
     own = {"schema": {"const": schema_name(name), "description": "Name and version of this document."}}
-    found["properties"] = {**own, **found["properties"]}
-    for part in (found, *found.get("$defs", {}).values()):
+    made["properties"] = {**own, **made["properties"]}
+    for part in (made, *made.get("$defs", {}).values()):
         _close(part)
-    return {"$schema": _DIALECT, "$id": schema_name(name), **found}
+    return {"$schema": _DIALECT, "$id": schema_name(name), **made}
 
 
 def _close(part: dict[str, Any]) -> None:
-    """Every field of an object is required, and there is no other, unless it says so."""
+    """Require every field of an object, without defaults, and forbid others unless it allows them."""
     if "properties" in part:
         part["required"] = list(part["properties"])
         part.setdefault("additionalProperties", False)
+        for field in part["properties"].values():
+            field.pop("default", None)

@@ -29,17 +29,18 @@ _MODULE = re.compile(r"^.*__")
 
 
 def markdown() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     schemas = {name: schema(name) for name in DOCUMENTS}
     parts: dict[str, Mapping[str, Any]] = {}
-    for found in schemas.values():
-        parts |= found.get("$defs", {})
+    for document in schemas.values():
+        for name, part in document.get("$defs", {}).items():
+            assert parts.setdefault(_title(name), part) == part, f"two parts are called {_title(name)}"
     lines = [_HEAD]
-    for name, found in schemas.items():
-        lines += [f"## {_command(name)}", "", f"`{schema_name(name)}`. {_words(found)}", "", *_table(found), ""]
+    for name, document in schemas.items():
+        lines += [f"## {_command(name)}", "", f"`{schema_name(name)}`. {_words(document)}", "", *_table(document), ""]
     lines += ["## Parts", "", "Objects that the documents above have, in alphabetical order.", ""]
-    for name in sorted(parts, key=_title):
-        lines += [f"### {_title(name)}", "", _words(parts[name]), "", *_table(parts[name]), ""]
+    for name in sorted(parts):
+        lines += [f"### {name}", "", _words(parts[name]), "", *_table(parts[name]), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -70,7 +71,7 @@ def _type(field: Mapping[str, Any]) -> str:
         name = _title(field["$ref"].rpartition("/")[2])
         return f"[{name}](#{name.lower()})"
     if "anyOf" in field:
-        return " or ".join(dict.fromkeys(_type(one) for one in field["anyOf"]))
+        return " or ".join(dict.fromkeys(map(_type, field["anyOf"])))
     if field.get("type") == "array":
         return f"list of {_type(field['items'])}"
     if field.get("type") == "object":

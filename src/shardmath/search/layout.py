@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from shardmath.answers import Answer
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
 from shardmath.symbolic.nests.standard import BY_MEMORY, BY_TIME
@@ -24,36 +25,57 @@ USUAL_SCHEDULES = ("1f1b", "interleaved")
 
 
 @dataclass(frozen=True)
-class Layout:
-    """One evaluated layout. Sizes in bytes; ``share`` is peak over GPU memory.
-
-    ``step_seconds``, ``tokens_per_second_per_gpu`` and ``mfu`` are None where the time of a step is not known.
-    """
+class Layout(Answer):
+    """One evaluated layout."""
 
     tensor_parallel: int
+    """Tensor-parallel size."""
     context_parallel: int
+    """Context-parallel size."""
     pipeline_parallel: int
+    """Pipeline-parallel size."""
     data_parallel: int
+    """Data-parallel size."""
     micro_batch_size: int
+    """Sequences of a micro-batch."""
     sequence_parallel: int
+    """1 if norms and residuals are sharded over TP."""
     recompute: str
+    """Recompute mode."""
     num_microbatches: int
+    """Micro-batches of a step on each rank."""
     first_stage_bytes: int
+    """Bytes of the first pipeline rank at its peak."""
     last_stage_bytes: int
+    """Bytes of the last pipeline rank at its peak."""
     peak_bytes: int
+    """Bytes of the rank that keeps most."""
     share: float
+    """The peak over the memory of the GPU."""
     verdict: str
+    """fits, uncertain or out of memory."""
     virtual_pipeline: int = 1
+    """Chunks of layers per pipeline rank."""
     expert_parallel: int = 1
+    """Expert-parallel size."""
     step_seconds: float | None = None
+    """Seconds of a step; null where a figure of the machine is not known."""
     tokens_per_second_per_gpu: float | None = None
+    """Tokens per second of one GPU; null with ``step_seconds``."""
     mfu: float | None = None
+    """Model FLOPs utilisation; null with ``step_seconds``."""
     expert_tensor_parallel: int = 1
+    """Tensor-parallel size of routed experts."""
     first_stage_layers: int = 0
+    """Layers of the first stage; 0 for an even share."""
     last_stage_layers: int = 0
+    """Layers of the last stage; 0 for an even share."""
     account_for_embedding: int = 0
+    """1 if the embedding counts as a layer of the first stage."""
     account_for_loss: int = 0
+    """1 if head and loss count as a layer of the last stage."""
     schedule: str = "1f1b"
+    """Order of forward and backward passes."""
 
 
 def layout_of(found: Configuration) -> Layout:

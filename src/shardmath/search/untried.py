@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from shardmath.answers import Answer
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.spaces import Part
@@ -12,11 +13,13 @@ from shardmath.search.stages import ACCOUNTED
 
 
 @dataclass(frozen=True)
-class Untried:
-    """Layouts that were not tried: ``what`` they are, and the ``option`` that tries them."""
+class Untried(Answer):
+    """Layouts that were not tried."""
 
     what: str
+    """The layouts."""
     option: str
+    """The option that tries them."""
 
 
 def untried(parts: tuple[Part, ...]) -> tuple[Untried, ...]:

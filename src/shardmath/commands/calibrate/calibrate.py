@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import PlainSerializer
 
+from shardmath.answers import Answer
 from shardmath.commands.calibrate.files import read_runs
 from shardmath.commands.calibrate.fitting import FITTED, cross_validated, fit, solver, usual
 from shardmath.commands.calibrate.runs import StepTimes
@@ -19,40 +21,39 @@ from shardmath.machines.files import plain
 
 
 @dataclass(frozen=True)
-class Judged:
-    """Median error of some runs, as a share of the measured time: with usual constants, and with fitted ones.
-
-    The fitted ones are those of the runs of all other groups. Signed errors are predicted minus measured.
-    """
+class Judged(Answer):
+    """Median errors of some runs as shares of the measured time, with constants fitted to all other groups."""
 
     group: str
+    """Name of the group."""
     runs: int
+    """Runs of the group."""
     before: float
+    """Median error with the usual constants."""
     before_signed: float
+    """The same with its sign: predicted minus measured."""
     after: float
+    """Median error with fitted constants."""
     after_signed: float
+    """The same with its sign."""
 
 
 @dataclass(frozen=True)
-class Calibration:
-    """Fitted parameters of a cluster beside the usual ones, and how well they predict by group and in all.
+class Calibration(Answer):
+    """Efficiencies of a cluster, fitted to runs on it."""
 
-    ``one_by_one``: the runs were one group, so that each was left out by itself.
-    """
-
-    cluster: Cluster
+    cluster: Annotated[Cluster, PlainSerializer(plain, return_type=dict[str, Any])]
+    """The cluster with the fitted constants, as a cluster file has it."""
     usual: Mapping[str, int]
+    """Constants before."""
     fitted: Mapping[str, int]
+    """Constants after."""
     groups: tuple[Judged, ...]
+    """Median errors of runs by group."""
     all: Judged
+    """Median errors of all runs."""
     one_by_one: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "cluster": plain(self.cluster), "usual": dict(self.usual), "fitted": dict(self.fitted),
-            "groups": [asdict(group) for group in self.groups], "all": asdict(self.all), "one_by_one": self.one_by_one,
-        }
+    """True if the runs are one group, so that each was left out by itself."""
 
 
 @typed

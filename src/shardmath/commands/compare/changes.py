@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from shardmath.account.accounting import Explanation, RankAccount
+from shardmath.answers import Answer, Label
 from shardmath.generated.definitions import PARAMETERS
 
 #: Names of changes that are no parameter and no kernel.
@@ -13,15 +14,15 @@ MODEL, GPU, IMPLEMENTATION, MOMENT, RANK = "model", "gpu", "implementation", "mo
 
 
 @dataclass(frozen=True)
-class Change:
-    """One input that is not the same everywhere: ``values`` has that of every configuration.
-
-    ``name`` is a parameter, ``kernel`` and an axis, or one of the names above; ``letter`` stands for it in formulas.
-    """
+class Changed(Answer):
+    """One input that is not the same everywhere."""
 
     name: str
+    """A parameter, or ``kernel`` and an axis, or another input."""
     letter: str
-    values: tuple[str | int, ...]
+    """Its letter in formulas; empty where it has none."""
+    values: tuple[Label, ...]
+    """The value of every configuration."""
 
     def between(self, first: int, second: int) -> str:
         """The change from one configuration to another in a few words, such as ``t 4 -> 2``."""
@@ -33,23 +34,23 @@ def kernel(axis: str) -> str:
     return f"kernel {axis}"
 
 
-def changes(sides: Sequence[tuple[Explanation, RankAccount]]) -> tuple[Change, ...]:
+def changes(sides: Sequence[tuple[Explanation, RankAccount]]) -> tuple[Changed, ...]:
     """All that differs between configurations on the ranks that are compared, in the order of their importance."""
     return tuple(found for found in _compared(sides) if len(set(found.values)) > 1)
 
 
-def _compared(sides: Sequence[tuple[Explanation, RankAccount]]) -> Iterator[Change]:
+def _compared(sides: Sequence[tuple[Explanation, RankAccount]]) -> Iterator[Changed]:
     found = [explanation for explanation, _ in sides]
-    yield Change(MODEL, "", tuple(item.model.name for item in found))
-    yield Change(GPU, "", tuple(item.gpu.name for item in found))
-    yield Change(IMPLEMENTATION, "", tuple(item.implementation.partition("_")[0] for item in found))
+    yield Changed(MODEL, "", tuple(item.model.name for item in found))
+    yield Changed(GPU, "", tuple(item.gpu.name for item in found))
+    yield Changed(IMPLEMENTATION, "", tuple(item.implementation.partition("_")[0] for item in found))
     for name in PARAMETERS:
         if any(name in item.inputs for item in found):
-            yield Change(name, _letter(name), tuple(item.inputs.get(name, "") for item in found))
+            yield Changed(name, _letter(name), tuple(item.inputs.get(name, "") for item in found))
     for axis in found[0].choices:
-        yield Change(kernel(axis), "", tuple(item.choices[axis] for item in found))
-    yield Change(RANK, _letter(RANK), tuple(account.rank for _, account in sides))
-    yield Change(MOMENT, "", tuple(account.site for _, account in sides))
+        yield Changed(kernel(axis), "", tuple(item.choices[axis] for item in found))
+    yield Changed(RANK, _letter(RANK), tuple(account.rank for _, account in sides))
+    yield Changed(MOMENT, "", tuple(account.site for _, account in sides))
 
 
 def _letter(name: str) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
 
-from shardmath.account.accounting import Explanation, RankAccount, explanation, plain
+from shardmath.account.accounting import Explanation, RankAccount, explanation
 from shardmath.account.configured import Configuration
+from shardmath.account.time import StepTime
+from shardmath.answers import Amount, Answer, Hidden
 from shardmath.commands.compare.causes import Causes
-from shardmath.commands.compare.changes import Change, changes
+from shardmath.commands.compare.changes import Changed, changes
 from shardmath.commands.compare.published import PublishedSide, beside_published
 from shardmath.commands.compare.tensors import Part, Rank
 from shardmath.errors import InputError
@@ -21,34 +22,53 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @dataclass(frozen=True)
-class Side:
-    """One configuration: its letter, what was asked for, its account, and that of the rank that is compared."""
+class Side(Answer):
+    """One configuration of a comparison, on the rank that is compared."""
 
     name: str
+    """Letter of the configuration."""
     asked: str
-    explanation: Explanation
-    account: RankAccount
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        time = self.explanation.time
-        return {
-            "name": self.name, "asked": self.asked, "model": self.explanation.model.name,
-            "gpu": self.explanation.gpu.name, "implementation": self.explanation.implementation,
-            "recompute": self.explanation.recompute, "inputs": dict(self.explanation.inputs),
-            "choices": dict(self.explanation.choices), "rank": self.account.rank, "site": self.account.site,
-            "total_bytes": self.account.total, "share": self.account.share, "verdict": self.account.verdict,
-            "time": None if time is None else time.to_dict(),
-        }
+    """Options of the configuration, as they were typed."""
+    model: str
+    """Name of the model."""
+    gpu: str
+    """Name of the GPU."""
+    implementation: str
+    """Framework, with the kernel choices that differ from its own."""
+    recompute: str
+    """Recompute mode."""
+    inputs: Mapping[str, int]
+    """Every parameter by name."""
+    choices: Mapping[str, str]
+    """Option of every kernel axis."""
+    rank: int
+    """Pipeline rank."""
+    site: str
+    """Moment of a step at which the rank peaks."""
+    total_bytes: int
+    """Bytes of the peak."""
+    share: float
+    """The peak over the memory of the GPU."""
+    verdict: str
+    """fits, uncertain or out of memory."""
+    time: StepTime | None
+    """Time of a step; null where a figure of the machine is not known."""
+    explanation: Hidden[Explanation]
+    """Account of the configuration."""
+    account: Hidden[RankAccount]
+    """Account of the rank."""
 
 
 @dataclass(frozen=True)
-class TermSizes:
-    """One component and role on every side; bytes, 0 where a side has no such line."""
+class TermSizes(Answer):
+    """One component and role on every side."""
 
     component: str
+    """Component of the model."""
     role: str
-    bytes: tuple[int | Fraction, ...]
+    """Why the rank keeps it."""
+    bytes: tuple[Amount, ...]
+    """Bytes of every configuration; 0 where it has no such line."""
 
     @property
     def differs(self) -> bool:
@@ -57,74 +77,63 @@ class TermSizes:
 
 
 @dataclass(frozen=True)
-class TensorDifference:
-    """One tensor that has another size on a side than on the first, in bytes of the rank.
-
-    ``before`` and ``after`` are 0 where the tensor does not exist; its formulas, ``size_before`` and ``size_after``,
-    are then empty. ``causes`` are names of changes that explain it.
-    """
+class TensorDifference(Answer):
+    """One tensor that has another size than in the first configuration."""
 
     component: str
+    """Component of the model."""
     role: str
+    """Why the rank keeps it."""
     tensor: str
+    """Row of the ledger, or term."""
     meaning: str
+    """Meaning of the row."""
     source: str
-    before: int | Fraction
-    after: int | Fraction
+    """Key of the source."""
+    before: Amount
+    """Bytes in the first configuration; 0 where the tensor does not exist."""
+    after: Amount
+    """Bytes in the other one; 0 where the tensor does not exist."""
     size_before: str
+    """Formula of its size in the first configuration; empty where the tensor does not exist."""
     size_after: str
+    """Formula of its size in the other one; empty where the tensor does not exist."""
     causes: tuple[str, ...]
-
-    @property
-    def bytes(self) -> int | Fraction:
-        """After minus before."""
-        return self.after - self.before
+    """Changes that the size follows from."""
+    bytes: Amount
+    """After minus before: bytes that come, or go where it is negative."""
 
 
 @dataclass(frozen=True)
-class Difference:
-    """All that a side has more or less than the first; the bytes of its tensors add up to ``bytes``."""
+class SideDifference(Answer):
+    """Changes from the first configuration to another."""
 
-    side: int
+    from_: str
+    """Letter of the first configuration."""
+    to: str
+    """Letter of the other one."""
     bytes: int
+    """Difference of the totals: the sum over the tensors."""
     tensors: tuple[TensorDifference, ...]
+    """The tensors that differ."""
+    side: Hidden[int]
+    """Place of the other configuration among the sides."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two or more configurations, the first of which the others are compared with.
-
-    ``changes`` are the inputs that differ, ``terms`` every component and role, ``differences`` one for each side
-    after the first. ``published`` are sets of published formulas beside the first configuration.
-    """
+class Comparison(Answer):
+    """Configurations side by side, and why the others differ from the first, tensor by tensor."""
 
     sides: tuple[Side, ...]
-    changes: tuple[Change, ...]
+    """The configurations, the first one first."""
+    changes: tuple[Changed, ...]
+    """Inputs that are not the same everywhere."""
     terms: tuple[TermSizes, ...]
-    differences: tuple[Difference, ...]
-    published: tuple[PublishedSide, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; bytes are integers except for shares that are not whole."""
-        return {
-            "sides": [side.to_dict() for side in self.sides],
-            "changes": [asdict(item) for item in self.changes],
-            "terms": [
-                {"component": item.component, "role": item.role, "bytes": [plain(size) for size in item.bytes]}
-                for item in self.terms
-            ],
-            "differences": [
-                {
-                    "from": self.sides[0].name, "to": self.sides[item.side].name, "bytes": item.bytes,
-                    "tensors": [
-                        asdict(one) | {name: plain(getattr(one, name)) for name in ("before", "after", "bytes")}
-                        for one in item.tensors
-                    ],
-                }
-                for item in self.differences
-            ],
-            "published": [item.to_dict() for item in self.published],
-        }
+    """Components and roles."""
+    differences: tuple[SideDifference, ...]
+    """One for each configuration but the first."""
+    published: tuple[PublishedSide, ...]
+    """Published formulas beside the first configuration, where they were asked for."""
 
 
 def compared(
@@ -153,7 +162,11 @@ def _side(asked: str, configuration: Configuration, letter: str, rank: int | Non
         last = len(found.ranks) - 1
         rule = f"must be a pipeline rank of every configuration, and {letter} has 0 to {last}"
         raise InputError("rank", rank, rule, str(min(max(rank, 0), last)))
-    return Side(letter, asked, found, found.peak if rank is None else found.ranks[rank])
+    own = found.peak if rank is None else found.ranks[rank]
+    return Side(
+        letter, asked, found.model.name, found.gpu.name, found.implementation, found.recompute, found.inputs,
+        found.choices, own.rank, own.site, own.total, own.share, own.verdict, found.time, found, own,
+    )
 
 
 def _terms(sides: Sequence[Side]) -> tuple[TermSizes, ...]:
@@ -170,7 +183,7 @@ def _terms(sides: Sequence[Side]) -> tuple[TermSizes, ...]:
     )
 
 
-def _difference(before: Rank, after: Rank, place: int) -> Difference:
+def _difference(before: Rank, after: Rank, place: int) -> SideDifference:
     causes = Causes(before, after)
     of_before, of_after = _by_tensor(before), _by_tensor(after)
     found = []
@@ -184,10 +197,10 @@ def _difference(before: Rank, after: Rank, place: int) -> Difference:
         found.append(TensorDifference(
             *key, part.meaning, "" if part.tensor is None else part.tensor.source, sizes[0], sizes[1],
             "" if one is None else before.text(one.expression), "" if two is None else after.text(two.expression),
-            causes.of(one, two),
+            causes.of(one, two), sizes[1] - sizes[0],
         ))
     found.sort(key=lambda item: ROLES.index(item.role))
-    return Difference(place, after.account.total - before.account.total, tuple(found))
+    return SideDifference(LETTERS[0], LETTERS[place], after.account.total - before.account.total, tuple(found), place)
 
 
 def _by_tensor(rank: Rank) -> Mapping[tuple[str, str, str], Part]:

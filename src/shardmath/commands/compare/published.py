@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from shardmath.account.accounting import explanation, plain
+from shardmath.account.accounting import explanation
 from shardmath.account.configured import Configuration
+from shardmath.answers import Amount, Answer
 from shardmath.commands.compare.tensors import Rank
 from shardmath.errors import InputError
 
@@ -23,70 +24,57 @@ _ARCHITECTURE = ("normalisation", "mlp", "heads", "layers", "positions", "dropou
 
 
 @dataclass(frozen=True)
-class Summand:
-    """One summand of published minus counted, in the unit of the term.
-
-    ``tensors`` are the rows of the ledger that are exactly as large, where it is negative: those that the source
-    leaves out. Where there are none, or it is positive, the formulas differ in another way.
-    """
+class Summand(Answer):
+    """One summand of the difference between a published and a counted term."""
 
     size: str
-    amount: int | Fraction
+    """Formula."""
+    amount: Amount
+    """Its amount, in the unit of the term."""
     tensors: tuple[str, ...]
+    """Rows of the ledger that the source leaves out: exactly as large as a negative summand; else none."""
 
 
 @dataclass(frozen=True)
-class PublishedTerm:
-    """A published term beside the counted terms that mean the same, both under the same assumptions.
-
-    ``assumed`` has the values by letter that the comparison assumes and this configuration has not. The amounts of
-    ``summands`` add up to ``difference``, published minus counted; there are none where it is no short expression.
-    """
+class PublishedTerm(Answer):
+    """A published term beside the terms of the ledger that mean the same, both under the same assumptions."""
 
     term: str
+    """Published term."""
     ledger: tuple[str, ...]
+    """Terms of the ledger."""
     meaning: str
+    """Meaning of both."""
     remark: str
+    """Why they differ."""
     unit: str
-    published: int | Fraction
-    counted: int | Fraction
-    assumed: Mapping[str, int | Fraction]
+    """bytes or elements."""
+    published: Amount
+    """Amount of the publication."""
+    counted: Amount
+    """Amount of the ledger."""
+    assumed: Mapping[str, Amount]
+    """Values by letter that the publication assumes and this configuration has not."""
     summands: tuple[Summand, ...]
-
-    @property
-    def difference(self) -> int | Fraction:
-        """Published minus counted."""
-        return self.published - self.counted
+    """Summands of the difference; none where it is no short expression."""
+    difference: Amount
+    """Published minus counted."""
 
 
 @dataclass(frozen=True)
-class PublishedSide:
-    """A set of published formulas; ``total`` is its estimate of the configuration as it is, in bytes.
-
-    ``counted`` is what the ledger has for the same: all that the first rank keeps, or its activations alone where
-    the source has nothing else.
-    """
+class PublishedSide(Answer):
+    """A published set of formulas beside the ledger, on the first pipeline rank."""
 
     name: str
+    """Name of the set."""
     title: str
-    total: int | Fraction
-    counted: int | Fraction
+    """Its authors and what they assume."""
+    total: Amount
+    """Bytes of its estimate of the configuration as it is."""
+    counted: Amount
+    """Bytes of the ledger for the same: the whole rank, or activations where the source has nothing else."""
     terms: tuple[PublishedTerm, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; amounts are integers except where they are not whole."""
-        return {
-            "name": self.name, "title": self.title, "total": plain(self.total), "counted": plain(self.counted),
-            "terms": [
-                {
-                    **asdict(item), "published": plain(item.published), "counted": plain(item.counted),
-                    "difference": plain(item.difference),
-                    "assumed": {letter: plain(value) for letter, value in item.assumed.items()},
-                    "summands": [asdict(one) | {"amount": plain(one.amount)} for one in item.summands],
-                }
-                for item in self.terms
-            ],
-        }
+    """Term by term."""
 
 
 def beside_published(configuration: Configuration) -> tuple[PublishedSide, ...]:
@@ -145,7 +133,7 @@ def _term(item: PublishedSet, pair: Counterpart, rank: Rank) -> PublishedTerm:
     return PublishedTerm(
         pair.term, pair.ledger, pair.meaning, pair.remark, item.terms[pair.term].unit, published, counted,
         {one.name: _plain(value) for one, value in assumed.items() if own.get(one, value) != value},
-        tuple(_summands(item.terms, pair, rank, known, published - counted)),
+        tuple(_summands(item.terms, pair, rank, known, published - counted)), published - counted,
     )
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from shardmath.account.time import SPENT
 from shardmath.commands.compare import Comparison
-from shardmath.commands.compare.comparison import Difference, Side, TensorDifference
+from shardmath.commands.compare.comparison import Side, SideDifference, TensorDifference
 from shardmath.commands.compare.published import PublishedSide, PublishedTerm
 from shardmath.commands.explain.report import heading
 from shardmath.generated.definitions import ROLES
@@ -114,7 +114,7 @@ def _show_time(out: Console, found: Comparison) -> None:
     out.print(table(["part", *_names(found), *more, ""], rows, right=range(1, 2 * len(times)), title=title))
 
 
-def _show_tensors(out: Console, found: Comparison, difference: Difference, everything: bool) -> None:
+def _show_tensors(out: Console, found: Comparison, difference: SideDifference, everything: bool) -> None:
     """The tensors of a difference by role, the largest first; what is small is one line of its role."""
     first, side = found.sides[0].name, found.sides[difference.side].name
     title = f"{side} - {first} by tensor, GiB: {signed(difference.bytes)}"
@@ -144,7 +144,7 @@ def _show_tensors(out: Console, found: Comparison, difference: Difference, every
     out.print(built)
 
 
-def _because(found: Comparison, difference: Difference, item: TensorDifference) -> str:
+def _because(found: Comparison, difference: SideDifference, item: TensorDifference) -> str:
     known = {change.name: change for change in found.changes}
     return "; ".join(
         known[name].between(0, difference.side) if name in known else name for name in item.causes

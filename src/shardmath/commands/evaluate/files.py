@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from os import PathLike, fspath
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from shardmath.answers import Answer
+from shardmath.commands.evaluate.run import PASSED_THROUGH
 from shardmath.errors import InputError
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import VERDICTS
 
 
-def write_parquet(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> Counter[str]:
-    """Write what ``evaluate`` answers; return how many rows got which verdict, and ``illegal`` for broken rules.
+@dataclass(frozen=True)
+class Written(Answer):
+    """Summary of a written table."""
+
+    output: str
+    """Path of the Parquet file."""
+    rows: int
+    """Rows of the table."""
+    counts: Mapping[str, int]
+    """Rows by verdict, and ``illegal`` ones that break a rule."""
+    passed_through: tuple[str, ...]
+    """Columns that are no parameters, and were copied."""
+
+
+def write_parquet(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> Written:
+    """Write the answer of ``evaluate``; return a summary.
 
     The file takes its place when it is complete; until then, and after an error or an interruption, it does not
     exist. Raises InputError where no file can be written, or its name does not end like a Parquet file's.
@@ -31,4 +49,5 @@ def write_parquet(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> Co
             legal = batch.column("verdict").indices.drop_null().to_numpy()
             for (name, _), count in zip(VERDICTS, np.bincount(legal, minlength=len(VERDICTS)), strict=True):
                 counts[name] += int(count)
-    return counts
+    passed = (reader.schema.metadata or {}).get(PASSED_THROUGH, b"").decode()
+    return Written(path, counts.total(), dict(counts), tuple(filter(None, passed.split("\n"))))

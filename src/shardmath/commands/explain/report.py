@@ -6,7 +6,8 @@ import csv
 
 from rich.table import Table
 
-from shardmath.account.accounting import Explanation, RankAccount, plain
+from shardmath.account.accounting import Explanation, RankAccount
+from shardmath.answers import plain
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import ROLES
 from shardmath.reports.tables import console, gib, judged, table

@@ -3,99 +3,136 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Annotated
 
 import numpy as np
+from pydantic import ConfigDict, GetPydanticSchema, PlainSerializer, with_config
+from pydantic_core.core_schema import any_schema
+from typing_extensions import TypedDict
 
+from shardmath.answers import Answer, Hidden, Label
 from shardmath.generated.definitions import VERDICTS
 from shardmath.search.distinct import distinct
-from shardmath.search.nests.answers import BestAnswer, Found, FrontAnswer, HistogramAnswer
+from shardmath.search.nests.answers import BestAnswer, FrontAnswer, HistogramAnswer
+from shardmath.search.nests.answers import Found as Partial
 from shardmath.search.nests.configurations import Configuration, configurations
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Run
 from shardmath.search.spaces import Best, Front, Histogram, Question
 
 
+@with_config(ConfigDict(use_attribute_docstrings=True, extra="allow", json_schema_extra={
+    "additionalProperties": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+}))
+class Found(TypedDict):
+    """One configuration of a space: beside these fields one for each of its axes, by name."""
+
+    keys: dict[str, int | float | None]
+    """Values of the formulas that were asked for."""
+    peak_bytes: int
+    """Bytes of the peak."""
+    verdict: str
+    """fits, uncertain or out of memory."""
+    part: int
+    """Part of the space, from 0."""
+    number: int
+    """Number of the configuration in its part."""
+
+
+#: Configuration that JSON has as ``Found``.
+Shown = Annotated[
+    Configuration, GetPydanticSchema(lambda kind, handler: any_schema()),
+    PlainSerializer(Configuration.to_dict, return_type=Found),
+]
+
+
 @dataclass(frozen=True)
-class Broken:
-    """How many configurations broke a condition first; ``meaning`` says what they had to meet."""
+class Broken(Answer):
+    """Configurations that broke a condition first."""
 
     name: str
+    """Name of the condition."""
     meaning: str
+    """The condition that they had to meet."""
     count: int
+    """Configurations."""
 
 
 @dataclass(frozen=True)
-class Group:
-    """The best configurations of one group, best first; ``labels`` has the candidates that they share."""
+class Group(Answer):
+    """The best configurations of one group."""
 
-    labels: Mapping[str, int | str]
-    configurations: tuple[Configuration, ...]
+    per: Mapping[str, Label]
+    """Candidates that they share."""
+    configurations: tuple[Shown, ...]
+    """The configurations, the best one first."""
 
 
 @dataclass(frozen=True)
-class Ranking:
-    """The answer to ``Best``: groups that have a configuration, in the order of the space."""
+class Ranking(Answer):
+    """The answer to a question for the best."""
 
-    question: Best
+    by: tuple[str, ...]
+    """Formulas that it is ranked by."""
     groups: tuple[Group, ...]
+    """Groups that have a configuration, in the order of the space."""
+    question: Hidden[Best]
+    """The question."""
 
 
 @dataclass(frozen=True)
-class Unbeaten:
-    """The answer to ``Front``, sorted by the question's formulas."""
+class Unbeaten(Answer):
+    """The answer to a question for those that none beats in every formula."""
 
-    question: Front
-    configurations: tuple[Configuration, ...]
+    by: tuple[str, ...]
+    """The formulas."""
+    configurations: tuple[Shown, ...]
+    """The configurations, sorted by the formulas."""
+    question: Hidden[Front]
+    """The question."""
 
 
 @dataclass(frozen=True)
-class Counted:
-    """The answer to ``Histogram``: one count more than there are edges."""
+class Counted(Answer):
+    """The answer to a question for counts."""
 
-    question: Histogram
+    of: str
+    """Formula that is counted."""
+    edges: tuple[int | float, ...]
+    """Edges between the counts."""
     counts: tuple[int, ...]
+    """One count more than there are edges."""
+    question: Hidden[Histogram]
+    """The question."""
 
 
 Answered = Ranking | Unbeaten | Counted
 
 
 @dataclass(frozen=True)
-class Explored:
-    """Answer of a space: counts, and an answer to each question.
-
-    ``done`` of ``size`` configurations were looked at: all, unless it was stopped. They are ``legal``, with the counts
-    of ``verdicts``, or ``broken``; ``evaluated`` of them had their memory computed, the others broke a condition that
-    many share. ``rows`` is how many rows were written, None if none were asked for.
-    """
+class Explored(Answer):
+    """Answer of a space: counts, and an answer to each question."""
 
     size: int
+    """Configurations of the space."""
     done: int
+    """Those that were looked at."""
+    complete: bool
+    """True if every configuration is done."""
     evaluated: int
+    """Those whose memory was computed; the others broke a condition that many share."""
+    legal: int
+    """Those that break no condition."""
     broken: tuple[Broken, ...]
+    """Configurations by the condition that they broke first."""
     verdicts: Mapping[str, int]
+    """Legal ones by verdict."""
     answers: Mapping[str, Answered]
+    """The answer to every question, by its name."""
     rows: int | None
-
-    @property
-    def complete(self) -> bool:
-        """True if every configuration is done."""
-        return self.done == self.size
-
-    @property
-    def legal(self) -> int:
-        """Configurations that break nothing."""
-        return sum(self.verdicts.values())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "size": self.size, "done": self.done, "complete": self.complete, "evaluated": self.evaluated,
-            "legal": self.legal, "broken": [asdict(item) for item in self.broken], "verdicts": dict(self.verdicts),
-            "answers": {name: _plain(item) for name, item in self.answers.items()}, "rows": self.rows,
-        }
+    """Rows that were written; null if none were asked for."""
 
 
 def explored(
@@ -114,14 +151,15 @@ def explored(
             answers[question.name] = _unbeaten(question, found)
         elif isinstance(question, Histogram):
             counts = sum(item.counts for _, item in found if isinstance(item, HistogramAnswer))
-            answers[question.name] = Counted(question, tuple(map(int, np.atleast_1d(counts))))
+            answers[question.name] = Counted(
+                question.formulas[0], tuple(question.edges), tuple(map(int, np.atleast_1d(counts))), question)
     verdicts = sum(run.answer.verdicts for run in runs)
+    counted = {name: int(count) for (name, _), count in zip(VERDICTS, np.atleast_1d(verdicts), strict=True)}
+    size = sum(nest.size for nest in nests)
+    done = sum(run.shards * nest.shard_size for nest, run in zip(nests, runs, strict=True))
     return Explored(
-        sum(nest.size for nest in nests),
-        sum(run.shards * nest.shard_size for nest, run in zip(nests, runs, strict=True)),
-        sum(run.answer.evaluated for run in runs), tuple(_broken(nests, runs)),
-        {name: int(count) for (name, _), count in zip(VERDICTS, np.atleast_1d(verdicts), strict=True)},
-        answers, rows,
+        size, done, done == size, sum(run.answer.evaluated for run in runs), sum(counted.values()),
+        tuple(_broken(nests, runs)), counted, answers, rows,
     )
 
 
@@ -138,7 +176,7 @@ def _broken(nests: Sequence[Nest], runs: Sequence[Run]) -> Iterable[Broken]:
     return (Broken(name, meanings[name], count) for name, count in counts.items())
 
 
-def _ranking(question: Best, found: Sequence[tuple[Nest, Found]]) -> Ranking:
+def _ranking(question: Best, found: Sequence[tuple[Nest, Partial]]) -> Ranking:
     groups: dict[tuple[tuple[str, int | str], ...], list[Configuration]] = {}
     for nest, item in found:
         assert isinstance(item, BestAnswer)
@@ -152,13 +190,13 @@ def _ranking(question: Best, found: Sequence[tuple[Nest, Found]]) -> Ranking:
             listed = list(configurations(nest.part, question, keys, numbers))
             if listed:
                 groups.setdefault(tuple((name, labels[name]) for name in question.per), []).extend(listed)
-    return Ranking(question, tuple(
+    return Ranking(question.formulas, tuple(
         Group(dict(labels), tuple(distinct(sorted(listed, key=lambda item: item.order))[: question.count]))
         for labels, listed in groups.items()
-    ))
+    ), question)
 
 
-def _unbeaten(question: Front, found: Sequence[tuple[Nest, Found]]) -> Unbeaten:
+def _unbeaten(question: Front, found: Sequence[tuple[Nest, Partial]]) -> Unbeaten:
     listed: list[Configuration] = []
     for nest, item in found:
         assert isinstance(item, FrontAnswer)
@@ -170,17 +208,4 @@ def _unbeaten(question: Front, found: Sequence[tuple[Nest, Found]]) -> Unbeaten:
         keys = candidate.keys.values()
         if not any(all(one <= two for one, two in zip(other.keys.values(), keys, strict=True)) for other in kept):
             kept.append(candidate)
-    return Unbeaten(question, tuple(kept))
-
-
-def _plain(answered: Answered) -> dict[str, Any]:
-    question = answered.question
-    if isinstance(answered, Counted):
-        return {"of": question.formulas[0], "edges": list(answered.question.edges), "counts": list(answered.counts)}
-    by = {"by": list(question.formulas)}
-    if isinstance(answered, Unbeaten):
-        return {**by, "configurations": [item.to_dict() for item in answered.configurations]}
-    return {**by, "groups": [
-        {"per": dict(group.labels), "configurations": [item.to_dict() for item in group.configurations]}
-        for group in answered.groups
-    ]}
+    return Unbeaten(question.formulas, tuple(kept), question)

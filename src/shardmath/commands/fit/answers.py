@@ -5,49 +5,58 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
-from shardmath.commands.fit.formula import Coefficient, Solution
+from shardmath.answers import Answer, Exact
+from shardmath.commands.fit.formula import Solution
 from shardmath.commands.fit.symbols import MODEL_PARALLEL
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.generated.definitions import SITES
 
 
 @dataclass(frozen=True)
-class Bound:
-    """One value of the symbol: the peak in bytes, and the rank and the moment of a step that have it.
-
-    ``values`` are the parameters that go along, by name.
-    """
+class Bound(Answer):
+    """A value of a symbol, and the peak that it has."""
 
     value: int
+    """The value."""
     peak: int
+    """Bytes of the peak."""
     rank: int
+    """Pipeline rank that keeps most."""
     moment: str
+    """Moment of a step at which it peaks."""
     values: Mapping[str, int]
+    """Parameters that go along with it."""
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer for one symbol.
-
-    ``at`` is the largest (``largest``) or smallest legal value that fits, None if no value does; ``beyond`` is the next
-    legal one, which does not fit, None if there is none. ``method`` says how it was found, ``polynomial`` has the
-    coefficients of the peak by exponent around the answer, which holds from ``first`` to ``last``.
-    """
+class FitAnswer(Answer):
+    """The answer for one symbol."""
 
     symbol: str
+    """Parameter, or the product or memory that was asked for."""
     unit: str
+    """Its unit."""
     largest: bool
+    """True if the largest value that fits is asked for, false if the smallest."""
     at: Bound | None
+    """That value; null if no value fits."""
     beyond: Bound | None
+    """The next legal one, which does not fit; null if there is none."""
     method: str
-    polynomial: Mapping[int, Fraction] | None = None
+    """How it was found: in closed form, or one by one."""
+    polynomial: Mapping[int, Exact] | None = None
+    """Coefficients of the peak around the answer, by exponent."""
     first: int | None = None
+    """First value for which the polynomial holds."""
     last: int | None = None
+    """Last value for which it holds."""
     tried: int = 0
+    """Values that were tried one by one."""
     others_fit: bool | None = None
+    """True if values beyond the next legal one fit again; null where that is not known."""
     formula: Solution | None = None
+    """The formula; null where the peak is no polynomial there."""
 
     def formula_as(self, form: str) -> str:
         """The formula as ``latex``, ``unicode`` or ``text``, with its coefficients; or why there is none."""
@@ -63,25 +72,27 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Fits:
-    """The answers of one configuration; ``limit`` is in bytes, ``share`` of the memory of the GPU.
-
-    ``keep`` says what stays while the hidden size grows.
-    """
+class Fits(Answer):
+    """The most, or the least, of each symbol with which a configuration fits."""
 
     model: str
+    """Name of the model."""
     gpu: str
+    """Name of the GPU."""
     implementation: str
+    """Framework, with the kernel choices that differ from its own."""
     gpu_memory: int
-    share: Fraction
+    """Bytes of the memory of a GPU."""
+    share: Exact
+    """Share of it that may be used."""
     inputs: Mapping[str, int]
+    """Every parameter by name."""
     keep: str
-    answers: tuple[Answer, ...]
-
-    @property
-    def limit(self) -> Fraction:
-        """Limit of the peak, in bytes."""
-        return self.share * self.gpu_memory
+    """Fixed while the hidden size grows: head_dim, heads or all."""
+    answers: tuple[FitAnswer, ...]
+    """One for each symbol."""
+    limit: Exact
+    """Bytes that the peak must not exceed."""
 
     def now(self, symbol: str) -> int:
         """The value of a symbol in the configuration that was asked."""
@@ -89,12 +100,8 @@ class Fits:
             return self.inputs["tensor_parallel"] * self.inputs["pipeline_parallel"]
         return self.inputs[symbol]
 
-    def __getitem__(self, symbol: str) -> Answer:
+    def __getitem__(self, symbol: str) -> FitAnswer:
         return next(answer for answer in self.answers if answer.symbol == symbol)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; fractions are text."""
-        return {name: _plain(value) for name, value in {**vars(self), "limit": self.limit}.items()}
 
 
 def bound_of(evaluator: Evaluator, values: Mapping[str, int], value: int, go_along: Mapping[str, int]) -> Bound:
@@ -121,13 +128,3 @@ def _rank(evaluator: Evaluator, values: Mapping[str, int], part: str, peak: Frac
     likely = {"first": 0, "second": min(1, last), "penultimate": max(0, last - 1), "last": last}.get(part, 0)
     return next((rank for rank in (likely, *range(last + 1))
                  if _terms(evaluator, values, rank)["stage.total"] == peak), likely)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Fraction):
-        return int(value) if value.denominator == 1 else str(value)
-    if isinstance(value, Mapping):
-        return {str(name): _plain(inner) for name, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return _plain(vars(value)) if isinstance(value, Bound | Answer | Solution | Coefficient) else value

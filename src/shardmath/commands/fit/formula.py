@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shardmath.answers import Answer, Exact
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.symbolic.inverses.binding import Binding
@@ -15,32 +16,39 @@ _SWITCHES = frozenset(name for name, row in PARAMETERS.items() if row[2:4] == (0
 
 
 @dataclass(frozen=True)
-class Coefficient:
-    """One coefficient of the peak, a polynomial of the symbol: its power, in letters, and in bytes."""
+class Coefficient(Answer):
+    """One coefficient of the peak, a polynomial of the symbol."""
 
     power: int
+    """Exponent of the symbol."""
     text: str
+    """The coefficient in letters."""
     latex: str
-    bytes: Fraction
+    """The same as LaTeX."""
+    bytes: Exact
+    """Its value in bytes."""
 
 
 @dataclass(frozen=True)
-class Solution:
-    """A solved formula.
-
-    ``text``, ``latex`` and ``unicode`` say what the symbol is equal to, in terms of ``coefficients`` by name; ``uses``
-    are definitions of the terms in these. ``closed`` is its value: that of the polynomial alone, without roundings,
-    paddings and rules. ``roundings`` are the bytes that these add to the polynomial at the answer.
-    """
+class Solution(Answer):
+    """Value of the symbol at the limit, as a formula."""
 
     text: str
+    """The formula in one line of text."""
     latex: str
+    """The same as LaTeX."""
     unicode: str
+    """The same as Unicode."""
     coefficients: Mapping[str, Coefficient]
+    """Coefficients of the formula, by name."""
     uses: Mapping[str, str]
+    """Definitions of terms in the coefficients."""
     uses_latex: Mapping[str, str]
+    """The same as LaTeX."""
     closed: int | None
-    roundings: Fraction
+    """Value of the formula, without roundings, paddings and rules."""
+    roundings: Exact
+    """Bytes that these add at the answer."""
 
 
 def solution(

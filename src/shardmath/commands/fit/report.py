@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shardmath.commands.fit import Answer, Fits
+from shardmath.commands.fit import FitAnswer, Fits
 from shardmath.commands.fit.answers import Bound
 from shardmath.commands.fit.run import CLOSED
 from shardmath.reports.tables import console, gib, table
@@ -40,7 +40,7 @@ def _notes(found: Fits) -> list[str]:
     return [note for symbol, note in stays.items() if symbol in asked]
 
 
-def _row(found: Fits, answer: Answer) -> list[str]:
+def _row(found: Fits, answer: FitAnswer) -> list[str]:
     way = "largest" if answer.largest else "smallest"
     fits = "none" if answer.at is None else _number(answer, answer.at.value)
     start = [answer.symbol, way, _number(answer, found.now(answer.symbol)), fits]
@@ -49,17 +49,17 @@ def _row(found: Fits, answer: Answer) -> list[str]:
     return [*start, *at, *beyond, answer.method]
 
 
-def _number(answer: Answer, value: int) -> str:
+def _number(answer: FitAnswer, value: int) -> str:
     return f"{gib(value)} GiB" if answer.unit == "bytes" else f"{value:,}"
 
 
-def _details(answer: Answer) -> list[str]:
+def _details(answer: FitAnswer) -> list[str]:
     lines = [_along(answer, bound, what) for bound, what in ((answer.at, "at the answer"), (answer.beyond, "next"))
              if bound is not None]
     return [*filter(None, lines), *_formula(answer), *_sides(answer)]
 
 
-def _formula(answer: Answer) -> list[str]:
+def _formula(answer: FitAnswer) -> list[str]:
     found = answer.formula
     if found is None:
         return [f"No formula: {answer.symbol} is found by trying its legal values, {answer.tried} of them."] if (
@@ -74,13 +74,13 @@ def _formula(answer: Answer) -> list[str]:
     return lines
 
 
-def _solved(answer: Answer) -> str:
+def _solved(answer: FitAnswer) -> str:
     """The parameter that the formula is about."""
     bound = answer.at or answer.beyond
     return answer.symbol if bound is None else next(iter(bound.values), answer.symbol)
 
 
-def _sides(answer: Answer) -> list[str]:
+def _sides(answer: FitAnswer) -> list[str]:
     """Return the remarks on an answer: exact checks, and other values that fit."""
     lines = []
     closed = None if answer.formula is None else answer.formula.closed
@@ -92,6 +92,6 @@ def _sides(answer: Answer) -> list[str]:
     return lines
 
 
-def _along(answer: Answer, bound: Bound, what: str) -> str:
+def _along(answer: FitAnswer, bound: Bound, what: str) -> str:
     along = {name: value for name, value in bound.values.items() if name != answer.symbol}
     return f"{what}: {', '.join(f'{name} = {value:,}' for name, value in along.items())}" if along else ""

@@ -10,7 +10,7 @@ from os import PathLike
 from typing import Any
 
 from shardmath.account.configured import Configuration, configured
-from shardmath.commands.fit.answers import Answer, Bound, Fits, bound_of
+from shardmath.commands.fit.answers import Bound, FitAnswer, Fits, bound_of
 from shardmath.commands.fit.formula import Solution, solution
 from shardmath.commands.fit.symbols import (
     DEGREES,
@@ -86,7 +86,7 @@ def fit(
     symbols = USUAL if solve is None else (solve,) if isinstance(solve, str) else tuple(solve)
     answers = tuple(_answers(asked, map(known_symbol, symbols), skip=solve is None))
     return Fits(job.model.name, job.gpu.name, job.evaluator.implementation, job.values[MEMORY], part,
-                dict(job.values), keep, answers)
+                job.values, keep, answers, asked.limit)
 
 
 class _Asked:
@@ -117,7 +117,7 @@ class _Asked:
         return found
 
 
-def _answers(asked: _Asked, symbols: Iterable[str], skip: bool) -> Iterator[Answer]:
+def _answers(asked: _Asked, symbols: Iterable[str], skip: bool) -> Iterator[FitAnswer]:
     for symbol in symbols:
         try:
             yield _answer(asked, symbol)
@@ -126,7 +126,7 @@ def _answers(asked: _Asked, symbols: Iterable[str], skip: bool) -> Iterator[Answ
                 raise
 
 
-def _answer(asked: _Asked, symbol: str) -> Answer:
+def _answer(asked: _Asked, symbol: str) -> FitAnswer:
     if symbol == MEMORY:
         return _memory(asked)
     if symbol == MODEL_PARALLEL:
@@ -150,17 +150,17 @@ def share_of(share: Fraction | int | str | None) -> Fraction:
     return part
 
 
-def _memory(asked: _Asked) -> Answer:
+def _memory(asked: _Asked) -> FitAnswer:
     """The memory that the configuration needs: the peak over the share, rounded up to whole bytes."""
     values = asked.job.values
     at = bound_of(asked.job.evaluator, values, 0, {})
     needed = -(-at.peak // asked.share)
     here = Bound(int(needed), at.peak, at.rank, at.moment, {})
-    return Answer(MEMORY, "bytes", False, here, None, CLOSED, {0: Fraction(at.peak)}, others_fit=True,
+    return FitAnswer(MEMORY, "bytes", False, here, None, CLOSED, {0: Fraction(at.peak)}, others_fit=True,
                   formula=asked.solution(MEMORY, at, {}, largest=False))
 
 
-def _closed(asked: _Asked, solved: Solved) -> Answer:
+def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
     evaluator, values = asked.job.evaluator, asked.job.values
     question = Question(asked.source, "peak", {**values, "pipeline_rank": 0}, solved.name, solved.first, solved.last,
                         solved.multiples)
@@ -181,18 +181,18 @@ def _closed(asked: _Asked, solved: Solved) -> Answer:
         start = question.first if solved.largest else question.last
         nearest = question.legal.next(start, question.last if solved.largest else question.first)
         outside = bound(nearest)
-        return Answer(solved.symbol, unit, solved.largest, None, outside, CLOSED, formula=asked.solution(
+        return FitAnswer(solved.symbol, unit, solved.largest, None, outside, CLOSED, formula=asked.solution(
             solved.name, outside, solved.multiples, largest=solved.largest))
     beyond = question.neighbour(found.value, above=solved.largest)
     piece, at = found.piece, bound(found.value)
-    return Answer(
+    return FitAnswer(
         solved.symbol, unit, solved.largest, at, bound(beyond), CLOSED,
         {exponent: Fraction(count) for exponent, count in piece.low.items()}, piece.first, piece.last, found.tried,
         found.others_fit, asked.solution(solved.name, at, solved.multiples, largest=solved.largest),
     )
 
 
-def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> Answer:
+def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> FitAnswer:
     """The smallest product of degrees that fits, and of equal products the one with the lowest peak."""
     before: Bound | None = None
     tried = 0
@@ -208,9 +208,9 @@ def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> Answer:
             (fitting if found.peak <= asked.limit else failing).append(found)
         if fitting:
             at = min(fitting, key=lambda bound: bound.peak)
-            return Answer(symbol, unit_of(symbol), False, at, before, TRIED, tried=tried)
+            return FitAnswer(symbol, unit_of(symbol), False, at, before, TRIED, tried=tried)
         before = min(failing, key=lambda bound: bound.peak, default=before)
-    return Answer(symbol, unit_of(symbol), False, None, before, TRIED, tried=tried)
+    return FitAnswer(symbol, unit_of(symbol), False, None, before, TRIED, tried=tried)
 
 
 def _by_product(job: Job, names: tuple[str, ...]) -> Iterator[tuple[int, list[dict[str, int]]]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from shardmath.answers import Answer
 from shardmath.compiler.evaluators import changed_choices, refuse_untimed
 from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
@@ -16,45 +17,61 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
-    """One ledger row of a term: its own size on one rank, in the unit of the term."""
+class Row(Answer):
+    """One ledger row of a term."""
 
     name: str
+    """Component and tensor."""
     shape: str
+    """Dimensions of the whole tensor."""
     bytes: int
+    """Bytes of one element."""
     lifetime: str
+    """Lifetime of the tensor."""
     source: str
+    """Key of the source."""
     meaning: str
+    """Meaning of the row."""
     size: str
+    """Formula of its size on one rank, in the unit of the term."""
 
 
 @dataclass(frozen=True)
-class Step:
-    """The form of the term after a rule, in one line, and the number of its operations."""
+class Step(Answer):
+    """The term after one rule of simplification."""
 
     rule: str
+    """Name of the rule."""
     form: str
+    """The term in one line."""
     operations: int
+    """Operations of this form."""
 
 
 @dataclass(frozen=True)
-class Formula:
-    """One term and all that can be said of it. ``uses`` defines the symbols of all steps that are no parameters."""
+class Formula(Answer):
+    """One term: its ledger rows, its derivation and its form in other languages."""
 
     name: str
+    """Name of the term."""
     implementation: str
+    """Framework or published set."""
     unit: str
+    """Unit of the term."""
     meaning: str
+    """Meaning of the term."""
     rows: tuple[Row, ...]
+    """Ledger rows that it sums."""
     steps: tuple[Step, ...]
+    """Forms of the term, from the definition to the simplified one."""
     uses: Mapping[str, str]
+    """Definitions of the symbols that are no parameters."""
     python: str
+    """The simplified form as Python."""
     latex: str
+    """The same as LaTeX."""
     unicode: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return asdict(self)
+    """The same as Unicode text."""
 
 
 @typed
@@ -99,13 +116,29 @@ def formula(name: str, implementation: str = "megatron", kernels: Mapping[str, s
 
 
 @dataclass(frozen=True)
-class Listed:
-    """One term that has a formula: what it belongs to, what it counts, and what it is."""
+class Listed(Answer):
+    """One term that has a formula."""
 
     name: str
+    """Name, as ``shardmath formula`` takes it."""
     group: str
+    """Component or sum that it belongs to."""
     unit: str
+    """Its unit."""
     meaning: str
+    """Its meaning."""
+
+
+@dataclass(frozen=True)
+class Formulas(Answer):
+    """All terms of an implementation and of the published sets (``formula --list``)."""
+
+    implementation: str
+    """Framework."""
+    kernels: Mapping[str, str]
+    """Kernel choices that were asked for."""
+    terms: tuple[Listed, ...]
+    """The terms, in the order in which they are computed."""
 
 
 @typed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.account.configured import Configuration, configured
+from shardmath.answers import Answer, Hidden, Label
 from shardmath.commands.moves.listed import columns_of, layouts_near
 from shardmath.commands.moves.variants import Variant
 from shardmath.configuration.choosing import following
@@ -46,27 +47,37 @@ Columns = Mapping[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class Replaced:
-    """One thing that changes: ``name`` was ``before`` and is ``after``."""
+class Replaced(Answer):
+    """One thing that changes."""
 
     name: str
-    before: int | str
-    after: int | str
+    """Parameter, or ``recompute``."""
+    before: Label
+    """Its value before."""
+    after: Label
+    """Its value after."""
 
 
 @dataclass(frozen=True)
-class Move:
-    """Changes of a configuration that together give another legal one, on the same GPUs with the same batch.
-
-    ``layout`` has all sizes by name, ``peak_bytes`` and ``seconds`` what it then needs; seconds are None where the time
-    of a step is not known. ``arguments`` are those of ``explain`` that describe it.
-    """
+class Move(Answer):
+    """Changes that together give another legal configuration on the same GPUs with the same batch."""
 
     changes: tuple[Replaced, ...]
-    layout: Mapping[str, int | str]
+    """The changes."""
+    layout: Mapping[str, Label]
+    """All sizes of the layout after them."""
     peak_bytes: int
+    """Bytes of the peak after them."""
+    change_bytes: int
+    """Bytes that the peak grows by, or shrinks by where it is negative."""
+    margin_bytes: int
+    """Memory that they leave below what fits."""
     seconds: float | None
-    arguments: Mapping[str, Any] = field(repr=False)
+    """Time of a step; null where it is not known."""
+    ratio: float | None
+    """The time of a step over that of now; null where it is not known."""
+    arguments: Hidden[Mapping[str, Any]] = field(repr=False)
+    """Arguments of ``explain`` that describe it."""
 
     @property
     def key(self) -> frozenset[tuple[str, int | str]]:
@@ -95,18 +106,37 @@ class Rows:
         changes = [Replaced(item.name, item.before, item.after) for item in self._made]
         changes += [Replaced(name, self._own[name], layout[name]) for name in AXES if self._changed[name][row]]
         seconds = float(self.seconds[row])
-        return Move(tuple(changes), layout, int(self.peaks[row]), None if np.isnan(seconds) else seconds,
-                    self._around.arguments_of(self._made, layout))
+        return self._around.move(changes, layout, int(self.peaks[row]), None if np.isnan(seconds) else seconds,
+                                 self._around.arguments_of(self._made, layout))
 
 
 @dataclass(frozen=True)
 class Around:
-    """A configuration with the ``arguments`` of ``explain`` that describe it, as a place among all layouts."""
+    """A configuration with the ``arguments`` of ``explain`` that describe it, as a place among all layouts.
+
+    Its peak is ``peak_bytes``, a step takes ``seconds`` (None if unknown), and ``limit_bytes`` fit.
+    """
 
     configuration: Configuration
     arguments: Mapping[str, Any]
-    timed: bool
+    peak_bytes: int
+    seconds: float | None
+    limit_bytes: int
     _known: dict[object, Rows] = field(default_factory=dict, repr=False, compare=False)
+
+    @property
+    def timed(self) -> bool:
+        """Tell whether the time of a step is known."""
+        return self.seconds is not None
+
+    def move(
+        self, changes: Iterable[Replaced], layout: Mapping[str, int | str], peak_bytes: int, seconds: float | None,
+        arguments: Mapping[str, Any],
+    ) -> Move:
+        """Return the move to a layout, beside the configuration as it is."""
+        ratio = None if seconds is None or self.seconds is None else seconds / self.seconds
+        return Move(tuple(changes), layout, peak_bytes, peak_bytes - self.peak_bytes, self.limit_bytes - peak_bytes,
+                    seconds, ratio, arguments)
 
     def rows(self, made: Sequence[Variant], most: int) -> Rows:
         """All legal layouts with some variants that change at most so many sizes; others may be among them.
@@ -146,7 +176,7 @@ class Around:
         usual = self.usual(own, found.values["tensor_parallel"], found.values["pipeline_parallel"])
         changes = tuple(Replaced(name, own[name], layout[name]) for name in AXES if layout[name] != usual[name])
         seconds = float(found.terms["step.time"]) if found.part.timed else None
-        return Move(changes, layout, found.peak_bytes, seconds, self.arguments_of((), layout))
+        return self.move(changes, layout, found.peak_bytes, seconds, self.arguments_of((), layout))
 
     @property
     def listed(self) -> bool:

@@ -3,47 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from shardmath.account.accounting import every_line
+from shardmath.answers import Answer, Ratio
 from shardmath.configuration.job import Job
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import PARAMETERS
 
 
 @dataclass(frozen=True)
-class SlopeFormula:
-    """The derivative of one line of an account: ``formula`` in letters, ``latex``, and ``slope`` in bytes per unit."""
+class SlopeFormula(Answer):
+    """Contribution of one line of an account to a sensitivity."""
 
     term: str
+    """Name of the term."""
     component: str
+    """Component of the model."""
     role: str
+    """Why the rank keeps it."""
     formula: str
+    """Derivative in letters."""
     latex: str
-    slope: Fraction
+    """The same as LaTeX."""
+    slope: Ratio
+    """Bytes per unit, exact."""
 
 
 @dataclass(frozen=True)
-class SlopeFormulas:
-    """All that adds up to a sensitivity to ``name``, the largest contribution first; ``uses`` defines the letters."""
+class SlopeFormulas(Answer):
+    """The formulas behind a sensitivity."""
 
     name: str
+    """Symbol."""
     letter: str
+    """Its letter."""
+    slope: Ratio
+    """Bytes per unit of the whole account, exact."""
     lines: tuple[SlopeFormula, ...]
+    """The largest contribution first."""
     uses: Mapping[str, str]
-
-    @property
-    def slope(self) -> Fraction:
-        """Bytes per unit of the whole account."""
-        return sum((line.slope for line in self.lines), Fraction(0))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; exact fractions as text."""
-        lines = [asdict(line) | {"slope": str(line.slope)} for line in self.lines]
-        return {"name": self.name, "letter": self.letter, "slope": str(self.slope), "lines": lines,
-                "uses": dict(self.uses)}
+    """Definitions of the letters."""
 
 
 def slope_formulas(job: Job, rank: int, name: str) -> SlopeFormulas:
@@ -81,4 +82,5 @@ def slope_formulas(job: Job, rank: int, name: str) -> SlopeFormulas:
         for letter in sorted(letters_used, key=str)
     }
     found.sort(key=lambda item: -abs(item.slope))
-    return SlopeFormulas(name, PARAMETERS[name][0], tuple(found), uses)
+    slope = sum((line.slope for line in found), Fraction(0))
+    return SlopeFormulas(name, PARAMETERS[name][0], slope, tuple(found), uses)

@@ -28,7 +28,7 @@ def show(found: Moves, everything: bool = False) -> None:
     out.print(heading(found.explanation), markup=False)
     out.print(_peak(found), markup=False)
     if found.seconds is None:
-        out.print(f"Step time is not computed: {found.explanation.time_unknown}. Columns of time are left out, and the"
+        out.print(f"Step time is not computed: {found.time_unknown}. Columns of time are left out, and the"
                   " fewest model-parallel ranks come first.", markup=False)
     out.print()
     rows = found.sensitivities if everything else found.sensitivities[:_SHOWN]
@@ -119,7 +119,7 @@ def _differences(found: Moves) -> Table:
     if found.seconds is not None:
         titles += ["seconds", ""]
     lines = [
-        (in_changes(move), gib(move.peak_bytes), _change(move.peak_bytes - found.peak.total), _data(found, move),
+        (in_changes(move), gib(move.peak_bytes), _change(move.change_bytes), _data(found, move),
          *_time(found, move), "fits" if move.peak_bytes <= found.limit_bytes else "does not fit")
         for move in found.differences
     ]
@@ -132,7 +132,7 @@ def _sets(found: Moves, rows: Sequence[Move], title: str) -> Table:
     if found.seconds is not None:
         titles += ["seconds", ""]
     lines = [
-        (gib(move.peak_bytes), gib(found.margin_bytes(move)), _data(found, move), *_time(found, move), in_changes(move))
+        (gib(move.peak_bytes), gib(move.margin_bytes), _data(found, move), *_time(found, move), in_changes(move))
         for move in rows
     ]
     return table([*titles, "changes"], lines, right=range(len(titles)), title=title)
@@ -141,8 +141,7 @@ def _sets(found: Moves, rows: Sequence[Move], title: str) -> Table:
 def _time(found: Moves, move: Move) -> tuple[str, ...]:
     if found.seconds is None:
         return ()
-    ratio = found.ratio(move)
-    return ("", "") if ratio is None else (f"{move.seconds:.2f}", f"{ratio - 1:+.1%}")
+    return ("", "") if move.ratio is None else (f"{move.seconds:.2f}", f"{move.ratio - 1:+.1%}")
 
 
 def _data(found: Moves, move: Move) -> str:

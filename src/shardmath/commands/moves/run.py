@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from os import PathLike
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from shardmath.account.accounting import Explanation, RankAccount, explanation
 from shardmath.account.configured import Configuration, configured
+from shardmath.answers import Answer, Hidden, Ratio
 from shardmath.commands.moves.around import Around, Move, Replaced
 from shardmath.commands.moves.formulas import SlopeFormulas, slope_formulas
 from shardmath.commands.moves.peaks import Peak
@@ -33,42 +34,58 @@ USUAL_SHARE = Fraction(4, 5)
 
 
 @dataclass(frozen=True)
-class Moves:
-    """Return the sensitivities and the smallest fixes of ``configuration``.
+class Moves(Answer):
+    """Sensitivities of the peak of a configuration, and the smallest changes that make it fit."""
 
-    ``explanation`` is its account, ``limit_bytes`` what fits: ``share`` of the memory. ``sensitivities`` are to every
-    symbol, ``differences`` single changes of what can be chosen: the next smaller and larger size, every other mode or
-    kernel.
-    ``smallest`` are the smallest sets of changes that make it fit; where it fits already they are empty, and ``gains``
-    are those that make it faster and still fit. The cheapest in time come first. ``least`` is the legal layout of least
-    memory among all with the same kernels. ``untried`` says what was left out.
-    """
-
-    configuration: Configuration
-    explanation: Explanation
+    model: Model
+    """Dimensions of the model."""
+    cluster: Cluster
+    """GPUs, servers and network."""
+    implementation: str
+    """Framework, with the kernel choices that differ from its own."""
+    inputs: Mapping[str, int]
+    """Every parameter by name."""
+    recompute: str
+    """Recompute mode."""
+    rank: int
+    """Pipeline rank that keeps most."""
+    moment: str
+    """Moment of a step at which it peaks."""
+    peak_bytes: int
+    """Bytes that it keeps then."""
     limit_bytes: int
-    share: Fraction
+    """Bytes that the peak must not exceed to fit."""
+    share: Ratio
+    """The limit over the memory of the GPU, exact."""
+    fits: bool
+    """True if the configuration fits unchanged."""
+    seconds: float | None
+    """Time of a step; null where it is not known."""
+    time_unknown: str
+    """Why the time is not known; empty where it is."""
     sensitivities: tuple[Sensitivity, ...]
+    """How the peak moves with every symbol."""
     differences: tuple[Move, ...]
+    """Every change of one thing: the next smaller and larger size, every other mode or kernel."""
     smallest: tuple[Move, ...]
+    """The smallest changes that make it fit, the cheapest in time first; none where it fits."""
     gains: tuple[Move, ...]
+    """Where it fits: changes that use the rest of the memory to be faster."""
     least: Move
-    untried: tuple[Untried, ...] = ()
+    """The change that leaves the least peak, among all layouts with the same kernels."""
+    untried: tuple[Untried, ...]
+    """Layouts that were left out, with the option that tries them."""
+    formulas_: SlopeFormulas | None
+    """The formulas behind one sensitivity; null where they were not asked for (``--formula``)."""
+    configuration: Hidden[Configuration]
+    """The configuration."""
+    explanation: Hidden[Explanation]
+    """Its account."""
 
     @property
     def peak(self) -> RankAccount:
         """The account of the rank that needs most."""
         return self.explanation.peak
-
-    @property
-    def seconds(self) -> float | None:
-        """The time of a step; None where it is not known."""
-        return None if self.explanation.time is None else self.explanation.time.seconds
-
-    @property
-    def fits(self) -> bool:
-        """True if the configuration fits unchanged."""
-        return self.peak.total <= self.limit_bytes
 
     def formulas(self, name: str) -> SlopeFormulas:
         """The formulas behind the sensitivity to a symbol, line by line of the account of the rank that needs most.
@@ -76,37 +93,6 @@ class Moves:
         Raises InputError for a name that is no symbol of the configuration.
         """
         return slope_formulas(self.configuration.job, self.peak.rank, name)
-
-    def margin_bytes(self, move: Move) -> int:
-        """Memory that a move leaves below what fits."""
-        return self.limit_bytes - move.peak_bytes
-
-    def ratio(self, move: Move) -> float | None:
-        """The time of a step after a move over that of now."""
-        return None if move.seconds is None or self.seconds is None else move.seconds / self.seconds
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; exact fractions as text."""
-        job = self.configuration.job
-        return {
-            "model": job.model.model_dump(), "cluster": self.configuration.cluster.model_dump(),
-            "implementation": job.evaluator.name, "inputs": dict(job.values), "recompute": job.recompute,
-            "rank": self.peak.rank, "moment": self.peak.site, "peak_bytes": self.peak.total,
-            "limit_bytes": self.limit_bytes, "share": str(self.share), "fits": self.fits, "seconds": self.seconds,
-            "time_unknown": self.explanation.time_unknown,
-            "sensitivities": [_exact(asdict(item)) for item in self.sensitivities],
-            "differences": [self._row(move) for move in self.differences],
-            "smallest": [self._row(move) for move in self.smallest],
-            "gains": [self._row(move) for move in self.gains],
-            "least": self._row(self.least), "untried": [asdict(item) for item in self.untried],
-        }
-
-    def _row(self, move: Move) -> dict[str, Any]:
-        return {
-            "changes": [asdict(change) for change in move.changes], "layout": dict(move.layout),
-            "peak_bytes": move.peak_bytes, "change_bytes": move.peak_bytes - self.peak.total,
-            "margin_bytes": self.margin_bytes(move), "seconds": move.seconds, "ratio": self.ratio(move),
-        }
 
 
 @typed_like(configured)
@@ -128,23 +114,23 @@ def moves(
     """
     limit = _share(share)
     chosen = as_model(model)
-    found = configured(chosen, gpu, **arguments)
-    account = explanation(found)
-    around = Around(found, arguments, account.time is not None)
-    made = variants(found.job, tuple(vary))
-    total, seconds = account.peak.total, None if account.time is None else account.time.seconds
-    limit_bytes = int(limit * found.job.gpu.memory_bytes)
+    configuration = configured(chosen, gpu, **arguments)
+    account, job = explanation(configuration), configuration.job
+    total, seconds = account.peak_bytes, None if account.time is None else account.time.seconds
+    limit_bytes = int(limit * job.gpu.memory_bytes)
     fits = total <= limit_bytes
-    peak = Peak(found.job, _layers(arguments.get("pipeline_layout")))
+    around = Around(configuration, arguments, total, seconds, limit_bytes)
+    made = variants(job, tuple(vary))
+    peak = Peak(job, _layers(arguments.get("pipeline_layout")))
     alone = [*_next(singles(around, made), total, seconds), *_more_gpus(around, peak)]
     return Moves(
-        found, account, limit_bytes, limit,
-        sensitivities(peak, following(found.job.evaluator, arguments)),
+        job.model, configuration.cluster, job.evaluator.name, job.values, job.recompute, account.peak_rank,
+        account.peak.site, total, limit_bytes, limit, fits, seconds, account.time_unknown,
+        sensitivities(peak, following(job.evaluator, arguments)),
         tuple(sorted(alone, key=lambda move: move.peak_bytes)),
         () if fits else _ranked(fitting(around, made, limit_bytes)),
         _ranked(gaining(around, made, limit_bytes, seconds)) if fits and seconds is not None else (),
-        _least(around, Move((), dict(around.own), total, seconds, around.arguments_of((), around.own))),
-        around.untried(),
+        _least(around), around.untried(), None, configuration, account,
     )
 
 
@@ -200,8 +186,8 @@ def _more_gpus(around: Around, peak: Peak) -> Iterator[Move]:
             arguments = {**around.arguments_of((), around.own), "num_gpus": gpus}
             other = configured(found.job.model, found.cluster, **arguments)
             time, _ = other.time() if around.timed else (None, "")
-            yield Move((Replaced(name, before, after),), dict(around.own), peak.bytes(other.job.values),
-                       None if time is None else time.seconds, arguments)
+            yield around.move((Replaced(name, before, after),), dict(around.own), peak.bytes(other.job.values),
+                              None if time is None else time.seconds, arguments)
 
 
 def _layers(layout: Sequence[int] | str | None) -> tuple[int, ...] | None:
@@ -209,17 +195,15 @@ def _layers(layout: Sequence[int] | str | None) -> tuple[int, ...] | None:
     return None if layout is None else parsed(layout) if isinstance(layout, str) else tuple(layout)
 
 
-def _least(around: Around, own: Move) -> Move:
+def _least(around: Around) -> Move:
     """The legal layout of least memory; with an explicit list of layers among those that change two sizes.
 
-    It is the ``own`` layout where no search has any, as of an interleaved schedule on one stage.
+    It is the layout of now where no search has any, as of an interleaved schedule on one stage.
     """
     searched = around.smallest()
     if searched is not None:
         return searched
     rows = around.rows((), 2)
-    return rows.move(int(np.argmin(rows.peaks))) if rows.peaks.size else own
-
-
-def _exact(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: str(value) if isinstance(value, Fraction) else value for name, value in data.items()}
+    if rows.peaks.size:
+        return rows.move(int(np.argmin(rows.peaks)))
+    return around.move((), dict(around.own), around.peak_bytes, around.seconds, around.arguments_of((), around.own))

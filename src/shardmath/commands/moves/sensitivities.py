@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from shardmath.answers import Answer, Ratio
 from shardmath.commands.moves.duals import Number, StepsError, slopes_along, terms_beside
 from shardmath.commands.moves.peaks import SIZES, Peak
 from shardmath.generated.definitions import PARAMETERS
@@ -16,36 +17,42 @@ _LISTED = ("num_layers", "pipeline_parallel", "virtual_pipeline", "first_dense_l
 
 
 @dataclass(frozen=True)
-class Difference:
-    """The exact change of the peak, in bytes, from a symbol's own value to its next legal one, ``after``."""
+class Difference(Answer):
+    """The difference to the next legal value."""
 
     after: int
+    """The other value."""
     bytes: int
+    """Bytes that the peak grows by, or shrinks by where it is negative."""
 
 
 @dataclass(frozen=True)
-class Sensitivity:
-    """How the peak moves with one symbol while all others stay; bytes per unit, exact.
+class Sensitivity(Answer):
+    """How the peak moves with one symbol while all others stay; exact numbers of bytes per unit as text, as ``"1/3"``.
 
-    ``derivative`` is that of the peak itself: None where it has none, because it jumps, or bends, or exists for
-    integers alone. ``below`` and ``above`` are the slopes on both sides, on the branch that holds at the point, with
-    what is padded moving like what it is padded for; None on a side where there is no legal value. ``gpus_fixed`` is
-    the slope of a parallel size with the number of GPUs fixed, so that data parallelism follows. All are None for a
-    switch. ``elasticity`` is the change of the peak in
-    percent for one percent of the symbol; of a switch, what switching it changes, as a share of the peak.
-    ``smaller`` and ``larger`` are the differences to the next legal values.
+    All slopes are null for a switch.
     """
 
     name: str
+    """Parameter."""
     unit: str
+    """Its unit."""
     value: int
-    derivative: Fraction | None
-    below: Fraction | None
-    above: Fraction | None
-    gpus_fixed: Fraction | None
-    elasticity: Fraction
+    """Its value in the configuration."""
+    derivative: Ratio | None
+    """Slope of the peak; null where it jumps, or bends, or exists for integers alone."""
+    below: Ratio | None
+    """Slope below the value, with paddings moving along; null where no value is legal."""
+    above: Ratio | None
+    """Slope above it, likewise."""
+    gpus_fixed: Ratio | None
+    """Slope of a parallel size with the number of GPUs fixed, so that data parallelism follows."""
+    elasticity: Ratio
+    """Change of the peak in percent for one percent of the symbol; of a switch, its change as a share of the peak."""
     smaller: Difference | None
+    """To the next smaller legal value."""
     larger: Difference | None
+    """To the next larger legal value."""
 
     @property
     def slope(self) -> Fraction | None:

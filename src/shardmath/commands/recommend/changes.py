@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shardmath.account.accounting import verdict_of
+from shardmath.answers import Answer, Label
 from shardmath.commands.recommend.asking import Asked
 from shardmath.search.choosing import seconds_of
 from shardmath.search.nests.configurations import Configuration
@@ -25,20 +26,21 @@ _MODES = 5
 
 
 @dataclass(frozen=True)
-class Change:
-    """The best layout after one thing has changed.
-
-    ``what`` has changed. ``layout`` has the sizes of the best layout that fits then, by name; None if nothing fits.
-    ``speed`` is its tokens per second over that of the first choice before. ``same`` says whether it is the layout of
-    the first choice.
-    """
+class Change(Answer):
+    """The best layout after one thing has changed."""
 
     what: str
-    layout: Mapping[str, int | str] | None
+    """The change, in words."""
+    layout: Mapping[str, Label] | None
+    """Sizes of the best layout that fits then, by name; null if nothing fits."""
     seconds: float | None
+    """Seconds of its step."""
     peak_bytes: int | None
+    """Bytes of its peak."""
     speed: float | None
+    """Its tokens per second over those of the first choice before."""
     same: bool
+    """True if it is the layout of the first choice."""
 
 
 def changes(asked: Asked, first: Configuration) -> Iterator[Change]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from shardmath.account.accounting import verdict_of
+from shardmath.answers import Answer
 from shardmath.configuration.job import without_effect
 from shardmath.errors import InputError
 from shardmath.input.parameters import checked, refuse_illegal
@@ -18,19 +19,21 @@ _STEPS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_pa
 
 
 @dataclass(frozen=True)
-class Neighbour:
-    """A layout that differs in one size; what is left of the GPUs is data parallelism.
-
-    ``name`` was ``before`` and is ``after``. ``excluded`` says which rule it breaks or that it does not fit; it is
-    empty where nothing speaks against it. Time and memory are None where a rule is broken.
-    """
+class Neighbour(Answer):
+    """A layout that differs in one size; the rest of the GPUs is data parallelism."""
 
     name: str
+    """The size."""
     before: int
+    """Its value in the choice."""
     after: int
+    """Its value here: one doubling or halving away."""
     seconds: float | None
+    """Seconds of a step; null where a rule is broken."""
     peak_bytes: int | None
+    """Bytes of the peak; null where a rule is broken."""
     excluded: str
+    """The rule that it breaks, or the verdict if it does not fit; empty where it fits."""
 
 
 def neighbours(found: Configuration) -> Iterator[Neighbour]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
 from shardmath.account.accounting import Explanation, explain
 from shardmath.account.time import StepTime, as_cluster
+from shardmath.answers import Answer, Hidden, Label
 from shardmath.commands.recommend.asking import Asked
 from shardmath.commands.recommend.changes import Change, changes
 from shardmath.commands.recommend.neighbours import Neighbour, neighbours
@@ -30,107 +31,85 @@ from shardmath.search.untried import Untried, untried
 
 
 @dataclass(frozen=True)
-class Choice:
-    """One layout that is worth trying.
-
-    ``role`` says why it is here, ``layout`` has its sizes by name, ``explanation`` its whole account. ``binds`` are
-    the parts of a step other than computing, with their share of it. ``neighbours`` is what is one step away.
-    """
+class Choice(Answer):
+    """One layout worth trying."""
 
     role: str
-    layout: Mapping[str, int | str]
-    explanation: Explanation
+    """Why it is here: the best of what."""
+    layout: Mapping[str, Label]
+    """Its sizes by name."""
+    data_parallel: int
+    """Data-parallel size."""
+    num_microbatches: int
+    """Micro-batches of a step on each rank."""
+    time: StepTime
+    """Time of a step."""
+    peak_bytes: int
+    """Bytes of the rank that keeps most."""
+    margin_bytes: int
+    """Memory that it leaves free at the peak."""
+    share: float
+    """The peak over the memory of the GPU."""
+    verdict: str
+    """fits, uncertain or out of memory."""
+    binds: Mapping[str, float]
+    """Parts of a step other than computing, the longest first, as shares of it."""
     neighbours: tuple[Neighbour, ...]
-
-    @property
-    def time(self) -> StepTime:
-        """The time of its step."""
-        assert self.explanation.time is not None
-        return self.explanation.time
-
-    @property
-    def binds(self) -> Mapping[str, float]:
-        """Parts of a step other than computing, the longest first, as shares of it."""
-        shares = {part: seconds / self.time.seconds for part, seconds in self.time.spent.items() if part != "computing"}
-        return dict(sorted(((part, share) for part, share in shares.items() if share > 0), key=lambda item: -item[1]))
-
-    @property
-    def margin_bytes(self) -> int:
-        """Memory that is left at the peak."""
-        return self.explanation.gpu.memory_bytes - self.explanation.peak.total
-
-    @property
-    def num_microbatches(self) -> int:
-        """Micro-batches of a step."""
-        value = self.explanation.inputs
-        return value["global_batch_size"] // (value["data_parallel"] * value["micro_batch_size"])
+    """Layouts that are one doubling or halving away."""
+    script_: str | None
+    """Launch script or configuration; null where no format has what the run does."""
+    explanation: Hidden[Explanation]
+    """Account of the layout."""
 
     def script(self, format: str | None = None) -> str:
         """A file to launch it with, by default of the implementation's own format.
 
         Raises InputError where no format has what the run does.
         """
-        return written(format or self.explanation.implementation.partition("_")[0], self.explanation)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; ``script`` is None where no format has what the run does."""
-        try:
-            script = self.script()
-        except InputError:
-            script = None
-        peak = self.explanation.peak
-        return {
-            "role": self.role, "layout": dict(self.layout), "data_parallel": self.explanation.inputs["data_parallel"],
-            "num_microbatches": self.num_microbatches, "time": self.time.to_dict(),
-            "peak_bytes": peak.total, "margin_bytes": self.margin_bytes, "share": peak.share, "verdict": peak.verdict,
-            "binds": dict(self.binds), "neighbours": [asdict(item) for item in self.neighbours],
-            "script": script,
-        }
+        return _script(self.explanation, format)
 
 
 @dataclass(frozen=True)
-class Excluded:
+class Excluded(Answer):
     """The next better layout that memory excludes: of all that are faster than the first choice that of least memory.
 
     Where there is no first choice it is the legal layout of least memory.
     """
 
-    layout: Mapping[str, int | str]
+    layout: Mapping[str, Label]
+    """Its sizes by name."""
     seconds: float
+    """Seconds of a step."""
     peak_bytes: int
+    """Bytes of the peak."""
 
 
 @dataclass(frozen=True)
-class Advice:
-    """The answer: ``choices``, the first one first; none if nothing fits.
-
-    ``legal`` layouts were looked at. ``excluded`` is the next better one. ``changes`` are about the first choice.
-    ``untried`` says what was left out.
-    """
+class Advice(Answer):
+    """The few layouts worth trying, and why."""
 
     model: Model
+    """Dimensions of the model."""
     cluster: Cluster
+    """GPUs, servers and network."""
     implementation: str
+    """Framework."""
     num_gpus: int
+    """GPUs of the job."""
     global_batch_size: int
+    """Sequences of a step."""
     seq_length: int
+    """Tokens of a sequence."""
     legal: int
+    """Legal layouts that were looked at."""
     choices: tuple[Choice, ...]
+    """The choices, the first one first; none if nothing fits."""
     excluded: Excluded | None
+    """The next better layout that memory excludes."""
     changes: tuple[Change, ...]
-    untried: tuple[Untried, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "model": self.model.model_dump(), "cluster": self.cluster.model_dump(),
-            "implementation": self.implementation, "num_gpus": self.num_gpus,
-            "global_batch_size": self.global_batch_size, "seq_length": self.seq_length, "legal": self.legal,
-            "choices": [item.to_dict() for item in self.choices],
-            "excluded": None if self.excluded is None else asdict(self.excluded),
-            "changes": [asdict(item) for item in self.changes],
-            "untried": [asdict(item) for item in self.untried],
-        }
+    """Changes of the inputs, each with the best layout then."""
+    untried: tuple[Untried, ...]
+    """Layouts that were left out, with the option that tries them."""
 
 
 @typed_like(layouts)
@@ -164,15 +143,35 @@ def recommend(
     if not answers.legal:
         raise InputError("num_gpus", num_gpus, "must leave at least one legal layout")
     choices = tuple(
-        Choice(item.role, sizes_of(item.found), _explained(item.found, chosen, cluster, training),
-               tuple(neighbours(item.found)))
-        for item in choose(answers)
+        _choice(item.role, item.found, _explained(item.found, chosen, cluster, training)) for item in choose(answers)
     )
     first = answers.first()
     return Advice(
         chosen, cluster, implementation, num_gpus, global_batch_size, seq_length, answers.legal, choices,
         _excluded(answers, first), () if first is None else tuple(changes(asked, first)), untried(answers.parts),
     )
+
+
+def _choice(role: str, configuration: Configuration, account: Explanation) -> Choice:
+    """Return one layout with its account as a choice."""
+    peak, values, time = account.peak, account.inputs, account.time
+    assert time is not None
+    shares = {part: seconds / time.seconds for part, seconds in time.spent.items() if part != "computing"}
+    try:
+        script = _script(account)
+    except InputError:
+        script = None
+    return Choice(
+        role, sizes_of(configuration), values["data_parallel"],
+        values["global_batch_size"] // (values["data_parallel"] * values["micro_batch_size"]), time, peak.total,
+        account.gpu.memory_bytes - peak.total, peak.share, peak.verdict,
+        dict(sorted(((part, share) for part, share in shares.items() if share > 0), key=lambda item: -item[1])),
+        tuple(neighbours(configuration)), script, account,
+    )
+
+
+def _script(account: Explanation, format: str | None = None) -> str:
+    return written(format or account.implementation.partition("_")[0], account)
 
 
 def _explained(found: Configuration, model: Model, cluster: Cluster, training: Mapping[str, Any]) -> Explanation:

@@ -39,7 +39,7 @@ def _rates(found: Scaling, point: Point | None) -> list[tuple[str, str]]:
     time = None if point is None else point.time
     shown = [
         ("tokens/s/GPU", "" if time is None else f"{time.tokens_per_second_per_gpu:,.0f}"),
-        ("of first", "" if point is None else f"{found.relative(point):.1%}"),
+        ("of first", "" if point is None else f"{point.relative:.1%}"),
         ("MFU", "" if time is None else f"{time.mfu:.1%}"),
         ("waiting", "" if point is None else f"{point.waiting:.1%}"),
     ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
 from shardmath.account.time import StepTime, as_cluster, step_time
+from shardmath.answers import Answer, Label
 from shardmath.configuration.defaults import default_implementation, default_seq_length
 from shardmath.configuration.settings import as_model
 from shardmath.errors import ABSENT, InputError
@@ -24,79 +25,59 @@ from shardmath.search.spaces.standard import layouts
 from shardmath.search.untried import Untried, untried
 from shardmath.symbolic.nests.standard import BY_TIME
 
+#: Parts of a step in which a rank works.
+_OWN = ("computing", "recomputing", "optimizer")
+
 
 @dataclass(frozen=True)
-class Point:
-    """The fastest layout that fits on so many GPUs, with the time of its step; both are None where nothing fits.
-
-    ``legal`` layouts were looked at, with a batch of so many sequences.
-    """
+class Point(Answer):
+    """The fastest layout that fits on one number of GPUs."""
 
     num_gpus: int
+    """GPUs of the job."""
     global_batch_size: int
+    """Sequences of a step."""
     legal: int
-    layout: Mapping[str, int | str] | None = None
+    """Legal layouts that were looked at."""
+    layout: Mapping[str, Label] | None = None
+    """Sizes of the layout; null if nothing fits."""
     data_parallel: int = 0
+    """Data-parallel size; 0 if nothing fits."""
     peak_bytes: int = 0
+    """Bytes of the rank that keeps most; 0 if nothing fits."""
     time: StepTime | None = None
+    """Time of a step; null if nothing fits."""
+    watts_per_gpu: float = 0.0
+    """Mean power of one GPU in watts; 0 if unknown."""
+    tokens_per_joule: float = 0.0
+    """Tokens for each joule; 0 where the power of the GPU is not known."""
+    waiting: float = 0.0
+    """Share of a step in which the slowest rank does nothing of its own."""
+    relative: float = 0.0
+    """Tokens per second and GPU over those of the smallest size that has a layout; 0 without a layout."""
 
     @property
     def tokens_per_second_per_gpu(self) -> float:
         """Tokens per second and GPU; 0 where nothing fits."""
         return 0.0 if self.time is None else self.time.tokens_per_second_per_gpu
 
-    @property
-    def watts_per_gpu(self) -> float:
-        """Mean power of one GPU in watts; 0 if unknown."""
-        return 0.0 if self.time is None else self.time.joules_per_token * self.time.tokens_per_second_per_gpu
-
-    @property
-    def tokens_per_joule(self) -> float:
-        """Tokens for each joule; 0 where the power of the GPU is not known."""
-        return 1 / self.time.joules_per_token if self.time is not None and self.time.joules_per_token else 0.0
-
-    @property
-    def waiting(self) -> float:
-        """The share of a step in which the slowest rank does nothing of its own."""
-        if self.time is None:
-            return 0.0
-        return sum(seconds for part, seconds in self.time.spent.items() if part not in _OWN) / self.time.seconds
-
-
-#: Parts of a step in which a rank works.
-_OWN = ("computing", "recomputing", "optimizer")
-#: What JSON has of a point beside its fields.
-_RATES = ("watts_per_gpu", "tokens_per_joule", "waiting")
-
 
 @dataclass(frozen=True)
-class Scaling:
-    """Answer of ``scale``: one point per number of GPUs, ascending."""
+class Scaling(Answer):
+    """One model over many numbers of GPUs."""
 
     model: Model
+    """Dimensions of the model."""
     cluster: Cluster
+    """GPUs, servers and network."""
     implementation: str
+    """Framework."""
     seq_length: int
+    """Tokens of a sequence."""
     points: tuple[Point, ...]
-    untried: tuple[Untried, ...] = ()
-
-    def relative(self, point: Point) -> float:
-        """Tokens per second and GPU over those of the smallest size that has a layout; 0 without a layout."""
-        first = next((item for item in self.points if item.layout is not None), point)
-        base = first.tokens_per_second_per_gpu
-        return point.tokens_per_second_per_gpu / base if base else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "model": self.model.model_dump(), "cluster": self.cluster.model_dump(),
-            "implementation": self.implementation, "seq_length": self.seq_length,
-            "points": [
-                asdict(point) | {name: getattr(point, name) for name in _RATES} | {"relative": self.relative(point)}
-                for point in self.points
-            ],
-            "untried": [asdict(item) for item in self.untried],
-        }
+    """One for each number of GPUs, ascending."""
+    untried: tuple[Untried, ...]
+    """Layouts that were left out, with the option that tries them."""
 
 
 @typed_like(layouts)
@@ -132,7 +113,9 @@ def scale(
             point, without = _point(chosen, cluster, size, batch, implementation, training)
         points.append(point)
         left_out |= dict.fromkeys(without)
-    return Scaling(chosen, cluster, implementation, seq_length, tuple(points), tuple(left_out))
+    base = next((point.tokens_per_second_per_gpu for point in points if point.layout is not None), 0.0)
+    compared = (replace(point, relative=point.tokens_per_second_per_gpu / base if base else 0.0) for point in points)
+    return Scaling(chosen, cluster, implementation, seq_length, tuple(compared), tuple(left_out))
 
 
 def _batch(size: int, global_batch_size: int | None, tokens_per_gpu: int | None, seq_length: int) -> int:
@@ -159,6 +142,10 @@ def _point(
     best = answers.first()
     if best is None:
         return Point(size, batch, answers.legal), untried(answers.parts)
-    point = Point(size, batch, answers.legal, sizes_of(best), best.values["data_parallel"], best.peak_bytes,
-                  step_time(best.part.evaluator, best.values))
+    time = step_time(best.part.evaluator, best.values)
+    joules, waiting = time.joules_per_token, (seconds for part, seconds in time.spent.items() if part not in _OWN)
+    point = Point(
+        size, batch, answers.legal, sizes_of(best), best.values["data_parallel"], best.peak_bytes, time,
+        joules * time.tokens_per_second_per_gpu, 1 / joules if joules else 0.0, sum(waiting) / time.seconds,
+    )
     return point, untried(answers.parts)

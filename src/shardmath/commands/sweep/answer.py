@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
+from shardmath.answers import Answer
 from shardmath.compiler.exactness import EXACT
 from shardmath.errors import InputError
 from shardmath.generated.definitions import IMPLEMENTATIONS, VERDICTS
@@ -27,60 +27,51 @@ _DIVIDES = re.compile(r"divides\((.+), (\w+)\)")
 
 
 @dataclass(frozen=True)
-class BrokenRule:
-    """How many candidates broke a rule; a candidate is counted once, at the first rule tried that it breaks."""
+class BrokenRule(Answer):
+    """Candidates that broke a rule; each is counted under the first rule that it violates."""
 
     name: str
+    """Name of the rule."""
     field: str
+    """Parameter that the rule is about."""
     text: str
+    """The rule, in words."""
     count: int
+    """Candidates."""
 
 
 @dataclass(frozen=True)
-class SweepResult:
-    """Counts and best layouts of one sweep.
-
-    ``tried`` = ``legal`` + all counts of ``broken``, which are in the order in which rules are tried; ``legal`` = the
-    sum of ``verdicts``. ``values`` has the parameters that all layouts share. ``best`` are the best layouts that
-    fit, ``best_by_recompute`` the best one for every recompute mode with a fit, and ``smallest`` the legal layout of
-    least memory, whether it fits or not (None if none is legal). ``ranking`` says in words what is best, and
-    ``time_unknown`` why no time is known of layouts that are for this reason ranked by memory. ``untried`` says what
-    was left out.
-    """
+class SweepResult(Answer):
+    """Counts of all layouts of a model on a cluster, and the best that fit."""
 
     model: Model
+    """Dimensions of the model."""
     gpu: Gpu
+    """Figures of the GPU."""
     implementation: str
+    """Framework, with the kernel choices that differ from its own."""
     values: Mapping[str, int]
+    """Parameters that all layouts share."""
     tried: int
+    """Layouts that were tried: the legal ones and all that broke a rule."""
     legal: int
+    """Layouts that break no rule."""
     broken: tuple[BrokenRule, ...]
+    """Layouts by the first rule that they break, in the order in which rules are tried."""
     verdicts: Mapping[str, int]
-    best: tuple[Layout, ...]
-    best_by_recompute: Mapping[str, Layout]
-    smallest: Layout | None
+    """Legal layouts by verdict."""
     ranking: str
-    time_unknown: str = ""
-    untried: tuple[Untried, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
-        return {
-            "model": self.model.model_dump(),
-            "gpu": self.gpu.model_dump(),
-            "implementation": self.implementation,
-            "values": dict(self.values),
-            "tried": self.tried,
-            "legal": self.legal,
-            "broken": [asdict(rule) for rule in self.broken],
-            "verdicts": dict(self.verdicts),
-            "ranking": self.ranking,
-            "time_unknown": self.time_unknown,
-            "untried": [asdict(item) for item in self.untried],
-            "best": [asdict(item) for item in self.best],
-            "best_by_recompute": {mode: asdict(item) for mode, item in self.best_by_recompute.items()},
-            "smallest": None if self.smallest is None else asdict(self.smallest),
-        }
+    """How layouts are ranked, in words."""
+    time_unknown: str
+    """Why no time is known of layouts that are therefore ranked by memory; empty otherwise."""
+    untried: tuple[Untried, ...]
+    """Layouts that were left out, with the option that tries them."""
+    best: tuple[Layout, ...]
+    """The best layouts that fit."""
+    best_by_recompute: Mapping[str, Layout]
+    """The best one of every recompute mode with one that fits."""
+    smallest: Layout | None
+    """The legal layout of least memory; null if none is legal."""
 
 
 def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:
@@ -102,9 +93,9 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
     verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answered.verdicts, strict=True)}
     return SweepResult(
         space.model, space.cluster.gpu, _named(nests[0].part), values, answered.size,
-        answered.legal, _broken(answered), verdicts, layouts["best"],
-        {item.recompute: item for item in layouts["best_by_recompute"]}, next(iter(layouts["smallest"]), None),
-        RULES["time" if nests[0].part.timed else "memory"], time_unknown, untried(answered.parts),
+        answered.legal, _broken(answered), verdicts, RULES["time" if nests[0].part.timed else "memory"], time_unknown,
+        untried(answered.parts), layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
+        next(iter(layouts["smallest"]), None),
     )
 
 
