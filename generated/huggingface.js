@@ -67,6 +67,10 @@
     "layer.saved": ["bytes", "tensors saved for the backward pass by one layer and micro-batch"],
     "stage.parameters": ["elements", "parameters of rank r"],
     "stage.aligned": ["elements", "parameters of rank r, padded one by one"],
+    "stage.first_bucket_parameters": ["elements", "rank r: parameters in the bucket of the first chunk"],
+    "stage.first_bucket_aligned": ["elements", "rank r: parameters in the bucket of the first chunk, padded one by one"],
+    "stage.first_bucket_padded": ["elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs"],
+    "stage.shared_bucket_padded": ["elements", "rank r: bucket of the embedding that first and last stage share, with the padding that data parallelism needs"],
     "stage.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs"],
     "stage.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps"],
     "stage.all_parameters": ["elements", "parameters of rank r, of every kind"],
@@ -152,6 +156,9 @@
     "first.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"],
     "first.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"],
     "first.parameters": ["elements", "parameters of rank r, first stage"],
+    "first.first_bucket_parameters": ["elements", "rank r: parameters in the bucket of the first chunk, first stage"],
+    "first.first_bucket_aligned": ["elements", "rank r: parameters in the bucket of the first chunk, padded one by one, first stage"],
+    "first.first_bucket_padded": ["elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, first stage"],
     "first.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, first stage"],
     "first.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, first stage"],
     "first.weight": ["bytes", "rank r: bf16 weight, first stage"],
@@ -185,6 +192,9 @@
     "second.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, second stage"],
     "second.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"],
     "second.parameters": ["elements", "parameters of rank r, second stage"],
+    "second.first_bucket_parameters": ["elements", "rank r: parameters in the bucket of the first chunk, second stage"],
+    "second.first_bucket_aligned": ["elements", "rank r: parameters in the bucket of the first chunk, padded one by one, second stage"],
+    "second.first_bucket_padded": ["elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, second stage"],
     "second.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, second stage"],
     "second.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, second stage"],
     "second.weight": ["bytes", "rank r: bf16 weight, second stage"],
@@ -218,6 +228,9 @@
     "penultimate.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, penultimate stage"],
     "penultimate.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"],
     "penultimate.parameters": ["elements", "parameters of rank r, penultimate stage"],
+    "penultimate.first_bucket_parameters": ["elements", "rank r: parameters in the bucket of the first chunk, penultimate stage"],
+    "penultimate.first_bucket_aligned": ["elements", "rank r: parameters in the bucket of the first chunk, padded one by one, penultimate stage"],
+    "penultimate.first_bucket_padded": ["elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, penultimate stage"],
     "penultimate.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"],
     "penultimate.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, penultimate stage"],
     "penultimate.weight": ["bytes", "rank r: bf16 weight, penultimate stage"],
@@ -251,6 +264,9 @@
     "last.held_dense_layers": ["layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, last stage"],
     "last.held_layer_inputs": ["layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"],
     "last.parameters": ["elements", "parameters of rank r, last stage"],
+    "last.first_bucket_parameters": ["elements", "rank r: parameters in the bucket of the first chunk, last stage"],
+    "last.first_bucket_aligned": ["elements", "rank r: parameters in the bucket of the first chunk, padded one by one, last stage"],
+    "last.first_bucket_padded": ["elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, last stage"],
     "last.buffer_elements": ["elements", "parameters of rank r with the padding that data parallelism needs, last stage"],
     "last.shard_elements": ["elements", "parameters of rank r whose optimizer states it keeps, last stage"],
     "last.weight": ["bytes", "rank r: bf16 weight, last stage"],
@@ -403,8 +419,12 @@
     const layer_saved = exact(attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved);
     const stage_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((pipeline_rank === 0) ? 1 : 0) + final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
     const stage_aligned = exact(dense_layers*layer_aligned + embedding_aligned*((pipeline_rank === 0) ? 1 : 0) + final_norm_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
-    const stage_buffer_elements = exact(stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*(((pipeline_rank === 0) ? 1 : 0) + ((pipeline_rank === pipeline_parallel - 1) ? 1 : 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === 0) ? 1 : 0) + final_norm_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
-    const stage_shard_elements = exact(stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*(((pipeline_rank === 0) ? 1 : 0) + ((pipeline_rank === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === 0) ? 1 : 0) + final_norm_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === 0) ? 1 : 0) + final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0))));
+    const stage_first_bucket_parameters = exact(dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === 0) ? 1 : 0) + final_norm_parameters*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
+    const stage_first_bucket_aligned = exact(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === 0) ? 1 : 0) + final_norm_aligned*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_rank === pipeline_parallel - 1) ? 1 : 0));
+    const stage_first_bucket_padded = exact(ceil_div(stage_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128));
+    const stage_shared_bucket_padded = exact(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128));
+    const stage_buffer_elements = exact(stage_first_bucket_padded*distributed_optimizer - stage_parameters*(distributed_optimizer - 1) + stage_shared_bucket_padded*tied_embeddings*distributed_optimizer*(((pipeline_rank === 0) ? 1 : 0) + ((pipeline_rank === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0));
+    const stage_shard_elements = exact(-stage_parameters*(distributed_optimizer - 1) + tied_embeddings*distributed_optimizer*(((pipeline_rank === 0) ? 1 : 0) + ((pipeline_rank === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(stage_shared_bucket_padded, optimizer_shards)) + distributed_optimizer*Math.min(stage_first_bucket_parameters, ratio(stage_first_bucket_padded, optimizer_shards)));
     const stage_all_parameters = exact(stage_parameters);
     const model_stage_layers = exact(num_layers);
     const model_dense_layers = exact(model_stage_layers);
@@ -488,8 +508,11 @@
     const first_held_dense_layers = exact(first_in_flight*(-stage_layers*recompute_full + stage_layers));
     const first_held_layer_inputs = exact(stage_layers*first_in_flight*recompute_full);
     const first_parameters = exact(dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*((pipeline_parallel === 1) ? 1 : 0) + head_parameters*((pipeline_parallel === 1) ? 1 : 0));
-    const first_buffer_elements = exact(first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1) + final_norm_aligned*((pipeline_parallel === 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
-    const first_shard_elements = exact(first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1) + final_norm_aligned*((pipeline_parallel === 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1) + final_norm_parameters*((pipeline_parallel === 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0))));
+    const first_first_bucket_parameters = exact(dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1) + final_norm_parameters*((pipeline_parallel === 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0));
+    const first_first_bucket_aligned = exact(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1) + final_norm_aligned*((pipeline_parallel === 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0));
+    const first_first_bucket_padded = exact(ceil_div(first_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128));
+    const first_buffer_elements = exact(first_parameters + distributed_optimizer*(first_first_bucket_padded - first_parameters + stage_shared_bucket_padded*tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*((pipeline_parallel > 1) ? 1 : 0)));
+    const first_shard_elements = exact(first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(stage_shared_bucket_padded, optimizer_shards)) + Math.min(first_first_bucket_parameters, ratio(first_first_bucket_padded, optimizer_shards))));
     const first_weight = exact(2*first_buffer_elements);
     const first_gradient = exact(2*first_buffer_elements);
     const first_optimizer = exact(4*first_shard_elements);
@@ -521,8 +544,11 @@
     const second_held_dense_layers = exact(second_in_flight*(-stage_layers*recompute_full + stage_layers));
     const second_held_layer_inputs = exact(stage_layers*recompute_full*second_in_flight);
     const second_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_parameters*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
-    const second_buffer_elements = exact(second_parameters + distributed_optimizer*(-second_parameters + tied_embeddings*(((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + ((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
-    const second_shard_elements = exact(second_parameters + distributed_optimizer*(-second_parameters + tied_embeddings*(((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + ((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_parameters*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0))));
+    const second_first_bucket_parameters = exact(dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_parameters*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
+    const second_first_bucket_aligned = exact(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + final_norm_aligned*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0));
+    const second_first_bucket_padded = exact(ceil_div(second_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128));
+    const second_buffer_elements = exact(second_first_bucket_padded*distributed_optimizer - second_parameters*(distributed_optimizer - 1) + stage_shared_bucket_padded*tied_embeddings*distributed_optimizer*(((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + ((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0));
+    const second_shard_elements = exact(-second_parameters*(distributed_optimizer - 1) + tied_embeddings*distributed_optimizer*(((Math.min(1, pipeline_parallel - 1) === 0) ? 1 : 0) + ((Math.min(1, pipeline_parallel - 1) === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(stage_shared_bucket_padded, optimizer_shards)) + distributed_optimizer*Math.min(second_first_bucket_parameters, ratio(second_first_bucket_padded, optimizer_shards)));
     const second_weight = exact(2*second_buffer_elements);
     const second_gradient = exact(2*second_buffer_elements);
     const second_optimizer = exact(4*second_shard_elements);
@@ -554,8 +580,11 @@
     const penultimate_held_dense_layers = exact(penultimate_in_flight*(-stage_layers*recompute_full + stage_layers));
     const penultimate_held_layer_inputs = exact(stage_layers*penultimate_in_flight*recompute_full);
     const penultimate_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_parameters*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
-    const penultimate_buffer_elements = exact(penultimate_parameters + distributed_optimizer*(-penultimate_parameters + tied_embeddings*(((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + ((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
-    const penultimate_shard_elements = exact(penultimate_parameters + distributed_optimizer*(-penultimate_parameters + tied_embeddings*(((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + ((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_parameters*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0))));
+    const penultimate_first_bucket_parameters = exact(dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_parameters*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
+    const penultimate_first_bucket_aligned = exact(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + final_norm_aligned*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0) + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0));
+    const penultimate_first_bucket_padded = exact(ceil_div(penultimate_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128));
+    const penultimate_buffer_elements = exact(penultimate_first_bucket_padded*distributed_optimizer - penultimate_parameters*(distributed_optimizer - 1) + stage_shared_bucket_padded*tied_embeddings*distributed_optimizer*(((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + ((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0));
+    const penultimate_shard_elements = exact(-penultimate_parameters*(distributed_optimizer - 1) + tied_embeddings*distributed_optimizer*(((Math.max(0, pipeline_parallel - 2) === 0) ? 1 : 0) + ((Math.max(0, pipeline_parallel - 2) === pipeline_parallel - 1) ? 1 : 0))*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(stage_shared_bucket_padded, optimizer_shards)) + distributed_optimizer*Math.min(penultimate_first_bucket_parameters, ratio(penultimate_first_bucket_padded, optimizer_shards)));
     const penultimate_weight = exact(2*penultimate_buffer_elements);
     const penultimate_gradient = exact(2*penultimate_buffer_elements);
     const penultimate_optimizer = exact(4*penultimate_shard_elements);
@@ -587,8 +616,11 @@
     const last_held_dense_layers = exact(last_in_flight*(-stage_layers*recompute_full + stage_layers));
     const last_held_layer_inputs = exact(stage_layers*last_in_flight*recompute_full);
     const last_parameters = exact(dense_layers*layer_parameters + embedding_parameters*((pipeline_parallel === 1) ? 1 : 0) + final_norm_parameters + head_parameters);
-    const last_buffer_elements = exact(last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*((pipeline_parallel > 1) ? 1 : 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0) + final_norm_aligned + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)));
-    const last_shard_elements = exact(last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards)) + Math.min(ratio(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0) + final_norm_aligned + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128), optimizer_shards), dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0) + final_norm_parameters + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1))));
+    const last_first_bucket_parameters = exact(dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0) + final_norm_parameters + head_parameters*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1));
+    const last_first_bucket_aligned = exact(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1)*((pipeline_parallel === 1) ? 1 : 0) + final_norm_aligned + head_aligned*(-tied_embeddings*((pipeline_parallel > 1) ? 1 : 0) + 1));
+    const last_first_bucket_padded = exact(ceil_div(last_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128));
+    const last_buffer_elements = exact(last_parameters + distributed_optimizer*(last_first_bucket_padded - last_parameters + stage_shared_bucket_padded*tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*((pipeline_parallel > 1) ? 1 : 0)));
+    const last_shard_elements = exact(last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*(((pipeline_parallel === 1) ? 1 : 0) + 1)*((pipeline_parallel > 1) ? 1 : 0)*Math.min(embedding_parameters, ratio(stage_shared_bucket_padded, optimizer_shards)) + Math.min(last_first_bucket_parameters, ratio(last_first_bucket_padded, optimizer_shards))));
     const last_weight = exact(2*last_buffer_elements);
     const last_gradient = exact(2*last_buffer_elements);
     const last_optimizer = exact(4*last_shard_elements);
@@ -674,6 +706,10 @@
       "layer.saved": layer_saved,
       "stage.parameters": stage_parameters,
       "stage.aligned": stage_aligned,
+      "stage.first_bucket_parameters": stage_first_bucket_parameters,
+      "stage.first_bucket_aligned": stage_first_bucket_aligned,
+      "stage.first_bucket_padded": stage_first_bucket_padded,
+      "stage.shared_bucket_padded": stage_shared_bucket_padded,
       "stage.buffer_elements": stage_buffer_elements,
       "stage.shard_elements": stage_shard_elements,
       "stage.all_parameters": stage_all_parameters,
@@ -759,6 +795,9 @@
       "first.held_dense_layers": first_held_dense_layers,
       "first.held_layer_inputs": first_held_layer_inputs,
       "first.parameters": first_parameters,
+      "first.first_bucket_parameters": first_first_bucket_parameters,
+      "first.first_bucket_aligned": first_first_bucket_aligned,
+      "first.first_bucket_padded": first_first_bucket_padded,
       "first.buffer_elements": first_buffer_elements,
       "first.shard_elements": first_shard_elements,
       "first.weight": first_weight,
@@ -792,6 +831,9 @@
       "second.held_dense_layers": second_held_dense_layers,
       "second.held_layer_inputs": second_held_layer_inputs,
       "second.parameters": second_parameters,
+      "second.first_bucket_parameters": second_first_bucket_parameters,
+      "second.first_bucket_aligned": second_first_bucket_aligned,
+      "second.first_bucket_padded": second_first_bucket_padded,
       "second.buffer_elements": second_buffer_elements,
       "second.shard_elements": second_shard_elements,
       "second.weight": second_weight,
@@ -825,6 +867,9 @@
       "penultimate.held_dense_layers": penultimate_held_dense_layers,
       "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
       "penultimate.parameters": penultimate_parameters,
+      "penultimate.first_bucket_parameters": penultimate_first_bucket_parameters,
+      "penultimate.first_bucket_aligned": penultimate_first_bucket_aligned,
+      "penultimate.first_bucket_padded": penultimate_first_bucket_padded,
       "penultimate.buffer_elements": penultimate_buffer_elements,
       "penultimate.shard_elements": penultimate_shard_elements,
       "penultimate.weight": penultimate_weight,
@@ -858,6 +903,9 @@
       "last.held_dense_layers": last_held_dense_layers,
       "last.held_layer_inputs": last_held_layer_inputs,
       "last.parameters": last_parameters,
+      "last.first_bucket_parameters": last_first_bucket_parameters,
+      "last.first_bucket_aligned": last_first_bucket_aligned,
+      "last.first_bucket_padded": last_first_bucket_padded,
       "last.buffer_elements": last_buffer_elements,
       "last.shard_elements": last_shard_elements,
       "last.weight": last_weight,

@@ -103,6 +103,10 @@ TERMS = {
     "layer.saved": ("bytes", "tensors saved for the backward pass by one layer and micro-batch"),
     "stage.parameters": ("elements", "parameters of rank r"),
     "stage.aligned": ("elements", "parameters of rank r, padded one by one"),
+    "stage.first_bucket_parameters": ("elements", "rank r: parameters in the bucket of the first chunk"),
+    "stage.first_bucket_aligned": ("elements", "rank r: parameters in the bucket of the first chunk, padded one by one"),
+    "stage.first_bucket_padded": ("elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs"),
+    "stage.shared_bucket_padded": ("elements", "rank r: bucket of the embedding that first and last stage share, with the padding that data parallelism needs"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
     "stage.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps"),
     "stage.all_parameters": ("elements", "parameters of rank r, of every kind"),
@@ -188,6 +192,9 @@ TERMS = {
     "first.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, first stage"),
     "first.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, first stage"),
     "first.parameters": ("elements", "parameters of rank r, first stage"),
+    "first.first_bucket_parameters": ("elements", "rank r: parameters in the bucket of the first chunk, first stage"),
+    "first.first_bucket_aligned": ("elements", "rank r: parameters in the bucket of the first chunk, padded one by one, first stage"),
+    "first.first_bucket_padded": ("elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
     "first.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, first stage"),
     "first.weight": ("bytes", "rank r: bf16 weight, first stage"),
@@ -221,6 +228,9 @@ TERMS = {
     "second.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, second stage"),
     "second.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, second stage"),
     "second.parameters": ("elements", "parameters of rank r, second stage"),
+    "second.first_bucket_parameters": ("elements", "rank r: parameters in the bucket of the first chunk, second stage"),
+    "second.first_bucket_aligned": ("elements", "rank r: parameters in the bucket of the first chunk, padded one by one, second stage"),
+    "second.first_bucket_padded": ("elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, second stage"),
     "second.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, second stage"),
     "second.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, second stage"),
     "second.weight": ("bytes", "rank r: bf16 weight, second stage"),
@@ -254,6 +264,9 @@ TERMS = {
     "penultimate.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, penultimate stage"),
     "penultimate.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, penultimate stage"),
     "penultimate.parameters": ("elements", "parameters of rank r, penultimate stage"),
+    "penultimate.first_bucket_parameters": ("elements", "rank r: parameters in the bucket of the first chunk, penultimate stage"),
+    "penultimate.first_bucket_aligned": ("elements", "rank r: parameters in the bucket of the first chunk, padded one by one, penultimate stage"),
+    "penultimate.first_bucket_padded": ("elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, penultimate stage"),
     "penultimate.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, penultimate stage"),
     "penultimate.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, penultimate stage"),
     "penultimate.weight": ("bytes", "rank r: bf16 weight, penultimate stage"),
@@ -287,6 +300,9 @@ TERMS = {
     "last.held_dense_layers": ("layers", "dense layers times micro-batches whose saved tensors rank r holds at its peak, last stage"),
     "last.held_layer_inputs": ("layers", "kept inputs of recomputed layers times micro-batches on rank r at its peak, last stage"),
     "last.parameters": ("elements", "parameters of rank r, last stage"),
+    "last.first_bucket_parameters": ("elements", "rank r: parameters in the bucket of the first chunk, last stage"),
+    "last.first_bucket_aligned": ("elements", "rank r: parameters in the bucket of the first chunk, padded one by one, last stage"),
+    "last.first_bucket_padded": ("elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
     "last.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, last stage"),
     "last.weight": ("bytes", "rank r: bf16 weight, last stage"),
@@ -411,8 +427,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
     stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
     stage_aligned = dense_layers*layer_aligned + embedding_aligned*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_buffer_elements = stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
-    stage_shard_elements = stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)))
+    stage_first_bucket_parameters = dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_first_bucket_aligned = dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_first_bucket_padded = ceil_div(stage_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    stage_shared_bucket_padded = ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    stage_buffer_elements = stage_first_bucket_padded*distributed_optimizer - stage_parameters*(distributed_optimizer - 1) + stage_shared_bucket_padded*tied_embeddings*distributed_optimizer*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)
+    stage_shard_elements = -stage_parameters*(distributed_optimizer - 1) + tied_embeddings*distributed_optimizer*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, stage_shared_bucket_padded/optimizer_shards) + distributed_optimizer*min(stage_first_bucket_parameters, stage_first_bucket_padded/optimizer_shards)
     stage_all_parameters = stage_parameters
     model_stage_layers = num_layers
     model_dense_layers = model_stage_layers
@@ -496,8 +516,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_held_dense_layers = first_in_flight*(-stage_layers*recompute_full + stage_layers)
     first_held_layer_inputs = stage_layers*first_in_flight*recompute_full
     first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
-    first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
-    first_shard_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0)))
+    first_first_bucket_parameters = dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0)
+    first_first_bucket_aligned = dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0)
+    first_first_bucket_padded = ceil_div(first_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    first_buffer_elements = first_parameters + distributed_optimizer*(first_first_bucket_padded - first_parameters + stage_shared_bucket_padded*tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0))
+    first_shard_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, stage_shared_bucket_padded/optimizer_shards) + min(first_first_bucket_parameters, first_first_bucket_padded/optimizer_shards))
     first_weight = 2*first_buffer_elements
     first_gradient = 2*first_buffer_elements
     first_optimizer = 4*first_shard_elements
@@ -529,8 +552,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_held_dense_layers = second_in_flight*(-stage_layers*recompute_full + stage_layers)
     second_held_layer_inputs = stage_layers*recompute_full*second_in_flight
     second_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
-    second_buffer_elements = second_parameters + distributed_optimizer*(-second_parameters + tied_embeddings*((1 if (min(1, pipeline_parallel - 1) == 0) else 0) + (1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
-    second_shard_elements = second_parameters + distributed_optimizer*(-second_parameters + tied_embeddings*((1 if (min(1, pipeline_parallel - 1) == 0) else 0) + (1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)))
+    second_first_bucket_parameters = dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_parameters*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_first_bucket_aligned = dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + final_norm_aligned*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_first_bucket_padded = ceil_div(second_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    second_buffer_elements = second_first_bucket_padded*distributed_optimizer - second_parameters*(distributed_optimizer - 1) + stage_shared_bucket_padded*tied_embeddings*distributed_optimizer*((1 if (min(1, pipeline_parallel - 1) == 0) else 0) + (1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)
+    second_shard_elements = -second_parameters*(distributed_optimizer - 1) + tied_embeddings*distributed_optimizer*((1 if (min(1, pipeline_parallel - 1) == 0) else 0) + (1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, stage_shared_bucket_padded/optimizer_shards) + distributed_optimizer*min(second_first_bucket_parameters, second_first_bucket_padded/optimizer_shards)
     second_weight = 2*second_buffer_elements
     second_gradient = 2*second_buffer_elements
     second_optimizer = 4*second_shard_elements
@@ -562,8 +588,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_held_dense_layers = penultimate_in_flight*(-stage_layers*recompute_full + stage_layers)
     penultimate_held_layer_inputs = stage_layers*penultimate_in_flight*recompute_full
     penultimate_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
-    penultimate_buffer_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + tied_embeddings*((1 if (max(0, pipeline_parallel - 2) == 0) else 0) + (1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
-    penultimate_shard_elements = penultimate_parameters + distributed_optimizer*(-penultimate_parameters + tied_embeddings*((1 if (max(0, pipeline_parallel - 2) == 0) else 0) + (1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)))
+    penultimate_first_bucket_parameters = dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_parameters*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_first_bucket_aligned = dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + final_norm_aligned*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_first_bucket_padded = ceil_div(penultimate_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    penultimate_buffer_elements = penultimate_first_bucket_padded*distributed_optimizer - penultimate_parameters*(distributed_optimizer - 1) + stage_shared_bucket_padded*tied_embeddings*distributed_optimizer*((1 if (max(0, pipeline_parallel - 2) == 0) else 0) + (1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)
+    penultimate_shard_elements = -penultimate_parameters*(distributed_optimizer - 1) + tied_embeddings*distributed_optimizer*((1 if (max(0, pipeline_parallel - 2) == 0) else 0) + (1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, stage_shared_bucket_padded/optimizer_shards) + distributed_optimizer*min(penultimate_first_bucket_parameters, penultimate_first_bucket_padded/optimizer_shards)
     penultimate_weight = 2*penultimate_buffer_elements
     penultimate_gradient = 2*penultimate_buffer_elements
     penultimate_optimizer = 4*penultimate_shard_elements
@@ -595,8 +624,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_held_dense_layers = last_in_flight*(-stage_layers*recompute_full + stage_layers)
     last_held_layer_inputs = stage_layers*last_in_flight*recompute_full
     last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
-    last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
-    last_shard_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)))
+    last_first_bucket_parameters = dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)
+    last_first_bucket_aligned = dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)
+    last_first_bucket_padded = ceil_div(last_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    last_buffer_elements = last_parameters + distributed_optimizer*(last_first_bucket_padded - last_parameters + stage_shared_bucket_padded*tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0))
+    last_shard_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, stage_shared_bucket_padded/optimizer_shards) + min(last_first_bucket_parameters, last_first_bucket_padded/optimizer_shards))
     last_weight = 2*last_buffer_elements
     last_gradient = 2*last_buffer_elements
     last_optimizer = 4*last_shard_elements
@@ -682,6 +714,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "layer.saved": layer_saved,
         "stage.parameters": stage_parameters,
         "stage.aligned": stage_aligned,
+        "stage.first_bucket_parameters": stage_first_bucket_parameters,
+        "stage.first_bucket_aligned": stage_first_bucket_aligned,
+        "stage.first_bucket_padded": stage_first_bucket_padded,
+        "stage.shared_bucket_padded": stage_shared_bucket_padded,
         "stage.buffer_elements": stage_buffer_elements,
         "stage.shard_elements": stage_shard_elements,
         "stage.all_parameters": stage_all_parameters,
@@ -767,6 +803,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.held_dense_layers": first_held_dense_layers,
         "first.held_layer_inputs": first_held_layer_inputs,
         "first.parameters": first_parameters,
+        "first.first_bucket_parameters": first_first_bucket_parameters,
+        "first.first_bucket_aligned": first_first_bucket_aligned,
+        "first.first_bucket_padded": first_first_bucket_padded,
         "first.buffer_elements": first_buffer_elements,
         "first.shard_elements": first_shard_elements,
         "first.weight": first_weight,
@@ -800,6 +839,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.held_dense_layers": second_held_dense_layers,
         "second.held_layer_inputs": second_held_layer_inputs,
         "second.parameters": second_parameters,
+        "second.first_bucket_parameters": second_first_bucket_parameters,
+        "second.first_bucket_aligned": second_first_bucket_aligned,
+        "second.first_bucket_padded": second_first_bucket_padded,
         "second.buffer_elements": second_buffer_elements,
         "second.shard_elements": second_shard_elements,
         "second.weight": second_weight,
@@ -833,6 +875,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.held_dense_layers": penultimate_held_dense_layers,
         "penultimate.held_layer_inputs": penultimate_held_layer_inputs,
         "penultimate.parameters": penultimate_parameters,
+        "penultimate.first_bucket_parameters": penultimate_first_bucket_parameters,
+        "penultimate.first_bucket_aligned": penultimate_first_bucket_aligned,
+        "penultimate.first_bucket_padded": penultimate_first_bucket_padded,
         "penultimate.buffer_elements": penultimate_buffer_elements,
         "penultimate.shard_elements": penultimate_shard_elements,
         "penultimate.weight": penultimate_weight,
@@ -866,6 +911,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.held_dense_layers": last_held_dense_layers,
         "last.held_layer_inputs": last_held_layer_inputs,
         "last.parameters": last_parameters,
+        "last.first_bucket_parameters": last_first_bucket_parameters,
+        "last.first_bucket_aligned": last_first_bucket_aligned,
+        "last.first_bucket_padded": last_first_bucket_padded,
         "last.buffer_elements": last_buffer_elements,
         "last.shard_elements": last_shard_elements,
         "last.weight": last_weight,

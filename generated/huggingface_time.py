@@ -93,6 +93,10 @@ TERMS = {
     "layer.parameters": ("elements", "parameters of one layer on one rank"),
     "layer.aligned": ("elements", "parameters of one layer on one rank, padded as data parallelism does"),
     "stage.parameters": ("elements", "parameters of rank r"),
+    "stage.first_bucket_parameters": ("elements", "rank r: parameters in the bucket of the first chunk"),
+    "stage.first_bucket_aligned": ("elements", "rank r: parameters in the bucket of the first chunk, padded one by one"),
+    "stage.first_bucket_padded": ("elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs"),
+    "stage.shared_bucket_padded": ("elements", "rank r: bucket of the embedding that first and last stage share, with the padding that data parallelism needs"),
     "stage.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs"),
     "stage.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps"),
     "stage.weight": ("bytes", "rank r: bf16 weight"),
@@ -308,6 +312,9 @@ TERMS = {
     "stage.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero"),
     "stage.microbatch_time": ("s", "rank r: one micro-batch, forward and backward"),
     "first.parameters": ("elements", "parameters of rank r, first stage"),
+    "first.first_bucket_parameters": ("elements", "rank r: parameters in the bucket of the first chunk, first stage"),
+    "first.first_bucket_aligned": ("elements", "rank r: parameters in the bucket of the first chunk, padded one by one, first stage"),
+    "first.first_bucket_padded": ("elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, first stage"),
     "first.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, first stage"),
     "first.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, first stage"),
     "first.weight": ("bytes", "rank r: bf16 weight, first stage"),
@@ -328,6 +335,9 @@ TERMS = {
     "first.optimizer_time": ("s", "rank r: its states read and written, its share of gradients read and of weights written; all gradients read for their norm and set to zero, first stage"),
     "first.microbatch_time": ("s", "rank r: one micro-batch, forward and backward, first stage"),
     "last.parameters": ("elements", "parameters of rank r, last stage"),
+    "last.first_bucket_parameters": ("elements", "rank r: parameters in the bucket of the first chunk, last stage"),
+    "last.first_bucket_aligned": ("elements", "rank r: parameters in the bucket of the first chunk, padded one by one, last stage"),
+    "last.first_bucket_padded": ("elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, last stage"),
     "last.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, last stage"),
     "last.shard_elements": ("elements", "parameters of rank r whose optimizer states it keeps, last stage"),
     "last.weight": ("bytes", "rank r: bf16 weight, last stage"),
@@ -353,6 +363,8 @@ TERMS = {
     "whole.stage_layers": ("layers", "layers of one pipeline stage, whole stage"),
     "whole.dense_layers": ("layers", "layers of the stage with a dense MLP, whole stage"),
     "whole.parameters": ("elements", "parameters of rank r, whole stage"),
+    "whole.first_bucket_aligned": ("elements", "rank r: parameters in the bucket of the first chunk, padded one by one, whole stage"),
+    "whole.first_bucket_padded": ("elements", "rank r: bucket of the first chunk, with the padding that data parallelism needs, whole stage"),
     "whole.buffer_elements": ("elements", "parameters of rank r with the padding that data parallelism needs, whole stage"),
     "whole.recomputing": ("s", "rank r: layers and modules that run once more, of one micro-batch, whole stage"),
     "whole.forward_computing": ("s", "rank r: computing of the forward pass of one micro-batch, whole stage"),
@@ -458,8 +470,12 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
     stage_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
-    stage_buffer_elements = stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
-    stage_shard_elements = stage_parameters + distributed_optimizer*(-stage_parameters + tied_embeddings*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)))
+    stage_first_bucket_parameters = dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_parameters*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_first_bucket_aligned = dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == 0) else 0) + final_norm_aligned*(1 if (pipeline_rank == pipeline_parallel - 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_first_bucket_padded = ceil_div(stage_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    stage_shared_bucket_padded = ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    stage_buffer_elements = stage_first_bucket_padded*distributed_optimizer - stage_parameters*(distributed_optimizer - 1) + stage_shared_bucket_padded*tied_embeddings*distributed_optimizer*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)
+    stage_shard_elements = -stage_parameters*(distributed_optimizer - 1) + tied_embeddings*distributed_optimizer*((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0))*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, stage_shared_bucket_padded/optimizer_shards) + distributed_optimizer*min(stage_first_bucket_parameters, stage_first_bucket_padded/optimizer_shards)
     stage_weight = 2*stage_buffer_elements
     stage_gradient = 2*stage_buffer_elements
     stage_optimizer = 4*stage_shard_elements
@@ -673,8 +689,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_optimizer_time = 1000*(2*stage_gradient + 2*stage_optimizer + (stage_gradient + stage_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     stage_microbatch_time = stage_accumulating + stage_backward_computing + stage_context_waiting + stage_forward_computing + stage_launching + stage_recomputing + stage_tensor_waiting
     first_parameters = dense_layers*layer_parameters + embedding_parameters + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(1 if (pipeline_parallel == 1) else 0)
-    first_buffer_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
-    first_shard_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0)))
+    first_first_bucket_parameters = dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_parameters*(1 if (pipeline_parallel == 1) else 0) + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0)
+    first_first_bucket_aligned = dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1) + final_norm_aligned*(1 if (pipeline_parallel == 1) else 0) + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0)
+    first_first_bucket_padded = ceil_div(first_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    first_buffer_elements = first_parameters + distributed_optimizer*(first_first_bucket_padded - first_parameters + stage_shared_bucket_padded*tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0))
+    first_shard_elements = first_parameters + distributed_optimizer*(-first_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, stage_shared_bucket_padded/optimizer_shards) + min(first_first_bucket_parameters, first_first_bucket_padded/optimizer_shards))
     first_weight = 2*first_buffer_elements
     first_gradient = 2*first_buffer_elements
     first_optimizer = 4*first_shard_elements
@@ -693,8 +712,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_optimizer_time = 1000*(2*first_gradient + 2*first_optimizer + (first_gradient + first_weight)/optimizer_shards)/(hbm_bandwidth*hbm_per_mille)
     first_microbatch_time = first_accumulating + first_backward_computing + first_forward_computing + first_launching + first_tensor_waiting + stage_context_waiting + stage_recomputing
     last_parameters = dense_layers*layer_parameters + embedding_parameters*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters
-    last_buffer_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*(1 if (pipeline_parallel > 1) else 0)*lcm(optimizer_shards, 128) + ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
-    last_shard_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, ceil_div(embedding_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards) + min(ceil_div(dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1), lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)/optimizer_shards, dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)))
+    last_first_bucket_parameters = dense_layers*layer_parameters + embedding_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_parameters + head_parameters*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)
+    last_first_bucket_aligned = dense_layers*layer_aligned + embedding_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)*(1 if (pipeline_parallel == 1) else 0) + final_norm_aligned + head_aligned*(-tied_embeddings*(1 if (pipeline_parallel > 1) else 0) + 1)
+    last_first_bucket_padded = ceil_div(last_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    last_buffer_elements = last_parameters + distributed_optimizer*(last_first_bucket_padded - last_parameters + stage_shared_bucket_padded*tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0))
+    last_shard_elements = last_parameters + distributed_optimizer*(-last_parameters + tied_embeddings*((1 if (pipeline_parallel == 1) else 0) + 1)*(1 if (pipeline_parallel > 1) else 0)*min(embedding_parameters, stage_shared_bucket_padded/optimizer_shards) + min(last_first_bucket_parameters, last_first_bucket_padded/optimizer_shards))
     last_weight = 2*last_buffer_elements
     last_gradient = 2*last_buffer_elements
     last_optimizer = 4*last_shard_elements
@@ -718,7 +740,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     whole_stage_layers = num_layers
     whole_dense_layers = whole_stage_layers
     whole_parameters = embedding_parameters + final_norm_parameters + head_parameters + layer_parameters*whole_dense_layers
-    whole_buffer_elements = whole_parameters + distributed_optimizer*(-whole_parameters + ceil_div(embedding_aligned + final_norm_aligned + head_aligned + layer_aligned*whole_dense_layers, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128))
+    whole_first_bucket_aligned = embedding_aligned + final_norm_aligned + head_aligned + layer_aligned*whole_dense_layers
+    whole_first_bucket_padded = ceil_div(whole_first_bucket_aligned, lcm(optimizer_shards, 128))*lcm(optimizer_shards, 128)
+    whole_buffer_elements = whole_parameters + distributed_optimizer*(whole_first_bucket_padded - whole_parameters)
     whole_recomputing = whole_dense_layers*(layer_forward_time*recompute_full + layer_repeated_time*(1 - recompute_full))
     whole_forward_computing = input_forward_computing + layer_forward_computing*whole_dense_layers + output_forward_computing
     whole_backward_computing = input_backward_computing + layer_backward_computing*whole_dense_layers + output_backward_computing
@@ -800,6 +824,10 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "layer.parameters": layer_parameters,
         "layer.aligned": layer_aligned,
         "stage.parameters": stage_parameters,
+        "stage.first_bucket_parameters": stage_first_bucket_parameters,
+        "stage.first_bucket_aligned": stage_first_bucket_aligned,
+        "stage.first_bucket_padded": stage_first_bucket_padded,
+        "stage.shared_bucket_padded": stage_shared_bucket_padded,
         "stage.buffer_elements": stage_buffer_elements,
         "stage.shard_elements": stage_shard_elements,
         "stage.weight": stage_weight,
@@ -1015,6 +1043,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.optimizer_time": stage_optimizer_time,
         "stage.microbatch_time": stage_microbatch_time,
         "first.parameters": first_parameters,
+        "first.first_bucket_parameters": first_first_bucket_parameters,
+        "first.first_bucket_aligned": first_first_bucket_aligned,
+        "first.first_bucket_padded": first_first_bucket_padded,
         "first.buffer_elements": first_buffer_elements,
         "first.shard_elements": first_shard_elements,
         "first.weight": first_weight,
@@ -1035,6 +1066,9 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.optimizer_time": first_optimizer_time,
         "first.microbatch_time": first_microbatch_time,
         "last.parameters": last_parameters,
+        "last.first_bucket_parameters": last_first_bucket_parameters,
+        "last.first_bucket_aligned": last_first_bucket_aligned,
+        "last.first_bucket_padded": last_first_bucket_padded,
         "last.buffer_elements": last_buffer_elements,
         "last.shard_elements": last_shard_elements,
         "last.weight": last_weight,
@@ -1060,6 +1094,8 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "whole.stage_layers": whole_stage_layers,
         "whole.dense_layers": whole_dense_layers,
         "whole.parameters": whole_parameters,
+        "whole.first_bucket_aligned": whole_first_bucket_aligned,
+        "whole.first_bucket_padded": whole_first_bucket_padded,
         "whole.buffer_elements": whole_buffer_elements,
         "whole.recomputing": whole_recomputing,
         "whole.forward_computing": whole_forward_computing,

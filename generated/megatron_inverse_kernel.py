@@ -212,58 +212,59 @@ def evaluate(
     x62 = (gradient_bytes == 2.0)
     x63 = (x62 | (gradient_bytes == 4.0))
     x77 = 2.0*hidden_size
-    x86 = (distributed_optimizer == 0.0)
-    x87 = select(x86, 0.0, 1.0)
-    x88 = 1.0 - x87
-    x89 = 12.0*x88
-    x92 = (tied_embeddings == 0.0)
-    x93 = opposite(x92)
-    x96 = hidden_size*vocab_multiple
-    x97 = 0.9999999999999982*x36*(1.0/vocab_multiple)
-    x100 = (qk_norm == 0.0)
-    x101 = 2.0*head_dim
-    x102 = hidden_size + hidden_size + select(x100, 0.0, x101)
-    x103 = 3.0*hidden_size
-    x104 = hidden_size*head_dim
-    x105 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x106 = hidden_size + x105
-    x109 = 12.0*x87
-    x113 = select(x86, 1.0, 0.0)
-    x117 = 0.015625*hidden_size*vocab_multiple
-    x119 = 0.007812499999999986*x113
-    x120 = 0.007812499999999986*data_parallel_replicas*x36*x87
-    x124 = 0.015625*hidden_size
-    x125 = ceil(x124)
-    attention_norm_aligned = 64.0*x125
-    x127 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x100, 0.0, 2.0*ceil(0.015625*head_dim))
-    x128 = 64.0*x105
-    x129 = 0.03125*hidden_size
-    x130 = 0.015625*hidden_size*head_dim
-    x137 = 4.0*head_dim
-    x141 = opposite((query_size == ffn_hidden_size))
-    x142 = 4.0*hidden_size
+    x86 = -(distributed_optimizer - 1.0)
+    x89 = (tied_embeddings == 0.0)
+    x90 = opposite(x89)
+    x93 = hidden_size*vocab_multiple
+    x94 = 0.9999999999999982*x36*(1.0/vocab_multiple)
+    x97 = (qk_norm == 0.0)
+    x98 = 2.0*head_dim
+    x99 = hidden_size + hidden_size + select(x97, 0.0, x98)
+    x100 = 3.0*hidden_size
+    x101 = hidden_size*head_dim
+    x102 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x103 = hidden_size + x102
+    x107 = (distributed_optimizer == 0.0)
+    x108 = opposite(x107)
+    x111 = select(x107, 1.0, 0.0)
+    x112 = select(x107, 0.0, 1.0)
+    x116 = 0.015625*hidden_size*vocab_multiple
+    x118 = 0.007812499999999986*x111
+    x119 = 0.007812499999999986*data_parallel_replicas*x36*x112
+    x123 = 12.0*x112
+    x128 = 0.015625*hidden_size
+    x129 = ceil(x128)
+    attention_norm_aligned = 64.0*x129
+    x131 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x97, 0.0, 2.0*ceil(0.015625*head_dim))
+    x132 = 64.0*x102
+    x133 = 0.03125*hidden_size
+    x134 = 0.015625*hidden_size*head_dim
+    x138 = 4.0*head_dim
+    x142 = opposite((query_size == ffn_hidden_size))
+    x143 = 4.0*hidden_size
     model_local_gate_up_features = 2.0*ffn_hidden_size
-    x145 = opposite((model_local_gate_up_features == model_local_qkv_features))
-    x147 = 2.0*hidden_size*head_dim
-    x167 = 2.0*(2.0 + hidden_size)
-    x168 = x77 + x167
-    x169 = x167 + x168
-    x171 = opposite((attention_copies_output == 0.0))
-    x173 = (-2.0)*head_dim
-    x174 = 2.0*head_dim*(2.0 + qk_norm)
-    x175 = x174 + 4.0*(1.0 + qk_norm)
-    x176 = (-4.0)*head_dim
-    x177 = 4.0*select(x100, 0.0, 1.0) + x174
+    x146 = opposite((model_local_gate_up_features == model_local_qkv_features))
+    x148 = 2.0*hidden_size*head_dim
+    x168 = 2.0*(2.0 + hidden_size)
+    x169 = x77 + x168
+    x170 = x168 + x169
+    x172 = opposite((attention_copies_output == 0.0))
+    x174 = (-2.0)*head_dim
+    x175 = 2.0*head_dim*(2.0 + qk_norm)
+    x176 = x175 + 4.0*(1.0 + qk_norm)
+    x177 = (-4.0)*head_dim
+    x178 = 4.0*select(x97, 0.0, 1.0) + x175
     x183 = 2.0 + gradient_bytes
-    x184 = 128.0*x87*x183
-    x185 = x88*x183
-    x196 = hidden_size*vocab_multiple*x88
-    x202 = 4.0*select(x62, 1.0, 0.0)
-    x219 = 2.0*hidden_size*vocab_multiple
-    x249 = engine_workspace_bytes + 2.0*torch_workspace_bytes
-    x254 = hidden_size*x88
-    x263 = 6.0*vocab_multiple
-    x267 = 2.0*vocab_multiple
+    x184 = 128.0*x112*x183
+    x186 = 128.0*x183
+    x218 = 1.0 - x112
+    x219 = hidden_size*vocab_multiple*x218
+    x225 = 4.0*select(x62, 1.0, 0.0)
+    x242 = 2.0*hidden_size*vocab_multiple
+    x246 = engine_workspace_bytes + 2.0*torch_workspace_bytes
+    x251 = hidden_size*x218
+    x260 = 6.0*vocab_multiple
+    x264 = 2.0*vocab_multiple
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -317,186 +318,180 @@ def evaluate(
             x83 = (x82 & x68)
             x84 = micro_batch_size*local_sequence
             x85 = second_in_flight*x84
-            x90 = select(x66, hidden_size, 0.0)
-            x91 = (pipeline_parallel == 1.0)
-            x94 = (x91 & x93)
-            x95 = opposite(x94)
-            x98 = rounded_up(vocab_size, x97*x38)
-            embedding_parameters = x96*x98
-            x107 = stage_layers*(x102 + x103*local_ffn + x104*local_heads + x106*local_qkv_features)
-            second_parameters = x90 + select((x66 & x95), embedding_parameters, 0.0) + select(x68, embedding_parameters, 0.0) + x107
-            x110 = (1.0 < pipeline_parallel)
-            x111 = (x110 & x93)
-            x112 = select(x68, 1.0, 0.0) + select(x66, 1.0, 0.0)
-            optimizer_shards = x113 + x87*x58
-            x115 = common(optimizer_shards, 128.0)
-            x116 = reciprocal_of_power(x115)
-            x118 = ceil(x117*x98)
-            x121 = x115*(x119 + x35*x120)
-            x122 = rounded_up(64.0*x118, x121)
-            x123 = smaller(embedding_parameters, 128.0*x116*x122)
-            x131 = stage_layers*(x127 + x128*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x124*local_ffn) + ceil(x129*local_ffn) + ceil(x130*local_heads) + ceil(x124*local_qkv_features)))
-            x132 = opposite(x111)
-            x133 = (x68 & x132)
-            x134 = (x66 & x95 & x132)
-            x135 = rounded_up(x131 + 64.0*(select(x66, x125, 0.0) + select(x133, x118, 0.0) + select(x134, x118, 0.0)), x121)
-            second_optimizer = x89*second_parameters + x109*(select(x111, x112*x123, 0.0) + smaller(128.0*x116*x135, x90 + x107 + select(x134, embedding_parameters, 0.0) + select(x133, embedding_parameters, 0.0)))
-            tables_buffer = x137*local_sequence
-            x139 = hidden_size*tensor_parallel
-            x140 = (ffn_hidden_size == x139)
-            x143 = (query_size == x139)
-            mlp_dummies_buffer = x77*select((opposite((x140 & (model_local_qkv_features == x139))) & x141), local_ffn, 0.0) + x142*select((opposite((x143 & (model_local_gate_up_features == x139))) & x145), local_ffn, 0.0)
-            attention_dummies_buffer = x77*local_qkv_features + x147*local_heads
-            x149 = (1.0 < sequence_shards)
-            padded_vocab_size = vocab_multiple*(tensor_parallel*x98)
-            x151 = (x139 == padded_vocab_size)
-            x152 = opposite((x143 & x151))
-            x153 = opposite((x140 & x151))
-            x154 = opposite((model_local_gate_up_features == padded_vocab_size))
-            x155 = opposite((model_local_qkv_features == padded_vocab_size))
-            x156 = (x152 & x153 & x154 & x155)
-            head_buffer = x77*(select(x149, x84, 0.0) + select(x156, vocab_multiple*x98, 0.0))
-            x158 = (tensor_parallel == 1.0)
-            x159 = (x158 & x68)
+            x87 = select(x66, hidden_size, 0.0)
+            x88 = (pipeline_parallel == 1.0)
+            x91 = (x88 & x90)
+            x92 = opposite(x91)
+            x95 = rounded_up(vocab_size, x94*x38)
+            embedding_parameters = x93*x95
+            x104 = stage_layers*(x99 + x100*local_ffn + x101*local_heads + x103*local_qkv_features)
+            x105 = x86*(x87 + select((x66 & x92), embedding_parameters, 0.0) + select(x68, embedding_parameters, 0.0) + x104)
+            x106 = (1.0 < pipeline_parallel)
+            x109 = (x106 & x108 & x90)
+            x110 = select(x68, 1.0, 0.0) + select(x66, 1.0, 0.0)
+            optimizer_shards = x111 + x112*x58
+            x114 = common(optimizer_shards, 128.0)
+            x115 = reciprocal_of_power(x114)
+            x117 = ceil(x116*x95)
+            x120 = x114*(x118 + x35*x119)
+            x121 = rounded_up(64.0*x117, x120)
+            x122 = smaller(embedding_parameters, 128.0*x115*x121)
+            x124 = (x106 & x90)
+            x125 = opposite(x124)
+            x126 = (x66 & x125 & x92)
+            x127 = (x68 & x125)
+            x135 = stage_layers*(x131 + x132*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x128*local_ffn) + ceil(x133*local_ffn) + ceil(x134*local_heads) + ceil(x128*local_qkv_features)))
+            x136 = rounded_up(x135 + 64.0*(select(x66, x129, 0.0) + select(x127, x117, 0.0) + select(x126, x117, 0.0)), x120)
+            second_optimizer = 12.0*(x105 + select(x109, x110*x122, 0.0)) + x123*smaller(x87 + x104 + select(x126, embedding_parameters, 0.0) + select(x127, embedding_parameters, 0.0), 128.0*x115*x136)
+            tables_buffer = x138*local_sequence
+            x140 = hidden_size*tensor_parallel
+            x141 = (ffn_hidden_size == x140)
+            x144 = (query_size == x140)
+            mlp_dummies_buffer = x77*select((opposite((x141 & (model_local_qkv_features == x140))) & x142), local_ffn, 0.0) + x143*select((opposite((x144 & (model_local_gate_up_features == x140))) & x146), local_ffn, 0.0)
+            attention_dummies_buffer = x77*local_qkv_features + x148*local_heads
+            x150 = (1.0 < sequence_shards)
+            padded_vocab_size = vocab_multiple*(tensor_parallel*x95)
+            x152 = (x140 == padded_vocab_size)
+            x153 = opposite((x144 & x152))
+            x154 = opposite((x141 & x152))
+            x155 = opposite((model_local_gate_up_features == padded_vocab_size))
+            x156 = opposite((model_local_qkv_features == padded_vocab_size))
+            x157 = (x153 & x154 & x155 & x156)
+            head_buffer = x77*(select(x150, x84, 0.0) + select(x157, vocab_multiple*x95, 0.0))
+            x159 = (tensor_parallel == 1.0)
+            x160 = (x159 & x68)
             last_held_dense_layers = select(x61, stage_layers, 0.0)
-            x161 = select(x59, 0.0, 1.0)
-            x162 = opposite(x59)
-            x163 = ((num_kv_heads < tensor_parallel) & x162)
-            x164 = hidden_size*local_sequence_sp
-            x165 = local_ffn*local_sequence
-            x166 = x164 + 3.0*select(x60, x165, 0.0)
-            x170 = (1.0 < micro_batch_size)
-            x172 = select(x163, 1.0, 0.0)
-            x178 = local_sequence_sp*(x169 + sequence_shards*(local_heads*(x101*(recompute_core_attention + select((x170 & x171), 1.0, 0.0)) + x172*x173 + x175 - 4.0*x161) + larger(1.0, x42)*(recompute_core_attention*x101 + x172*x176 + x177)))
-            layer_saved = 4.0*x161 + 2.0*select(x163, model_local_qkv_features*x84, 0.0) + micro_batch_size*(2.0*x166 + x178)
-            x180 = last_held_dense_layers*layer_saved
-            x181 = optimizer_shards*x116
-            x182 = x181*x122
-            x186 = (select(x111, x112*x182, 0.0) + x181*x135)*x184 + second_parameters*x185
-            x187 = engine_workspace_bytes + x67 + select(x76, layer_input_saved, 0.0) + select(x66, 0.0, x77*(x78*x80)) + select(x61, 0.0, x77*(second_in_flight*x81)) + 9.0*select(x83, x85, 0.0) + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x66, head_buffer, 0.0) + 8.0*select(x159, x85, 0.0) + second_in_flight*x180 + x186
-            x188 = 2.0*select(x91, torch_workspace_bytes, 0.0)
+            x162 = select(x59, 0.0, 1.0)
+            x163 = opposite(x59)
+            x164 = ((num_kv_heads < tensor_parallel) & x163)
+            x165 = hidden_size*local_sequence_sp
+            x166 = local_ffn*local_sequence
+            x167 = x165 + 3.0*select(x60, x166, 0.0)
+            x171 = (1.0 < micro_batch_size)
+            x173 = select(x164, 1.0, 0.0)
+            x179 = local_sequence_sp*(x170 + sequence_shards*(local_heads*(x98*(recompute_core_attention + select((x171 & x172), 1.0, 0.0)) + x173*x174 + x176 - 4.0*x162) + larger(1.0, x42)*(recompute_core_attention*x98 + x173*x177 + x178)))
+            layer_saved = 4.0*x162 + 2.0*select(x164, model_local_qkv_features*x84, 0.0) + micro_batch_size*(2.0*x167 + x179)
+            x181 = last_held_dense_layers*layer_saved
+            x182 = optimizer_shards*x115
+            x185 = x182*x121
+            x187 = (x182*x136)*x184 + x183*x105 + select(x109, x110*x185, 0.0)*x186
+            x188 = engine_workspace_bytes + x67 + select(x76, layer_input_saved, 0.0) + select(x66, 0.0, x77*(x78*x80)) + select(x61, 0.0, x77*(second_in_flight*x81)) + 9.0*select(x83, x85, 0.0) + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x66, head_buffer, 0.0) + 8.0*select(x160, x85, 0.0) + second_in_flight*x181 + x187
+            x189 = larger(0.0, pipeline_parallel - 2.0)
+            x190 = (x189 == x64)
+            x191 = 2.0*select(x190, torch_workspace_bytes, 0.0)
+            x192 = (x189 == 0.0)
+            x193 = pipeline_parallel - x189
+            penultimate_in_flight = smaller(x193, num_microbatches)
+            x195 = (penultimate_in_flight < num_microbatches)
+            x196 = (opposite(x192) & x195)
+            x197 = select(x195, 3.0, 2.0)
+            x198 = (x82 & x192)
+            x199 = x84*penultimate_in_flight
+            x200 = select(x190, hidden_size, 0.0)
+            x201 = x86*(x200 + x104 + select((x190 & x92), embedding_parameters, 0.0) + select(x192, embedding_parameters, 0.0))
+            x202 = select(x192, 1.0, 0.0) + select(x190, 1.0, 0.0)
+            x203 = (x190 & x125 & x92)
+            x204 = (x192 & x125)
+            x205 = rounded_up(x135 + 64.0*(select(x190, x129, 0.0) + select(x204, x117, 0.0) + select(x203, x117, 0.0)), x120)
+            penultimate_optimizer = 12.0*(x201 + select(x109, x202*x122, 0.0)) + x123*smaller(x200 + x104 + select(x203, embedding_parameters, 0.0) + select(x204, embedding_parameters, 0.0), 128.0*x115*x205)
+            x207 = (x159 & x192)
+            x208 = (x182*x205)*x184 + x183*x201 + select(x109, x202*x185, 0.0)*x186
+            x209 = engine_workspace_bytes + x191 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x196, layer_input_saved, 0.0) + select(x190, 0.0, x77*(x78*x197)) + select(x61, 0.0, x77*(x81*penultimate_in_flight)) + 9.0*select(x198, x199, 0.0) + penultimate_optimizer + select(x190, head_buffer, 0.0) + 8.0*select(x207, x199, 0.0) + penultimate_in_flight*x181 + x208
+            x210 = 2.0*select(x88, torch_workspace_bytes, 0.0)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x190 = x84*first_in_flight
-            x191 = select(x91, 2.0, 1.0)
-            x192 = select(x111, x191*x123, 0.0)
-            x193 = (x91 & x92 & x132)
-            x194 = rounded_up(x131 + 64.0*(select(x91, x125, 0.0) + select(x111, 0.0, x118) + select(x193, x118, 0.0)), x121)
-            x195 = select(x91, hidden_size, 0.0)
-            x197 = x88*(x195 + x107 + select((x91 & x92), embedding_parameters, 0.0)) + x98*x196
-            first_shard_elements = x87*(x192 + smaller(128.0*x116*x194, x195 + x107 + select(x193, embedding_parameters, 0.0) + select(x111, 0.0, embedding_parameters))) + x197
+            x212 = x84*first_in_flight
+            x213 = select(x88, 2.0, 1.0)
+            x214 = select(x124, x213*x122, 0.0)
+            x215 = select(x88, hidden_size, 0.0)
+            x216 = (x88 & x89 & x125)
+            x217 = rounded_up(x135 + 64.0*(select(x88, x129, 0.0) + select(x124, 0.0, x117) + select(x216, x117, 0.0)), x120)
+            x220 = x218*(x215 + x104 + select((x88 & x89), embedding_parameters, 0.0)) + x95*x219
+            first_shard_elements = x112*(x214 + smaller(x215 + x104 + select(x216, embedding_parameters, 0.0) + select(x124, 0.0, embedding_parameters), 128.0*x115*x217)) + x220
             first_optimizer = 12.0*first_shard_elements
-            x200 = select(x111, x191*x182, 0.0)
-            x201 = (x200 + x181*x194)*x184 + x183*x197
-            first_gradient_copies_optimizer_step = x202*first_shard_elements
-            x204 = select((first_in_flight < num_microbatches), 3.0, 2.0)
+            x223 = select(x124, x213*x185, 0.0)
+            x224 = (x182*x217 + x223)*x184 + x183*x220
+            first_gradient_copies_optimizer_step = x225*first_shard_elements
+            x227 = select((first_in_flight < num_microbatches), 3.0, 2.0)
             first_layer_input_activation = select(x61, 0.0, x77*(x81*first_in_flight))
-            x206 = first_in_flight*x180
-            first_inner_activations = first_layer_input_activation + 9.0*select(x82, x190, 0.0) + x206
-            first_stage_exchange_all = select(x91, 0.0, x77*(x78*x204)) + first_inner_activations
-            x209 = local_ffn*x84
-            x210 = 4.0*x209
-            x211 = select(x149, x164, 0.0) + local_sequence*(hidden_size*select(x149, 2.0, 1.0) - local_ffn)
-            x212 = 2.0*micro_batch_size*x211
-            x213 = select(x149, hidden_size, 0.0) + local_ffn
-            x214 = 2.0*x84*x213
-            stage_mlp_gradients_layer_backward = larger(larger(x210, x212), x214)
-            x216 = 6.0*select(x60, 0.0, x209)
+            x229 = first_in_flight*x181
+            first_inner_activations = first_layer_input_activation + 9.0*select(x82, x212, 0.0) + x229
+            first_stage_exchange_all = select(x88, 0.0, x77*(x78*x227)) + first_inner_activations
+            x232 = local_ffn*x84
+            x233 = 4.0*x232
+            x234 = select(x150, x165, 0.0) + local_sequence*(hidden_size*select(x150, 2.0, 1.0) - local_ffn)
+            x235 = 2.0*micro_batch_size*x234
+            x236 = select(x150, hidden_size, 0.0) + local_ffn
+            x237 = 2.0*x84*x236
+            stage_mlp_gradients_layer_backward = larger(larger(x233, x235), x237)
+            x239 = 6.0*select(x60, 0.0, x232)
             stage_recomputed_layer_layer_backward = select(x61, 0.0, layer_saved)
-            first_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x216 + first_inner_activations + stage_recomputed_layer_layer_backward
-            x220 = x219*x98
-            first_embedding_backward = x220 + x77*(x84 + select(x110, x78, 0.0)) + first_inner_activations - quotient(first_layer_input_activation + x206, first_in_flight, 1.0/first_in_flight)
-            x222 = engine_workspace_bytes + x188 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x91, head_buffer, 0.0) + 8.0*select(x158, x190, 0.0) + first_optimizer + x201 + larger(larger(larger(first_gradient_copies_optimizer_step, first_stage_exchange_all), first_layer_backward_all), first_embedding_backward)
-            x223 = larger(0.0, pipeline_parallel - 2.0)
-            x224 = (x223 == x64)
-            x225 = 2.0*select(x224, torch_workspace_bytes, 0.0)
-            x226 = select(x224, hidden_size, 0.0)
-            x227 = (x223 == 0.0)
-            x228 = x88*(x226 + x107 + select((x224 & x95), embedding_parameters, 0.0) + select(x227, embedding_parameters, 0.0))
-            x229 = select(x227, 1.0, 0.0) + select(x224, 1.0, 0.0)
-            x230 = (x227 & x132)
-            x231 = (x224 & x95 & x132)
-            x232 = rounded_up(x131 + 64.0*(select(x224, x125, 0.0) + select(x230, x118, 0.0) + select(x231, x118, 0.0)), x121)
-            penultimate_shard_elements = x228 + x87*(select(x111, x229*x123, 0.0) + smaller(128.0*x116*x232, x226 + x107 + select(x231, embedding_parameters, 0.0) + select(x230, embedding_parameters, 0.0)))
-            penultimate_optimizer = 12.0*penultimate_shard_elements
-            x235 = (x158 & x227)
-            x236 = pipeline_parallel - x223
-            penultimate_in_flight = smaller(x236, num_microbatches)
-            x238 = x84*penultimate_in_flight
-            x239 = (select(x111, x229*x182, 0.0) + x181*x232)*x184 + x183*x228
-            x240 = x142*x78
-            penultimate_gradient_copies_optimizer_step = x202*penultimate_shard_elements
-            penultimate_optimizer_step = select(x227, 0.0, x240) + penultimate_gradient_copies_optimizer_step
-            x243 = (penultimate_in_flight < num_microbatches)
-            x244 = (opposite(x227) & x243)
-            x245 = select(x243, 3.0, 2.0)
-            x246 = (x82 & x227)
-            penultimate_stage_exchange_all = select(x244, layer_input_saved, 0.0) + select(x224, 0.0, x77*(x78*x245)) + select(x61, 0.0, x77*(x81*penultimate_in_flight)) + 9.0*select(x246, x238, 0.0) + penultimate_in_flight*x180
-            x248 = engine_workspace_bytes + x225 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + select(x224, head_buffer, 0.0) + 8.0*select(x235, x238, 0.0) + x239 + larger(penultimate_optimizer_step, penultimate_stage_exchange_all)
-            x250 = (x91 & x158)
-            x251 = (x91 & x132)
-            x252 = (x95 & x132)
-            x253 = rounded_up(attention_norm_aligned + x131 + 64.0*(select(x251, x118, 0.0) + select(x252, x118, 0.0)), x121)
-            x255 = x254 + x88*(x107 + select(x94, 0.0, embedding_parameters) + select(x91, embedding_parameters, 0.0))
-            last_shard_elements = x87*(x192 + smaller(128.0*x116*x253, hidden_size + x107 + select(x252, embedding_parameters, 0.0) + select(x251, embedding_parameters, 0.0))) + x255
+            first_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x239 + first_inner_activations + stage_recomputed_layer_layer_backward
+            x243 = x242*x95
+            first_embedding_backward = x243 + x77*(x84 + select(x106, x78, 0.0)) + first_inner_activations - quotient(first_layer_input_activation + x229, first_in_flight, 1.0/first_in_flight)
+            x245 = engine_workspace_bytes + x210 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x88, head_buffer, 0.0) + 8.0*select(x159, x212, 0.0) + first_optimizer + x224 + larger(larger(larger(first_gradient_copies_optimizer_step, first_stage_exchange_all), first_layer_backward_all), first_embedding_backward)
+            x247 = (x88 & x159)
+            x248 = (x125 & x92)
+            x249 = (x88 & x125)
+            x250 = rounded_up(attention_norm_aligned + x135 + 64.0*(select(x249, x117, 0.0) + select(x248, x117, 0.0)), x120)
+            x252 = x251 + x218*(x104 + select(x91, 0.0, embedding_parameters) + select(x88, embedding_parameters, 0.0))
+            last_shard_elements = x112*(x214 + smaller(hidden_size + x104 + select(x248, embedding_parameters, 0.0) + select(x249, embedding_parameters, 0.0), 128.0*x115*x250)) + x252
             last_optimizer = 12.0*last_shard_elements
-            x258 = (x200 + x181*x253)*x184 + x183*x255
-            x259 = (opposite(x91) & (1.0 < num_microbatches))
-            last_sent_gradient = select(x259, layer_input_saved, 0.0)
-            x261 = (x91 & x82)
-            last_inner_activations = select(x61, 0.0, x77*x81) + 9.0*select(x261, x84, 0.0) + x180
-            x264 = x168 + sequence_shards*(57.0 + 8.0*select(x170, 1.0, 0.0) + x98*x263 - 8.0*select(x250, 1.0, 0.0))
-            last_loss_forward_all = 2.0*last_sent_gradient + last_inner_activations + x78*x264
-            x266 = x77*(local_sequence + select(x149, local_sequence_sp, 0.0))
-            x268 = local_sequence_sp*(x168 + x267*(sequence_shards*x98))
-            last_head_backward_all = last_sent_gradient + last_inner_activations + micro_batch_size*(x266 + x268)
-            last_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x216 + last_sent_gradient + stage_recomputed_layer_layer_backward + last_inner_activations
-            last_gradient_copies_optimizer_step = x202*last_shard_elements
-            last_optimizer_step = select(x91, 0.0, x240) + last_gradient_copies_optimizer_step
-            x273 = x249 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + head_buffer + 8.0*select(x250, x84, 0.0) + last_optimizer + x258 + larger(larger(larger(last_loss_forward_all, last_head_backward_all), last_layer_backward_all), last_optimizer_step)
-            x274 = larger(larger(larger(x187, x222), x248), x273)
-            x275 = (x187 <= x222)
-            x276 = select(x275, x222, x187)
-            x277 = (x276 <= x248)
-            x278 = (select(x277, x248, x276) <= x273)
-            x279 = (last_loss_forward_all <= last_head_backward_all)
-            x280 = select(x279, last_head_backward_all, last_loss_forward_all)
-            x281 = (x280 <= last_layer_backward_all)
-            x282 = (select(x281, last_layer_backward_all, x280) <= last_optimizer_step)
-            x283 = select((opposite(x61) & x162), 1.0, 0.0)
-            x284 = select(x59, 0.0, last_held_dense_layers)
-            x285 = (penultimate_stage_exchange_all <= penultimate_optimizer_step)
-            x286 = quotient(quotient(global_batch_size, micro_batch_size, x71), data_parallel, x36*x72)
-            x287 = select((x236 <= num_microbatches), x236, x286)
-            x288 = (first_gradient_copies_optimizer_step <= first_stage_exchange_all)
-            x289 = select(x288, first_stage_exchange_all, first_gradient_copies_optimizer_step)
-            x290 = (x289 <= first_layer_backward_all)
-            x291 = (select(x290, first_layer_backward_all, x289) <= first_embedding_backward)
-            x292 = (num_microbatches <= pipeline_parallel)
-            x293 = select(x292, x286, pipeline_parallel)
-            x294 = last_held_dense_layers*x293
-            x295 = select(x59, 0.0, x294)
-            x296 = select((x69 <= num_microbatches), x69, x286)
-            x297 = select(x278, x249 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x156, x220, 0.0) + last_optimizer + x258 + select(x282, last_gradient_copies_optimizer_step, select(x281, 4.0*(x283 + x284), select(x59, 0.0, 4.0*last_held_dense_layers))), select(x277, engine_workspace_bytes + x225 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + select((x224 & x152 & x153 & x154 & x155), x220, 0.0) + x239 + select(x285, penultimate_gradient_copies_optimizer_step, select(x59, 0.0, 4.0*last_held_dense_layers*x287)), select(x275, engine_workspace_bytes + x188 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x91 & x152 & x153 & x154 & x155), x220, 0.0) + first_optimizer + x201 + select(x291, x220 + 4.0*x295 - 4.0*x284, select(x290, 4.0*(x283 + x295), select(x288, select(x59, 0.0, 4.0*x294), first_gradient_copies_optimizer_step))), engine_workspace_bytes + x67 + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x66 & x152 & x153 & x154 & x155), x220, 0.0) + 4.0*select(x59, 0.0, last_held_dense_layers*x296) + x186)))
-            x298 = x77*local_sequence
-            x299 = x142*local_sequence_sp
-            x300 = x77*local_sequence_sp
-            x301 = (x212 <= x210)
-            x302 = select((select(x301, x210, x212) <= x214), 2.0*local_sequence*x213, select(x301, 4.0*x165, 2.0*x211))
-            x303 = select(x259, x300, 0.0)
-            x304 = 6.0*select(x60, 0.0, x165)
-            x305 = stage_layers*local_sequence_sp
-            x306 = 2.0*(x166 + select(x163, model_local_qkv_features*local_sequence, 0.0)) + x178
-            x307 = last_held_dense_layers*x306
-            x308 = select(x61, 0.0, x77*x305) + 9.0*select(x261, local_sequence, 0.0) + x307
-            x309 = select(x61, 0.0, x306)
-            x310 = local_sequence*x287
-            x311 = local_sequence*x293
-            x312 = select(x61, 0.0, x77*(x293*x305))
-            x313 = x293*x307
-            x314 = x312 + 9.0*select(x82, x311, 0.0) + x313
-            x315 = local_sequence*x296
-            x316 = select(x278, select(x149, x298, 0.0) + 8.0*select(x250, local_sequence, 0.0) + select(x282, select(x91, 0.0, x299), select(x281, x300 + x302 + x303 + x304 + x308 + x309, select(x279, x266 + x303 + x268 + x308, 2.0*x303 + x308 + local_sequence_sp*x264))), select(x277, select((x224 & x149), x298, 0.0) + 8.0*select(x235, x310, 0.0) + select(x285, select(x227, 0.0, x299), select(x244, x300, 0.0) + select(x224, 0.0, x77*(local_sequence_sp*x245)) + select(x61, 0.0, x77*(x287*x305)) + 9.0*select(x246, x310, 0.0) + x287*x307), select(x275, select((x91 & x149), x298, 0.0) + 8.0*select(x158, x311, 0.0) + select(x291, x77*(local_sequence + select(x110, local_sequence_sp, 0.0)) + x314 - quotient(x312 + x313, x293, select(x292, x70*(1.0/global_batch_size), x36*x50)), select(x290, x300 + x302 + x304 + x309 + x314, select(x288, select(x91, 0.0, x77*(local_sequence_sp*x204)) + x314, 0.0))), select((x66 & x149), x298, 0.0) + 8.0*select(x159, x315, 0.0) + select(x76, x300, 0.0) + select(x66, 0.0, x77*(local_sequence_sp*x80)) + select(x61, 0.0, x77*(x296*x305)) + 9.0*select(x83, x315, 0.0) + x296*x307)))
-            x317 = select(whole(num_microbatches), 1.0, 0.0)
+            x255 = (x223 + x182*x250)*x184 + x183*x252
+            x256 = (opposite(x88) & (1.0 < num_microbatches))
+            last_sent_gradient = select(x256, layer_input_saved, 0.0)
+            x258 = (x88 & x82)
+            last_inner_activations = select(x61, 0.0, x77*x81) + 9.0*select(x258, x84, 0.0) + x181
+            x261 = x169 + sequence_shards*(57.0 + 8.0*select(x171, 1.0, 0.0) + x95*x260 - 8.0*select(x247, 1.0, 0.0))
+            last_loss_forward_all = 2.0*last_sent_gradient + last_inner_activations + x78*x261
+            x263 = x77*(local_sequence + select(x150, local_sequence_sp, 0.0))
+            x265 = local_sequence_sp*(x169 + x264*(sequence_shards*x95))
+            last_head_backward_all = last_sent_gradient + last_inner_activations + micro_batch_size*(x263 + x265)
+            last_layer_backward_all = layer_input_saved + stage_mlp_gradients_layer_backward + x239 + last_sent_gradient + stage_recomputed_layer_layer_backward + last_inner_activations
+            last_gradient_copies_optimizer_step = x225*last_shard_elements
+            last_optimizer_step = select(x88, 0.0, x143*x78) + last_gradient_copies_optimizer_step
+            x270 = x246 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + head_buffer + 8.0*select(x247, x84, 0.0) + last_optimizer + x255 + larger(larger(larger(last_loss_forward_all, last_head_backward_all), last_layer_backward_all), last_optimizer_step)
+            x271 = larger(larger(larger(x188, x209), x245), x270)
+            x272 = (x188 <= x209)
+            x273 = select(x272, x209, x188)
+            x274 = (x273 <= x245)
+            x275 = (select(x274, x245, x273) <= x270)
+            x276 = (last_loss_forward_all <= last_head_backward_all)
+            x277 = select(x276, last_head_backward_all, last_loss_forward_all)
+            x278 = (x277 <= last_layer_backward_all)
+            x279 = (select(x278, last_layer_backward_all, x277) <= last_optimizer_step)
+            x280 = select((opposite(x61) & x163), 1.0, 0.0)
+            x281 = select(x59, 0.0, last_held_dense_layers)
+            x282 = (first_gradient_copies_optimizer_step <= first_stage_exchange_all)
+            x283 = select(x282, first_stage_exchange_all, first_gradient_copies_optimizer_step)
+            x284 = (x283 <= first_layer_backward_all)
+            x285 = (select(x284, first_layer_backward_all, x283) <= first_embedding_backward)
+            x286 = (num_microbatches <= pipeline_parallel)
+            x287 = quotient(quotient(global_batch_size, micro_batch_size, x71), data_parallel, x36*x72)
+            x288 = select(x286, x287, pipeline_parallel)
+            x289 = last_held_dense_layers*x288
+            x290 = select(x59, 0.0, x289)
+            x291 = select((x193 <= num_microbatches), x193, x287)
+            x292 = select((x69 <= num_microbatches), x69, x287)
+            x293 = select(x275, x246 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x157, x243, 0.0) + last_optimizer + x255 + select(x279, last_gradient_copies_optimizer_step, select(x278, 4.0*(x280 + x281), select(x59, 0.0, 4.0*last_held_dense_layers))), select(x274, engine_workspace_bytes + x210 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x88 & x153 & x154 & x155 & x156), x243, 0.0) + first_optimizer + x224 + select(x285, x243 + 4.0*x290 - 4.0*x281, select(x284, 4.0*(x280 + x290), select(x282, select(x59, 0.0, 4.0*x289), first_gradient_copies_optimizer_step))), select(x272, engine_workspace_bytes + x191 + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + penultimate_optimizer + select((x190 & x153 & x154 & x155 & x156), x243, 0.0) + 4.0*select(x59, 0.0, last_held_dense_layers*x291) + x208, engine_workspace_bytes + x67 + second_optimizer + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((x66 & x153 & x154 & x155 & x156), x243, 0.0) + 4.0*select(x59, 0.0, last_held_dense_layers*x292) + x187)))
+            x294 = x77*local_sequence
+            x295 = x77*local_sequence_sp
+            x296 = (x235 <= x233)
+            x297 = select((select(x296, x233, x235) <= x237), 2.0*local_sequence*x236, select(x296, 4.0*x166, 2.0*x234))
+            x298 = select(x256, x295, 0.0)
+            x299 = 6.0*select(x60, 0.0, x166)
+            x300 = stage_layers*local_sequence_sp
+            x301 = 2.0*(x167 + select(x164, model_local_qkv_features*local_sequence, 0.0)) + x179
+            x302 = last_held_dense_layers*x301
+            x303 = select(x61, 0.0, x77*x300) + 9.0*select(x258, local_sequence, 0.0) + x302
+            x304 = select(x61, 0.0, x301)
+            x305 = local_sequence*x288
+            x306 = select(x61, 0.0, x77*(x288*x300))
+            x307 = x288*x302
+            x308 = x306 + 9.0*select(x82, x305, 0.0) + x307
+            x309 = local_sequence*x291
+            x310 = local_sequence*x292
+            x311 = select(x275, select(x150, x294, 0.0) + 8.0*select(x247, local_sequence, 0.0) + select(x279, select(x88, 0.0, x143*local_sequence_sp), select(x278, x295 + x297 + x298 + x299 + x303 + x304, select(x276, x263 + x298 + x265 + x303, 2.0*x298 + x303 + local_sequence_sp*x261))), select(x274, select((x88 & x150), x294, 0.0) + 8.0*select(x159, x305, 0.0) + select(x285, x77*(local_sequence + select(x106, local_sequence_sp, 0.0)) + x308 - quotient(x306 + x307, x288, select(x286, x70*(1.0/global_batch_size), x36*x50)), select(x284, x295 + x297 + x299 + x304 + x308, select(x282, select(x88, 0.0, x77*(local_sequence_sp*x227)) + x308, 0.0))), select(x272, select((x190 & x150), x294, 0.0) + 8.0*select(x207, x309, 0.0) + select(x196, x295, 0.0) + select(x190, 0.0, x77*(local_sequence_sp*x197)) + select(x61, 0.0, x77*(x291*x300)) + 9.0*select(x198, x309, 0.0) + x291*x302, select((x66 & x150), x294, 0.0) + 8.0*select(x160, x310, 0.0) + select(x76, x295, 0.0) + select(x66, 0.0, x77*(local_sequence_sp*x80)) + select(x61, 0.0, x77*(x292*x300)) + 9.0*select(x83, x310, 0.0) + x292*x302)))
+            x312 = select(whole(num_microbatches), 1.0, 0.0)
             broken = np.int8(0)
             broken = where(x63, broken, np.int8(15))
             broken = where(((x59 & x60) | x61), broken, np.int8(14))
@@ -515,9 +510,9 @@ def evaluate(
             broken = where(x32, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x274, 0.0)
-            out[1, row] = select(legal, x297, 0.0)
-            out[2, row] = select(legal, x316, 0.0)
-            out[3, row] = select(legal, x317, 0.0)
+            out[0, row] = select(legal, x271, 0.0)
+            out[1, row] = select(legal, x293, 0.0)
+            out[2, row] = select(legal, x311, 0.0)
+            out[3, row] = select(legal, x312, 0.0)
             answer = np.int8(0)
             verdict[row] = where(legal, answer, np.int8(-1))

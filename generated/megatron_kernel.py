@@ -231,20 +231,20 @@ def evaluate(
     x105 = 0.015625*hidden_size*vocab_multiple
     x107 = 0.007812499999999986*x101
     x108 = 0.007812499999999986*data_parallel_replicas*x37*x93
-    x113 = 0.015625*hidden_size
-    x114 = ceil(x113)
-    attention_norm_aligned = 64.0*x114
-    x116 = (qk_norm == 0.0)
-    x117 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x116, 0.0, 2.0*ceil(0.015625*head_dim))
-    x118 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x119 = 64.0*x118
-    x120 = 0.03125*hidden_size
-    x121 = 0.015625*hidden_size*head_dim
-    x127 = 2.0*head_dim
-    x128 = hidden_size + hidden_size + select(x116, 0.0, x127)
-    x129 = 3.0*hidden_size
-    x130 = hidden_size*head_dim
-    x131 = hidden_size + x118
+    x114 = (qk_norm == 0.0)
+    x115 = 2.0*head_dim
+    x116 = hidden_size + hidden_size + select(x114, 0.0, x115)
+    x117 = 3.0*hidden_size
+    x118 = hidden_size*head_dim
+    x119 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x120 = hidden_size + x119
+    x124 = 0.015625*hidden_size
+    x125 = ceil(x124)
+    attention_norm_aligned = 64.0*x125
+    x127 = attention_norm_aligned + attention_norm_aligned + 64.0*select(x114, 0.0, 2.0*ceil(0.015625*head_dim))
+    x128 = 64.0*x119
+    x129 = 0.03125*hidden_size
+    x130 = 0.015625*hidden_size*head_dim
     x133 = 1.0 - x93
     x134 = hidden_size*vocab_multiple*x133
     x140 = 2.0 + gradient_bytes
@@ -258,13 +258,16 @@ def evaluate(
     x161 = head_dim*(2.0 + qk_norm)
     x162 = 2.0*(x161 + 2.0*(1.0 + qk_norm))
     x163 = opposite((attention_copies_output == 0.0))
-    x164 = 2.0*(x161 + 2.0*select(x116, 0.0, 1.0))
+    x164 = 2.0*(x161 + 2.0*select(x114, 0.0, 1.0))
     x165 = (-4.0)*head_dim
     x177 = 2.0*hidden_size*vocab_multiple
     x179 = 4.0*select(x64, 1.0, 0.0)
     x186 = hidden_size*x133
-    x201 = 12.0*x93
-    x207 = 12.0*x133 + x133*x140
+    x200 = 12.0*x93
+    x205 = opposite(x92)
+    x208 = 128.0*x140
+    x209 = -(distributed_optimizer - 1.0)
+    x210 = 12.0 + x140
     x223 = 4.0*gpu_memory
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
@@ -326,14 +329,14 @@ def evaluate(
             x110 = rounded_up(64.0*x106, x109)
             x111 = smaller(embedding_parameters, 128.0*x104*x110)
             x112 = select(x97, x98*x111, 0.0)
-            x122 = stage_layers*(x117 + x119*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x113*local_ffn) + ceil(x120*local_ffn) + ceil(x121*local_heads) + ceil(x113*local_qkv_features)))
-            x123 = opposite(x97)
-            x124 = (x79 & x95 & x123)
-            x125 = rounded_up(x122 + 64.0*(select(x79, x114, 0.0) + select(x97, 0.0, x106) + select(x124, x106, 0.0)), x109)
-            x126 = select(x79, hidden_size, 0.0)
-            x132 = stage_layers*(x128 + x129*local_ffn + x130*local_heads + x131*local_qkv_features)
-            x135 = x133*(x126 + select((x79 & x95), embedding_parameters, 0.0) + x132) + x85*x134
-            first_shard_elements = x93*(x112 + smaller(128.0*x104*x125, x126 + x132 + select(x124, embedding_parameters, 0.0) + select(x97, 0.0, embedding_parameters))) + x135
+            x113 = select(x79, hidden_size, 0.0)
+            x121 = stage_layers*(x116 + x117*local_ffn + x118*local_heads + x120*local_qkv_features)
+            x122 = opposite(x97)
+            x123 = (x79 & x95 & x122)
+            x131 = stage_layers*(x127 + x128*ceil(0.015625*local_qkv_features) + 64.0*(ceil(x124*local_ffn) + ceil(x129*local_ffn) + ceil(x130*local_heads) + ceil(x124*local_qkv_features)))
+            x132 = rounded_up(x131 + 64.0*(select(x79, x125, 0.0) + select(x97, 0.0, x106) + select(x123, x106, 0.0)), x109)
+            x135 = x133*(x113 + select((x79 & x95), embedding_parameters, 0.0) + x121) + x85*x134
+            first_shard_elements = x93*(x112 + smaller(x113 + x121 + select(x123, embedding_parameters, 0.0) + select(x97, 0.0, embedding_parameters), 128.0*x104*x132)) + x135
             x137 = optimizer_shards*x104
             x138 = x137*x110
             x139 = select(x97, x98*x138, 0.0)
@@ -350,7 +353,7 @@ def evaluate(
             x156 = select(x61, 0.0, 1.0)
             x157 = ((num_kv_heads < tensor_parallel) & opposite(x61))
             x159 = select(x157, 1.0, 0.0)
-            layer_saved = 4.0*x156 + 2.0*select(x157, model_local_qkv_features*x83, 0.0) + micro_batch_size*(6.0*select(x62, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x158 + sequence_shards*((x159*x160 + x162 + x127*(recompute_core_attention + select((x143 & x163), 1.0, 0.0)) - 4.0*x156)*local_heads + (x164 + recompute_core_attention*x127 + x159*x165)*larger(1.0, x43))))
+            layer_saved = 4.0*x156 + 2.0*select(x157, model_local_qkv_features*x83, 0.0) + micro_batch_size*(6.0*select(x62, local_ffn*local_sequence, 0.0) + local_sequence_sp*(x158 + sequence_shards*((x159*x160 + x162 + x115*(recompute_core_attention + select((x143 & x163), 1.0, 0.0)) - 4.0*x156)*local_heads + (x164 + recompute_core_attention*x115 + x159*x165)*larger(1.0, x43))))
             x167 = select(x63, stage_layers, 0.0)*layer_saved
             x168 = first_in_flight*x167
             x169 = (1.0 < tensor_parallel)
@@ -362,46 +365,43 @@ def evaluate(
             stage_recomputed_layer_layer_backward = select(x63, 0.0, layer_saved)
             x176 = 6.0*select(x62, 0.0, x173)
             embedding_embedding_backward = x177*x85 + x68*(x83 + select(x94, x82, 0.0))
-            x180 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x79, x88, 0.0) + 8.0*select(x89, x91, 0.0) + 12.0*first_shard_elements + (x139 + x137*x125)*x141 + x140*x135 + larger(larger(larger(larger(larger(select(x79, batch_loss_forward + loss_loss_forward, 0.0) + select(x79, loss_saved, 0.0) + x153 + first_inner_activations, x153 + first_inner_activations + select(x79, x171, 0.0)), first_inner_activations + select(x79, 0.0, x68*(x82*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x176), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x168, first_in_flight, 1.0/first_in_flight)), x179*first_shard_elements)
-            x181 = (x79 & x123)
-            x182 = (x79 & x96)
-            x183 = opposite(x182)
-            x184 = (x183 & x123)
-            x185 = rounded_up(attention_norm_aligned + x122 + 64.0*(select(x181, x106, 0.0) + select(x184, x106, 0.0)), x109)
-            x187 = x186 + x133*(x132 + select(x182, 0.0, embedding_parameters) + select(x79, embedding_parameters, 0.0))
-            last_shard_elements = x93*(x112 + smaller(128.0*x104*x185, hidden_size + x132 + select(x184, embedding_parameters, 0.0) + select(x181, embedding_parameters, 0.0))) + x187
+            x180 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select(x79, x88, 0.0) + 8.0*select(x89, x91, 0.0) + 12.0*first_shard_elements + (x137*x132 + x139)*x141 + x140*x135 + larger(larger(larger(larger(larger(select(x79, batch_loss_forward + loss_loss_forward, 0.0) + select(x79, loss_saved, 0.0) + x153 + first_inner_activations, x153 + first_inner_activations + select(x79, x171, 0.0)), first_inner_activations + select(x79, 0.0, x68*(x82*select((first_in_flight < num_microbatches), 3.0, 2.0)))), layer_input_saved + first_inner_activations + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x176), first_inner_activations + embedding_embedding_backward - quotient(first_layer_input_activation + x168, first_in_flight, 1.0/first_in_flight)), x179*first_shard_elements)
+            x181 = (x79 & x96)
+            x182 = opposite(x181)
+            x183 = (x182 & x122)
+            x184 = (x79 & x122)
+            x185 = rounded_up(attention_norm_aligned + x131 + 64.0*(select(x184, x106, 0.0) + select(x183, x106, 0.0)), x109)
+            x187 = x186 + x133*(x121 + select(x181, 0.0, embedding_parameters) + select(x79, embedding_parameters, 0.0))
+            last_shard_elements = x93*(x112 + smaller(hidden_size + x121 + select(x183, embedding_parameters, 0.0) + select(x184, embedding_parameters, 0.0), 128.0*x104*x185)) + x187
             last_sent_gradient = select((opposite(x79) & (1.0 < num_microbatches)), layer_input_saved, 0.0)
             last_layer_input_activation = select(x63, 0.0, x68*x154)
             last_inner_activations = x167 + last_layer_input_activation + 9.0*select((x79 & x169), x83, 0.0)
-            x192 = x72*x82
-            x193 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x88 + 8.0*select(x142, x83, 0.0) + 12.0*last_shard_elements + (x139 + x137*x185)*x141 + x140*x187 + larger(larger(larger(larger(batch_loss_forward + loss_loss_forward + loss_saved + x152 + 2.0*last_sent_gradient + last_inner_activations, x152 + x171 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x176 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x79, embedding_embedding_backward, 0.0) + select(x79, last_inner_activations - (x167 + last_layer_input_activation), 0.0)), select(x79, 0.0, x192) + x179*last_shard_elements)
-            x194 = pipeline_parallel - 1.0
-            x195 = smaller(1.0, x194)
-            x196 = (x195 == 0.0)
-            second_in_flight = smaller(pipeline_parallel - x195, num_microbatches)
-            x198 = (second_in_flight < num_microbatches)
-            x199 = (x195 == x194)
-            x200 = x83*second_in_flight
-            x202 = select(x196, 1.0, 0.0) + select(x199, 1.0, 0.0)
-            x203 = (x196 & x123)
-            x204 = (x199 & x183 & x123)
-            x205 = rounded_up(x122 + 64.0*(select(x199, x114, 0.0) + select(x203, x106, 0.0) + select(x204, x106, 0.0)), x109)
-            x206 = select(x199, hidden_size, 0.0)
-            x208 = larger(0.0, pipeline_parallel - 2.0)
-            x209 = (x208 == 0.0)
-            penultimate_in_flight = smaller(pipeline_parallel - x208, num_microbatches)
-            x211 = (penultimate_in_flight < num_microbatches)
-            x212 = (x208 == x194)
-            x213 = x83*penultimate_in_flight
-            x214 = select(x212, hidden_size, 0.0)
-            x215 = x133*(x214 + x132 + select((x212 & x183), embedding_parameters, 0.0) + select(x209, embedding_parameters, 0.0))
-            x216 = select(x209, 1.0, 0.0) + select(x212, 1.0, 0.0)
-            x217 = (x209 & x123)
-            x218 = (x212 & x183 & x123)
-            x219 = rounded_up(x122 + 64.0*(select(x212, x114, 0.0) + select(x217, x106, 0.0) + select(x218, x106, 0.0)), x109)
-            penultimate_shard_elements = x215 + x93*(select(x97, x216*x111, 0.0) + smaller(128.0*x104*x219, x214 + x132 + select(x218, embedding_parameters, 0.0) + select(x217, embedding_parameters, 0.0)))
-            penultimate_static = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + 12.0*penultimate_shard_elements + select(x212, x88, 0.0) + 8.0*select((x89 & x209), x213, 0.0) + (select(x97, x216*x138, 0.0) + x137*x219)*x141 + x140*x215
-            x222 = larger(larger(larger(larger(x180, x193), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x196) & x198), layer_input_saved, 0.0) + select(x199, 0.0, x68*(x82*select(x198, 3.0, 2.0))) + select(x63, 0.0, x68*(x154*second_in_flight)) + x167*second_in_flight + 9.0*select((x169 & x196), x200, 0.0) + x201*(select(x97, x202*x111, 0.0) + smaller(128.0*x104*x205, x206 + x132 + select(x204, embedding_parameters, 0.0) + select(x203, embedding_parameters, 0.0))) + select(x199, x88, 0.0) + 8.0*select((x89 & x196), x200, 0.0) + (select(x97, x202*x138, 0.0) + x137*x205)*x141 + (x206 + x132 + select((x199 & x183), embedding_parameters, 0.0) + select(x196, embedding_parameters, 0.0))*x207), select((opposite(x209) & x211), layer_input_saved, 0.0) + select(x212, 0.0, x68*(x82*select(x211, 3.0, 2.0))) + select(x63, 0.0, x68*(x154*penultimate_in_flight)) + x167*penultimate_in_flight + 9.0*select((x169 & x209), x213, 0.0) + penultimate_static), select(x209, 0.0, x192) + x179*penultimate_shard_elements + penultimate_static)
+            x192 = engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + x88 + 8.0*select(x142, x83, 0.0) + 12.0*last_shard_elements + (x139 + x137*x185)*x141 + x140*x187 + larger(larger(larger(larger(batch_loss_forward + loss_loss_forward + loss_saved + x152 + 2.0*last_sent_gradient + last_inner_activations, x152 + x171 + last_sent_gradient + last_inner_activations), layer_input_saved + stage_mlp_gradients_layer_backward + stage_recomputed_layer_layer_backward + x176 + last_sent_gradient + last_inner_activations), last_sent_gradient + select(x79, embedding_embedding_backward, 0.0) + select(x79, last_inner_activations - (x167 + last_layer_input_activation), 0.0)), select(x79, 0.0, x72*x82) + x179*last_shard_elements)
+            x193 = pipeline_parallel - 1.0
+            x194 = smaller(1.0, x193)
+            x195 = (x194 == 0.0)
+            second_in_flight = smaller(pipeline_parallel - x194, num_microbatches)
+            x197 = (second_in_flight < num_microbatches)
+            x198 = (x194 == x193)
+            x199 = x83*second_in_flight
+            x201 = select(x198, hidden_size, 0.0)
+            x202 = (x198 & x182 & x122)
+            x203 = (x195 & x122)
+            x204 = rounded_up(x131 + 64.0*(select(x198, x125, 0.0) + select(x203, x106, 0.0) + select(x202, x106, 0.0)), x109)
+            x206 = (x94 & x96 & x205)
+            x207 = select(x195, 1.0, 0.0) + select(x198, 1.0, 0.0)
+            x211 = larger(0.0, pipeline_parallel - 2.0)
+            x212 = (x211 == 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x211, num_microbatches)
+            x214 = (penultimate_in_flight < num_microbatches)
+            x215 = (x211 == x193)
+            x216 = x83*penultimate_in_flight
+            x217 = select(x215, hidden_size, 0.0)
+            x218 = (x215 & x182 & x122)
+            x219 = (x212 & x122)
+            x220 = rounded_up(x131 + 64.0*(select(x215, x125, 0.0) + select(x219, x106, 0.0) + select(x218, x106, 0.0)), x109)
+            x221 = select(x212, 1.0, 0.0) + select(x215, 1.0, 0.0)
+            x222 = larger(larger(larger(x180, x192), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x195) & x197), layer_input_saved, 0.0) + select(x198, 0.0, x68*(x82*select(x197, 3.0, 2.0))) + select(x63, 0.0, x68*(x154*second_in_flight)) + x167*second_in_flight + 9.0*select((x169 & x195), x199, 0.0) + x200*smaller(x201 + x121 + select(x202, embedding_parameters, 0.0) + select(x203, embedding_parameters, 0.0), 128.0*x104*x204) + select(x198, x88, 0.0) + 8.0*select((x89 & x195), x199, 0.0) + (x137*x204)*x141 + select(x206, x207*x138, 0.0)*x208 + (x209*(x201 + x121 + select((x198 & x182), embedding_parameters, 0.0) + select(x195, embedding_parameters, 0.0)))*x210 + 12.0*select(x206, x207*x111, 0.0)), engine_workspace_bytes + tables_buffer + mlp_dummies_buffer + attention_dummies_buffer + select((opposite(x212) & x214), layer_input_saved, 0.0) + select(x215, 0.0, x68*(x82*select(x214, 3.0, 2.0))) + select(x63, 0.0, x68*(x154*penultimate_in_flight)) + x167*penultimate_in_flight + 9.0*select((x169 & x212), x216, 0.0) + x200*smaller(x217 + x121 + select(x218, embedding_parameters, 0.0) + select(x219, embedding_parameters, 0.0), 128.0*x104*x220) + select(x215, x88, 0.0) + 8.0*select((x89 & x212), x216, 0.0) + (x137*x220)*x141 + select(x206, x221*x138, 0.0)*x208 + (x209*(x217 + x121 + select((x215 & x182), embedding_parameters, 0.0) + select(x212, embedding_parameters, 0.0)))*x210 + 12.0*select(x206, x221*x111, 0.0))
             broken = np.int8(0)
             broken = where(x65, broken, np.int8(16))
             broken = where(((x61 & x62) | x63), broken, np.int8(15))
@@ -422,7 +422,7 @@ def evaluate(
             rule[row] = broken
             legal = broken == np.int8(0)
             out[0, row] = select(legal, x180, 0.0)
-            out[1, row] = select(legal, x193, 0.0)
+            out[1, row] = select(legal, x192, 0.0)
             out[2, row] = select(legal, x222, 0.0)
             answer = np.int8(2)
             answer = where((x222 <= gpu_memory), np.int8(1), answer)

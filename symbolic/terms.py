@@ -70,7 +70,7 @@ class TermSet:
         term = Term(name, term_symbol(name), expression, unit, meaning, rows)
         if self.base is not None:
             known = self.base.by_symbol
-            needed = expression.free_symbols & known.keys() - self.by_symbol.keys()
+            needed = (expression.free_symbols & known.keys()) - self.by_symbol.keys()
             self.include(known[symbol].name for symbol in needed)
         unknown = sorted(map(str, expression.free_symbols - self.by_symbol.keys() - _INPUTS - self.given))
         if unknown:

@@ -184,3 +184,10 @@ def test_nanotron_keeps_states_of_the_first_slice_of_every_parameter(data: st.Da
     ranks = row["data_parallel"] * row["context_parallel"] // row["data_parallel_replicas"]
     slices = [-(-size // ranks) for size in sizes] if row["distributed_optimizer"] else sizes
     assert (found["stage.parameters"], found["stage.optimizer"]) == (sum(sizes), 12 * sum(slices))
+
+
+def test_terms_name_their_parts() -> None:
+    """Interleaved stages of unequal experts once had terms of 100,000 characters: a place put in often."""
+    implementation = MEGATRON.with_choices(balance="loss", layers="experts", schedule="interleaved", stages="uneven")
+    lines = derive_memory(implementation).splitlines()
+    assert max(len(line) for line in lines if line.startswith("    ") and " = " in line) < 2500

@@ -7,7 +7,7 @@ exist for elements of parameters only, never for padding (``_build_model_gbuf_pa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from sympy import Eq, Expr, Integer
@@ -16,13 +16,21 @@ from ..functions import Iverson, LeastCommonMultiple, Min, pad_to
 from ..implementations import Implementation
 from ..ledger import Component, Place
 from ..parallel.data import END_ALIGNMENT
-from ..parallel.groups import Group
+from ..parallel.groups import GROUPS, Group
 from ..parallel.pipeline import chunks, ends, instances, layers_by_chunk
 from ..parameters import symbols
 from ..terms import TermSet, product, total
 from .rows import components_of
 
 e, p, r, tied, mtp, zero1 = symbols("e p r tied mtp zero1")
+
+#: Buckets of a rank, by the ends of their terms' names.
+_BUCKETS = {
+    "first_bucket": "bucket of the first chunk",
+    "middle_bucket": "bucket of a chunk between first and last",
+    "last_bucket": "bucket of the last of several chunks",
+    "shared_bucket": "bucket of the embedding that first and last stage share",
+}
 
 
 class Bucket(NamedTuple):
@@ -42,77 +50,97 @@ def buffer_and_shard(terms: TermSet, implementation: Implementation, group: Grou
     own = terms[f"stage.{group.prefix}parameters"].symbol
     if group.frozen:  # no gradients, so there is no buffer for them
         return own, own
-    buckets = _buckets(terms, implementation, (group.prefix,))
-    sums = [_padded(buckets, ranks), _shard(buckets, ranks)]
+    buckets = _buckets(terms, implementation, group)
+    sums = _padded_and_shard(terms, f"stage.{group.prefix}", buckets, ranks)
     if group.expert:
-        others = group.prefix.removeprefix("expert_")
-        together = _buckets(terms, implementation, (others, group.prefix))
+        others = next(item for item in GROUPS if item.prefix == group.prefix.removeprefix("expert_"))
+        together = _together(_buckets(terms, implementation, others), buckets)
+        kept = (terms[f"stage.{others.prefix}{kind}_elements"].symbol for kind in ("buffer", "shard"))
         added = (
-            _padded(together, ranks) - terms[f"stage.{others}buffer_elements"].symbol,
-            _shard(together, ranks) - terms[f"stage.{others}shard_elements"].symbol,
+            size - without for size, without in
+            zip(_padded_and_shard(terms, f"stage.with_{group.prefix}", together, ranks), kept, strict=True)
         )
-        sums = [Iverson(e > 1) * alone + Iverson(Eq(e, 1)) * more for alone, more in zip(sums, added, strict=True)]
+        sums = tuple(
+            Iverson(e > 1) * alone + Iverson(Eq(e, 1)) * more for alone, more in zip(sums, added, strict=True)
+        )
     padded, shard = (own + zero1 * (size - own) for size in sums)
     return padded, shard
 
 
-def _padded(buckets: list[Bucket], ranks: Expr) -> Expr:
-    return total(*(product(bucket.copies, _end(bucket, ranks)) for bucket in buckets))
+def _padded_and_shard(
+    terms: TermSet, prefix: str, buckets: Mapping[str, Bucket], ranks: Expr,
+) -> tuple[Expr, ...]:
+    """Elements of buckets with the padding at their ends, and of the first rank's shards.
+
+    All of a shard belong to parameters, or there are too few to fill it.
+    """
+    sizes, shards = [], []
+    for name, bucket in buckets.items():
+        end = pad_to(bucket.aligned, LeastCommonMultiple(ranks, END_ALIGNMENT))
+        padded = terms.add(f"{prefix}{name}_padded", end, "elements",
+                           f"rank r: {_BUCKETS[name]}, with the padding that data parallelism needs")
+        sizes.append(product(bucket.copies, padded))
+        shards.append(product(bucket.copies, Min(padded / ranks, bucket.parameters)))
+    return total(*sizes), total(*shards)
 
 
-def _shard(buckets: list[Bucket], ranks: Expr) -> Expr:
-    """Elements of the first rank's shards: all of them belong to parameters, or there are too few to fill a shard."""
-    return total(*(product(bucket.copies, Min(_end(bucket, ranks) / ranks, bucket.parameters)) for bucket in buckets))
+def _together(one: Mapping[str, Bucket], other: Mapping[str, Bucket]) -> dict[str, Bucket]:
+    """The buckets of two groups whose parameters lie among each other; one of them may have some more."""
+    return {
+        name: Bucket(bucket.copies, total(bucket.parameters, other[name].parameters),
+                     total(bucket.aligned, other[name].aligned)) if name in other else bucket
+        for name, bucket in one.items()
+    }
 
 
-def _end(bucket: Bucket, ranks: Expr) -> Expr:
-    return pad_to(bucket.aligned, LeastCommonMultiple(ranks, END_ALIGNMENT))
-
-
-def _buckets(terms: TermSet, implementation: Implementation, prefixes: tuple[str, ...]) -> list[Bucket]:
-    """The buckets of rank r that hold parameters of these groups."""
-    choices = implementation.choices
+def _buckets(terms: TermSet, implementation: Implementation, group: Group) -> dict[str, Bucket]:
+    """The buckets of rank r that hold parameters of a group, by name; their sizes are terms."""
+    choices, prefix = implementation.choices, group.prefix
     count = chunks(choices)
     several = Integer(0) if count == 1 else Iverson(count > 1)
 
-    def bucket(copies: Expr, size: Callable[[str], Expr]) -> Bucket:
-        return Bucket(copies, size("parameters"), size("aligned"))
+    def bucket(name: str, copies: Expr, size: Callable[[str], Expr]) -> Bucket:
+        sizes = []
+        for kind, words in (("parameters", ""), ("aligned", ", padded one by one")):
+            term = f"stage.{prefix}{name}_{kind}"
+            sizes.append(terms[term].symbol if term in terms else terms.add(
+                term, size(kind), "elements", f"rank r: {group.words} in the {_BUCKETS[name]}{words}"))
+        return Bucket(copies, *sizes)
 
     def chunk(kind: str, place: int) -> Expr:
         layers = zip(("layer", "expert_layer"), layers_by_chunk(choices)[place], strict=True)
         return total(*(
             product(often, terms[f"{layer}.{prefix}{kind}"].symbol)
-            for layer, often in layers for prefix in prefixes if f"{layer}.{prefix}{kind}" in terms
+            for layer, often in layers if f"{layer}.{prefix}{kind}" in terms
         ))
 
     def outside(kind: str, *places: Place) -> Expr:
         return total(*(
             product(instances(part.place, choices), 1 - _is_shared(part, implementation),
                     terms[f"{part.name}.{prefix}{kind}"].symbol)
-            for part in components_of(implementation) if part.place in places
-            for prefix in prefixes if f"{part.name}.{prefix}{kind}" in terms
+            for part in components_of(implementation)
+            if part.place in places and f"{part.name}.{prefix}{kind}" in terms
         ))
 
     def at_end(kind: str) -> Expr:
         further = Integer(0)
-        if choices["layers"] == "experts":  # layers of multi-token prediction, counted among those with experts
-            often = instances(Place.MTP, choices)
-            further = total(*(product(often, terms[f"expert_layer.{prefix}{kind}"].symbol)
-                              for prefix in prefixes if f"expert_layer.{prefix}{kind}" in terms))
+        if f"expert_layer.{prefix}{kind}" in terms:  # layers of MTP, counted among those with experts
+            further = product(instances(Place.MTP, choices), terms[f"expert_layer.{prefix}{kind}"].symbol)
         return total(outside(kind, Place.LAST, Place.MTP), further)
 
-    buckets = [bucket(Integer(1), lambda kind: total(
+    buckets = {"first_bucket": bucket("first_bucket", Integer(1), lambda kind: total(
         chunk(kind, 0), outside(kind, Place.FIRST, Place.STAGE), product(1 - several, at_end(kind))
-    ))]
+    ))}
     if several != 0:
-        buckets += [
-            bucket(product(several, count - 2), lambda kind: chunk(kind, 1)),
-            bucket(several, lambda kind: total(chunk(kind, 2), at_end(kind))),
-        ]
-    if "" in prefixes and "embedding.parameters" in terms:  # a frozen one is in no buffer
+        buckets |= {
+            "middle_bucket": bucket("middle_bucket", product(several, count - 2), lambda kind: chunk(kind, 1)),
+            "last_bucket": bucket("last_bucket", several, lambda kind: total(chunk(kind, 2), at_end(kind))),
+        }
+    if not prefix and "embedding.parameters" in terms:  # a frozen one is in no buffer
         first, last = (Iverson(Eq(r, rank)) for rank in ends(choices))
         shared = total(*(product(often, _shared(implementation)) for often in (first, last)))
-        buckets.append(bucket(shared, lambda kind: terms[f"embedding.{kind}"].symbol))
+        buckets["shared_bucket"] = Bucket(
+            shared, *(terms[f"embedding.{kind}"].symbol for kind in ("parameters", "aligned")))
     return buckets
 
 

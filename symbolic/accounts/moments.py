@@ -12,7 +12,7 @@ from ..ledger import SITES, Held, Role
 from ..parallel.data import gradients_are_made
 from ..parallel.pipeline import dense_stages
 from ..parameters import symbols
-from ..terms import TermSet, total
+from ..terms import TermSet, term_symbol, total
 from .aggregates import aggregates_of
 from .rows import components_of
 from .stage import ENDS, STATE_ROLES
@@ -24,13 +24,16 @@ CANDIDATES: dict[str, Expr] = {
     "first": Integer(0), "second": Min(1, p - 1), "penultimate": Max(p - 2, 0), "last": p - 1,
 }
 #: With dense layers before the first experts also the last stage that has some of them, and the one behind it.
-OF_EXPERTS: dict[str, Expr] = {"dense_end": Min(dense_stages() - 1, p - 1), "experts_start": Min(dense_stages(), p - 1)}
+OF_EXPERTS: dict[str, tuple[Expr, str, str]] = {
+    "dense_end": (Min(dense_stages() - 1, p - 1), "rank", "last pipeline rank with layers before the first experts"),
+    "experts_start": (Min(dense_stages(), p - 1), "rank", "pipeline rank behind the last with layers before experts"),
+}
 
 
 def candidates(choices: Mapping[str, str]) -> dict[str, Expr]:
     """The ranks that can be the peak's, by name."""
     mixed = choices["layers"] == "experts" and choices["stages"] != "listed"
-    return {**CANDIDATES, **(OF_EXPERTS if mixed else {})}
+    return {**CANDIDATES, **({name: term_symbol(f"{name}.rank") for name in OF_EXPERTS} if mixed else {})}
 
 
 def add_moments(terms: TermSet, implementation: Implementation) -> None:
@@ -78,6 +81,8 @@ def add_peak(terms: TermSet, implementation: Implementation) -> None:
     """The peak of the job: the largest total of the ranks that can be it."""
     ranks = candidates(implementation.choices)
     for name, rank in ranks.items():
+        if name in OF_EXPERTS:  # a long formula, to which the copy of a term refers by name
+            terms.add(f"{name}.rank", *OF_EXPERTS[name])
         terms.at(name, ["stage.total"], {r: rank})
     ends = [terms[f"{name}.total"].symbol for name in ranks]
     terms.add("peak", Max(*ends), "bytes", "largest total of all pipeline ranks")

@@ -15,6 +15,7 @@ from .schedules import SCHEDULES
 L, p, r, V, Lr, nr, nf, nl, ns = symbols("L p r V Lr nr nf nl ns")
 Ldr, Ler, Hd, He, Hc, ld, step, mtp = symbols("Ldr Ler Hd He Hc ld step mtp")
 Lf, Ll, Lx, eemb, eloss, rfull, rn = symbols("Lf Ll Lx eemb eloss rfull rn")
+Lm, Lc, Lcf, Lb = symbols("Lm Lc Lcf Lb")
 
 #: What a stage holds, which an explicit list of layers gives instead of a formula.
 LISTED = (Lr, Lx, nr, nf, nl, ns, Ldr, Ler, Hd, He, Hc)
@@ -35,7 +36,11 @@ def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     formulas: dict[str, Expr] = {}
     if schedule.grouped:
         formulas["Gr"] = schedule.groups.get(framework, next(iter(schedule.groups.values())))
+    if choices["stages"] == "uneven":
+        formulas["Lm"] = MIDDLE_LAYERS
     formulas["Lr"] = _stage_layers(choices)
+    if _has_named_chunks(choices):
+        formulas["Lc"] = _chunk_layers(choices)
     first = schedule.in_flight_first
     if has_lighter_chunks(choices):
         first = Iverson(Eq(eemb, 0)) * first + Iverson(Eq(eemb, 1)) * schedule.least_first
@@ -72,6 +77,16 @@ def lighter_chunks(choices: Mapping[str, str]) -> tuple[Expr, Expr]:
 
 def chunk_layers(choices: Mapping[str, str]) -> Expr:
     """Layers of a chunk of rank r, of those that have no layer less."""
+    return Lc if _has_named_chunks(choices) else _chunk_layers(choices)
+
+
+def _has_named_chunks(choices: Mapping[str, str]) -> bool:
+    """True where many formulas have the layers of a chunk, which then are a symbol of their own."""
+    mixed = choices["layers"] == "experts" and choices["stages"] != "listed"
+    return has_lighter_chunks(choices) or (mixed and chunks(choices) != 1)
+
+
+def _chunk_layers(choices: Mapping[str, str]) -> Expr:
     return (Lr + sum(lighter_chunks(choices), Integer(0))) / chunks(choices)
 
 
@@ -146,9 +161,10 @@ def layers_by_chunk(choices: Mapping[str, str]) -> tuple[tuple[Expr, Expr], ...]
         return ((Ldr / count, Integer(0)),) * 3
     chunk, (less_first, less_last) = chunk_layers(choices), lighter_chunks(choices)
     several = Integer(0) if count == 1 else Iverson(V > 1)
-    sizes = (chunk - less_first - (1 - several) * less_last, chunk, chunk - less_last)
     if choices["layers"] != "experts":
+        sizes = (chunk - less_first - (1 - several) * less_last, chunk, chunk - less_last)
         return tuple((size, Integer(0)) for size in sizes)
+    sizes = (Lcf, chunk, chunk - less_last)
     beyond = ((count - 1) * chunk - several * less_last) / step
     experts_of = (Ler - further - beyond, sizes[1] / step, sizes[2] / step)
     return tuple((size - own, own) for size, own in zip(sizes, experts_of, strict=True))
@@ -157,12 +173,12 @@ def layers_by_chunk(choices: Mapping[str, str]) -> tuple[tuple[Expr, Expr], ...]
 def _stage_layers(choices: Mapping[str, str]) -> Expr:
     if choices["stages"] == "even":
         return L / p
-    at_first = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * (MIDDLE_LAYERS - eemb)
-    at_last = Iverson(Ll > 0) * Ll + Iverson(Eq(Ll, 0)) * (MIDDLE_LAYERS - eloss)
+    at_first = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * (Lm - eemb)
+    at_last = Iverson(Ll > 0) * Ll + Iverson(Eq(Ll, 0)) * (Lm - eloss)
     first, last = Iverson(Eq(r, 0)), Iverson(Eq(r, p - 1))
     alone = Iverson(Eq(p, 1))
     return alone * L + (1 - alone) * (
-        first * at_first + last * at_last + (1 - first) * (1 - last) * MIDDLE_LAYERS
+        first * at_first + last * at_last + (1 - first) * (1 - last) * Lm
     )
 
 
@@ -172,14 +188,16 @@ def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
     start = r * chunk
     first, last = lighter_chunks(choices)
     if choices["stages"] == "uneven":
-        first_layers = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * MIDDLE_LAYERS
-        start = Iverson(r > 0) * ((first_layers + (r - 1) * MIDDLE_LAYERS) / chunks(choices) - eemb)
+        first_layers = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * Lm
+        start = Iverson(r > 0) * ((first_layers + (r - 1) * Lm) / chunks(choices) - eemb)
     several = Integer(0) if chunks(choices) == 1 else Iverson(V > 1)
-    size = chunk - first - (1 - several) * last
-    in_first_chunk = experts_before(start + size) - experts_before(start)
+    in_first_chunk = experts_before(Lb + Lcf) - experts_before(Lb)
     beyond = ((chunks(choices) - 1) * chunk - several * last) / step
     on_last = Iverson(Eq(r, ends(choices)[1]))
-    return {"Ler": in_first_chunk + beyond + mtp * on_last, "Ldr": Lr - (Ler - mtp * on_last)}
+    return {
+        "Lb": start, "Lcf": chunk - first - (1 - several) * last,
+        "Ler": in_first_chunk + beyond + mtp * on_last, "Ldr": Lr - (Ler - mtp * on_last),
+    }
 
 
 def dense_stages() -> Expr:
