@@ -146,7 +146,11 @@ def test_any_name_of_a_model_is_shown_as_it_is(tmp_path: Path, name: str, capsys
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """No file may become longer than some bytes: what a disk does that is full. Nor may that of pytest's own output."""
+    """No file may become longer than some bytes: what a disk does that is full. Nor may that of pytest's own output.
+
+    Python before 3.13 would keep the compiled half of a module that it imports meanwhile, and fail by it ever after.
+    """
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64, limits[1]))
@@ -155,6 +159,7 @@ def full_disk() -> Iterator[None]:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
+        sys.dont_write_bytecode = writes
 
 
 #: Commands that write, each with its option and the file.

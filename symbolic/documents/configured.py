@@ -37,7 +37,7 @@ class Kept:
     share: float
     verdict: str
     lines: Sequence[tuple[str, str, Fraction]]
-    terms: Mapping[str, Fraction]
+    terms: Mapping[str, int | Fraction]
 
 
 @dataclass(frozen=True)

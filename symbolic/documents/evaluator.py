@@ -10,7 +10,7 @@ from sympy import Basic, Expr, Symbol
 from ..parallel.rules import Rule
 from ..parameters import BY_LETTER, PARAMETERS
 from ..printers.javascript import JavascriptPrinter
-from ..printers.python import PythonPrinter, identifier
+from ..printers.python import EvaluatorPrinter, PythonPrinter, identifier
 from ..simplify import computed
 from ..terms import Term, TermSet
 from ..verdict import VERDICTS
@@ -29,7 +29,7 @@ def evaluator(
 ) -> dict[str, Any]:
     """Data of ``evaluator.py.jinja``: every term of the set in the form ``form``, and every rule."""
     every = list(terms.terms.values())
-    printer = printer or PythonPrinter()
+    printer = printer or EvaluatorPrinter()
     needed = _needed_inputs(every, rules)
     return {
         "title": title,

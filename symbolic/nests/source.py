@@ -14,7 +14,7 @@ from .graph import CEIL_DIV, DIV, DIVIDES, EQ, FLOOR_DIV, LCM, LE, LT, MAX, MIN,
 
 #: Longer texts are refused: no formula needs them, and nesting is bounded with them.
 LONGEST = 2000
-_PAIRS = {"ceil_div": CEIL_DIV, "floor_div": FLOOR_DIV, "lcm": LCM, "divides": DIVIDES}
+_PAIRS = {"ratio": DIV, "ceil_div": CEIL_DIV, "floor_div": FLOOR_DIV, "lcm": LCM, "divides": DIVIDES}
 _MANY = {"max": MAX, "min": MIN}
 #: The largest exponent of a number, and of powers of powers; of a name it is 8.
 _HIGHEST = 64

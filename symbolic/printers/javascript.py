@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 from sympy import Expr, Mul
 
-from .python import PythonPrinter, ordered
+from .python import EvaluatorPrinter, ordered
 
 _OPERATORS = {"==": "===", "!=": "!=="}
 
 
-class JavascriptPrinter(PythonPrinter):
+class JavascriptPrinter(EvaluatorPrinter):
     """Prints terms over the helper functions that ``evaluator.js.jinja`` defines; names are those of Python."""
 
     def _print_Mul(self, expr: Mul) -> str:
@@ -25,10 +25,6 @@ class JavascriptPrinter(PythonPrinter):
             over, under = rest.together().as_numer_denom()
             return self._quotient([count, over], [under])
         return str(super()._print_Mul(expr))
-
-    def _quotient(self, over: list[Expr], under: list[Expr]) -> str:
-        numerator = self._factors(over) or "1"
-        return f"ratio({numerator}, {self._factors(under)})" if under else numerator
 
     def _print_Iverson(self, expr: Expr) -> str:
         return f"({self._print(expr.args[0])} ? 1 : 0)"

@@ -29,7 +29,7 @@ def identifier(symbol: Symbol) -> str:
 
 
 class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
-    """Prints terms over the helper functions ``ceil_div`` and ``lcm`` that the templates define."""
+    """Prints formulas as a person would type them, over functions such as ``ceil_div`` and ``lcm``."""
 
     def __init__(self) -> None:
         super().__init__({"fully_qualified_modules": False, "allow_unknown_functions": False})
@@ -109,6 +109,14 @@ class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
 
     def _print_Min(self, expr: Expr) -> str:
         return f"min({', '.join(self._print(part) for part in ordered(expr.args))})"
+
+
+class EvaluatorPrinter(PythonPrinter):
+    """Prints divisions as calls of the helper ``ratio``: of whole numbers it makes no float."""
+
+    def _quotient(self, over: list[Expr], under: list[Expr]) -> str:
+        numerator = self._factors(over) or "1"
+        return f"ratio({numerator}, {self._factors(under)})" if under else numerator
 
 
 def _numerator_and_denominator(expr: Mul) -> tuple[list[Expr], list[Expr]]:

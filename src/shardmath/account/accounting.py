@@ -11,7 +11,7 @@ from shardmath.account.anchor import Anchor
 from shardmath.account.configured import Configuration, asked_with, configured
 from shardmath.account.time import StepTime
 from shardmath.answers import Amount, Answer, Hidden
-from shardmath.compiler.evaluators import Evaluator
+from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.generated.definitions import (
     END_COMPONENTS,
     GROUPS,
@@ -194,15 +194,15 @@ def verdict_of(estimate: int | Fraction, gpu_memory: int) -> str:
     return VERDICTS[verdict(estimate, gpu_memory)][0]
 
 
-def _parameters(numbers: Mapping[str, Fraction]) -> Parameters:
+def _parameters(numbers: Mapping[str, int | Fraction]) -> Parameters:
     return Parameters(*(int(numbers[f"model.{name}_parameters"]) for name in ("all", "active")))
 
 
 def _process(
-    evaluator: Evaluator, values: Mapping[str, int], numbers: Mapping[str, Fraction], fixed: bool,
+    evaluator: Evaluator, values: Mapping[str, int], numbers: Mapping[str, int | Fraction], fixed: bool,
 ) -> Process:
     """Return the memory of the process on the peak rank, in bytes; constants of a measured run have no range."""
-    def parts(numbers: Mapping[str, Fraction]) -> dict[str, int]:
+    def parts(numbers: Mapping[str, int | Fraction]) -> dict[str, int]:
         return {name: int(numbers[f"process.{name}"]) for name in ("allocated", "reserved", "communicators", "total")}
 
     def at(place: int) -> dict[str, int]:
@@ -213,11 +213,9 @@ def _process(
     return Process(own["allocated"], own["reserved"], own["total"], own["communicators"], low, high)
 
 
-def _numbers(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, Fraction]:
+def _numbers(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int | Fraction]:
     """Every term of one rank by name, exact."""
-    module = evaluator.terms
-    numbers: dict[str, Fraction] = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
-    return numbers
+    return terms_at(evaluator.terms, values)
 
 
 def every_line(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[Line, ...]:
@@ -226,7 +224,7 @@ def every_line(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[Line, .
     return tuple(_lines(numbers, _site(numbers)))
 
 
-def _lines(numbers: Mapping[str, Fraction], site: str) -> Iterator[Line]:
+def _lines(numbers: Mapping[str, int | Fraction], site: str) -> Iterator[Line]:
     held = SITES[site][1]
     for name, size in numbers.items():
         component, kind = line_of(name)
@@ -235,10 +233,10 @@ def _lines(numbers: Mapping[str, Fraction], site: str) -> Iterator[Line]:
             yield Line(name, component, role, _whole(size))
 
 
-def _account(values: Mapping[str, int], numbers: Mapping[str, Fraction]) -> RankAccount:
+def _account(values: Mapping[str, int], numbers: Mapping[str, int | Fraction]) -> RankAccount:
     site = _site(numbers)
     lines = [line for line in _lines(numbers, site) if line.bytes]
-    by_role = {role: sum((Fraction(line.bytes) for line in lines if line.role == role), Fraction(0)) for role in ROLES}
+    by_role = {role: sum(line.bytes for line in lines if line.role == role) for role in ROLES}
     total = int(numbers["stage.total"])
     memory = values["gpu_memory"]
     return RankAccount(
@@ -268,14 +266,14 @@ def is_freed(component: str, held: str) -> bool:
 _FREED: Mapping[str, Collection[str]] = {"LAYERS": END_COMPONENTS, "HEAD": ("loss",)}
 
 
-def _site(numbers: Mapping[str, Fraction]) -> str:
+def _site(numbers: Mapping[str, int | Fraction]) -> str:
     """The moment of a step at which the rank peaks; the first of several."""
     names = [name for name in SITES if f"stage.{name}.all" in numbers]
     best = max(names, key=lambda name: numbers[f"stage.{name}.all"], default="after_forward")
     return best if numbers.get(f"stage.{best}.all") == numbers["stage.moment"] else "after_forward"
 
 
-def _whole(number: Fraction) -> int | Fraction:
+def _whole(number: int | Fraction) -> int | Fraction:
     return int(number) if number.denominator == 1 else number
 
 
@@ -288,8 +286,7 @@ def _published(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[Publish
     for name, (title, about) in PUBLISHED.items():
         if about != evaluator.implementation:
             continue
-        module = import_module(f"shardmath.generated.{name}")
-        numbers = module.terms(**{key: Fraction(known[key]) for key in module.INPUTS})
+        numbers = terms_at(import_module(f"shardmath.generated.{name}"), known)
         if f"{name}.static" in numbers:  # else the set is about activations alone
             total = _whole(numbers[f"{name}.total"])
             estimates.append(PublishedEstimate(name, title, total, verdict_of(total, values["gpu_memory"])))

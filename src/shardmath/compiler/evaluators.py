@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -14,6 +15,8 @@ from shardmath.files.cached import cached_module, cached_text, source_of, source
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, UNTIMED
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from shardmath.symbolic.implementations import Implementation
 
 
@@ -123,6 +126,15 @@ class Evaluator(NamedTuple):
         if part == "_kernel":
             return derive_layouts(chosen, source_of(self.terms))
         return derive_time(chosen) if part == "_time" else derive_memory(chosen, simplified=self.is_simplified)
+
+
+def terms_at(module: ModuleType, values: Mapping[str, int]) -> dict[str, int | Fraction]:
+    """Every term of a plain evaluator by name, exact, at the ``values`` of its inputs; others are passed over.
+
+    A term is a whole number wherever its divisions leave no rest, and else a fraction.
+    """
+    numbers: dict[str, int | Fraction] = module.terms(*(operator.index(values[name]) for name in module.INPUTS))
+    return numbers
 
 
 def _remembered(kernel: ModuleType) -> ModuleType:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from itertools import accumulate
 
-from shardmath.compiler.evaluators import Evaluator
+from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.errors import InputError
 from shardmath.input.parameters import checked
 
@@ -88,8 +87,7 @@ def _in_flight(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> 
 
 def _costs(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int]:
     """Bytes that one layer of each kind holds for a micro-batch, and the embedding, and head and loss."""
-    module = evaluator.terms
-    numbers = module.terms(**{name: Fraction({**ANY, **values, "pipeline_rank": 0}[name]) for name in module.INPUTS})
+    numbers = terms_at(evaluator.terms, {**ANY, **values, "pipeline_rank": 0})
     whole = numbers["layer_input.saved"] if values["recompute_full"] else None
     return {
         "dense": int(numbers["layer.saved"] if whole is None else whole),

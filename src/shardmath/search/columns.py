@@ -20,6 +20,7 @@ from shardmath.files.cached import source_of
 _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "max": lambda *items: reduce(np.maximum, items),
     "min": lambda *items: reduce(np.minimum, items),
+    "ratio": np.true_divide,
     "ceil_div": lambda numerator, denominator: np.ceil(np.true_divide(numerator, denominator)),
     "floor_div": lambda numerator, denominator: np.floor(np.true_divide(numerator, denominator)),
     "lcm": lambda left, right: np.lcm(np.asarray(left, np.int64), np.asarray(right, np.int64)),

@@ -12,7 +12,7 @@ from shardmath.account.accounting import explanation
 from shardmath.account.configured import Configuration
 from shardmath.account.time import SPENT
 from shardmath.commands.explain.report import heading, shown_ranks
-from shardmath.compiler.evaluators import find
+from shardmath.compiler.evaluators import find, terms_at
 from shardmath.errors import InputError
 from shardmath.input.parameters import MACHINE
 from shardmath.reports.time import rates
@@ -56,11 +56,10 @@ def _numbers(configuration: Configuration) -> Configured:
     from shardmath.symbolic.documents.configured import Configured, Kept
 
     job, account = configuration.job, explanation(configuration)
-    module = job.evaluator.terms
     ranks = []
     for item in account.ranks:
         values = job.on_rank(item.rank)
-        numbers = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
+        numbers = terms_at(job.evaluator.terms, values)
         lines = [(line.component, line.role, Fraction(line.bytes)) for line in item.lines]
         ranks.append(Kept(item.rank, item.in_flight, item.site, item.total, item.share, item.verdict, lines, numbers))
     machine = {} if account.time is None else account.time.machine

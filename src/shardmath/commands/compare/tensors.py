@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shardmath.account.accounting import Line, RankAccount
+from shardmath.compiler.evaluators import terms_at
 from shardmath.configuration.job import Job
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ class Rank:
 
         from shardmath.symbolic.parameters import BY_NAME
 
-        values, module = self.job.on_rank(self.account.rank), self.job.evaluator.terms
-        numbers = module.terms(**{name: Fraction(values[name]) for name in module.INPUTS})
+        values = self.job.on_rank(self.account.rank)
+        numbers = terms_at(self.job.evaluator.terms, values)
         found: dict[Symbol, Any] = {BY_NAME[name].symbol: Rational(value) for name, value in values.items()}
         return found | {self.terms[name].symbol: Rational(value) for name, value in numbers.items()}
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from shardmath.answers import Answer, Exact
 from shardmath.commands.fit.formula import Solution
 from shardmath.commands.fit.symbols import MODEL_PARALLEL
-from shardmath.compiler.evaluators import Evaluator
+from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.generated.definitions import SITES
 
 
@@ -115,14 +115,11 @@ def bound_of(evaluator: Evaluator, values: Mapping[str, int], value: int, go_alo
     return Bound(value, int(numbers["peak"]), _rank(evaluator, values, part, numbers["peak"]), moment, dict(go_along))
 
 
-def _terms(evaluator: Evaluator, values: Mapping[str, int], rank: int) -> dict[str, Fraction]:
-    module = evaluator.terms
-    known = {**values, "pipeline_rank": rank}
-    found: dict[str, Fraction] = module.terms(**{name: Fraction(known[name]) for name in module.INPUTS})
-    return found
+def _terms(evaluator: Evaluator, values: Mapping[str, int], rank: int) -> dict[str, int | Fraction]:
+    return terms_at(evaluator.terms, {**values, "pipeline_rank": rank})
 
 
-def _rank(evaluator: Evaluator, values: Mapping[str, int], part: str, peak: Fraction) -> int:
+def _rank(evaluator: Evaluator, values: Mapping[str, int], part: str, peak: int | Fraction) -> int:
     """The pipeline rank that a part of the formulas is about: the first with that peak, where the name does not say."""
     last = values["pipeline_parallel"] - 1
     likely = {"first": 0, "second": min(1, last), "penultimate": max(0, last - 1), "last": last}.get(part, 0)

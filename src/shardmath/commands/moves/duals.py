@@ -25,16 +25,16 @@ class Dual:
     __slots__ = ("slope", "value")
 
     def __init__(self, value: Number, slope: Number = 0) -> None:
-        self.value, self.slope = Fraction(value), Fraction(slope)
+        self.value, self.slope = value, slope
 
     def _like(self, value: Number, slope: Number) -> Dual:
         return type(self)(value, slope)
 
-    def _key(self) -> tuple[Fraction, ...]:
+    def _key(self) -> tuple[Number, ...]:
         """Return the sort key."""
         return self.value, self.slope
 
-    def _key_of(self, other: Dual | Number) -> tuple[Fraction, ...]:
+    def _key_of(self, other: Dual | Number) -> tuple[Number, ...]:
         return self._like(*_parts(other))._key()
 
     def __add__(self, other: Dual | Number) -> Dual:
@@ -57,7 +57,7 @@ class Dual:
 
     def __truediv__(self, other: Dual | Number) -> Dual:
         value, slope = _parts(other)
-        return self._like(self.value / value, (self.slope * value - self.value * slope) / (value * value))
+        return self._like(_over(self.value, value), _over(self.slope * value - self.value * slope, value * value))
 
     def __rtruediv__(self, other: Number) -> Dual:
         return self._like(other, 0) / self
@@ -103,12 +103,25 @@ class Frozen(Dual):
 
     __slots__ = ()
 
-    def _key(self) -> tuple[Fraction, ...]:
+    def _key(self) -> tuple[Number, ...]:
         return (self.value,)
 
 
-def _parts(number: Dual | Number) -> tuple[Fraction | int, Fraction | int]:
+def _parts(number: Dual | Number) -> tuple[Number, Number]:
     return (number.value, number.slope) if isinstance(number, Dual) else (number, 0)
+
+
+def _over(numerator: Number, denominator: Number) -> Number:
+    """The exact quotient, an integer where it is whole: integers are computed with many times faster."""
+    quotient = Fraction(numerator) / denominator
+    return quotient.numerator if quotient.denominator == 1 else quotient
+
+
+def _ratio(numerator: Dual | Number, denominator: Dual | Number) -> Dual | Number:
+    """The helper of the evaluators, over duals as well."""
+    if isinstance(numerator, Dual):
+        return numerator / denominator
+    return numerator / denominator if isinstance(denominator, Dual) else _over(numerator, denominator)
 
 
 def terms_beside(module: ModuleType, values: Mapping[str, int], along: Mapping[str, Number]) -> dict[str, Dual]:
@@ -136,13 +149,13 @@ def _terms(
     """The evaluator's own code over other numbers, with ``functions`` for those that have no arithmetic of theirs."""
     code = FunctionType(module.terms.__code__, {**vars(module), **functions})
     found: dict[str, Any] = code(*(
-        kind(values[name], along[name]) if name in along else Fraction(values[name]) for name in module.INPUTS
+        kind(values[name], along[name]) if name in along else values[name] for name in module.INPUTS
     ))
     return {name: value if isinstance(value, Dual) else kind(value) for name, value in found.items()}
 
 
 def _floor_div(numerator: Dual | Number, denominator: Dual | Number) -> Number:
-    quotient = numerator / denominator
+    quotient = _ratio(numerator, denominator)
     return quotient._floor() if isinstance(quotient, Dual) else math.floor(quotient)
 
 
@@ -156,22 +169,24 @@ def _lcm(left: Dual | Number, right: Dual | Number) -> Number:
     return math.lcm(*(int(_parts(side)[0]) for side in (left, right)))
 
 
-def _unrounded(rounding: Callable[[Fraction | int], int]) -> Callable[[Dual | Number, Dual | Number], Dual | Number]:
+def _unrounded(rounding: Callable[[Number], int]) -> Callable[[Dual | Number, Dual | Number], Dual | Number]:
     """A division to an integer that moves as the quotient does."""
     def divided(numerator: Dual | Number, denominator: Dual | Number) -> Dual | Number:
-        quotient = numerator / denominator if isinstance(numerator, Dual) else Fraction(1) / denominator * numerator
-        value, slope = _parts(quotient)
+        value, slope = _parts(_ratio(numerator, denominator))
         return Frozen(rounding(value), slope) if slope else rounding(value)
 
     return divided
 
 
-def _order(number: Dual | Number) -> tuple[Fraction | int, Fraction | int]:
+def _order(number: Dual | Number) -> tuple[Number, Number]:
     return _parts(number)
 
 
-_EXACT: Mapping[str, Callable[..., Any]] = {"floor_div": _floor_div, "ceil_div": _ceil_div, "lcm": _lcm}
+_EXACT: Mapping[str, Callable[..., Any]] = {
+    "ratio": _ratio, "floor_div": _floor_div, "ceil_div": _ceil_div, "lcm": _lcm,
+}
 _SMOOTH: Mapping[str, Callable[..., Any]] = {
+    "ratio": _ratio,
     "floor_div": _unrounded(math.floor), "ceil_div": _unrounded(math.ceil),
     "lcm": lambda left, right: math.lcm(*(int(_parts(side)[0]) for side in (left, right))),
     "max": lambda *items: max(items, key=_order), "min": lambda *items: min(items, key=_order),

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import chain
 from types import ModuleType
 
 from shardmath.commands.moves.duals import Dual, Number
+from shardmath.compiler.evaluators import terms_at
 from shardmath.configuration.job import Job
 from shardmath.configuration.stages import ANY, listed
 from shardmath.input.parameters import limits
@@ -39,8 +39,7 @@ class Peak:
     def bytes(self, values: Mapping[str, int]) -> int:
         """The peak at ``values`` of all symbols."""
         return int(max(
-            self.module.terms(*(Fraction(rank[name]) for name in self.module.INPUTS))[self._term]
-            for rank in self._ranks(values)
+            terms_at(self.module, rank)[self._term] for rank in self._ranks(values)
         ))
 
     def beside(self, function: Beside, along: Mapping[str, Number]) -> Dual:

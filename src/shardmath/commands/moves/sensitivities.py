@@ -92,7 +92,7 @@ def _sensitivity(peak: Peak, name: str, following: Mapping[str, str]) -> Sensiti
         share = Fraction(switched.bytes, total) if switched else Fraction(0)
         return Sensitivity(name, unit, value, None, None, None, None, share, smaller, larger)
     legal = {-1: value > minimum, 1: maximum is None or value < maximum}
-    slopes = {step: step * peak.beside(slopes_along, {name: step}).slope for step in (-1, 1) if legal[step]}
+    slopes = {step: Fraction(step * peak.beside(slopes_along, {name: step}).slope) for step in (-1, 1) if legal[step]}
     return Sensitivity(
         name, unit, value, _derivative(peak, name, total, tuple(slopes)), slopes.get(-1), slopes.get(1),
         _with_gpus_fixed(peak, name, following), value * max(slopes.values(), key=abs) / total, smaller, larger,
@@ -110,7 +110,7 @@ def _derivative(peak: Peak, name: str, total: int, steps: Sequence[int]) -> Frac
         sides = [peak.beside(terms_beside, {name: step}) for step in steps]
     except (StepsError, ZeroDivisionError):  # beside a 0 that stands for a usual value nothing is defined
         return None
-    slopes = {step * side.slope for step, side in zip(steps, sides, strict=True)}
+    slopes = {Fraction(step * side.slope) for step, side in zip(steps, sides, strict=True)}
     return slopes.pop() if len(slopes) == 1 and all(side.value == total for side in sides) else None
 
 
@@ -121,4 +121,4 @@ def _with_gpus_fixed(peak: Peak, name: str, following: Mapping[str, str]) -> Fra
         return None
     along: dict[str, Number] = {name: 1, "data_parallel": Fraction(-values["data_parallel"], values[name])}
     along |= {symbol: 1 for symbol, leader in following.items() if leader == name}
-    return peak.beside(slopes_along, along).slope
+    return Fraction(peak.beside(slopes_along, along).slope)
