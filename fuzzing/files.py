@@ -36,7 +36,7 @@ def _config(data: bytes, folder: str) -> str:
 def _explained(model: object, **arguments: object) -> None:
     from shardmath.account.accounting import explain
 
-    found = explain(model, "h100-80gb", **arguments)  # type: ignore[arg-type]
+    found = explain(model, "h100-80gb", **arguments)
     if found.peak.total <= 0:
         raise Finding(f"a peak of {found.peak.total} bytes")
     json.dumps(found.to_dict(), allow_nan=False)

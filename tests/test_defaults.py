@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import MISSING, FrozenInstanceError, fields
 
+import click
 import pytest
 
-from shardmath import InputError, evaluate, explain, load_model, recommend, scale, sweep
+from shardmath import InputError, compare, evaluate, explain, fit, load_model, moves, recommend, scale, sweep
 from shardmath.account.configured import configured
 from shardmath.catalogue import read
-from shardmath.cli.main import exit_code
-from shardmath.commands.calibrate.runs import JOB
-from shardmath.configuration.job import job
+from shardmath.cli.main import cli, exit_code
+from shardmath.commands.sweep.run import Sweep
+from shardmath.configuration.fields import Layouts, Training, names_of, shown
+from shardmath.configuration.run import Run, Search, run_of
+from shardmath.generated.definitions import PARAMETERS
 from shardmath.search.spaces import Space
 from shardmath.search.spaces.standard import layouts
 
@@ -67,12 +71,52 @@ def test_a_space_of_several_models_gives_each_its_own_length() -> None:
     assert axis.values["seq_length"] == (1024, 2048)
 
 
-@pytest.mark.parametrize("question", [sweep, recommend, scale, layouts, evaluate, job], ids=lambda item: item.__name__)
+@pytest.mark.parametrize("question", [sweep, recommend, scale, layouts, evaluate, moves, fit, compare])
 def test_what_is_not_given_is_so_everywhere(question: Callable[..., object]) -> None:
-    """No function has a default of its own: what an argument is without a value is said once, in ``explain``."""
-    usual = {name: item.default for name, item in inspect.signature(configured).parameters.items()}
-    axes = {name for name, item in inspect.signature(layouts).parameters.items() if "Sequence" in str(item.annotation)}
+    """No function has a default of its own: the value of an absent argument is declared once, in ``Run``."""
+    usual = {item.name: item.default for item in fields(Run)}
+    axes = {item.name for item in fields(Layouts) if "Sequence" in str(item.type)}
     for name, item in inspect.signature(question).parameters.items():
         if name in usual and name not in {*axes, "model", "gpu"} and item.default is not inspect.Parameter.empty:
             assert item.default == usual[name], name
-    assert {name: usual[name] for name in JOB if name in usual} == dict(JOB)
+
+
+@pytest.mark.parametrize(("function", "kind"), [(explain, Run), (configured, Run), (layouts, Search), (sweep, Sweep)])
+def test_functions_have_the_fields_as_arguments(function: Callable[..., object], kind: type[Training]) -> None:
+    parameters = inspect.signature(function).parameters
+    assert [*parameters] == [*names_of(kind), "others"]
+    for item in fields(kind):
+        if item.name != "others":
+            default = inspect.Parameter.empty if item.default is MISSING else item.default
+            assert parameters[item.name].default == default
+            assert parameters[item.name].annotation == item.type
+    lines = (function.__doc__ or "").splitlines()
+    for name in names_of(kind):
+        line = next(line for line in lines if line.startswith(f"    {name}") and line[4 + len(name)] in ": ")
+        if name in PARAMETERS:
+            assert PARAMETERS[name][1] in line
+            assert PARAMETERS[name][5][1:] in line or name in ("model", "gpu")
+
+
+@pytest.mark.parametrize(("command", "kind"), [
+    ("explain", Run), ("moves", Run), ("fit", Run), ("compare", Run), ("sweep", Search), ("recommend", Search),
+    ("scale", Search),
+])
+def test_options_have_the_meanings_of_the_fields(command: str, kind: type[Training]) -> None:
+    options = {item.name: item for item in cli.commands[command].params if isinstance(item, click.Option)}
+    own = {"model", "gpu", "kernels", *(("num_gpus", "global_batch_size", "top") if kind is Search else ())}
+    for name in names_of(kind):
+        if name not in own:
+            assert options[name].help == shown(name, kind).sentence
+            default = next(item.default for item in fields(kind) if item.name == name)
+            assert isinstance(options[name].default, int | str) == (default is not None), name
+            assert default is None or options[name].default == default, name
+
+
+def test_a_run_does_not_change() -> None:
+    run = run_of("llama-3.1-8b", "h100-80gb", tensor_parallel=2, virtual_pipeline=3)
+    assert (run.tensor_parallel, run.others, run.asked("virtual_pipeline")) == (2, {"virtual_pipeline": 3}, 3)
+    with pytest.raises(FrozenInstanceError):
+        run.tensor_parallel = 4  # type: ignore[misc]
+    with pytest.raises(InputError, match=r"^parameter = 'tensor_paralel': .* nearest legal: tensor_p"):
+        explain("llama-3.1-8b", "h100-80gb", tensor_paralel=2)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from importlib import import_module
 
 from shardmath.account.anchor import Anchor
-from shardmath.account.configured import Configuration, asked_with, configured
+from shardmath.account.configured import Configuration, configured
 from shardmath.account.time import StepTime
 from shardmath.answers import Amount, Answer, Hidden
 from shardmath.compiler.evaluators import Evaluator, terms_at
@@ -22,6 +22,7 @@ from shardmath.generated.definitions import (
     VERDICTS,
     verdict,
 )
+from shardmath.input.asking import asked_with
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 

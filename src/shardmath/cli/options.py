@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from typing import Any
 
 import click
@@ -17,9 +18,9 @@ from shardmath.cli.names import (
     schedule_names,
 )
 from shardmath.cli.titled import under
-from shardmath.configuration.defaults import IMPLEMENTATION_SHOWN, SEQ_LENGTH_SHOWN
+from shardmath.configuration.fields import Layout, Layouts, Training, names_of, shown
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, LIBRARIES, PARAMETERS, RECOMPUTE_MODES
+from shardmath.generated.definitions import CHOICES, LIBRARIES, PARAMETERS
 from shardmath.input.parameters import MACHINE, OTHERS, UNEVEN, checked
 
 Command = Callable[..., Any]
@@ -110,28 +111,56 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
     return decorate
 
 
-#: Short names of options for parameters that have one.
+#: Flags that are shorter than the names of fields.
 _SHORT = {
+    "tensor_parallel": "--tp", "context_parallel": "--cp", "pipeline_parallel": "--pp", "data_parallel": "--dp",
     "virtual_pipeline": "--vpp", "expert_parallel": "--ep", "expert_tensor_parallel": "--etp",
 }
 #: Parameters that follow from the GPU.
 OF_GPU = tuple(LIBRARIES["hopper"])
-#: Defaults that are not a number of their own everywhere, in words.
-EXPERT_TENSOR_PARALLEL = "that of TP with megatron, else 1"
-_DEFAULTS = {"expert_tensor_parallel": EXPERT_TENSOR_PARALLEL, **dict.fromkeys(OF_GPU, "that of the GPU")}
+#: Placeholders of values that are no numbers with a unit.
+_METAVARS = {"schedule": "NAME", "pipeline_layout": "N,N,...", "anchor": "FILE", "zero_stage": "STAGE"}
+_COMPLETED = {
+    "network": network_names, "implementation": implementation_names, "schedule": schedule_names,
+    "recompute": recompute_names,
+}
+
+
+def _field_options(kind: type[Training], *names: str) -> list[Command]:
+    """Make one option per field of ``kind``, by the type of the field."""
+    return [_field_option(kind, name) for name in names]
+
+
+def _field_option(kind: type[Training], name: str) -> Command:
+    item, hint = shown(name, kind), next(str(item.type) for item in fields(kind) if item.name == name)
+    flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}"]
+    how: dict[str, Any] = {"shell_complete": _COMPLETED.get(name)}
+    if hint.startswith("bool"):
+        how, flags[-1] = {"default": None}, f"{flags[-1]}/--no-{flags[-1][2:]}"
+    elif "Sequence[int] |" in hint and "str" not in hint:
+        how = {"type": Counts(), "metavar": "N,N,..."}
+    elif "Sequence[str]" in hint:
+        how = {"type": Names(), "metavar": "MODE,...", "shell_complete": last_of(_COMPLETED[name])}
+    elif hint.startswith("int"):
+        how["type"] = Count()
+    if name in _METAVARS and "metavar" not in how:
+        how["metavar"] = _METAVARS[name]
+    default = next(item.default for item in fields(kind) if item.name == name)
+    if default not in (None, MISSING):
+        how["default"] = default
+    return click.option(*flags, name, help=item.sentence, **how)
 
 
 def parameter_options(command: Command, names: Sequence[str] = OTHERS) -> Command:
     """Add one option per parameter of ``names``, called like it."""
     for name in reversed(names):
-        _, unit, _, maximum, _, meaning = PARAMETERS[name]
+        _, unit, _, maximum, *_ = PARAMETERS[name]
         flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}", name]
-        help_text = f"{meaning[0].upper()}{meaning[1:]}.  [default: {_DEFAULTS.get(name, DEFAULTS[name])}]"
         number: dict[str, Any] = {"type": Count(), "metavar": unit.upper()}
         kind = {"is_flag": True, "default": None} if maximum == 1 else number
         if maximum == 1 and name in OF_GPU:
             kind, flags[-2] = {"default": None}, f"{flags[-2]}/--no-{flags[-2][2:]}"
-        command = click.option(*flags, help=help_text, **kind)(command)
+        command = click.option(*flags, help=shown(name).sentence, **kind)(command)
     return command
 
 
@@ -152,9 +181,7 @@ machine_options = under("Machine constants", _machine_options)
 #: Options that choose an implementation and its kernels.
 implementation_options = under(
     "Model and kernels",
-    click.option("--implementation", shell_complete=implementation_names,
-                 help=f"Framework of the kernels: {', '.join(IMPLEMENTATIONS)}"
-                      f"  [default: {IMPLEMENTATION_SHOWN}]"),
+    *_field_options(Training, "implementation"),
     click.option("--kernel", "kernels", multiple=True, metavar="AXIS=OPTION", shell_complete=kernel_names,
                  help="Replace one kernel choice; generated/formulas.md lists the axes. May be repeated."),
 )
@@ -169,54 +196,21 @@ writing_options = _apply([
 _cluster_options = under(
     "Cluster",
     click.option("--gpu", shell_complete=gpu_names, help="GPU: a name of `shardmath gpus`, or a cluster file."),
-    click.option("--network", shell_complete=network_names,
-                 help="Network: a name of `shardmath networks`  [default: the vendor's]"),
+    *_field_options(Training, "network"),
     click.option("--gpu-memory", type=float, metavar="GIB", help="Memory of a GPU outside the catalogue."),
-    click.option("--node-size", type=Count(), help="GPUs per node  [default: the GPU's usual server]"),
+    *_field_options(Training, "node_size"),
 )
-_training_options = under(
-    "Training",
-    click.option("--seq-length", type=Count(), help=f"Tokens per sequence.  [default: {SEQ_LENGTH_SHOWN}]"),
-    click.option("--schedule", metavar="NAME", shell_complete=schedule_names,
-                 help=f"Pipeline schedule: {', '.join(CHOICES['schedule'][1])}  [default: 1f1b, or interleaved with"
-                      " several chunks per rank]"),
-    click.option("--gradients", help="Gradient precision, fp32 or bf16  [default: the implementation's]"),
-    click.option("--distributed-optimizer/--no-distributed-optimizer", default=None,
-                 help="Shard optimizer states over DP x CP  [default: the implementation's]"),
-    click.option("--zero-stage", type=Count(), metavar="STAGE",
-                 help="ZeRO stage, 0 to 3; DeepSpeed's with huggingface  [default: the implementation's]"),
-    click.option("--vocab-multiple", type=Count(),
-                 help="Pad the vocabulary to a multiple of this times TP  [default: the implementation's]"),
-)
+_training_options = under("Training", *_field_options(
+    Training, "seq_length", "schedule", "gradients", "distributed_optimizer", "zero_stage", "vocab_multiple",
+))
 
 #: Options of the training run and the cluster.
 run_options = _apply([_cluster_options, _training_options])
 
 #: Options of one layout.
-_layout_options = under(
-    "Job and layout",
-    click.option("--tp", "--tensor-parallel", "tensor_parallel", type=Count(), default=1, show_default=True,
-                 help="Tensor-parallel size."),
-    click.option("--cp", "--context-parallel", "context_parallel", type=Count(), default=1, show_default=True,
-                 help="Context-parallel size."),
-    click.option("--pp", "--pipeline-parallel", "pipeline_parallel", type=Count(), default=1, show_default=True,
-                 help="Pipeline-parallel size."),
-    click.option("--dp", "--data-parallel", "data_parallel", type=Count(),
-                 help="Data-parallel size  [default: --num-gpus / (TP x CP x PP), or 1]"),
-    click.option("--num-gpus", type=Count(), help="GPUs of the job."),
-    click.option("--micro-batch-size", type=Count(), default=1, show_default=True,
-                 help="Sequences per micro-batch."),
-    click.option("--global-batch-size", type=Count(),
-                 help="Sequences per step  [default: enough to fill the pipeline]"),
-    click.option("--sequence-parallel/--no-sequence-parallel", default=None,
-                 help="Shard norms and residuals over TP  [default: the implementation's]"),
-    click.option("--recompute", default="none", show_default=True, shell_complete=recompute_names,
-                 help=f"Recompute mode: {', '.join(RECOMPUTE_MODES)}, or regions joined by +."),
-    click.option("--pipeline-layout", metavar="N,N,...",
-                 help="Layers of each pipeline stage, in model order  [default: even]"),
-    click.option("--anchor", metavar="FILE",
-                 help="Measured run (JSON) that fixes allocator, context and NCCL constants."),
-)
+_layout_options = under("Job and layout", *_field_options(
+    Layout, *(name for name in names_of(Layout) if name not in names_of(Training)),
+))
 
 #: Option that changes a setting of the launch file before it is read.
 settings_option = under(
@@ -236,27 +230,12 @@ configuration_options = _apply([
 ])
 
 
-def _axis(*names: str, meaning: str) -> Callable[[Command], Command]:
-    return click.option(*names, type=Counts(), metavar="N,N,...", help=f"{meaning}  [default: all legal ones]")
-
-
 #: Parameters of a layout that have one value in a search unless an option sets them.
 LAYOUT_PARAMETERS = (*UNEVEN, "microbatch_group", "recompute_num_layers")
 #: Options that restrict the layouts of a search.
 axis_options = under(
     "Job and layout",
-    _axis("--tp", "--tensor-parallel", "tensor_parallel", meaning="Tensor-parallel sizes to try."),
-    _axis("--cp", "--context-parallel", "context_parallel", meaning="Context-parallel sizes to try."),
-    _axis("--pp", "--pipeline-parallel", "pipeline_parallel", meaning="Pipeline-parallel sizes to try."),
-    _axis("--micro-batch-size", meaning="Micro-batch sizes to try."),
-    _axis("--sequence-parallel", meaning="Sequence parallelism to try: 0, 1."),
-    _axis("--ep", "--expert-parallel", "expert_parallel", meaning="Expert-parallel sizes to try."),
-    click.option("--etp", "--expert-tensor-parallel", "expert_tensor_parallel", type=Counts(), metavar="N,N,...",
-                 help="Tensor-parallel sizes of routed experts to try  [default: all inside a node]"),
-    click.option("--vpp", "--virtual-pipeline", "virtual_pipeline", type=Counts(), metavar="N,N,...",
-                 help="Chunks of layers per pipeline rank to try  [default: all that divide the layers]"),
-    click.option("--recompute", type=Names(), metavar="MODE,...", shell_complete=last_of(recompute_names),
-                 help="Recompute modes to try  [default: every distinct set of modules, and full]"),
+    *_field_options(Layouts, *(name for name in names_of(Layouts) if name not in (*names_of(Training), "top"))),
     lambda command: parameter_options(command, LAYOUT_PARAMETERS),
 )
 

@@ -1,24 +1,14 @@
-"""Defaults of a configuration: one place for accounts, tables, sweeps, spaces and calibrations."""
+"""Defaults that depend on the model: one place for accounts, tables, sweeps, spaces and calibrations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from shardmath.configuration.fields import SEQ_LENGTH
 from shardmath.generated.definitions import ARCHITECTURE, IMPLEMENTATIONS
 
 if TYPE_CHECKING:
     from shardmath.models.model import Model
-
-#: Tokens of a sequence, where a model's own limit does not forbid so many.
-SEQ_LENGTH = 8192
-#: Sizes of a layout.
-LAYOUT: Mapping[str, int] = {
-    "tensor_parallel": 1, "context_parallel": 1, "pipeline_parallel": 1, "micro_batch_size": 1,
-}
-#: How both are said in ``--help``.
-SEQ_LENGTH_SHOWN = f"{SEQ_LENGTH}, or the rows of a shorter table of learned positions"
-IMPLEMENTATION_SHOWN = "megatron; the first that has it for a model that Megatron-Core lacks"
 
 
 def default_seq_length(model: Model | None) -> int:

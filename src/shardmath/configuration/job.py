@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any
 
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import chunks_of, evaluator_for, following, with_schedule
 from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.fields import LAYOUT
+from shardmath.configuration.run import Run
 from shardmath.configuration.settings import as_gpu, as_model, recompute_mode, recompute_switches, settings
 from shardmath.configuration.stages import ANY, listed, parsed
 from shardmath.configuration.zero import staged
@@ -49,62 +50,34 @@ class Job:
         return {**self.values, "pipeline_rank": rank, **own}
 
 
-def job(
-    model: Model | str | PathLike[str],
-    gpu: Gpu | str,
-    *,
-    seq_length: int | None,
-    micro_batch_size: int,
-    global_batch_size: int | None,
-    tensor_parallel: int,
-    context_parallel: int,
-    pipeline_parallel: int,
-    data_parallel: int | None,
-    num_gpus: int | None,
-    sequence_parallel: bool | None,
-    recompute: str,
-    implementation: str | None,
-    kernels: Mapping[str, str] | None,
-    gradients: str | None,
-    distributed_optimizer: bool | None,
-    vocab_multiple: int | None,
-    node_size: int | None,
-    pipeline_layout: Sequence[int] | str | None,
-    schedule: str | None,
-    others: Mapping[str, int],
-    zero_stage: int | None = None,
-) -> Job:
-    """Check a configuration as ``explain`` takes it. Raises InputError for every value that is not legal."""
-    chosen, device = as_model(model), as_gpu(gpu)
-    implementation = default_implementation(chosen) if implementation is None else implementation
-    seq_length = default_seq_length(chosen) if seq_length is None else seq_length
-    kernels, distributed_optimizer, others = staged(zero_stage, implementation, kernels, distributed_optimizer, others)
-    kernels = with_schedule(implementation, kernels, schedule)
+def job(run: Run) -> Job:
+    """Check a run. Raises InputError for every value that is not legal."""
+    model, gpu = as_model(run.model), as_gpu(run.gpu)
+    implementation = default_implementation(model) if run.implementation is None else run.implementation
+    seq_length = default_seq_length(model) if run.seq_length is None else run.seq_length
+    kernels, distributed_optimizer, others = staged(
+        run.zero_stage, implementation, run.kernels, run.distributed_optimizer, run.others)
+    kernels = with_schedule(implementation, kernels, run.schedule)
     asked = other_values(others)
-    if pipeline_parallel != 1:
+    if run.pipeline_parallel != 1:
         asked["virtual_pipeline"] = chunks_of(implementation, kernels, asked.get("virtual_pipeline"))
-    recompute = recompute_mode(recompute, asked)
-    layout = parsed(pipeline_layout) if isinstance(pipeline_layout, str) else pipeline_layout
+    recompute = recompute_mode(run.recompute, asked)
+    layout = parsed(run.pipeline_layout) if isinstance(run.pipeline_layout, str) else run.pipeline_layout
     _refuse_other_stages((kernels or {}).get("stages"), layout is not None)
     evaluator = evaluator_for(
-        implementation, kernels, chosen, asked, layout, (recompute,),
-        staged=pipeline_parallel != 1 or schedule is not None,
+        implementation, kernels, model, asked, layout, (recompute,),
+        staged=run.pipeline_parallel != 1 or run.schedule is not None,
     )
     values = settings(
-        evaluator, chosen, device, seq_length=seq_length, node_size=node_size, gradients=gradients,
-        distributed_optimizer=distributed_optimizer, vocab_multiple=vocab_multiple, others=asked,
+        evaluator, model, gpu, seq_length=seq_length, node_size=run.node_size, gradients=run.gradients,
+        distributed_optimizer=distributed_optimizer, vocab_multiple=run.vocab_multiple, others=asked,
     )
-    values |= {
-        "tensor_parallel": checked("tensor_parallel", tensor_parallel),
-        "context_parallel": checked("context_parallel", context_parallel),
-        "pipeline_parallel": checked("pipeline_parallel", pipeline_parallel),
-        "micro_batch_size": checked("micro_batch_size", micro_batch_size),
-        **recompute_switches(recompute),
-    }
+    values |= {**{name: checked(name, run.asked(name)) for name in LAYOUT}, **recompute_switches(recompute)}
     values |= {name: values[leader] for name, leader in following(evaluator, asked).items()}
-    refuse_what_changes_nothing(evaluator, chosen, values)
-    values |= _gpus(values, data_parallel, num_gpus)
-    values["global_batch_size"] = _batch(values, global_batch_size, evaluator.choices["schedule"])
+    refuse_what_changes_nothing(evaluator, model, values)
+    values |= _gpus(values, run.data_parallel, run.num_gpus)
+    values["global_batch_size"] = _batch(values, run.global_batch_size, evaluator.choices["schedule"])
+    sequence_parallel = run.sequence_parallel
     if sequence_parallel is None:
         sequence_parallel = bool(evaluator.defaults["sequence_parallel"]) and values["tensor_parallel"] > 1
     values["sequence_parallel"] = checked("sequence_parallel", sequence_parallel)
@@ -115,7 +88,7 @@ def job(
         by_rank = listed(evaluator, values, layout)
         first |= by_rank[0]
     refuse_illegal(evaluator.terms, first)
-    return Job(chosen, device, evaluator, recompute, values, tuple(by_rank))
+    return Job(model, gpu, evaluator, recompute, values, tuple(by_rank))
 
 
 def _refuse_other_stages(stages: str | None, is_listed: bool) -> None:

@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from itertools import chain, islice, zip_longest
 from typing import Any
 
-from shardmath.configuration.defaults import LAYOUT
+from shardmath.configuration.fields import LAYOUT
 from shardmath.configuration.settings import GRADIENT_BYTES
 from shardmath.configuration.zero import SWITCHES
 from shardmath.errors import InputError

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from os import PathLike
+from os import PathLike, fspath
 
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, LIBRARIES, RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.input.parameters import MACHINE, checked, model_values
+from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model, load_model
 
@@ -22,9 +23,11 @@ def as_model(model: Model | str | PathLike[str]) -> Model:
     return model if isinstance(model, Model) else load_model(model)
 
 
-def as_gpu(gpu: Gpu | str) -> Gpu:
-    """A GPU from itself or a name of the catalogue."""
-    return gpu if isinstance(gpu, Gpu) else Gpu.named(gpu)
+def as_gpu(gpu: Gpu | Cluster | str | PathLike[str]) -> Gpu:
+    """A GPU from itself, its cluster or a name of the catalogue."""
+    if isinstance(gpu, Cluster):
+        return gpu.gpu
+    return gpu if isinstance(gpu, Gpu) else Gpu.named(fspath(gpu))
 
 
 def settings(

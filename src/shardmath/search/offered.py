@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,8 @@ from typing import Any
 from shardmath.account.time import as_cluster, time_unknown
 from shardmath.compiler.evaluators import changed_choices
 from shardmath.configuration.defaults import default_implementation
-from shardmath.configuration.settings import SELECTIVE, recompute_mode, recompute_switches
+from shardmath.configuration.run import Search, search_of
+from shardmath.configuration.settings import SELECTIVE, as_model, recompute_mode, recompute_switches
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
 from shardmath.generated.definitions import (
@@ -25,7 +26,7 @@ from shardmath.models.model import Model
 from shardmath.search.layout import RANKINGS
 from shardmath.search.modes import recompute_modes
 from shardmath.search.spaces import Space
-from shardmath.search.spaces.standard import layouts, ranked
+from shardmath.search.spaces.standard import ranked, space_of
 from shardmath.search.stages import chunk_counts, has_uneven, with_uneven
 
 #: Choices of kernels that follow from the layout.
@@ -36,38 +37,40 @@ _SECTIONS = ("axes", "fixed", "derived", "kernels")
 
 
 def offered(model: Model, gpu: Any, num_gpus: int, *, rank_by: str | None = None, **asked: Any) -> tuple[Space, ...]:
-    """The spaces of a job, with what is asked of each ranked.
+    """Return the spaces of a job; ``asked`` are the arguments of ``sweep``. See ``spaces_of``."""
+    return spaces_of(search_of(model, gpu, num_gpus, **asked), rank_by)
 
-    ``asked`` are the arguments of ``sweep``: an axis that they name has these candidates, any other all that the
-    implementation has. The best is the fastest where all speeds are known, unless ``rank_by`` says otherwise. Raises
-    InputError as ``layouts`` does.
+
+def spaces_of(search: Search, rank_by: str | None = None) -> tuple[Space, ...]:
+    """Return the spaces of a search, ranked.
+
+    Axes without asked sizes have all candidates of the implementation. The best is the fastest where all speeds are
+    known, unless ``rank_by`` says otherwise. Raises InputError as ``layouts`` does.
     """
-    implementation = asked.get("implementation") or default_implementation(model)
+    model, cluster = as_model(search.model), as_cluster(search.gpu, search.network)
+    implementation = search.implementation or default_implementation(model)
     changed_choices(implementation)
-    cluster = as_cluster(gpu, asked.pop("network", None))
-    found = []
-    for pipeline in _pipelines(model, num_gpus, implementation, asked):
-        for mode in _kinds_of_recompute(implementation, pipeline.get("schedule"), asked):
-            experts = _experts(model, num_gpus, asked.get("node_size") or cluster.node_size, implementation, asked)
-            space = layouts(model, cluster, num_gpus, **{**asked, **experts, **pipeline, **mode})
+    search = replace(search, model=model, gpu=cluster, network=None)
+    spaces = []
+    for pipeline in _pipelines(search, model, implementation):
+        for mode in _kinds_of_recompute(search, implementation, pipeline.get("schedule")):
+            experts = _experts(search, model, search.node_size or cluster.node_size, implementation)
+            space = space_of(replace(search, **{**experts, **pipeline, **mode}))
             if pipeline["virtual_pipeline"] != (1,) or pipeline["pipeline_parallel"] != (1,):
-                space = with_uneven(space) if has_uneven(implementation, asked) else space
-            found.append(_with_modes(space, asked) if mode.get("recompute") is None else space)
+                space = with_uneven(space) if has_uneven(implementation, search) else space
+            spaces.append(space if mode else _with_modes(space, search))
     timed = rank_by == "time" or (
-        rank_by is None and not time_unknown(found[0].parts()[0].evaluator, cluster, num_gpus))
-    return tuple(ranked(space, RANKINGS["time" if timed else "memory"]) for space in found)
+        rank_by is None and not time_unknown(spaces[0].parts()[0].evaluator, cluster, search.num_gpus))
+    return tuple(ranked(space, RANKINGS["time" if timed else "memory"]) for space in spaces)
 
 
-def _pipelines(
-    model: Model, num_gpus: int, implementation: str, asked: Mapping[str, Any],
-) -> Iterator[dict[str, Any]]:
-    """Pipelines that one evaluator each knows, as arguments of ``layouts``: numbers of stages, chunks, a schedule."""
-    stages: tuple[int, ...] | None = asked.get("pipeline_parallel")
-    stages = None if stages is None else tuple(stages)
-    several = tuple(size for size in stages or divisors(checked("num_gpus", num_gpus)) if size > 1)
+def _pipelines(search: Search, model: Model, implementation: str) -> Iterator[dict[str, Any]]:
+    """Yield pipelines that one evaluator each knows, as fields of a search: numbers of stages, chunks, a schedule."""
+    stages = None if search.pipeline_parallel is None else tuple(search.pipeline_parallel)
+    several = tuple(size for size in stages or divisors(checked("num_gpus", search.num_gpus)) if size > 1)
     allowed = IMPLEMENTATIONS[implementation]["allowed"].get("schedule", CHOICES["schedule"][1])
-    schedule = asked.get("schedule") or (asked.get("kernels") or {}).get("schedule")
-    chunks = asked.get("virtual_pipeline")
+    schedule = search.schedule or (search.kernels or {}).get("schedule")
+    chunks = search.virtual_pipeline
     own_pipeline = "torch" in IMPLEMENTATIONS[implementation]["allowed"].get("pipeline", CHOICES["pipeline"][1])
     if own_pipeline:  # FSDP2 without a pipeline is another program than with one
         if schedule is None and (stages is None or 1 in stages) and 1 in (chunks or (1,)):
@@ -78,7 +81,7 @@ def _pipelines(
                 yield {"pipeline_parallel": several, "virtual_pipeline": sizes, "schedule": name}
         return
     if "interleaved" in allowed and schedule in (None, "interleaved"):
-        several_chunks = chunk_counts(model, has_uneven(implementation, asked))
+        several_chunks = chunk_counts(model, has_uneven(implementation, search))
         counts = chunks or ((1, *several_chunks) if schedule is None else several_chunks)
         if counts:
             yield {"pipeline_parallel": stages, "virtual_pipeline": (1,) if stages == (1,) and not chunks else counts}
@@ -88,7 +91,7 @@ def _pipelines(
         degrees = stages if name == allowed[0] or stages is not None else several
         if degrees != ():
             yield {"pipeline_parallel": degrees, "virtual_pipeline": tuple(chunks or (1,)),
-                   "schedule": asked.get("schedule") if name == schedule or len(allowed) == 1 else name}
+                   "schedule": search.schedule if name == schedule or len(allowed) == 1 else name}
 
 
 def _chunks(schedule: str, asked: Sequence[int] | None, usual: Sequence[int]) -> tuple[int, ...]:
@@ -98,32 +101,28 @@ def _chunks(schedule: str, asked: Sequence[int] | None, usual: Sequence[int]) ->
     return sizes if asked is None else tuple(asked)
 
 
-def _experts(
-    model: Model, num_gpus: int, node_size: int, implementation: str, asked: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Numbers of ranks that share out one expert: those inside a node, unless they are asked for."""
+def _experts(search: Search, model: Model, node_size: int, implementation: str) -> dict[str, Any]:
+    """Return the numbers of ranks that share out one expert: those inside a node, unless they are asked for."""
     fixed = IMPLEMENTATIONS[implementation]["fixed"]
-    if not model.num_experts or "expert_tensor_parallel" in fixed or asked.get("expert_tensor_parallel") is not None:
+    if not model.num_experts or "expert_tensor_parallel" in fixed or search.expert_tensor_parallel is not None:
         return {}
-    return {"expert_tensor_parallel": tuple(size for size in divisors(num_gpus) if size <= node_size)}
+    return {"expert_tensor_parallel": tuple(size for size in divisors(search.num_gpus) if size <= node_size)}
 
 
-def _kinds_of_recompute(
-    implementation: str, schedule: str | None, asked: Mapping[str, Any],
-) -> Iterator[dict[str, Any]]:
-    """Recompute of whole layers or modules, and recompute that keeps outputs of operations, as arguments."""
+def _kinds_of_recompute(search: Search, implementation: str, schedule: str | None) -> Iterator[dict[str, Any]]:
+    """Yield recompute of whole layers or modules, and recompute that keeps outputs of operations, as fields."""
     yield {}
     saves = IMPLEMENTATIONS[implementation]["allowed"].get("recompute_saves", CHOICES["recompute_saves"][1])
-    if asked.get("recompute") is None and "ops" in saves and schedule not in SPLIT_BACKWARD:
+    if search.recompute is None and "ops" in saves and schedule not in SPLIT_BACKWARD:
         yield {"recompute": (SELECTIVE,)}
 
 
-def _with_modes(space: Space, asked: Mapping[str, Any]) -> Space:
-    """The space with all recompute modes, unless they are asked for; modules asked for by name go with each."""
-    if asked.get("recompute") is not None:
+def _with_modes(space: Space, search: Search) -> Space:
+    """Return the space with all recompute modes, unless they are asked for; modules asked for go with each."""
+    if search.recompute is not None:
         return space
     part, = space.parts()
-    named = {switch: asked.get(switch, 0) for switch in RECOMPUTE_REGIONS.values()}
+    named = {switch: search.others.get(switch, 0) for switch in RECOMPUTE_REGIONS.values()}
     modes: dict[tuple[int, ...], str] = {}
     for mode in recompute_modes(part):
         whole = mode if mode == "full" else recompute_mode(mode, named)

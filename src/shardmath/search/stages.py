@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
+from shardmath.configuration.run import Search
 from shardmath.divisors import divisors
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
 from shardmath.input.parameters import UNEVEN
@@ -38,11 +37,11 @@ def chunk_counts(model: Model, uneven: bool) -> tuple[int, ...]:
     return tuple(sorted({size for total in totals for size in divisors(total) if 1 < size <= total // 2}))
 
 
-def has_uneven(implementation: str, asked: Mapping[str, Any]) -> bool:
-    """Check if stages may differ: the implementation has them, and ``asked`` does not say what they are."""
+def has_uneven(implementation: str, search: Search) -> bool:
+    """Check if stages may differ: the implementation has them, and ``search`` does not fix them."""
     allowed = IMPLEMENTATIONS[implementation]["allowed"].get("stages", CHOICES["stages"][1])
-    kernels = asked.get("kernels") or {}
-    return "uneven" in allowed and "stages" not in kernels and all(asked.get(name) is None for name in UNEVEN)
+    fixed = "stages" in (search.kernels or {}) or any(name in search.others for name in UNEVEN)
+    return "uneven" in allowed and not fixed
 
 
 def with_uneven(space: Space) -> Space:

@@ -8,7 +8,8 @@ import os
 from collections.abc import Mapping, Sequence
 from io import StringIO
 
-from shardmath.commands.calibrate.runs import JOB, TimedRun, asked
+from shardmath.commands.calibrate.runs import TimedRun, asked
+from shardmath.configuration.fields import Layout, names_of
 from shardmath.configuration.settings import as_model
 from shardmath.errors import ABSENT, InputError, inside, nearest_names
 from shardmath.files.reading import read_text
@@ -23,7 +24,7 @@ SECONDS, RATE = "step_seconds", "tokens_per_second_per_gpu"
 MODEL, GROUP = "model", "group"
 #: Columns with text instead of a number.
 TEXTS = ("recompute", "implementation", "gradients", "schedule", "pipeline_layout")
-NUMBERS = tuple(name for name in (*JOB, *OTHERS) if name not in (*TEXTS, "kernels"))
+NUMBERS = tuple(name for name in (*names_of(Layout), *OTHERS) if name in PARAMETERS or name == "zero_stage")
 COLUMNS = (MODEL, GROUP, SECONDS, RATE, *TEXTS, *NUMBERS)
 
 

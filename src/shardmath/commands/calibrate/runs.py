@@ -13,10 +13,9 @@ from numpy.typing import NDArray
 
 from shardmath.account.time import machine_values
 from shardmath.compiler.evaluators import Evaluator
-from shardmath.configuration.defaults import LAYOUT
 from shardmath.configuration.job import Job, job
+from shardmath.configuration.run import run_of
 from shardmath.generated.definitions import PARAMETERS
-from shardmath.input.parameters import OTHERS
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
@@ -70,19 +69,8 @@ class StepTimes:
 
 
 def asked(model: Model | str | PathLike[str], gpu: Gpu | str, **arguments: Any) -> Job:
-    """The job of a run, of what ``shardmath.explain`` takes. Raises InputError for every value that is not legal."""
-    others = {name: arguments.pop(name) for name in OTHERS if name in arguments}
-    return job(model, gpu, others=others, **{**JOB, **arguments})
-
-
-#: What a job takes besides parameters that few people set, with what it is where nothing is given.
-JOB: Mapping[str, Any] = {
-    **dict.fromkeys((
-        "global_batch_size", "data_parallel", "num_gpus", "sequence_parallel", "kernels", "gradients",
-        "distributed_optimizer", "vocab_multiple", "node_size", "pipeline_layout", "schedule", "zero_stage",
-    )),
-    **LAYOUT, "seq_length": None, "recompute": "none", "implementation": None,
-}
+    """The job of a run as ``shardmath.explain`` takes it. Raises InputError for every value that is not legal."""
+    return job(run_of(model, gpu, **arguments))
 
 
 def _key(evaluator: Evaluator) -> str:

@@ -14,7 +14,8 @@ from shardmath.account.time import as_cluster, machine_values
 from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, known_value
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.configuration.choosing import chunks_of, evaluator_for, following
-from shardmath.configuration.defaults import LAYOUT, default_implementation, default_seq_length
+from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.fields import LAYOUT
 from shardmath.configuration.job import filling_batch, refuse_what_changes_nothing, without_effect
 from shardmath.configuration.settings import as_model, recompute_mode, recompute_switches, settings
 from shardmath.errors import ABSENT, InputError

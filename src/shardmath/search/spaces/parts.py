@@ -9,7 +9,8 @@ from types import ModuleType
 from shardmath.compiler.evaluators import Evaluator, find
 from shardmath.compiler.exactness import refuse_inexact
 from shardmath.configuration.choosing import following
-from shardmath.configuration.defaults import LAYOUT, default_seq_length
+from shardmath.configuration.defaults import default_seq_length
+from shardmath.configuration.fields import LAYOUT
 from shardmath.configuration.job import refuse_what_changes_nothing
 from shardmath.configuration.settings import settings
 from shardmath.errors import ABSENT, InputError

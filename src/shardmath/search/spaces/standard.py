@@ -4,106 +4,73 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from os import PathLike
 
 from shardmath.account.time import as_cluster, on_nodes
 from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.run import Search, search_of
 from shardmath.configuration.settings import as_model, recompute_mode, recompute_switches
 from shardmath.errors import InputError
 from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS
-from shardmath.input.arguments import typed
+from shardmath.input.asking import asked_with
 from shardmath.input.parameters import MACHINE, checked, other_values
-from shardmath.machines import Cluster
-from shardmath.machines.gpu import Gpu
-from shardmath.models.model import Model
 from shardmath.search.spaces.candidates import Candidates, DivisorsOf
 from shardmath.search.spaces.declared import Space
 from shardmath.search.spaces.questions import MOST, Best
 from shardmath.symbolic.nests.standard import BY_MEMORY
 
 
-@typed
-def layouts(
-    model: Model | str | PathLike[str],
-    gpu: Gpu | Cluster | str | PathLike[str],
-    num_gpus: int,
-    *,
-    network: str | None = None,
-    global_batch_size: int,
-    seq_length: int | None = None,
-    top: int = 10,
-    tensor_parallel: Sequence[int] | None = None,
-    context_parallel: Sequence[int] | None = None,
-    pipeline_parallel: Sequence[int] | None = None,
-    micro_batch_size: Sequence[int] | None = None,
-    sequence_parallel: Sequence[int] | None = None,
-    virtual_pipeline: Sequence[int] | None = None,
-    expert_parallel: Sequence[int] | None = None,
-    expert_tensor_parallel: int | Sequence[int] | None = None,
-    recompute: Sequence[str] | None = None,
-    implementation: str | None = None,
-    kernels: Mapping[str, str] | None = None,
-    gradients: str | None = None,
-    distributed_optimizer: bool | None = None,
-    zero_stage: int | None = None,
-    vocab_multiple: int | None = None,
-    node_size: int | None = None,
-    schedule: str | None = None,
-    **others: int,
-) -> Space:
-    """Every layout of ``num_gpus`` GPUs as a space; the arguments are those of ``sweep``.
+def space_of(search: Search) -> Space:
+    """Return every layout of a search as a space.
 
     TP, CP and PP run over the divisors of the number of GPUs, micro-batch sizes over those of the batch, expert
-    parallelism over those of the experts; other sizes are what ``explain`` takes them to be. Asked are the ``top`` best
-    layouts that fit, the best one for every recompute mode, and the legal ones of least and of most memory. What is
-    best is decided without time; ``ranked`` changes that. Raises InputError for values that are not legal.
+    parallelism over those of the experts; other sizes have the defaults of ``explain``. Asked are the ``top`` best
+    layouts that fit, the best one for every recompute mode, and the legal ones of least and of most memory. Layouts are
+    ranked without time; ``ranked`` changes that. Raises InputError for values that are not legal.
     """
-    chosen = as_model(model)
-    implementation = default_implementation(chosen) if implementation is None else implementation
-    seq_length = default_seq_length(chosen) if seq_length is None else seq_length
-    machine = {name: checked(name, others.pop(name)) for name in MACHINE if name in others}
-    cluster = on_nodes(as_cluster(gpu, network), node_size)
+    model = as_model(search.model)
+    machine = {name: checked(name, search.others[name]) for name in MACHINE if name in search.others}
+    cluster = on_nodes(as_cluster(search.gpu, search.network), search.node_size)
+    others = {name: value for name, value in search.others.items() if name not in machine}
     asked = other_values({**cluster.memory_parameters, **others})
-    if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= MOST:
-        raise InputError("top", top, f"must be an integer from 1 to {MOST}", "1")
-    degrees = DivisorsOf("num_gpus")
-    rare = {
-        "virtual_pipeline": _given("virtual_pipeline", virtual_pipeline),
-        "expert_parallel": _given("expert_parallel", expert_parallel),
-        "expert_tensor_parallel": _given("expert_tensor_parallel", expert_tensor_parallel),
-    }
+    if isinstance(search.top, bool) or not 1 <= search.top <= MOST:
+        raise InputError("top", search.top, f"must be an integer from 1 to {MOST}", "1")
+    sizes = {name: _candidates(name, search.asked(name)) for name in _AXES}
     # A single size of these is no axis: where it is the usual one, formulas need not have it.
-    single = {name: sizes[0] for name, sizes in rare.items() if sizes is not None and len(sizes) == 1}
-    several: dict[str, Candidates | None] = {name: None if name in single else sizes for name, sizes in rare.items()}
-    if chosen.num_experts and expert_parallel is None:
-        several["expert_parallel"] = DivisorsOf("num_experts")
-    axes: dict[str, Candidates | None] = {
-        "tensor_parallel": _given("tensor_parallel", tensor_parallel) or degrees,
-        "context_parallel": _given("context_parallel", context_parallel) or degrees,
-        "pipeline_parallel": _given("pipeline_parallel", pipeline_parallel) or degrees,
-        **several,
-        "micro_batch_size": _given("micro_batch_size", micro_batch_size) or DivisorsOf("global_batch_size"),
-        "sequence_parallel": _given("sequence_parallel", sequence_parallel) or (0, 1),
-        "recompute": _modes(recompute, asked),
-    }
+    single = {name: sizes[name][0] for name, usual in _AXES.items() if not usual and len(sizes[name]) == 1}
+    usual = {**_AXES, **({"expert_parallel": DivisorsOf("num_experts")} if model.num_experts else {})}
+    axes = {name: sizes[name] or usual[name] for name in _AXES if name not in single}
     fixed = {
-        "num_gpus": num_gpus, "global_batch_size": global_batch_size, "seq_length": seq_length,
-        "distributed_optimizer": distributed_optimizer, "vocab_multiple": vocab_multiple,
-        "node_size": cluster.node_size if node_size is None else node_size, **single, **machine,
+        "num_gpus": search.num_gpus, "global_batch_size": search.global_batch_size,
+        "seq_length": default_seq_length(model) if search.seq_length is None else search.seq_length,
+        "distributed_optimizer": search.distributed_optimizer, "vocab_multiple": search.vocab_multiple,
+        "node_size": cluster.node_size if search.node_size is None else search.node_size, **single, **machine,
         **{name: value for name, value in asked.items() if name not in RECOMPUTE_REGIONS.values()},
     }
     return Space(
-        axes={name: candidates for name, candidates in axes.items() if candidates is not None},
-        model=chosen, cluster=cluster, implementation=implementation,
+        axes={**{name: candidates for name, candidates in axes.items() if candidates},
+              "recompute": _modes(search.recompute, asked)},
+        model=model, cluster=cluster,
+        implementation=default_implementation(model) if search.implementation is None else search.implementation,
         fixed={name: checked(name, value) for name, value in fixed.items() if value is not None},
         questions=(
-            Best("best", BY_MEMORY, top),
+            Best("best", BY_MEMORY, search.top),
             Best("best_by_recompute", BY_MEMORY, 1, per=("recompute",)),
             Best("smallest", ("peak",), 1, among="legal"),
             Best("largest", ("-peak",), 1, among="legal"),
         ),
-        kernels=kernels or {}, schedule=schedule, zero_stage=zero_stage, gradients=gradients,
+        kernels=search.kernels or {}, schedule=search.schedule, zero_stage=search.zero_stage,
+        gradients=search.gradients,
     )
+
+
+#: Axes with their usual candidates; those without are axes only where several sizes are tried.
+_AXES: Mapping[str, Candidates | tuple[()]] = {
+    **dict.fromkeys(("tensor_parallel", "context_parallel", "pipeline_parallel"), DivisorsOf("num_gpus")),
+    **dict.fromkeys(("virtual_pipeline", "expert_parallel", "expert_tensor_parallel"), ()),
+    "micro_batch_size": DivisorsOf("global_batch_size"), "sequence_parallel": (0, 1),
+}
+
+layouts = asked_with("layouts", search_of, space_of)
 
 
 def ranked(space: Space, ranking: tuple[str, ...]) -> Space:
@@ -115,9 +82,10 @@ def ranked(space: Space, ranking: tuple[str, ...]) -> Space:
     return replace(space, questions=questions)
 
 
-def _given(name: str, candidates: int | Sequence[int] | None) -> tuple[int, ...] | None:
+def _candidates(name: str, candidates: int | Sequence[int] | None) -> tuple[int, ...]:
+    """Return the sizes to try for an axis; none for the usual ones."""
     if candidates is None:
-        return None
+        return ()
     if not isinstance(candidates, Sequence):
         candidates = (candidates,)
     if not candidates:

@@ -1,0 +1,37 @@
+"""A run and a search as a person asks for them: frozen, each field declared once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from os import PathLike
+
+from shardmath.configuration.fields import Layout, Layouts, documented
+from shardmath.input.asking import constructor
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+
+_MODEL = "name of the catalogue, or path of a Hugging Face config.json"
+_GPU = "GPU by its name, or a cluster or its file"
+
+
+@dataclass(frozen=True)
+class Run(Layout):
+    """One training run: a model in one layout on a GPU."""
+
+    model: Model | str | PathLike[str] = field(metadata={"meaning": _MODEL})
+    gpu: Gpu | Cluster | str | PathLike[str] = field(metadata={"meaning": _GPU})
+
+
+@dataclass(frozen=True)
+class Search(Layouts):
+    """Layouts of a model on a number of GPUs."""
+
+    model: Model | str | PathLike[str] = field(metadata={"meaning": _MODEL})
+    gpu: Gpu | Cluster | str | PathLike[str] = field(metadata={"meaning": _GPU})
+    num_gpus: int
+    global_batch_size: int = field(kw_only=True)
+
+
+run_of = constructor(Run, documented(Run))
+search_of = constructor(Search, documented(Search))
