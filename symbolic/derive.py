@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from .accounts import build
 from .documents.appendix import appendix
 from .documents.definitions import definitions
-from .documents.evaluator import as_written, evaluator, script
+from .documents.evaluator import Form, as_written, evaluator, script
 from .documents.formulas import formulas
 from .documents.inverse_kernel import inverse_kernel
 from .documents.kernel import kernel
@@ -26,7 +26,7 @@ from .published import PublishedSet, all_published
 from .recompute import REGIONS
 from .rendering import COMMAND, HEADER, rendered
 from .simplify import computed
-from .timing import build_all, build_times, is_timed
+from .timing import build_times, is_timed
 
 __all__ = ["COMMAND", "derive", "derive_documents", "derive_implementation", "derive_published"]
 
@@ -64,7 +64,7 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     name, memory = implementation.name, derive_memory(implementation, simplified=True)
     files = {f"{name}.py": memory}
     if is_timed(implementation):
-        files[f"{name}_time.py"] = derive_time(implementation)
+        files[f"{name}_time.py"] = derive_time(implementation, simplified=True)
     if not build(implementation).given:  # an explicit list of layers is one configuration: there is nothing to sweep
         files[f"{name}_kernel.py"] = derive_layouts(implementation, memory)
     return files
@@ -73,21 +73,25 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
 def derive_memory(implementation: Implementation, *, simplified: bool = False) -> str:
     """Derive the plain evaluator of an implementation's memory and rules.
 
-    Its terms are printed as written, or ``simplified``: for people, and for loops over many configurations.
+    Its terms are printed as written, or ``simplified`` for people who read them.
     """
     title = f"Memory of sharded training: {implementation.title}"
-    form = computed if simplified else as_written
-    data = evaluator(title, build(implementation), rules_for(implementation), form=form)
+    data = evaluator(title, build(implementation), rules_for(implementation), form=_form(simplified))
     return rendered("evaluator.py", data)
 
 
-def derive_time(implementation: Implementation) -> str:
-    """Derive the plain evaluator of the time of a step.
+def derive_time(implementation: Implementation, *, simplified: bool = False) -> str:
+    """Derive the plain evaluator of the time of a step; see ``derive_memory``.
 
-    Seconds are computed in floats, which another form would round otherwise: it is always the simplified one.
+    Seconds are computed in floats, which another form would round otherwise: all that is asked of one implementation
+    is computed with one form.
     """
     title = f"Time of sharded training: {implementation.title}"
-    return rendered("evaluator.py", evaluator(title, build_times(implementation), (), form=computed))
+    return rendered("evaluator.py", evaluator(title, build_times(implementation), (), form=_form(simplified)))
+
+
+def _form(simplified: bool) -> Form:
+    return computed if simplified else as_written
 
 
 def derive_layouts(implementation: Implementation, memory: str) -> str:
@@ -105,17 +109,13 @@ def derive_nest(name: str, ranking: tuple[str, ...], evaluators: str, files: Map
 
 
 def derive_kernel(
-    implementation: Implementation, outputs: Sequence[str], columns: Collection[str], memory: str,
+    implementation: Implementation, outputs: Sequence[str], columns: Collection[str], source: str,
 ) -> str:
     """Derive the compiled evaluator of chosen terms, for tables in which the parameters ``columns`` differ by row.
 
-    ``memory`` is the text of the plain evaluator, which is enough for its own terms; those of time are derived.
+    ``source`` is the text of the plain evaluators that have these terms, one after the other.
     """
     title = f"Sharded training: {implementation.title}"
-    source = memory
-    if not set(outputs) <= build(implementation).terms.keys():
-        data = evaluator(title, build_all(implementation), rules_for(implementation), form=computed)
-        source = rendered("evaluator.py", data)
     return rendered("kernel.py", kernel(title, source, outputs, columns))
 
 

@@ -216,7 +216,7 @@ def test_maxima_and_minima_are_thinned() -> None:
 @cache
 def pruned(implementation: str, peak: str, in_space: bool = False) -> tuple[ModuleType, Node, Node]:
     """The module of an evaluator, its estimate, and what is left of that: for all that is legal, or for ``SPACE``."""
-    evaluator = find(implementation, {"peak": peak}).simplified()
+    evaluator = find(implementation, {"peak": peak})
     graph = Graph()
     found = formulas(inspect.getsource(evaluator.terms), graph)
     limits = {**LIMITS, **({name: (min(values), max(values)) for name, values in SPACE.items()} if in_space else {})}

@@ -23,6 +23,8 @@ LANES = 8
 _TURN, _BLOCK = 12, 64
 #: Cost of finding the legal turns of a block, for each turn.
 _TESTED = 6
+#: Share of the turns of outer loops that meet a condition; conditions on the same axes count once.
+_MET = 0.85
 #: Combinations of the outermost axes that are shared out between threads and machines: at least so many.
 _SHARDS = 256
 #: Configurations of one shard whose rows are all held in memory: at most so many, where the axes allow it.
@@ -97,18 +99,16 @@ def chosen_order(problem: Problem, *, blocks: bool, between: bool = True) -> Ord
     Only with ``between``, loops may stand between the tests of its turns and the table.
     """
     axes = problem.axes
-    weights: dict[int, int] = {}
     masks = dependencies(problem.roots, axes)
-    for node, mask in masks.items():
-        if node.op not in _FREE and mask:
-            weights[mask] = weights.get(mask, 0) + _COSTS.get(node.op, max(1, len(node.args) - 1))
+    weights = _weights(masks)
+    conditions = {masks[node] for _, node in problem.conditions if masks[node]}
     grouping = {name for question in problem.questions if isinstance(question, Best) for name in question.per}
     free = [number for number, axis in enumerate(axes) if axis.name not in grouping]
     fused: frozenset[int] = frozenset()
-    best = _nested(axes, weights, fused)
+    best = _nested(axes, weights, conditions, fused)
     while True:
         tried = [
-            _nested(axes, weights, fused | {number}) for number in free
+            _nested(axes, weights, conditions, fused | {number}) for number in free
             if number not in fused and _entries(axes, fused | {number}) <= MOST_ENTRIES
         ]
         better = min(tried, default=best, key=lambda item: item[0])
@@ -121,8 +121,16 @@ def chosen_order(problem: Problem, *, blocks: bool, between: bool = True) -> Ord
     order = _order(axes, best[1], best[2], most)
     if not blocks:
         return order
-    conditions = {masks[node] for _, node in problem.conditions}
     return _with_block(order, axes, weights, grouping, conditions if between else None)
+
+
+def _weights(masks: Mapping[Node, int]) -> dict[int, int]:
+    """Operations by the axes that they depend on, as bits."""
+    weights: dict[int, int] = {}
+    for node, mask in masks.items():
+        if node.op not in _FREE and mask:
+            weights[mask] = weights.get(mask, 0) + _COSTS.get(node.op, max(1, len(node.args) - 1))
+    return weights
 
 
 def _entries(axes: Sequence[NestAxis], fused: Iterable[int]) -> int:
@@ -130,24 +138,29 @@ def _entries(axes: Sequence[NestAxis], fused: Iterable[int]) -> int:
 
 
 def _nested(
-    axes: Sequence[NestAxis], weights: Mapping[int, int], fused: frozenset[int],
+    axes: Sequence[NestAxis], weights: Mapping[int, int], conditions: Collection[int], fused: frozenset[int],
 ) -> tuple[float, list[int], frozenset[int]]:
-    """Nest what is not fused, cheapest axis innermost; give the operations per configuration as well."""
+    """Nest what is not fused, cheapest axis innermost; give the operations per configuration as well.
+
+    A loop is passed over where a condition on outer axes is broken; ``conditions`` are the axes of each.
+    """
     table = sum(1 << number for number in fused)
     entries = _entries(axes, fused)
     per_turn = {
-        mask: weight * (max(1.0, entries / LANES) if mask & table else 1.0) for mask, weight in weights.items()
+        mask: weight * (-(-entries // LANES) if mask & table else 1.0) for mask, weight in weights.items()
     }
     left = [number for number in range(len(axes)) if number not in fused]
     order: list[int] = []
     cost, share = 0.0, 1.0 / entries
+    tests = [mask for mask in conditions if not mask & table]
     while left:
         inside = {
             number: _TURN + sum(weight for mask, weight in per_turn.items() if mask >> number & 1) for number in left
         }
         saved = {number: inside[number] * (1 - 1 / max(axes[number].size, 1.5)) for number in left}
         innermost = min(left, key=saved.__getitem__)
-        cost += share * inside[innermost]
+        tests = [mask for mask in tests if not mask >> innermost & 1]
+        cost += share * inside[innermost] * _MET ** len(tests)
         share /= axes[innermost].size
         per_turn = {mask: weight for mask, weight in per_turn.items() if not mask >> innermost & 1}
         left.remove(innermost)

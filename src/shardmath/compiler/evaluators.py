@@ -24,8 +24,8 @@ class Evaluator(NamedTuple):
     """An implementation with its kernel choices, and what the running code needs to know of it.
 
     ``defaults`` and ``fixed`` are values by parameter name. ``name`` is the module's, without package; ``folder`` is
-    where its files are in the cache, None if they are in the package. Terms of the package are simplified; those of
-    memory that are derived on first use are printed as written, which is quicker, unless ``is_simplified``.
+    where its files are in the cache, None if they are in the package. Terms of the package are simplified; those that
+    are derived on first use are printed as written, which is quicker.
     """
 
     implementation: str
@@ -34,11 +34,6 @@ class Evaluator(NamedTuple):
     fixed: dict[str, int]
     defaults: dict[str, int]
     folder: str | None
-    is_simplified: bool = False
-
-    def simplified(self) -> Evaluator:
-        """The same evaluator with simplified terms: loops over many configurations are planned better with them."""
-        return self if self.folder is None else self._replace(is_simplified=True)
 
     @property
     def terms(self) -> ModuleType:
@@ -80,12 +75,13 @@ class Evaluator(NamedTuple):
         """
         for name in outputs:
             self.unit_and_meaning(name)
-        inputs = {*self.terms.INPUTS, "gpu_memory"}  # which the verdict is about
+        modules, inputs = [self.terms], {*self.terms.INPUTS, "gpu_memory"}  # which the verdict is about
         if self.choices["stages"] != "listed" and tuple(outputs) == find(self.implementation).kernel.OUTPUTS:
             usual = self.kernel  # of an explicit list there is none: there is nothing to sweep
             if not set(columns) & set(usual.SCALARS):
                 return usual
         if not set(outputs) <= self.terms.TERMS.keys():
+            modules.append(self.times)
             inputs |= {*self.times.INPUTS}
         columns = sorted({*columns} & inputs)
 
@@ -93,7 +89,7 @@ class Evaluator(NamedTuple):
             from shardmath.symbolic.derive import derive_kernel
 
             chosen = _chosen(self.implementation, self.choices)
-            return derive_kernel(chosen, outputs, columns, source_of(self.terms))
+            return derive_kernel(chosen, outputs, columns, "\n".join(map(source_of, modules)))
 
         key = _key(self.implementation, self.choices, list(outputs), columns)
         return _remembered(cached_module("kernels", key, source))
@@ -116,8 +112,7 @@ class Evaluator(NamedTuple):
         """The module of one part, by the end of its name; outside of the package each is derived when it is needed."""
         if self.folder is None:
             return import_module(f"shardmath.generated.{self.name}{part}")
-        name = f"{self.name}{part}{'_simplified' if self.is_simplified and not part else ''}"
-        return cached_module(self.folder, name, lambda: self._derive(part))
+        return cached_module(self.folder, f"{self.name}{part}", lambda: self._derive(part))
 
     def _derive(self, part: str) -> str:
         from shardmath.symbolic.derive import derive_layouts, derive_memory, derive_time
@@ -125,7 +120,7 @@ class Evaluator(NamedTuple):
         chosen = _chosen(self.implementation, self.choices)
         if part == "_kernel":
             return derive_layouts(chosen, source_of(self.terms))
-        return derive_time(chosen) if part == "_time" else derive_memory(chosen, simplified=self.is_simplified)
+        return derive_time(chosen) if part == "_time" else derive_memory(chosen)
 
 
 def terms_at(module: ModuleType, values: Mapping[str, int]) -> dict[str, int | Fraction]:

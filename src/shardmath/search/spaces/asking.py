@@ -81,7 +81,7 @@ def families(asked: Asked) -> list[tuple[Evaluator, list[Model]]]:
         evaluator = evaluator_for(
             asked.implementation, asked.kernels, _shaped(asked, model), values, recompute=modes(space),
             staged=space.schedule is not None or values["virtual_pipeline"] > 1 or 1 not in pipelines,
-        ).simplified()
+        )
         same = next((others for known, others in found if known == evaluator), None)
         if same is None:
             found.append((evaluator, [model]))
