@@ -16,11 +16,11 @@ from sympy import Integer, false, true
 
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.choices import ARCHITECTURE, AXES
-from shardmath.symbolic.derive import derive_memory
 from shardmath.symbolic.exact import evaluate
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.legality import rules_for
 from shardmath.symbolic.parameters import BY_LETTER, symbol
+from shardmath.symbolic.plain import derive_memory
 from shardmath.symbolic.printers.python import identifier
 from shardmath.symbolic.published import all_published
 from shardmath.symbolic.terms import TermSet

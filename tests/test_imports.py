@@ -43,7 +43,8 @@ LAYERS = (
     {"simplify"},
     {"printers"},
     {"documents"},
-    {"nesting"},
+    {"nesting", "plain"},
+    {"compiled"},
     {"derive"},
     {"write"},
 )

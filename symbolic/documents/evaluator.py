@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 from sympy import Basic, Expr, Symbol
@@ -65,8 +66,14 @@ def _term(terms: TermSet, term: Term, printer: PythonPrinter, form: Form) -> dic
         "unit": term.unit,
         "meaning": term.meaning,
         "identifier": identifier(term.symbol),
-        "source": printer.doprint(form(terms, term.name)),
+        "source": _printed(type(printer), form(terms, term.name)),  # type: ignore[arg-type]
     }
+
+
+@cache
+def _printed(printer: type[PythonPrinter], expression: Expr) -> str:
+    """Print an expression once: time has terms of memory, and stages have terms that are the same for all."""
+    return printer().doprint(expression)
 
 
 def _rule(rule: Rule, printer: PythonPrinter) -> dict[str, str]:

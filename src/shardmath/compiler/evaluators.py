@@ -86,7 +86,7 @@ class Evaluator(NamedTuple):
         columns = sorted({*columns} & inputs)
 
         def source() -> str:
-            from shardmath.symbolic.derive import derive_kernel
+            from shardmath.symbolic.compiled import derive_kernel
 
             chosen = _chosen(self.implementation, self.choices)
             return derive_kernel(chosen, outputs, columns, "\n".join(map(source_of, modules)))
@@ -115,10 +115,12 @@ class Evaluator(NamedTuple):
         return cached_module(self.folder, f"{self.name}{part}", lambda: self._derive(part))
 
     def _derive(self, part: str) -> str:
-        from shardmath.symbolic.derive import derive_layouts, derive_memory, derive_time
+        from shardmath.symbolic.plain import derive_memory, derive_time
 
         chosen = _chosen(self.implementation, self.choices)
         if part == "_kernel":
+            from shardmath.symbolic.compiled import derive_layouts
+
             return derive_layouts(chosen, source_of(self.terms))
         return derive_time(chosen) if part == "_time" else derive_memory(chosen)
 

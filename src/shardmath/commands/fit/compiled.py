@@ -24,7 +24,7 @@ def inverse_for(evaluator: Evaluator, symbol: str, along: Sequence[str], columns
     known = sorted({*columns} & {*evaluator.terms.INPUTS})
 
     def source() -> str:
-        from shardmath.symbolic.derive import derive_inverse
+        from shardmath.symbolic.compiled import derive_inverse
         from shardmath.symbolic.implementations import IMPLEMENTATIONS as SYMBOLIC
 
         chosen = SYMBOLIC[evaluator.implementation].with_choices(**evaluator.choices)

@@ -41,8 +41,8 @@ def script_of(evaluator: Evaluator) -> str:
         return (files("shardmath.generated") / f"{evaluator.name}.js").read_text(encoding="utf-8")
 
     def derived() -> str:
-        from shardmath.symbolic.derive import derive_script
         from shardmath.symbolic.implementations import IMPLEMENTATIONS
+        from shardmath.symbolic.plain import derive_script
 
         return derive_script(IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices))
 

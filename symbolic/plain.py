@@ -1,0 +1,42 @@
+"""From the terms of an implementation to its plain evaluators, as text: memory and time, in Python and JavaScript."""
+
+from __future__ import annotations
+
+from .accounts import build
+from .documents.evaluator import Form, as_written, evaluator, script
+from .implementations import Implementation
+from .parallel.legality import rules_for
+from .rendering import rendered
+from .simplify import computed
+from .timing import build_times
+
+
+def derive_memory(implementation: Implementation, *, simplified: bool = False) -> str:
+    """Derive the plain evaluator of an implementation's memory and rules.
+
+    Its terms are printed as written, or ``simplified`` for people who read them.
+    """
+    title = f"Memory of sharded training: {implementation.title}"
+    data = evaluator(title, build(implementation), rules_for(implementation), form=_form(simplified))
+    return rendered("evaluator.py", data)
+
+
+def derive_time(implementation: Implementation, *, simplified: bool = False) -> str:
+    """Derive the plain evaluator of the time of a step; see ``derive_memory``.
+
+    Seconds are computed in floats, which another form would round otherwise: all that is asked of one implementation
+    is computed with one form.
+    """
+    title = f"Time of sharded training: {implementation.title}"
+    return rendered("evaluator.py", evaluator(title, build_times(implementation), (), form=_form(simplified)))
+
+
+def _form(simplified: bool) -> Form:
+    return computed if simplified else as_written
+
+
+def derive_script(implementation: Implementation) -> str:
+    """The evaluator of one implementation in JavaScript."""
+    title = f"Memory of sharded training: {implementation.title}"
+    data = script(implementation.name, title, build(implementation), rules_for(implementation))
+    return rendered("evaluator.js", data)
