@@ -37,8 +37,8 @@ TYPED := .cache/mypy/shardmath
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
-derive: $(RUNTIME) ## write generated/ anew from the ledger
-	@$(RUN) -m shardmath.symbolic.write
+derive: $(RUNTIME) ## write generated/ anew from the ledger, if anything changed
+	@$(RUN) -m shardmath.symbolic.unchanged || { $(RUN) -m shardmath.symbolic.write && $(RUN) -m shardmath.symbolic.unchanged --keep; }
 
 check: $(RUNTIME) ## fail, with a diff, if generated/ is stale or was edited by hand
 	@$(RUN) -m shardmath.symbolic.write --check

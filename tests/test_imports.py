@@ -47,6 +47,7 @@ LAYERS = (
     {"compiled"},
     {"derive"},
     {"write"},
+    {"unchanged"},
 )
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 

@@ -84,12 +84,12 @@ def _padded_and_shard(
     return total(*sizes), total(*shards)
 
 
-def _together(one: Mapping[str, Bucket], other: Mapping[str, Bucket]) -> dict[str, Bucket]:
-    """The buckets of two groups whose parameters lie among each other; one of them may have some more."""
+def _together(dense: Mapping[str, Bucket], experts: Mapping[str, Bucket]) -> dict[str, Bucket]:
+    """Join the buckets of two groups whose parameters lie among each other; only the first may have some more."""
     return {
-        name: Bucket(bucket.copies, total(bucket.parameters, other[name].parameters),
-                     total(bucket.aligned, other[name].aligned)) if name in other else bucket
-        for name, bucket in one.items()
+        name: Bucket(bucket.copies, total(bucket.parameters, experts[name].parameters),
+                     total(bucket.aligned, experts[name].aligned)) if name in experts else bucket
+        for name, bucket in dense.items()
     }
 
 
