@@ -8,9 +8,9 @@ import pytest
 
 from shardmath.errors import InputError
 from shardmath.formats import megatron_flags as flags
-from shardmath.formats.given import Given
 from shardmath.formats.launch import flags_of
 from shardmath.formats.megatron import run_of
+from shardmath.formats.options import Options
 from shardmath.formats.run import Run
 from shardmath.machines.gpu import Gpu
 
@@ -21,7 +21,7 @@ LATENT = "--multi-latent-attention --qk-layernorm --disable-bias-linear --swiglu
 
 
 def run(more: str = "", **options: Any) -> Run:
-    return run_of(Given(flags_of(f"{LEAST} {more}".split())), "small", **options)
+    return run_of(Options(flags_of(f"{LEAST} {more}".split())), "small", **options)
 
 
 def refused(more: str) -> InputError:
@@ -75,7 +75,7 @@ def test_flags_of_the_model(more: str, field: str, value: object) -> None:
 ])
 def test_vocabularies_of_tokenizers(tokenizer: str, size: int) -> None:
     words = flags_of(f"{LEAST} {tokenizer}".split())
-    assert run_of(Given({name: words[name] for name in words if name != "vocab-size"}), "m").model.vocab_size == size
+    assert run_of(Options({name: words[name] for name in words if name != "vocab-size"}), "m").model.vocab_size == size
 
 
 @pytest.mark.parametrize(("more", "name", "value"), [
@@ -199,10 +199,10 @@ def test_a_variable_without_a_value_is_named_where_it_matters() -> None:
 
     words = flags_of(LEAST.split())
     with pytest.raises(InputError) as caught:
-        run_of(Given({**words, "tensor-model-parallel-size": (mark("TP"),)}), "m")
+        run_of(Options({**words, "tensor-model-parallel-size": (mark("TP"),)}), "m")
     assert str(caught.value) == (
         "--tensor-model-parallel-size = '${TP}': must have a value: give one with --set TP=...")
-    found = run_of(Given({**words, "save": (mark("OUT"),), "swiglu": (mark("EXTRA"),)}), "m")
+    found = run_of(Options({**words, "save": (mark("OUT"),), "swiglu": (mark("EXTRA"),)}), "m")
     assert found.warnings == ("${EXTRA} after --swiglu has no value: taken as empty",)
 
 

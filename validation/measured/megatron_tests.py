@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.errors import InputError
-from shardmath.formats.given import Given
 from shardmath.formats.megatron import arguments_of
 from shardmath.formats.megatron_model import model_of
+from shardmath.formats.options import Options
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from validation.measured.case import PEAK, STEADY, Case, Measured
@@ -59,7 +59,7 @@ def _case(row: Mapping[str, str], flags: Mapping[str, str]) -> Case:
     )
 
 
-def _given(row: Mapping[str, str], flags: Mapping[str, str]) -> Given:
+def _given(row: Mapping[str, str], flags: Mapping[str, str]) -> Options:
     """The flags of a test, from the columns that the tables have of them."""
     cells = {**flags, **{f"row.{name}": cell for name, cell in row.items()}}
     words = {flag: (cells[column],) for column, flag in _NUMBERS.items() if cells[column]}
@@ -70,7 +70,7 @@ def _given(row: Mapping[str, str], flags: Mapping[str, str]) -> Given:
         words["group-query-attention"] = ("true",)
     if flags["recompute"] == "full":
         words["recompute-granularity"] = ("full",)
-    return Given(words, source=row["source"])
+    return Options(words, source=row["source"])
 
 
 #: Columns of the flags, and of the table as ``row.``, with the flag of Megatron-LM that each is the word of.
@@ -98,7 +98,7 @@ _WITHOUT = {
 }
 
 
-def _model(given: Given) -> tuple[Model | None, str]:
+def _model(given: Options) -> tuple[Model | None, str]:
     if "vocab-size" not in given:
         return None, "a model with encoder and decoder"
     try:
@@ -107,10 +107,10 @@ def _model(given: Given) -> tuple[Model | None, str]:
         return None, str(error)
 
 
-def _arguments(given: Given, row: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
+def _arguments(given: Options, row: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of a test; they are known of refused models too, as of a dense one of the same shape."""
     dense = {flag: words for flag, words in given.words.items() if flag != "num-experts"}
-    stand_in = model_of(Given({"num-layers": ("1",), "vocab-size": ("1",), **dense}), "dense")
+    stand_in = model_of(Options({"num-layers": ("1",), "vocab-size": ("1",), **dense}), "dense")
     environment = {"CUBLAS_WORKSPACE_CONFIG": flags["cublas_workspace_config"]}
     return arguments_of(given, stand_in, environment=environment) | {"data_parallel": whole(row["dp"])}
 

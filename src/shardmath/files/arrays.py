@@ -86,8 +86,8 @@ def _array_of(content: bytes) -> NDArray[Any]:
         count *= size
     if count * kind.itemsize != len(content) - buffer.tell():
         raise DamagedError
-    found = np.frombuffer(content, kind, count, buffer.tell()) if count and kind.itemsize else np.zeros(count, kind)
-    return found.reshape(shape, order="F" if fortran else "C").copy()
+    array = np.frombuffer(content, kind, count, buffer.tell()) if count and kind.itemsize else np.zeros(count, kind)
+    return array.reshape(shape, order="F" if fortran else "C").copy()
 
 
 def _digest(members: Iterable[tuple[str, bytes]]) -> str:

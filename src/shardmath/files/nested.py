@@ -20,7 +20,7 @@ def parsed(field: str, path: str, kind: str, content: str) -> object:
     more than ``DEEPEST`` tables and lists, and for aliases and keys that are there twice.
     """
     try:
-        found = _READERS[kind](field, path, content)
+        content_read = _READERS[kind](field, path, content)
     except RecursionError:
         raise _deep(field, path) from None
     except ValueError as error:
@@ -28,8 +28,8 @@ def parsed(field: str, path: str, kind: str, content: str) -> object:
             raise
         rule = f"must be complete {kind[1:].upper()}: {' '.join(str(error).split())[:200]}"
         raise InputError(field, path, rule) from None
-    _refuse_deep(field, path, found)
-    return found
+    _refuse_deep(field, path, content_read)
+    return content_read
 
 
 def _yaml(field: str, path: str, content: str) -> object:
@@ -57,12 +57,12 @@ def _once_each(loader: Any) -> Any:
 
     class Once(loader):  # type: ignore[misc]
         def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            found = super().construct_mapping(node, deep)
+            mapping = super().construct_mapping(node, deep)
             keys = [self.construct_object(key) for key, _ in node.value]
-            if len(found) < len(keys):
+            if len(mapping) < len(keys):
                 twice = next(key for place, key in enumerate(keys) if key in keys[:place])
                 raise InputError(str(twice), twice, "must not be there twice")
-            return found
+            return mapping
 
     return Once
 

@@ -12,7 +12,7 @@ from shardmath.errors import InputError
 DOTS = 100
 
 
-def read_text(field: str, path: str | os.PathLike[str], what: str, largest: int) -> str:
+def read_text(field: str, path: str | os.PathLike[str], noun: str, largest: int) -> str:
     """The text of the file at ``path``, of ``largest`` bytes at most.
 
     Raises InputError, which blames ``field`` and calls the file ``what`` (with an article), for a folder, a device, a
@@ -20,7 +20,7 @@ def read_text(field: str, path: str | os.PathLike[str], what: str, largest: int)
     """
     text = os.fspath(path)
     if os.path.isdir(text):
-        raise InputError(field, text, f"must be the path of {what}, not of a folder")
+        raise InputError(field, text, f"must be the path of {noun}, not of a folder")
     if not os.path.isfile(text):
         rule = "must be a regular file" if os.path.exists(text) else "must be the path of an existing file"
         raise InputError(field, text, rule)
@@ -30,7 +30,7 @@ def read_text(field: str, path: str | os.PathLike[str], what: str, largest: int)
     except OSError as error:
         raise InputError(field, text, f"must be readable: {error.strerror}") from None
     if len(content) > largest:
-        raise InputError(field, text, f"must be {what} of at most {largest} bytes")
+        raise InputError(field, text, f"must be {noun} of at most {largest} bytes")
     if not content.strip():
         raise InputError(field, text, "must not be empty")
     try:
@@ -39,7 +39,7 @@ def read_text(field: str, path: str | os.PathLike[str], what: str, largest: int)
         raise InputError(field, text, "must be UTF-8 text, this is binary") from None
 
 
-def json_object(field: str, path: str, content: str, what: str) -> dict[str, Any]:
+def json_object(field: str, path: str, content: str, noun: str) -> dict[str, Any]:
     """The object of a JSON text that stands in the file at ``path``; the text must hold ``what`` (with an article).
 
     Raises InputError, which blames ``field``, for a text that is no JSON object, and for a key that an object in it has
@@ -58,7 +58,7 @@ def json_object(field: str, path: str, content: str, what: str) -> dict[str, Any
         # An integer of more than 4300 digits.
         raise InputError(field, path, "must be JSON with numbers and nesting of sane length") from None
     if not isinstance(value, dict):
-        raise InputError(field, path, f"must hold {what}, this is a {type(value).__name__}")
+        raise InputError(field, path, f"must hold {noun}, this is a {type(value).__name__}")
     return value
 
 

@@ -26,19 +26,19 @@ def number(node: Any, known: Mapping[str, Value], text: Callable[[Any], str]) ->
     if node.type == "parenthesized_expression" and node.named_children:
         return number(node.named_children[0], known, text)
     if node.type == "unary_expression" and node.children[0].type in ("-", "+"):
-        found = number(node.children[-1], known, text)
-        return -found if node.children[0].type == "-" else found
+        operand = number(node.children[-1], known, text)
+        return -operand if node.children[0].type == "-" else operand
     if node.type == "binary_expression":
         left, operator, right = (node.child_by_field_name(name) for name in ("left", "operator", "right"))
         sign = operator.text.decode() if operator is not None else ""
         if left is None or right is None:
             raise UnknownError
-        one, other = number(left, known, text), number(right, known, text)
+        first, other = number(left, known, text), number(right, known, text)
         if sign in ("/", "%") and other:
-            quotient = abs(one) // abs(other) * (1 if (one < 0) == (other < 0) else -1)  # bash rounds towards 0
-            return quotient if sign == "/" else one - other * quotient
-        if sign in _SUMS and abs(found := _SUMS[sign](one, other)) <= _LARGEST:
-            return found
+            quotient = abs(first) // abs(other) * (1 if (first < 0) == (other < 0) else -1)  # bash rounds towards 0
+            return quotient if sign == "/" else first - other * quotient
+        if sign in _SUMS and abs(result := _SUMS[sign](first, other)) <= _LARGEST:
+            return result
         raise UnknownError
     if node.type == "variable_name":
         value = known.get(node.text.decode(), "")

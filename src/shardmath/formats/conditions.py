@@ -48,9 +48,9 @@ def below(node: Any) -> Iterator[Any]:
     """A part of a script and everything in it."""
     waiting = [node]
     while waiting:
-        found = waiting.pop()
-        yield found
-        waiting += found.named_children
+        node_below = waiting.pop()
+        yield node_below
+        waiting += node_below.named_children
 
 
 def matches(value: str, pattern: str) -> bool:
@@ -93,8 +93,8 @@ def _truth(node: Any, known: Mapping[str, Value]) -> bool | None:
 def _unary(node: Any, known: Mapping[str, Value]) -> bool | None:
     sign, inner = node.children[0].text.decode(), node.children[-1]
     if sign == "!":
-        found = _truth(inner, known)
-        return None if found is None else not found
+        truth = _truth(inner, known)
+        return None if truth is None else not truth
     if sign in ("-z", "-n"):
         value = empty_unless_set(text(inner, known))
         return None if value is None else (not value) == (sign == "-z")
@@ -102,20 +102,20 @@ def _unary(node: Any, known: Mapping[str, Value]) -> bool | None:
 
 
 def _compared(sign: str, left: Any, right: Any, known: Mapping[str, Value]) -> bool | None:
-    one, other = (empty_unless_set(text(node, known)) for node in (left, right))
-    if one is None or other is None:
+    first, other = (empty_unless_set(text(node, known)) for node in (left, right))
+    if first is None or other is None:
         return None
     if sign in ("==", "=", "!="):
         if right.type in ("string", "raw_string"):
-            same = one == other
+            same = first == other
         elif len(other) > LONGEST_PATTERN:
             return None
         else:
-            same = fnmatchcase(one, re.sub(r"\*+", "*", other))
+            same = fnmatchcase(first, re.sub(r"\*+", "*", other))
         return same == (sign != "!=")
     if sign in _TESTS:
         try:
-            return bool(_TESTS[sign](integer(one or "0"), integer(other or "0")))
+            return bool(_TESTS[sign](integer(first or "0"), integer(other or "0")))
         except UnknownError:
             return None
     return None

@@ -37,7 +37,7 @@ def marked(word: str) -> tuple[str, ...]:
 
 def unmarked(word: str) -> str:
     """The word as somebody wrote it, with ${NAME} for what has no value."""
-    return _MARK.sub(lambda found: found[1] if found[1].startswith("$") else f"${{{found[1]}}}", word)
+    return _MARK.sub(lambda match: match[1] if match[1].startswith("$") else f"${{{match[1]}}}", word)
 
 
 def empty_unless_set(word: str) -> str | None:
@@ -49,18 +49,18 @@ def empty_unless_set(word: str) -> str | None:
 
 def words(node: Any, known: Mapping[str, Value]) -> list[str]:
     """The words that an argument becomes: unquoted values fall apart at white space, empty ones vanish."""
-    found: list[str] = []
+    expanded: list[str] = []
     open_word: str | None = None
     for piece, quoted in _affordable(_pieces(node, known, False)):
         parts = [piece or ""] if quoted else _SPACES.split(piece or "")
         breaks = [True] if piece is _BREAK else [False, *[True] * (len(parts) - 1)]
         for part, apart in zip(parts, breaks, strict=True):
             if apart and open_word is not None:
-                found.append(open_word)
+                expanded.append(open_word)
                 open_word = None
             if part or (quoted and piece is not _BREAK):
                 open_word = (open_word or "") + part
-    return found if open_word is None else [*found, open_word]
+    return expanded if open_word is None else [*expanded, open_word]
 
 
 def text(node: Any, known: Mapping[str, Value]) -> str:
@@ -115,7 +115,7 @@ def _pieces(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Pie
         yield written[written.find("'") + 1:-1], True
     else:
         # White space that is not escaped stands in an unquoted default alone, which falls apart at it.
-        plain_word = _ESCAPED.sub(lambda found: "" if found[1] == "\n" else found[1], written)
+        plain_word = _ESCAPED.sub(lambda match: "" if match[1] == "\n" else match[1], written)
         yield plain_word, quoted or "\\" in written
 
 
@@ -146,7 +146,7 @@ def _is_empty_list(node: Any, known: Mapping[str, Value]) -> bool:
 
 
 def _unescaped(written: str) -> str:
-    return _ESCAPED_IN_QUOTES.sub(lambda found: "" if found[1] == "\n" else found[1], written)
+    return _ESCAPED_IN_QUOTES.sub(lambda match: "" if match[1] == "\n" else match[1], written)
 
 
 def _expanded(node: Any, known: Mapping[str, Value], quoted: bool) -> Iterator[Piece]:

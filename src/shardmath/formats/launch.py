@@ -35,14 +35,14 @@ def launch_of(path: str, script: Script) -> Launch:
     Raises InputError if there is none.
     """
     bare = [command for command in script.commands if command[0].startswith("--")]
-    found = [command for command in script.commands if any(flag in command for flag in _TRAINING)]
-    if not found:
+    trainings = [command for command in script.commands if any(flag in command for flag in _TRAINING)]
+    if not trainings:
         rule = "must start a training program of Megatron-LM with its flags, such as --hidden-size"
         raise InputError("script", path, rule)
-    if found[-1] in bare:
+    if trainings[-1] in bare:
         return Launch("", flags_of([word for command in bare for word in command]), None)
-    command = found[-1]
-    notes = () if len(found) == 1 else (f"the last of {len(found)} training commands is read",)
+    command = trainings[-1]
+    notes = () if len(trainings) == 1 else (f"the last of {len(trainings)} training commands is read",)
     place = next((place for place, word in enumerate(command) if word.endswith(".py")), -1)
     program = command[place].rsplit("/", 1)[-1] if place >= 0 else ""
     flags = flags_of(command[place + 1:])
@@ -53,15 +53,15 @@ def launch_of(path: str, script: Script) -> Launch:
 
 def flags_of(words: Sequence[str]) -> Flags:
     """Flags with the words that follow each, the last of equal ones; ``--name=word`` too."""
-    found: dict[str, tuple[str, ...]] = {}
+    flags: dict[str, tuple[str, ...]] = {}
     name = ""
     for word in words:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word.removeprefix("--").partition("=")
-            found[name] = (value,) if equals else ()
+            flags[name] = (value,) if equals else ()
         elif name:
-            found[name] = (*found[name], word)
-    return found
+            flags[name] = (*flags[name], word)
+    return flags
 
 
 def _gpus(launcher: Flags) -> int | None:

@@ -8,10 +8,10 @@ from typing import Any
 from shardmath.errors import InputError
 from shardmath.formats import megatron_flags as flags
 from shardmath.formats.expansion import unmarked
-from shardmath.formats.given import Given
 from shardmath.formats.megatron_kernels import amax_history_of, capacity_of, kernels_of, libraries_of, precision_of
 from shardmath.formats.megatron_layout import layout_of
 from shardmath.formats.megatron_model import model_of
+from shardmath.formats.options import Options
 from shardmath.formats.run import Run
 from shardmath.models.model import Model
 
@@ -24,7 +24,7 @@ _OTHER_PROGRAMS = {
 
 
 def run_of(
-    given: Given,
+    options: Options,
     name: str,
     *,
     program: str = "",
@@ -41,30 +41,30 @@ def run_of(
     if program in _OTHER_PROGRAMS:
         raise InputError("script", program, f"must train a GPT: {_OTHER_PROGRAMS[program]} is not counted yet")
     for flag, why in flags.REFUSED.items():
-        if flag in given.words and not flags.is_off(given.words[flag]):
-            raise given.error(flag, f"must not be given: {why}")
-    model = model_of(given, name)
-    arguments = arguments_of(given, model, num_gpus, environment)
-    rest = [flag for flag in given.words if flag not in given.asked and flag not in flags.REFUSED]
+        if flag in options.words and not flags.is_off(options.words[flag]):
+            raise options.error(flag, f"must not be given: {why}")
+    model = model_of(options, name)
+    arguments = arguments_of(options, model, num_gpus, environment)
+    rest = [flag for flag in options.words if flag not in options.asked and flag not in flags.REFUSED]
     idle = [flag for flag in rest if flag in flags.WITHOUT_EFFECT or flags.idle(flag, model)]
-    uncounted = [flag for flag, words in given.words.items()
+    uncounted = [flag for flag, words in options.words.items()
                  if flag in flags.UNCOUNTED and flag not in idle and not flags.is_off(words)]
     return Run(
-        format, given.source, model, arguments,
-        understood=tuple(given.shown(flag) for flag in given.words if flag in given.asked),
-        without_effect=tuple(map(given.shown, idle)),
-        unknown=tuple(given.shown(flag) for flag in rest if flag not in idle and flag not in flags.UNCOUNTED),
-        warnings=(*map(unmarked, notes), *given.warnings,
-                  *(f"{given.shown(flag)} is not counted yet: {flags.UNCOUNTED[flag]}" for flag in uncounted)),
+        format, options.source, model, arguments,
+        understood=tuple(options.shown(flag) for flag in options.words if flag in options.asked),
+        without_effect=tuple(map(options.shown, idle)),
+        unknown=tuple(options.shown(flag) for flag in rest if flag not in idle and flag not in flags.UNCOUNTED),
+        warnings=(*map(unmarked, notes), *options.warnings,
+                  *(f"{options.shown(flag)} is not counted yet: {flags.UNCOUNTED[flag]}" for flag in uncounted)),
         replica_batch=arguments["micro_batch_size"],
     )
 
 
 def arguments_of(
-    given: Given, model: Model, num_gpus: int | None = None, environment: Mapping[str, object] | None = None,
+    options: Options, model: Model, num_gpus: int | None = None, environment: Mapping[str, object] | None = None,
 ) -> dict[str, Any]:
     """The arguments of ``explain`` that flags ask for, for a model that they describe. Raises InputError."""
-    arguments = layout_of(given, model, num_gpus)
-    kernels = {**arguments.pop("kernels", {}), **kernels_of(given, model)}
-    arguments |= precision_of(given) | capacity_of(given, model) | amax_history_of(given, kernels)
-    return arguments | libraries_of(given, environment or {}) | {"implementation": "megatron", "kernels": kernels}
+    arguments = layout_of(options, model, num_gpus)
+    kernels = {**arguments.pop("kernels", {}), **kernels_of(options, model)}
+    arguments |= precision_of(options) | capacity_of(options, model) | amax_history_of(options, kernels)
+    return arguments | libraries_of(options, environment or {}) | {"implementation": "megatron", "kernels": kernels}

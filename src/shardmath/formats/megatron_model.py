@@ -6,8 +6,8 @@ import re
 from typing import Any
 
 from shardmath.errors import InputError
-from shardmath.formats.given import Given
 from shardmath.formats.megatron_rotary import norm_epsilon_of, rotary_of
+from shardmath.formats.options import Options
 from shardmath.models.expert_families import first_layer_and_step
 from shardmath.models.model import LARGEST, Model
 
@@ -31,110 +31,111 @@ _VOCABULARIES = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000, "Llama3Tok
 _TIKTOKEN = 2**17  # --vocab-size of TikTokenizer, where it is absent
 
 
-def model_of(given: Given, name: str) -> Model:
+def model_of(options: Options, name: str) -> Model:
     """The model of ``given``, called ``name``. Raises InputError that blames a flag."""
     try:
-        return Model(name=name, source=given.source or name, **_fields(given))
+        return Model(name=name, source=options.source or name, **_fields(options))
     except InputError as error:
         flag = FLAGS_OF.get(error.field)
         if flag is None:
             raise
-        raise InputError(given.shown(flag), error.value, error.rule, error.nearest) from None
+        raise InputError(options.shown(flag), error.value, error.rule, error.nearest) from None
 
 
-def _fields(given: Given) -> dict[str, Any]:
-    layers = given.number("num-layers")
+def _fields(options: Options) -> dict[str, Any]:
+    layers = options.number("num-layers")
     if layers is None:
-        layers = given.number("encoder-num-layers")
+        layers = options.number("encoder-num-layers")
     if layers is None:
-        raise given.error("num-layers", "must be given")
-    hidden, heads = given.needed("hidden-size"), given.needed("num-attention-heads")
-    positions = given.needed("max-position-embeddings")
-    swiglu, biases = given.is_on("swiglu"), not given.is_on("disable-bias-linear")
-    if given.is_on("squared-relu") and swiglu:
-        raise given.error("squared-relu", "must not be given together with --swiglu")
-    ffn = given.number("ffn-hidden-size")
+        raise options.error("num-layers", "must be given")
+    hidden, heads = options.needed("hidden-size"), options.needed("num-attention-heads")
+    positions = options.needed("max-position-embeddings")
+    swiglu, biases = options.is_on("swiglu"), not options.is_on("disable-bias-linear")
+    if options.is_on("squared-relu") and swiglu:
+        raise options.error("squared-relu", "must not be given together with --swiglu")
+    ffn = options.number("ffn-hidden-size")
     if ffn is None:  # of the same size as without a gate, in multiples of 64
         ffn = int(4 * hidden * 2 / 3 / 64) * 64 if swiglu and abs(hidden) <= LARGEST else 4 * hidden
     fields: dict[str, Any] = {
         "hidden_size": hidden, "ffn_hidden_size": ffn, "num_layers": layers, "num_attention_heads": heads,
-        "vocab_size": _vocabulary(given), "max_seq_length": positions,
-        "tied_embeddings": not given.is_on("untie-embeddings-and-output-weights"),
-        "normalisation": _NORMS[given.word("normalization", "LayerNorm", _NORMS)],
+        "vocab_size": _vocabulary(options), "max_seq_length": positions,
+        "tied_embeddings": not options.is_on("untie-embeddings-and-output-weights"),
+        "normalisation": _NORMS[options.word("normalization", "LayerNorm", _NORMS)],
         "mlp": "swiglu" if swiglu else "gelu",  # the square of ReLU keeps as many bytes as GELU
-        "linear_bias": biases, "qkv_bias": given.is_on("add-qkv-bias") or biases,
-        "qk_norm": given.is_on("qk-layernorm"),
-        "learned_positions": positions if _learned(given) else 0,
-        "num_mtp_layers": given.size("mtp-num-layers", 0),
+        "linear_bias": biases, "qkv_bias": options.is_on("add-qkv-bias") or biases,
+        "qk_norm": options.is_on("qk-layernorm"),
+        "learned_positions": positions if _learned(options) else 0,
+        "num_mtp_layers": options.size("mtp-num-layers", 0),
     }
-    latent = given.is_on("multi-latent-attention")
-    fields |= _latent(given, heads, biases) if latent else _grouped(given, hidden, heads)
-    fields["norm_epsilon"] = norm_epsilon_of(given)
-    fields |= {} if fields["learned_positions"] else rotary_of(given, latent)
-    if given.size("num-experts", 0):
-        fields |= _experts(given, layers, ffn)
+    latent = options.is_on("multi-latent-attention")
+    fields |= _latent(options, heads, biases) if latent else _grouped(options, hidden, heads)
+    fields["norm_epsilon"] = norm_epsilon_of(options)
+    fields |= {} if fields["learned_positions"] else rotary_of(options, latent)
+    if options.size("num-experts", 0):
+        fields |= _experts(options, layers, ffn)
     return fields
 
 
 _NORMS = {"LayerNorm": "layer", "RMSNorm": "rms"}
 
 
-def _learned(given: Given) -> bool:
-    if given.is_on("use-rotary-position-embeddings"):
+def _learned(options: Options) -> bool:
+    if options.is_on("use-rotary-position-embeddings"):
         return False
     legal = ("learned_absolute", "rope", "yarn")
-    return given.word("position-embedding-type", legal[0], legal, ": others are not counted yet") == legal[0]
+    return options.word("position-embedding-type", legal[0], legal, ": others are not counted yet") == legal[0]
 
 
-def _grouped(given: Given, hidden: int, heads: int) -> dict[str, Any]:
-    groups = given.size("num-query-groups", 1)
-    if not given.is_on("group-query-attention"):
-        if "num-query-groups" in given and groups != heads:
-            given.warnings.append(
-                f"{given.shown('num-query-groups')} {groups} has no effect without"
-                f" {given.shown('group-query-attention')}")
+def _grouped(options: Options, hidden: int, heads: int) -> dict[str, Any]:
+    groups = options.size("num-query-groups", 1)
+    if not options.is_on("group-query-attention"):
+        if "num-query-groups" in options and groups != heads:
+            options.warnings.append(
+                f"{options.shown('num-query-groups')} {groups} has no effect without"
+                f" {options.shown('group-query-attention')}")
         groups = heads
-    channels = given.number("kv-channels")
+    channels = options.number("kv-channels")
     if channels is None:
         if heads < 1 or hidden % heads:
-            raise given.error("hidden-size", f"must be a multiple of {given.shown('num-attention-heads')} = {heads}"
-                                             f" where {given.shown('kv-channels')} is absent")
+            raise options.error("hidden-size", f"must be a multiple of {options.shown('num-attention-heads')} = {heads}"
+                                             f" where {options.shown('kv-channels')} is absent")
         channels = hidden // heads
     return {"num_kv_heads": groups, "head_dim": channels}
 
 
-def _latent(given: Given, heads: int, biases: bool) -> dict[str, Any]:
-    if given.is_on("group-query-attention"):
-        raise given.error("group-query-attention", "must not be given together with latent attention")
+def _latent(options: Options, heads: int, biases: bool) -> dict[str, Any]:
+    if options.is_on("group-query-attention"):
+        raise options.error("group-query-attention", "must not be given together with latent attention")
     if biases:
-        raise given.error("disable-bias-linear", "must be given with latent attention: its biases are not counted yet")
-    if not given.is_on("qk-layernorm"):
-        raise given.error("qk-layernorm", "must be given with latent attention: it is not counted yet without norms")
-    rotary = given.size("qk-pos-emb-head-dim", 64)
+        rule = "must be given with latent attention: its biases are not counted yet"
+        raise options.error("disable-bias-linear", rule)
+    if not options.is_on("qk-layernorm"):
+        raise options.error("qk-layernorm", "must be given with latent attention: it is not counted yet without norms")
+    rotary = options.size("qk-pos-emb-head-dim", 64)
     return {
-        "num_kv_heads": heads, "head_dim": given.size("qk-head-dim", 128) + rotary, "qk_norm": False,
-        "q_lora_rank": given.size("q-lora-rank", 0), "kv_lora_rank": given.size("kv-lora-rank", 32),
-        "qk_rope_head_dim": rotary, "v_head_dim": given.size("v-head-dim", 128),
+        "num_kv_heads": heads, "head_dim": options.size("qk-head-dim", 128) + rotary, "qk_norm": False,
+        "q_lora_rank": options.size("q-lora-rank", 0), "kv_lora_rank": options.size("kv-lora-rank", 32),
+        "qk_rope_head_dim": rotary, "v_head_dim": options.size("v-head-dim", 128),
     }
 
 
-def _experts(given: Given, layers: int, ffn: int) -> dict[str, Any]:
-    if not given.is_on("moe-grouped-gemm"):
-        given.warnings.append(f"without {given.shown('moe-grouped-gemm')} experts are counted as with it")
-    dense, step = _expert_layers(given, layers)
-    score = given.word("moe-router-score-function", "softmax", ("softmax", "sigmoid"), ": others are not counted yet")
-    if given.is_on("moe-router-pre-softmax") and score == "softmax":
+def _experts(options: Options, layers: int, ffn: int) -> dict[str, Any]:
+    if not options.is_on("moe-grouped-gemm"):
+        options.warnings.append(f"without {options.shown('moe-grouped-gemm')} experts are counted as with it")
+    dense, step = _expert_layers(options, layers)
+    score = options.word("moe-router-score-function", "softmax", ("softmax", "sigmoid"), ": others are not counted yet")
+    if options.is_on("moe-router-pre-softmax") and score == "softmax":
         score = "softmax_all"
-    groups = given.size("moe-router-num-groups", 0)
+    groups = options.size("moe-router-num-groups", 0)
     return {
-        "num_experts": given.size("num-experts", 0), "moe_topk": given.size("moe-router-topk", 2),
-        "moe_ffn_hidden_size": given.size("moe-ffn-hidden-size", ffn),
-        "shared_expert_ffn_hidden_size": given.size("moe-shared-expert-intermediate-size", 0),
-        "shared_expert_gate": given.is_on("moe-shared-expert-gate"), "expert_scores": score,
+        "num_experts": options.size("num-experts", 0), "moe_topk": options.size("moe-router-topk", 2),
+        "moe_ffn_hidden_size": options.size("moe-ffn-hidden-size", ffn),
+        "shared_expert_ffn_hidden_size": options.size("moe-shared-expert-intermediate-size", 0),
+        "shared_expert_gate": options.is_on("moe-shared-expert-gate"), "expert_scores": score,
         "expert_groups": groups if groups > 1 else 0,
-        "expert_group_topk": given.size("moe-router-group-topk", 0) if groups > 1 else 0,
+        "expert_group_topk": options.size("moe-router-group-topk", 0) if groups > 1 else 0,
         "first_dense_layers": dense, "moe_layer_step": step,
-        "routed_scaling_factor": given.real("moe-router-topk-scaling-factor", 1.0),
+        "routed_scaling_factor": options.real("moe-router-topk-scaling-factor", 1.0),
     }
 
 
@@ -142,26 +143,26 @@ def _experts(given: Given, layers: int, ffn: int) -> dict[str, Any]:
 _PATTERN = re.compile(r"\(?\s*\[([01](?:\s*,\s*[01])*)\s*\]\s*(?:\*\s*([0-9]{1,4}))?\s*\)?")
 
 
-def _expert_layers(given: Given, layers: int) -> tuple[int, int]:
+def _expert_layers(options: Options, layers: int) -> tuple[int, int]:
     """How many dense layers come first, and every how many-th layer has experts."""
-    words = given.all("moe-layer-freq", ("1",))
+    words = options.all("moe-layer-freq", ("1",))
     written = "".join(words).strip("'\"")
     if len(words) > 1 and set(words) <= {"0", "1"}:  # a list of YAML
         written = f"[{','.join(words)}]"
     if written.isascii() and written.isdecimal() and 0 < int(written[:9]) <= LARGEST:
         frequency = int(written[:9])
-        found = list(range(0, min(layers, _MOST_LAYERS), frequency))
+        positions = list(range(0, min(layers, _MOST_LAYERS), frequency))
         if frequency == 1:
             return 0, 1
     else:
         try:
-            found = [place for place, has in enumerate(layer_pattern(written)) if has]
+            positions = [place for place, has in enumerate(layer_pattern(written)) if has]
         except ValueError as error:
-            raise given.error("moe-layer-freq", str(error)) from None
+            raise options.error("moe-layer-freq", str(error)) from None
     try:
-        return first_layer_and_step(found, layers, 1)
+        return first_layer_and_step(positions, layers, 1)
     except InputError as error:
-        raise given.error("moe-layer-freq", error.rule) from None
+        raise options.error("moe-layer-freq", error.rule) from None
 
 
 _MOST_LAYERS = 10_000
@@ -187,26 +188,26 @@ def layer_pattern(written: str) -> list[bool]:
     return layers * times
 
 
-def _vocabulary(given: Given) -> int:
+def _vocabulary(options: Options) -> int:
     """Rows of the vocabulary before padding."""
-    given.asked |= {"tokenizer-model", "vocab-file", "merge-file"}
-    padded, stated = given.number("padded-vocab-size"), given.number("vocab-size")
-    kind, extra = given.word("tokenizer-type"), given.size("vocab-extra-ids", 0)
+    options.asked |= {"tokenizer-model", "vocab-file", "merge-file"}
+    padded, stated = options.number("padded-vocab-size"), options.number("vocab-size")
+    kind, extra = options.word("tokenizer-type"), options.size("vocab-extra-ids", 0)
     if padded is not None:
         return padded
     if kind == "NullTokenizer" and stated is not None:
         return stated + 1  # the end of a document comes on top (megatron-core 0.16)
     if stated is not None:
         return stated + extra
-    if not kind and "vocab-file" in given and "merge-file" in given:
+    if not kind and "vocab-file" in options and "merge-file" in options:
         kind = "GPT2BPETokenizer"
     if kind in _VOCABULARIES:
         return _VOCABULARIES[kind] + extra
     if kind == "TikTokenizer":
         return _TIKTOKEN
-    words = given.words.get("tokenizer-model", ())
+    words = options.words.get("tokenizer-model", ())
     try:
         return Model.named(words[0]).vocab_size + extra
     except (InputError, IndexError):
         why = f"the vocabulary of {kind or 'the tokenizer'} is not known here"
-        raise given.error("vocab-size", f"must be given: {why}; give it with --set vocab-size=...") from None
+        raise options.error("vocab-size", f"must be given: {why}; give it with --set vocab-size=...") from None

@@ -13,7 +13,7 @@ from shardmath.errors import InputError
 from shardmath.models.rotary import LARGEST, RopeScaling
 
 if TYPE_CHECKING:
-    from shardmath.formats.given import Given
+    from shardmath.formats.options import Options
     from shardmath.models.model import Model
 
 #: What --use-rope-scaling means, whatever factor: Llama 3's frequencies.
@@ -31,38 +31,38 @@ FLAGS = ("rotary-base", "use-rope-scaling", "rope-scaling-factor", "rotary-seq-l
          "rotary-scaling-factor", "mscale", "mscale-all-dim")
 
 
-def norm_epsilon_of(given: Given) -> float:
+def norm_epsilon_of(options: Options) -> float:
     """Return the epsilon of the norms; two flags set it."""
-    return given.real("norm-epsilon", given.real("layernorm-epsilon", _EPSILON))
+    return options.real("norm-epsilon", options.real("layernorm-epsilon", _EPSILON))
 
 
-def rotary_of(given: Given, latent: bool) -> dict[str, Any]:
+def rotary_of(options: Options, latent: bool) -> dict[str, Any]:
     """Base and scaling of the rotary embedding, as fields of ``Model``."""
-    base = _figure(given, "rotary-base", _BASE, 1)
+    base = _figure(options, "rotary-base", _BASE, 1)
     if latent:
-        return {"rope_base": base, "rope_scaling": _yarn_of(given)}
-    if given.is_on("use-rope-scaling"):
-        factor = _figure(given, "rope-scaling-factor", BUILT_FACTOR)
+        return {"rope_base": base, "rope_scaling": _yarn_of(options)}
+    if options.is_on("use-rope-scaling"):
+        factor = _figure(options, "rope-scaling-factor", BUILT_FACTOR)
         return {"rope_base": base, "rope_scaling": RopeScaling(factor=factor, **_LLAMA3)}
-    linear = _figure(given, "rotary-seq-len-interpolation-factor", 0)
+    linear = _figure(options, "rotary-seq-len-interpolation-factor", 0)
     return {"rope_base": base, "rope_scaling": RopeScaling(kind="linear", factor=linear) if linear else None}
 
 
-def _yarn_of(given: Given) -> RopeScaling | None:
+def _yarn_of(options: Options) -> RopeScaling | None:
     """YaRN of latent attention, which scales nothing with a factor of 1."""
-    factor = _figure(given, "rotary-scaling-factor", 1.0)
-    mscale, all_dim = _figure(given, "mscale", 1.0), _figure(given, "mscale-all-dim", 0.0)
-    if given.word("rope-type", "yarn", ("rope", "yarn")) == "rope" or factor == 1:
+    factor = _figure(options, "rotary-scaling-factor", 1.0)
+    mscale, all_dim = _figure(options, "mscale", 1.0), _figure(options, "mscale-all-dim", 0.0)
+    if options.word("rope-type", "yarn", ("rope", "yarn")) == "rope" or factor == 1:
         return None
     return RopeScaling(factor=factor, mscale=mscale, mscale_all_dim=all_dim, **_YARN)
 
 
-def _figure(given: Given, flag: str, default: float, least: int = 0) -> float:
+def _figure(options: Options, flag: str, default: float, least: int = 0) -> float:
     """The number of a flag, in the range that a rotary embedding has."""
-    found = given.real(flag, default)
-    if not least <= found < LARGEST:
-        raise given.error(flag, f"must be a number from {least} to {LARGEST}")
-    return found
+    figure = options.real(flag, default)
+    if not least <= figure < LARGEST:
+        raise options.error(flag, f"must be a number from {least} to {LARGEST}")
+    return figure
 
 
 def rotary_flags(model: Model) -> Iterator[tuple[str, ...]]:

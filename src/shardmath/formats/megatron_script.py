@@ -22,16 +22,17 @@ _STARTED = (
 )
 
 
-def script(found: Explanation, layout: Sequence[int] | None) -> str:
+def script(explanation: Explanation, layout: Sequence[int] | None) -> str:
     """A launch script that starts the run; its placeholders are marked."""
-    flags = zip(_GROUPS, groups_of(found, layout), strict=True)
+    flags = zip(_GROUPS, groups_of(explanation, layout), strict=True)
     groups = {name: [*map(shown, group)] for name, group in flags if group}
-    groups |= {"DATA_ARGS": [*_data(found)], "SCHEDULE_ARGS": [*_schedule()]}
-    processes, nodes = _processes(found)
+    groups |= {"DATA_ARGS": [*_data(explanation)], "SCHEDULE_ARGS": [*_schedule()]}
+    processes, nodes = _processes(explanation)
     launcher = [f"--nproc_per_node {processes}", f"--nnodes {nodes}", *(_rendezvous(nodes) if nodes > 1 else ())]
     arrays = {"DISTRIBUTED_ARGS": launcher, **groups}
     lines = [
-        "#!/bin/bash", title(found), *_STARTED, *_notes(found), *_on_every_node(nodes), "", *_environment(found),
+        "#!/bin/bash", title(explanation), *_STARTED, *_notes(explanation), *_on_every_node(nodes), "",
+        *_environment(explanation),
         *(f"{name}=(\n" + "".join(f"    {line}\n" for line in array) + ")\n" for name, array in arrays.items()),
         'torchrun "${DISTRIBUTED_ARGS[@]}" pretrain_gpt.py \\',
         *(f'    "${{{name}[@]}}"' + (" \\" if name != list(groups)[-1] else "") for name in groups), "",
@@ -44,11 +45,11 @@ def shown(flag: Flag) -> str:
     return " ".join((f"--{flag[0]}", *map(shlex.quote, flag[1:])))
 
 
-def _processes(found: Explanation) -> tuple[int, int]:
+def _processes(explanation: Explanation) -> tuple[int, int]:
     """Processes of a node, one for each GPU of a server, and nodes: the fewest that hold as many GPUs each."""
-    gpus, size = found.inputs["num_gpus"], found.inputs["node_size"]
-    if found.gpu.domain_size > found.gpu.node_size and size == found.gpu.domain_size:
-        size = found.gpu.node_size  # a domain of links that spans servers
+    gpus, size = explanation.inputs["num_gpus"], explanation.inputs["node_size"]
+    if explanation.gpu.domain_size > explanation.gpu.node_size and size == explanation.gpu.domain_size:
+        size = explanation.gpu.node_size  # a domain of links that spans servers
     nodes = next(nodes for nodes in range(-(-gpus // size), gpus + 1) if gpus % nodes == 0)
     return gpus // nodes, nodes
 
@@ -65,28 +66,28 @@ def _rendezvous(nodes: int) -> Iterator[str]:
     yield '--master_port "${MASTER_PORT:-29500}"'
 
 
-def _environment(found: Explanation) -> Iterator[str]:
+def _environment(explanation: Explanation) -> Iterator[str]:
     """Return the environment that Megatron-LM asserts: one work queue for TP and CP, before Blackwell."""
-    values = found.inputs
-    if max(values["tensor_parallel"], values["context_parallel"]) > 1 and found.gpu.architecture != "blackwell":
+    values = explanation.inputs
+    if max(values["tensor_parallel"], values["context_parallel"]) > 1 and explanation.gpu.architecture != "blackwell":
         yield "export CUDA_DEVICE_MAX_CONNECTIONS=1"
         yield ""
 
 
-def _notes(found: Explanation) -> Iterator[str]:
+def _notes(explanation: Explanation) -> Iterator[str]:
     """Return remarks on model settings that the script or Megatron-LM lacks."""
-    yield from notes(found)
-    scaling = found.model.rope_scaling
+    yield from notes(explanation)
+    scaling = explanation.model.rope_scaling
     if scaling is not None and scaling.kind == "llama3" and scaling.factor != BUILT_FACTOR:
         yield f"# pretrain_gpt.py builds its model with factor {BUILT_FACTOR:g}; --rope-scaling-factor is not used:"
         yield f"# pass rope_scaling_factor={scaling.factor:g} to GPTModel in gpt_builders.py."
 
 
-def _data(found: Explanation) -> Iterator[str]:
+def _data(explanation: Explanation) -> Iterator[str]:
     yield f"# {REPLACE} by your data, such as: --data-path PREFIX --split 99,1,0"
     yield "--mock-data"
     yield f"# {REPLACE} by your tokenizer, such as: --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER"
-    yield from map(shown, vocabulary(found))
+    yield from map(shown, vocabulary(explanation))
 
 
 def _schedule() -> Iterator[str]:

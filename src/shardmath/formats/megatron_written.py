@@ -24,15 +24,15 @@ def _key(table: Mapping[str, str], value: str) -> str:
     return next(key for key, other in table.items() if other == value)
 
 
-def groups_of(found: Explanation, layout: Sequence[int] | None) -> tuple[list[Flag], ...]:
+def groups_of(explanation: Explanation, layout: Sequence[int] | None) -> tuple[list[Flag], ...]:
     """The flags of model, experts, training and parallelism. Raises InputError for a run that does not start."""
-    refuse_what_does_not_start(found)
-    experts = list(_experts(found)) if found.model.num_experts else []
-    return list(_model(found)), experts, list(_training(found)), list(_parallel(found, layout))
+    refuse_what_does_not_start(explanation)
+    experts = list(_experts(explanation)) if explanation.model.num_experts else []
+    return list(_model(explanation)), experts, list(_training(explanation)), list(_parallel(explanation, layout))
 
 
-def _model(found: Explanation) -> Iterator[Flag]:
-    model, values = found.model, found.inputs
+def _model(explanation: Explanation) -> Iterator[Flag]:
+    model, values = explanation.model, explanation.inputs
     yield "num-layers", str(model.num_layers)
     yield "hidden-size", str(model.hidden_size)
     yield "ffn-hidden-size", str(model.ffn_hidden_size)
@@ -72,14 +72,14 @@ def _model(found: Explanation) -> Iterator[Flag]:
         yield "mtp-num-layers", str(model.num_mtp_layers)
 
 
-def vocabulary(found: Explanation) -> Iterator[Flag]:
+def vocabulary(explanation: Explanation) -> Iterator[Flag]:
     """A tokenizer without files whose vocabulary has the model's size."""
     yield "tokenizer-type", "NullTokenizer"
-    yield "vocab-size", str(found.model.vocab_size - 1)  # the end of a document comes on top
+    yield "vocab-size", str(explanation.model.vocab_size - 1)  # the end of a document comes on top
 
 
-def _experts(found: Explanation) -> Iterator[Flag]:
-    model, choices = found.model, found.choices
+def _experts(explanation: Explanation) -> Iterator[Flag]:
+    model, choices = explanation.model, explanation.choices
     yield "num-experts", str(model.num_experts)
     yield "moe-router-topk", str(model.moe_topk)
     yield "moe-ffn-hidden-size", str(model.moe_ffn_hidden_size)
@@ -117,7 +117,7 @@ def _experts(found: Explanation) -> Iterator[Flag]:
     if choices["permute"] == "fused":
         yield ("moe-permute-fusion",)
     yield ("moe-grouped-gemm",)
-    if capacity := found.inputs["expert_capacity_percent"]:
+    if capacity := explanation.inputs["expert_capacity_percent"]:
         yield "moe-expert-capacity-factor", f"{capacity / 100:.15g}"
         yield ("moe-pad-expert-input-to-capacity",)
 
@@ -126,8 +126,8 @@ def _experts(found: Explanation) -> Iterator[Flag]:
 _MOST_LISTED = 1000
 
 
-def _training(found: Explanation) -> Iterator[Flag]:
-    values, choices = found.inputs, found.choices
+def _training(explanation: Explanation) -> Iterator[Flag]:
+    values, choices = explanation.inputs, explanation.choices
     yield "micro-batch-size", str(values["micro_batch_size"])
     yield "global-batch-size", str(values["global_batch_size"])
     half = choices["precision"] == "fp16"
@@ -136,7 +136,7 @@ def _training(found: Explanation) -> Iterator[Flag]:
         yield ("accumulate-allreduce-grads-in-fp32",)
     elif not half and values["gradient_bytes"] == 2:
         yield ("grad-reduce-in-bf16",)
-    yield from _optimizer(found)
+    yield from _optimizer(explanation)
     if choices["fp8"] != "none":
         yield "fp8-format", "hybrid"
         yield "fp8-recipe", _key(FP8_RECIPES, choices["fp8"])
@@ -149,15 +149,17 @@ def _training(found: Explanation) -> Iterator[Flag]:
             yield ("no-masked-softmax-fusion",)
     elif choices["attention"] in _BACKENDS:
         yield "attention-backend", _BACKENDS[choices["attention"]]
-    elif (copies := values["attention_copies_output"]) != libraries(found.gpu).get("attention_copies_output", copies):
-        yield "attention-backend", "flash" if copies else "fused"
+    else:
+        copies = values["attention_copies_output"]
+        if copies != libraries(explanation.gpu).get("attention_copies_output", copies):
+            yield "attention-backend", "flash" if copies else "fused"
     if choices["loss"] in LOSSES.values():
         yield ("cross-entropy-loss-fusion",)
         yield "cross-entropy-fusion-impl", _key(LOSSES, choices["loss"])
     for axis, option, flag in _KERNEL_FLAGS:
         if choices[axis] == option:
             yield (flag,)
-    yield from _recompute(found)
+    yield from _recompute(explanation)
 
 
 _BACKENDS = {"flash_bshd": "flash", "te_unfused": "unfused"}
@@ -167,8 +169,8 @@ _KERNEL_FLAGS = (
 )
 
 
-def _optimizer(found: Explanation) -> Iterator[Flag]:
-    values, kind = found.inputs, found.choices["optimizer"]
+def _optimizer(explanation: Explanation) -> Iterator[Flag]:
+    values, kind = explanation.inputs, explanation.choices["optimizer"]
     if values["distributed_optimizer"]:
         yield ("use-distributed-optimizer",)
     if kind in ("sgd", "sgd_momentum"):
@@ -181,7 +183,7 @@ def _optimizer(found: Explanation) -> Iterator[Flag]:
         names = {size: name for name, size in MOMENT_BYTES.items()}
         yield "exp-avg-dtype", names[values["exp_avg_bytes"]]
         yield "exp-avg-sq-dtype", names[values["exp_avg_sq_bytes"]]
-        if found.choices["precision"] == "fp16" and values["main_param_bytes"] == 2:
+        if explanation.choices["precision"] == "fp16" and values["main_param_bytes"] == 2:
             yield "main-params-dtype", "fp16"
     if percent := values["optimizer_offload_percent"]:
         yield ("optimizer-cpu-offload",)
@@ -189,10 +191,10 @@ def _optimizer(found: Explanation) -> Iterator[Flag]:
         yield "optimizer-offload-fraction", f"{percent / 100:.15g}"
 
 
-def _recompute(found: Explanation) -> Iterator[Flag]:
-    values = found.inputs
+def _recompute(explanation: Explanation) -> Iterator[Flag]:
+    values = explanation.inputs
     if values["recompute_full"]:
-        block = found.choices["recompute_method"] == "block"
+        block = explanation.choices["recompute_method"] == "block"
         yield "recompute-granularity", "full"
         yield "recompute-method", "block" if block else "uniform"
         yield "recompute-num-layers", str(values["recompute_num_layers"])
@@ -203,27 +205,27 @@ def _recompute(found: Explanation) -> Iterator[Flag]:
         yield "recompute-modules", *(_key(MODULES, region) for region in regions)
 
 
-def _parallel(found: Explanation, layout: Sequence[int] | None) -> Iterator[Flag]:
-    values = found.inputs
+def _parallel(explanation: Explanation, layout: Sequence[int] | None) -> Iterator[Flag]:
+    values = explanation.inputs
     always = ("tensor_parallel", "pipeline_parallel")
     for name, flag in SIZES.items():
         default = 0 if name in _ZERO else 1
         if name in always or values[name] != default:
             yield flag, str(values[name])
-    if values["expert_tensor_parallel"] != values["tensor_parallel"] and found.model.num_experts:
+    if values["expert_tensor_parallel"] != values["tensor_parallel"] and explanation.model.num_experts:
         yield "expert-tensor-parallel-size", str(values["expert_tensor_parallel"])
     if values["sequence_parallel"]:
         yield ("sequence-parallel",)
     for name, flag in SWITCHES.items():
-        if {**values, **found.switches}[name]:
+        if {**values, **explanation.switches}[name]:
             yield (flag,)
     if layout is not None:
         stages = ["t" * layers for layers in layout]
-        yield "pipeline-model-parallel-layout", f"E{'|'.join(stages)}{'m' * found.model.num_mtp_layers}L"
+        yield "pipeline-model-parallel-layout", f"E{'|'.join(stages)}{'m' * explanation.model.num_mtp_layers}L"
     elif values["virtual_pipeline"] > 1:
         yield "num-virtual-stages-per-pipeline-rank", str(values["virtual_pipeline"])
-    if found.choices["context"] != "ring":
-        yield "cp-comm-type", _key(CONTEXTS, found.choices["context"])
+    if explanation.choices["context"] != "ring":
+        yield "cp-comm-type", _key(CONTEXTS, explanation.choices["context"])
 
 
 _ZERO = ("first_stage_layers", "last_stage_layers", "microbatch_group", "cpu_offloading_num_layers")

@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping
 
 from shardmath.errors import ABSENT, InputError
-from shardmath.formats.given import Given
 from shardmath.formats.megatron import run_of
+from shardmath.formats.options import Options
 from shardmath.formats.run import Run
 
 #: Keys that a flag of another name stands for.
@@ -83,15 +83,15 @@ _WITHOUT_EFFECT = re.compile(
 )
 
 
-def read(path: str, name: str, given: Given) -> Run:
+def read(path: str, name: str, options: Options) -> Run:
     """The run of the configuration that ``given`` has by dotted keys. Raises InputError that blames a key."""
-    words = _resolved(given.words)
+    words = _resolved(options.words)
     if not any(key.startswith("model.") for key in words):
         raise InputError("model", ABSENT, "must be a section of the file, with hidden_size and the like")
     nemo = any(key.startswith("trainer.") for key in words)
     asked, keys = _flags(words, nemo)
-    translated = Given(asked, shown=lambda flag: keys.get(flag, f"model.{flag.replace('-', '_')}"), source=path)
-    translated.warnings += given.warnings
+    translated = Options(asked, shown=lambda flag: keys.get(flag, f"model.{flag.replace('-', '_')}"), source=path)
+    translated.warnings += options.warnings
     if nemo:
         _of_nemo(translated, words)
     else:
@@ -136,14 +136,14 @@ def _flags(words: Mapping[str, tuple[str, ...]], nemo: bool) -> tuple[dict[str, 
     return flags, keys
 
 
-def _of_nemo(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
+def _of_nemo(options: Options, words: Mapping[str, tuple[str, ...]]) -> None:
     """Put in what NeMo means by its own words and by what it leaves out."""
-    flags = given.words
-    _choose(given, words, "trainer.precision", _PRECISIONS, "32")
+    flags = options.words
+    _choose(options, words, "trainer.precision", _PRECISIONS, "32")
     if words.get("model.megatron_amp_O2") != ("true",):
         raise InputError("model.megatron_amp_O2", " ".join(words.get("model.megatron_amp_O2", ("absent",))),
                          "must be true: fp32 weights with autocast are not counted yet", "true")
-    activation = _choose(given, words, "model.activation", _ACTIVATIONS, "gelu")
+    activation = _choose(options, words, "model.activation", _ACTIVATIONS, "gelu")
     if activation in ("fast-swiglu", "fast-gelu"):
         flags["no-bias-swiglu-fusion"] = ("false",)
     norm = " ".join(flags.get("normalization", ("layernorm",))).lower()
@@ -157,7 +157,7 @@ def _of_nemo(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
     if _OPTIMIZERS[optimizer][1]:
         flags["use-distributed-optimizer"] = ("true",)
     if optimizer == "distributed_fused_adam":
-        given.warnings.append("model.optim.name: Apex's distributed Adam is counted as Megatron's distributed one")
+        options.warnings.append("model.optim.name: Apex's distributed Adam is counted as Megatron's distributed one")
     if words.get("model.optim.grad_sync_dtype", ("",))[0] in ("bf16", "bfloat16"):
         flags["grad-reduce-in-bf16"] = ()
     flags["accumulate-allreduce-grads-in-fp32"] = ("true",) if "grad-reduce-in-bf16" not in flags else ("false",)
@@ -165,14 +165,14 @@ def _of_nemo(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
     flags.setdefault("no-rope-fusion", ())
     if flags.get("tokenizer-model") and flags["tokenizer-model"][0].endswith("Tokenizer"):
         flags["tokenizer-type"] = flags.pop("tokenizer-model")
-    _of_both(given, words)
+    _of_both(options, words)
 
 
-def _of_bridge(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
+def _of_bridge(options: Options, words: Mapping[str, tuple[str, ...]]) -> None:
     """Put in what Megatron-Bridge means by its own words and by what it leaves out."""
-    flags = given.words
+    flags = options.words
     if "bf16" not in flags and "fp16" not in flags:
-        _choose(given, words, "mixed_precision", _PRECISIONS, "bf16_mixed")
+        _choose(options, words, "mixed_precision", _PRECISIONS, "bf16_mixed")
     glu = flags.get("swiglu") == ("true",)
     activation = " ".join(words.get("model.activation_func", ("silu" if glu else "gelu",)))
     if activation not in _BRIDGE_ACTIVATIONS or (activation == "silu") != glu:
@@ -189,11 +189,11 @@ def _of_bridge(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
     flags.setdefault("rope-scaling-factor", ("1",))
     if "model.vocab_size" in words:
         flags.pop("tokenizer-type", None)  # the size is that of the model, whatever the tokenizer has
-    _of_both(given, words)
+    _of_both(options, words)
 
 
-def _of_both(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
-    flags = given.words
+def _of_both(options: Options, words: Mapping[str, tuple[str, ...]]) -> None:
+    flags = options.words
     if "num-query-groups" in flags:
         flags["group-query-attention"] = ()
     if flags.get("fp8-format") == ("true",):
@@ -214,14 +214,14 @@ def _of_both(given: Given, words: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _choose(
-    given: Given, words: Mapping[str, tuple[str, ...]], key: str, known: Mapping[str, str], default: str,
+    options: Options, words: Mapping[str, tuple[str, ...]], key: str, known: Mapping[str, str], default: str,
 ) -> str:
     """Switch on the flag that the word of a key stands for; the word."""
     word = " ".join(words.get(key, (default,)))
     if word not in known:
         raise InputError(key, word, f"must be one of {', '.join(known)}: others are not counted yet")
     if known[word]:
-        given.words[known[word]] = ()
+        options.words[known[word]] = ()
     return word
 
 
@@ -237,11 +237,11 @@ _REFERENCE = re.compile(r"\$\{([A-Za-z0-9_.]+)\}")
 
 def _resolved(words: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """The words with references to other keys, such as ``${.seq_length}``, put in once."""
-    found = dict(words)
+    resolved = dict(words)
     for key, value in words.items():
         reference = _REFERENCE.fullmatch(value[0]) if len(value) == 1 else None
         if reference is not None:
             target = reference[1]
             whole = f"{key.rpartition('.')[0]}{target}" if target.startswith(".") else target
-            found[key] = words.get(whole, words.get(whole.partition(".")[2], value))
-    return found
+            resolved[key] = words.get(whole, words.get(whole.partition(".")[2], value))
+    return resolved

@@ -35,9 +35,9 @@ _IMPLIED = ("max-position-embeddings", "group-query-attention", "grad-reduce-in-
             "accumulate-allreduce-grads-in-fp32", "tokenizer-type", "vocab-size")
 
 
-def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
+def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str:
     """The text of the file."""
-    flags = [flag for group in groups_of(found, layout) for flag in group]
+    flags = [flag for group in groups_of(explanation, layout) for flag in group]
     sections: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for flag in flags:
         if flag[0] not in _IMPLIED and flag[0] not in OPPOSITE.values():
@@ -48,17 +48,17 @@ def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
         section, _, own = key.partition(".")
         if own != "bias":
             sections.setdefault(section, {})[own] = "false" if opposite in named else "true"
-    if found.model.mlp == "swiglu":
+    if explanation.model.mlp == "swiglu":
         sections["model"]["activation_func"] = "{_target_: torch.nn.functional.silu, _call_: false}"
-    sections["model"]["vocab_size"] = str(found.model.vocab_size)
+    sections["model"]["vocab_size"] = str(explanation.model.vocab_size)
     sections["model"].setdefault("cross_entropy_loss_fusion", "false")
-    if found.model.kv_lora_rank:
+    if explanation.model.kv_lora_rank:
         sections["model"].setdefault("q_lora_rank", "null")
     sections["train"]["train_iters"] = f"1000  # {REPLACE} by your iterations"
     sections["optimizer"]["lr"] = f"1.0e-4  # {REPLACE} by your learning rate"
     sections["optimizer"]["min_lr"] = "1.0e-5"
-    sections["ddp"]["grad_reduce_in_fp32"] = "true" if found.inputs["gradient_bytes"] == 4 else "false"
-    return "\n".join((title(found), *_STARTED, *notes(found), "")) + "".join(
+    sections["ddp"]["grad_reduce_in_fp32"] = "true" if explanation.inputs["gradient_bytes"] == 4 else "false"
+    return "\n".join((title(explanation), *_STARTED, *notes(explanation), "")) + "".join(
         f"\n{section}:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
         for section, keys in sections.items() if keys
     )

@@ -14,9 +14,9 @@ from shardmath.files.reading import read_text
 from shardmath.formats import nemo, torchtitan
 from shardmath.formats.expansion import mark
 from shardmath.formats.flattened import flattened
-from shardmath.formats.given import Given
 from shardmath.formats.launch import launch_of
 from shardmath.formats.megatron import run_of
+from shardmath.formats.options import Options
 from shardmath.formats.run import Run
 from shardmath.formats.shell import read_script
 from shardmath.input.arguments import typed
@@ -47,7 +47,7 @@ def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) 
     InputError for a file that cannot be read, for settings that are wrong or missing, and for those that change
     memory in a way that is not counted yet; its field is the flag or key.
     """
-    text, given = os.fspath(path), dict(values or {})
+    text, settings = os.fspath(path), dict(values or {})
     kind = Path(text).suffix.lower()
     if kind not in SUFFIXES:
         raise InputError("model", text, f"must end in one of {', '.join(SUFFIXES)}", nearest_names(kind, SUFFIXES))
@@ -57,36 +57,36 @@ def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) 
     if not isinstance(data, Mapping):
         raise InputError("model", text, "must hold a table")
     if _FLAGS_OF_TEST not in data:
-        run = _configuration(text, name, kind, data, given)
-        _refuse_idle(run, given, str)
+        run = _configuration(text, name, kind, data, settings)
+        _refuse_idle(run, settings, str)
         return run
-    variables = {key: value for key, value in given.items() if re.search(rf"\$\{{?{re.escape(key)}(?!\w)", content)}
-    flags = {key.removeprefix("--").replace("_", "-"): value for key, value in given.items() if key not in variables}
+    variables = {key: value for key, value in settings.items() if re.search(rf"\$\{{?{re.escape(key)}(?!\w)", content)}
+    flags = {key.removeprefix("--").replace("_", "-"): value for key, value in settings.items() if key not in variables}
     run = _script(text, name, content, variables, flags) if kind not in nested.KINDS else _test(
         text, name, data, variables, flags)
     _refuse_idle(run, flags, "--{}".format)
     return run
 
 
-def _refuse_idle(run: Run, given: Mapping[str, str], shown: Callable[[str], str]) -> None:
+def _refuse_idle(run: Run, variables: Mapping[str, str], shown: Callable[[str], str]) -> None:
     """Refuse settings that were given and that nothing follows from: they are misspelt, or change no memory."""
-    for key, value in given.items():
+    for key, value in variables.items():
         if shown(key) not in run.understood:
             rule = "must be a flag or key that the account follows from, or a variable of the file"
             close = get_close_matches(shown(key)[:_COMPARED], run.understood)
             raise InputError(f"set {key}", value, rule, " or ".join(close) or None)
 
 
-def _configuration(path: str, name: str, kind: str, data: Mapping[object, object], given: Mapping[str, str]) -> Run:
-    words = {**flattened(data), **{key: (value,) for key, value in given.items()}}
-    settings = Given(words, shown=str, source=path)
+def _configuration(path: str, name: str, kind: str, data: Mapping[object, object], variables: Mapping[str, str]) -> Run:
+    words = {**flattened(data), **{key: (value,) for key, value in variables.items()}}
+    settings = Options(words, shown=str, source=path)
     return torchtitan.read(path, settings) if kind == ".toml" else nemo.read(path, name, settings)
 
 
 def _script(path: str, name: str, content: str, variables: dict[str, str], flags: Mapping[str, str]) -> Run:
     script = read_script(path, content, variables)
     launch = launch_of(path, script)
-    return run_of(Given({**launch.flags, **_words(flags)}, source=path), name, program=launch.program,
+    return run_of(Options({**launch.flags, **_words(flags)}, source=path), name, program=launch.program,
                   num_gpus=launch.num_gpus, environment=script.variables, notes=(*script.notes, *launch.notes))
 
 
@@ -98,14 +98,14 @@ def _test(
     if not isinstance(listed, Mapping):
         raise InputError(_FLAGS_OF_TEST, listed, "must be a table of flags")
 
-    def value_of(found: re.Match[str]) -> str:
-        return variables.get(found[1], mark(found[1]))
+    def value_of(match: re.Match[str]) -> str:
+        return variables.get(match[1], mark(match[1]))
 
     words = {key.removeprefix("--"): tuple(part for word in value
                                            for part in _VARIABLE.sub(value_of, word.strip("[]")).split())
              for key, value in flattened(listed).items()}
     known = flattened(environment) if isinstance(environment, Mapping) else {}
-    return run_of(Given({**words, **_words(flags)}, source=path), name,
+    return run_of(Options({**words, **_words(flags)}, source=path), name,
                   environment={key: " ".join(value) for key, value in known.items()})
 
 

@@ -42,29 +42,29 @@ class Run:
         kept = {name: value for name, value in self.arguments.items()
                 if not (name in _GPUS and any(other in changes for other in _GPUS))}
         kernels = {**kept.pop("kernels", {}), **(changes.get("kernels") or {})}
-        found = {**kept, **changes, "kernels": kernels}
-        if self.replica_batch is not None and found.get("global_batch_size") is None:
-            found["global_batch_size"] = self.replica_batch * _replicas(found)
-        return found
+        arguments = {**kept, **changes, "kernels": kernels}
+        if self.replica_batch is not None and arguments.get("global_batch_size") is None:
+            arguments["global_batch_size"] = self.replica_batch * _replicas(arguments)
+        return arguments
 
     def explain(self, gpu: Gpu | str, **changes: Any) -> Explanation:
         """Account for the run on a GPU as ``shardmath.explain`` does; ``changes`` are arguments that win over it."""
         return explain(self.model, gpu, **self.changed(changes))
 
 
-def title(found: Explanation) -> str:
+def title(explanation: Explanation) -> str:
     """The comment at the head of a file that is written; one line, whatever the model is called."""
-    name = "".join(sign if sign.isprintable() else "?" for sign in found.model.name)
-    return f"# {name} on {found.inputs['num_gpus']} GPUs, as shardmath accounts for it"
+    name = "".join(sign if sign.isprintable() else "?" for sign in explanation.model.name)
+    return f"# {name} on {explanation.inputs['num_gpus']} GPUs, as shardmath accounts for it"
 
 
 #: Where a line of a written file is a placeholder.
 REPLACE = "REPLACE"
 
 
-def notes(found: Explanation) -> tuple[str, ...]:
+def notes(explanation: Explanation) -> tuple[str, ...]:
     """Comments on what a written file does not say of the model."""
-    note = "".join(sign if sign.isprintable() else "?" for sign in found.model.note)
+    note = "".join(sign if sign.isprintable() else "?" for sign in explanation.model.note)
     return (f"# Not in this file: {note}.",) if note else ()
 
 

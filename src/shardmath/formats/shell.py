@@ -48,22 +48,22 @@ def read_script(path: str, text: str, values: Mapping[str, str]) -> Script:
         reader.statements(_parse(path, _coded(text)))
     except RecursionError:
         raise InputError("script", path, "must not nest so deeply") from None
-    found = reader.script
+    script = reader.script
     return Script(
         {_decoded(name): _decoded(value) if isinstance(value, str) else [_decoded(item) for item in value]
-         for name, value in found.variables.items()},
-        [[_decoded(word) for word in command] for command in found.commands],
-        [_decoded(note) for note in found.notes],
+         for name, value in script.variables.items()},
+        [[_decoded(word) for word in command] for command in script.commands],
+        [_decoded(note) for note in script.notes],
     )
 
 
 def _coded(text: str) -> str:
     """The text in ASCII: the grammar looks every character up in a table of C that ends at 255, and reads beyond it."""
-    return _FOREIGN.sub(lambda found: f"_u{ord(found[0]):06x}_", expansion.plain(text))
+    return _FOREIGN.sub(lambda match: f"_u{ord(match[0]):06x}_", expansion.plain(text))
 
 
 def _decoded(text: str) -> str:
-    return _CODED.sub(lambda found: chr(min(int(found[1], 16), sys.maxunicode)), text)
+    return _CODED.sub(lambda match: chr(min(int(match[1], 16), sys.maxunicode)), text)
 
 
 def _parse(path: str, text: str) -> Any:
@@ -80,9 +80,9 @@ def _parse(path: str, text: str) -> Any:
 class _Reader:
     """Follows the statements of one script."""
 
-    def __init__(self, path: str, given: dict[str, str]) -> None:
-        self.path, self.given = path, given
-        self.script = Script(variables=dict(given))
+    def __init__(self, path: str, variables: dict[str, str]) -> None:
+        self.path, self.given = path, variables
+        self.script = Script(variables=dict(variables))
         self.functions: dict[str, Any] = {}
         self.active: list[str] = []
         self.nodes = self.characters = 0
@@ -105,9 +105,9 @@ class _Reader:
         self.script.notes.append(f"line {node.start_point[0] + 1}: {text}")
 
     def words(self, nodes: list[Any]) -> list[str]:
-        found = [word for node in nodes for word in expansion.words(node, self.script.variables)]
-        self.grown(sum(map(len, found)) + len(found))
-        return found
+        expanded = [word for node in nodes for word in expansion.words(node, self.script.variables)]
+        self.grown(sum(map(len, expanded)) + len(expanded))
+        return expanded
 
     def grown(self, characters: int) -> None:
         self.characters += characters
@@ -259,11 +259,11 @@ def _flattened(words: list[str]) -> list[str]:
     """The words, those of a command that is given to ``eval`` or to another shell as one text split as that would."""
     if words[0] == "eval":
         return _split(" ".join(words[1:]))
-    found: list[str] = []
+    flat: list[str] = []
     for word in words:
         inner = ".py" in word and any(space in word for space in " \t\n")
-        found += _split(word) if inner else [word]
-    return found
+        flat += _split(word) if inner else [word]
+    return flat
 
 
 def _split(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.errors import InputError
-from shardmath.formats.given import Given
+from shardmath.formats.options import Options
 from shardmath.formats.run import Run
 from shardmath.models.model import Model
 
@@ -73,26 +73,26 @@ _UNCOUNTED = {
 }
 
 
-def read(path: str, given: Given) -> Run:
+def read(path: str, options: Options) -> Run:
     """The run of the job configuration that ``given`` has by dotted keys. Raises InputError that blames a key."""
     for old, new in _EARLIER.items():
-        if old in given.words and new not in given.words:
-            given.words[new] = given.words.pop(old)
+        if old in options.words and new not in options.words:
+            options.words[new] = options.words.pop(old)
     for key, (only, why) in _ONLY.items():
-        if "".join(given.all(key, (only,))) != only:
-            raise given.error(key, f"must be {only or 'absent'}: {why}", only or None)
-    model = _model(given)
-    arguments = {"implementation": "torchtitan", **_parallel(given), **_recompute(given)}
-    arguments |= _stages(given, model, arguments)
-    batch, micro, replica = _batch(given, arguments)
-    arguments |= {"seq_length": given.size("training.seq_len", 2048), "micro_batch_size": micro, **batch}
-    arguments["kernels"] = {**arguments.get("kernels", {}), **_kernels(given)}
-    return _sorted_out(path, given, model, arguments, replica)
+        if "".join(options.all(key, (only,))) != only:
+            raise options.error(key, f"must be {only or 'absent'}: {why}", only or None)
+    model = _model(options)
+    arguments = {"implementation": "torchtitan", **_parallel(options), **_recompute(options)}
+    arguments |= _stages(options, model, arguments)
+    batch, micro, replica = _batch(options, arguments)
+    arguments |= {"seq_length": options.size("training.seq_len", 2048), "micro_batch_size": micro, **batch}
+    arguments["kernels"] = {**arguments.get("kernels", {}), **_kernels(options)}
+    return _sorted_out(path, options, model, arguments, replica)
 
 
-def _model(given: Given) -> Model:
-    given.word("model.name", "llama3", ("llama3",), ": other models of torchtitan are not counted yet")
-    flavor = given.word("model.flavor", "debugmodel", ("debugmodel", *FLAVORS), " of llama3")
+def _model(options: Options) -> Model:
+    options.word("model.name", "llama3", ("llama3",), ": other models of torchtitan are not counted yet")
+    flavor = options.word("model.flavor", "debugmodel", ("debugmodel", *FLAVORS), " of llama3")
     if flavor in FLAVORS:
         return Model.named(FLAVORS[flavor])
     like = Model.named(FLAVORS["8B"])  # all flavors share norm epsilon and rotary embedding
@@ -100,32 +100,34 @@ def _model(given: Given) -> Model:
                  rope_base=like.rope_base, rope_scaling=like.rope_scaling, **_DEBUG)  # type: ignore[arg-type]
 
 
-def _parallel(given: Given) -> dict[str, Any]:
+def _parallel(options: Options) -> dict[str, Any]:
     sizes = {
-        "tensor_parallel": given.size("parallelism.tensor_parallel_degree", 1),
-        "context_parallel": given.size("parallelism.context_parallel_degree", 1),
-        "pipeline_parallel": given.size("parallelism.pipeline_parallel_degree", 1),
+        "tensor_parallel": options.size("parallelism.tensor_parallel_degree", 1),
+        "context_parallel": options.size("parallelism.context_parallel_degree", 1),
+        "pipeline_parallel": options.size("parallelism.pipeline_parallel_degree", 1),
     }
-    replicas, shards = (given.size(f"parallelism.data_parallel_{name}_degree", default)
+    replicas, shards = (options.size(f"parallelism.data_parallel_{name}_degree", default)
                         for name, default in (("replicate", 1), ("shard", -1)))
     if shards == 1 and replicas > 1 and sizes["context_parallel"] == 1:
-        raise given.error("parallelism.data_parallel_shard_degree",
+        raise options.error("parallelism.data_parallel_shard_degree",
                           "must not be 1 with replicas: DistributedDataParallel is not counted yet with torchtitan")
     sizes |= {"data_parallel_replicas": replicas} if replicas != 1 else {}
     return {**sizes, **({"data_parallel": replicas * shards} if shards != -1 else {})}
 
 
-def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def _stages(options: Options, model: Model, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Schedule and chunks of layers; embedding and head count as layers when torchtitan shares them out."""
-    first, last = (given.size(f"parallelism.pipeline_parallel_{end}_stage_less_layers", 1) for end in ("first", "last"))
-    per_stage = given.number("parallelism.pipeline_parallel_layers_per_stage")
-    named = given.word("parallelism.pipeline_parallel_schedule", "1F1B")
+    first, last = (
+        options.size(f"parallelism.pipeline_parallel_{end}_stage_less_layers", 1) for end in ("first", "last")
+    )
+    per_stage = options.number("parallelism.pipeline_parallel_layers_per_stage")
+    named = options.word("parallelism.pipeline_parallel_schedule", "1F1B")
     pipeline = arguments["pipeline_parallel"]
     if pipeline == 1:
         return {}
     lower = {name.lower(): schedule for name, schedule in SCHEDULES.items()}
     if named.lower() not in lower:
-        raise given.error("parallelism.pipeline_parallel_schedule",
+        raise options.error("parallelism.pipeline_parallel_schedule",
                           f"must be one of {', '.join(SCHEDULES)}: others are not counted yet")
     schedule, whole = lower[named.lower()], model.num_layers + first + last
     single = schedule in ("1f1b", "gpipe")
@@ -134,11 +136,11 @@ def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[st
     else:
         stages = -(-whole // per_stage) if per_stage > 0 else 0
         if not stages or pipeline < 1 or stages % pipeline or (stages == pipeline) != single:
-            raise given.error("parallelism.pipeline_parallel_layers_per_stage",
+            raise options.error("parallelism.pipeline_parallel_layers_per_stage",
                               f"must give every rank as many stages as {named} has; there are {stages}")
         chunks = stages // pipeline
     if not 1 <= pipeline * chunks <= whole:
-        raise given.error("parallelism.pipeline_parallel_degree", f"must leave a layer to each stage of {whole}")
+        raise options.error("parallelism.pipeline_parallel_degree", f"must leave a layer to each stage of {whole}")
     share, more = divmod(whole, pipeline * chunks)
     if first or last or more:
         rule = (f"must be 0, last_stage_less_layers too, and {pipeline * chunks} stages must share out the layers"
@@ -147,46 +149,46 @@ def _stages(given: Given, model: Model, arguments: Mapping[str, Any]) -> dict[st
     return {"schedule": schedule, "virtual_pipeline": chunks}
 
 
-def _batch(given: Given, arguments: Mapping[str, Any]) -> tuple[dict[str, int], int, int]:
+def _batch(options: Options, arguments: Mapping[str, Any]) -> tuple[dict[str, int], int, int]:
     """The batch if it is fixed, the size of a micro-batch, and the sequences of a replica where they are not."""
-    local = given.size("training.local_batch_size", 8)
-    total = given.size("training.global_batch_size", -1)
-    piece = given.size("parallelism.pipeline_parallel_microbatch_size", 1)
+    local = options.size("training.local_batch_size", 8)
+    total = options.size("training.global_batch_size", -1)
+    piece = options.size("parallelism.pipeline_parallel_microbatch_size", 1)
     if arguments["pipeline_parallel"] != 1:
         return {}, piece, local  # every pass of the pipeline has the local batch, however often it is repeated
     return ({"global_batch_size": total} if total != -1 else {}), local, local
 
 
-def _recompute(given: Given) -> dict[str, Any]:
+def _recompute(options: Options) -> dict[str, Any]:
     modes = ("none", "full", "selective")
-    mode = given.word("activation_checkpoint.mode", "selective", modes, ": others are not counted yet")
-    option = given.word("activation_checkpoint.selective_ac_option", "2")
+    mode = options.word("activation_checkpoint.mode", "selective", modes, ": others are not counted yet")
+    option = options.word("activation_checkpoint.selective_ac_option", "2")
     if mode != "selective":
         return {"recompute": mode}
     if option == "op":
         return {"recompute": "selective"}
     if not (option.isascii() and option.isdecimal() and 0 < int(option[:9]) < 10**8):
-        raise given.error("activation_checkpoint.selective_ac_option", "must be op, or a number of layers", "op")
+        raise options.error("activation_checkpoint.selective_ac_option", "must be op, or a number of layers", "op")
     return {"recompute": "full", **({"recompute_num_layers": int(option)} if int(option) > 1 else {})}
 
 
-def _kernels(given: Given) -> dict[str, str]:
-    given.word("optimizer.name", "AdamW", ("Adam", "AdamW"), ": others are not counted yet with torchtitan")
-    kernel = given.word("optimizer.implementation", "fused", OPTIMIZER_KERNELS)
-    reshard = given.word("parallelism.fsdp_reshard_after_forward", "default", RESHARD)
-    rotate = given.word("parallelism.context_parallel_rotate_method", "allgather", ("allgather", "alltoall"))
+def _kernels(options: Options) -> dict[str, str]:
+    options.word("optimizer.name", "AdamW", ("Adam", "AdamW"), ": others are not counted yet with torchtitan")
+    kernel = options.word("optimizer.implementation", "fused", OPTIMIZER_KERNELS)
+    reshard = options.word("parallelism.fsdp_reshard_after_forward", "default", RESHARD)
+    rotate = options.word("parallelism.context_parallel_rotate_method", "allgather", ("allgather", "alltoall"))
     if rotate == "alltoall":
-        given.warnings.append("context_parallel_rotate_method = alltoall is counted as allgather")
+        options.warnings.append("context_parallel_rotate_method = alltoall is counted as allgather")
     return {"optimizer_kernel": OPTIMIZER_KERNELS[kernel], "reshard": reshard}
 
 
-def _sorted_out(path: str, given: Given, model: Model, arguments: dict[str, Any], replica: int) -> Run:
+def _sorted_out(path: str, options: Options, model: Model, arguments: dict[str, Any], replica: int) -> Run:
     """The run, with every key under what was made of it."""
-    rest = [key for key in given.words if key not in given.asked]
+    rest = [key for key in options.words if key not in options.asked]
     idle = [key for key in rest if key in _KEYS or key.split(".")[0] in _TABLES]
-    uncounted = [key for key in rest if key in _UNCOUNTED and given.words[key] not in ((), ("false",))]
+    uncounted = [key for key in rest if key in _UNCOUNTED and options.words[key] not in ((), ("false",))]
     return Run(
-        "torchtitan", path, model, arguments, tuple(key for key in given.words if key in given.asked), tuple(idle),
+        "torchtitan", path, model, arguments, tuple(key for key in options.words if key in options.asked), tuple(idle),
         tuple(key for key in rest if key not in idle and key not in _UNCOUNTED),
-        (*given.warnings, *(f"{key} is not counted yet: {_UNCOUNTED[key]}" for key in uncounted)), replica,
+        (*options.warnings, *(f"{key} is not counted yet: {_UNCOUNTED[key]}" for key in uncounted)), replica,
     )

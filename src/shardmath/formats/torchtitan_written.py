@@ -19,27 +19,27 @@ Key = tuple[str, str | float]
 RELEASE = "0.2.2"
 
 
-def configuration(found: Explanation, layout: Sequence[int] | None) -> str:
+def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str:
     """The text of the file. Raises InputError for a model that is not a flavor."""
     tables: dict[str, list[Key]] = {
-        "model": [("name", "llama3"), ("flavor", _flavor(found.model)),
+        "model": [("name", "llama3"), ("flavor", _flavor(explanation.model)),
                   (REPLACE, "by the folder of your tokenizer"), ("hf_assets_path", "./assets/hf/Llama-3.1-8B")],
         "optimizer": [("name", "AdamW"),
-                      ("implementation", _key(OPTIMIZER_KERNELS, found.choices["optimizer_kernel"])),
+                      ("implementation", _key(OPTIMIZER_KERNELS, explanation.choices["optimizer_kernel"])),
                       (REPLACE, "by your learning rate"), ("lr", 3e-4)],
-        "training": [*_training(found), (REPLACE, "by your iterations"), ("steps", 1000),
+        "training": [*_training(explanation), (REPLACE, "by your iterations"), ("steps", 1000),
                      (REPLACE, "by your data"), ("dataset", "c4_test")],
-        "parallelism": list(_parallel(found)),
-        "activation_checkpoint": list(_recompute(found)),
+        "parallelism": list(_parallel(explanation)),
+        "activation_checkpoint": list(_recompute(explanation)),
     }
-    return "\n".join((title(found), *_started(found), "")) + "".join(
+    return "\n".join((title(explanation), *_started(explanation), "")) + "".join(
         f"\n[{table}]\n" + "".join(f"{_line(key, value)}\n" for key, value in keys) for table, keys in tables.items()
     )
 
 
-def _started(found: Explanation) -> Iterator[str]:
+def _started(explanation: Explanation) -> Iterator[str]:
     """How the job is started, and on how many GPUs, which the file does not say."""
-    yield f"# For torchtitan {RELEASE}: torchrun on {found.inputs['num_gpus']} GPUs, -m torchtitan.train"
+    yield f"# For torchtitan {RELEASE}: torchrun on {explanation.inputs['num_gpus']} GPUs, -m torchtitan.train"
     yield f"# --job.config_file FILE. Lines under {REPLACE} are placeholders."
 
 
@@ -61,8 +61,8 @@ def _flavor(model: Model) -> str:
     raise InputError("write", "torchtitan", f"must be of a model that torchtitan names: {', '.join(FLAVORS.values())}")
 
 
-def _training(found: Explanation) -> Iterator[Key]:
-    values = found.inputs
+def _training(explanation: Explanation) -> Iterator[Key]:
+    values = explanation.inputs
     rank = values["global_batch_size"] // values["data_parallel"]
     piped = values["pipeline_parallel"] > 1
     yield "local_batch_size", rank if piped else values["micro_batch_size"]
@@ -70,37 +70,37 @@ def _training(found: Explanation) -> Iterator[Key]:
     yield "seq_len", values["seq_length"]
 
 
-def _parallel(found: Explanation) -> Iterator[Key]:
-    values = found.inputs
-    replicas, schedule = values["data_parallel_replicas"], found.choices["schedule"]
+def _parallel(explanation: Explanation) -> Iterator[Key]:
+    values = explanation.inputs
+    replicas, schedule = values["data_parallel_replicas"], explanation.choices["schedule"]
     yield "data_parallel_replicate_degree", replicas
     yield "data_parallel_shard_degree", values["data_parallel"] // replicas
-    yield "fsdp_reshard_after_forward", found.choices["reshard"]
+    yield "fsdp_reshard_after_forward", explanation.choices["reshard"]
     yield "tensor_parallel_degree", values["tensor_parallel"]
     yield "context_parallel_degree", values["context_parallel"]
     yield "pipeline_parallel_degree", values["pipeline_parallel"]
     if values["pipeline_parallel"] > 1:
         yield "pipeline_parallel_schedule", _key(SCHEDULES, schedule)
         yield "pipeline_parallel_microbatch_size", values["micro_batch_size"]
-        yield from _stages(found)
+        yield from _stages(explanation)
 
 
-def _stages(found: Explanation) -> Iterator[Key]:
+def _stages(explanation: Explanation) -> Iterator[Key]:
     """Stages of as many layers each, which torchtitan makes where embedding and head do not count as layers."""
-    stages = found.inputs["pipeline_parallel"] * found.inputs["virtual_pipeline"]
+    stages = explanation.inputs["pipeline_parallel"] * explanation.inputs["virtual_pipeline"]
     yield "pipeline_parallel_first_stage_less_layers", 0
     yield "pipeline_parallel_last_stage_less_layers", 0
-    yield "pipeline_parallel_layers_per_stage", found.model.num_layers // stages
+    yield "pipeline_parallel_layers_per_stage", explanation.model.num_layers // stages
 
 
-def _recompute(found: Explanation) -> Iterator[Key]:
-    if not found.inputs["recompute_full"]:
+def _recompute(explanation: Explanation) -> Iterator[Key]:
+    if not explanation.inputs["recompute_full"]:
         yield "mode", "none"
-    elif found.choices["recompute_saves"] == "ops":
+    elif explanation.choices["recompute_saves"] == "ops":
         yield "mode", "selective"
         yield "selective_ac_option", "op"
-    elif found.inputs["recompute_num_layers"] > 1:
+    elif explanation.inputs["recompute_num_layers"] > 1:
         yield "mode", "selective"
-        yield "selective_ac_option", str(found.inputs["recompute_num_layers"])
+        yield "selective_ac_option", str(explanation.inputs["recompute_num_layers"])
     else:
         yield "mode", "full"

@@ -28,8 +28,8 @@ FORMATS = tuple(_WRITERS)
 """Formats that can be written."""
 
 
-def written(format: str, found: Explanation, layout: Sequence[int] | None = None) -> str:
-    """The text of a file of ``format`` (one of ``FORMATS``) for the run that ``found`` accounts for.
+def written(format: str, explanation: Explanation, layout: Sequence[int] | None = None) -> str:
+    """The text of a file of ``format`` (one of ``FORMATS``) for the run that ``explanation`` accounts for.
 
     ``layout`` are the layers of every pipeline stage where they were listed. Raises InputError for an unknown format,
     and where no setting of the format says what the run does.
@@ -37,33 +37,33 @@ def written(format: str, found: Explanation, layout: Sequence[int] | None = None
     if format not in _WRITERS:
         raise InputError("write", format, f"must be one of {', '.join(FORMATS)}", nearest_names(format, FORMATS))
     implementation, suffix, write = _WRITERS[format]
-    if found.implementation.partition("_")[0] != implementation:
+    if explanation.implementation.partition("_")[0] != implementation:
         raise InputError("write", format, f"must be a format of the implementation, and this one is {implementation}'s")
-    text = write(found, layout)
+    text = write(explanation, layout)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"run{suffix}"
         file.write_text(text, encoding="utf-8")
         run = read(file)
-    _refuse_another(format, found, run, run.explain(found.gpu, **_machine(found, run)))
+    _refuse_another(format, explanation, run, run.explain(explanation.gpu, **_machine(explanation, run)))
     return text
 
 
-def _machine(found: Explanation, run: Run) -> dict[str, int]:
+def _machine(explanation: Explanation, run: Run) -> dict[str, int]:
     """Arguments that no file has: the machine, how evenly tokens go to experts, and GPUs where no launcher is there."""
     names = [name for name in OTHERS if PARAMETERS[name][4] == "cluster" or name == "expert_load_percent"]
     unsaid = [name for name in ("num_gpus",) if name not in run.arguments]
-    return {name: found.inputs[name] for name in [*unsaid, "node_size", *names]}
+    return {name: explanation.inputs[name] for name in [*unsaid, "node_size", *names]}
 
 
-def _refuse_another(format: str, found: Explanation, run: Run, again: Explanation) -> None:
+def _refuse_another(format: str, explanation: Explanation, run: Run, again: Explanation) -> None:
     """Raise InputError, with what differs, unless the file says the same run: model, settings, kernels and bytes."""
-    asked, read_back = (_said(account) for account in (found, again))
-    if found.model.norm_epsilon is None:  # no source states it, and a file has that of its program
+    asked, read_back = (_said(account) for account in (explanation, again))
+    if explanation.model.norm_epsilon is None:  # no source states it, and a file has that of its program
         del asked["norm_epsilon"]
     differing = [f"{name} = {value}" for name, value in asked.items() if read_back.get(name) != value]
     if run.unknown:
         differing += [f"{name}, which its reader does not know" for name in run.unknown]
-    if differing or found.ranks != again.ranks:
+    if differing or explanation.ranks != again.ranks:
         raise InputError("write", format, f"must be a format that can say {', '.join(differing[:3])}")
 
 

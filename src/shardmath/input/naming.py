@@ -13,7 +13,7 @@ Entry = TypeVar("Entry")
 
 
 def by_name(
-    field: str, what: str, name: str, known: Mapping[str, Entry], ignored: Collection[str] = ()
+    field: str, noun: str, name: str, known: Mapping[str, Entry], ignored: Collection[str] = ()
 ) -> Entry:
     """The entry called ``name``, or the only one whose name begins with its words.
 
@@ -25,8 +25,8 @@ def by_name(
     if len(candidates) == 1:
         return known[candidates[0]]
     if candidates:
-        raise InputError(field, name, f"must say which {what} is meant", " or ".join(candidates))
-    raise InputError(field, name, f"must be a {what} of the catalogue", _nearest(words, known, ignored))
+        raise InputError(field, name, f"must say which {noun} is meant", " or ".join(candidates))
+    raise InputError(field, name, f"must be a {noun} of the catalogue", _nearest(words, known, ignored))
 
 
 def _nearest(words: list[str], known: Iterable[str], ignored: Collection[str]) -> str:

@@ -48,15 +48,15 @@ class Cluster(Record):
 
     @field_validator("parameters", mode="before")
     @classmethod
-    def _are_parameters(cls, given: object) -> object:
-        if isinstance(given, dict):
-            for name, value in given.items():
+    def _are_parameters(cls, parameters: object) -> object:
+        if isinstance(parameters, dict):
+            for name, value in parameters.items():
                 if name not in OTHERS:
                     rule = "must not be given: a cluster has no such parameter"
                     raise InputError(f"parameters.{name}", value, rule, nearest_names(str(name), OTHERS))
                 with inside("parameters"):
                     checked(name, value)
-        return given
+        return parameters
 
     @classmethod
     @typed

@@ -61,9 +61,9 @@ class Gpu(Record):
 
     @model_validator(mode="after")
     def _link_is_whole(self) -> Self:
-        given = {name: getattr(self, name) for name in ("link", "link_mb_per_s", "link_size")}
-        absent = [name for name, value in given.items() if value is None]
-        present = [name for name in given if name not in absent]
+        link = {name: getattr(self, name) for name in ("link", "link_mb_per_s", "link_size")}
+        absent = [name for name, value in link.items() if value is None]
+        present = [name for name in link if name not in absent]
         if absent and present:
             raise InputError(absent[0], ABSENT, f"must be given with {' and '.join(present)}")
         return self

@@ -50,7 +50,7 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     except InputError as error:
         raise _under_its_key(error, family, keys, prefix) from None
     known = {key for field in family.model_fields for key in family.keys(field)}
-    model_type = next(name for name, one in FAMILIES.items() if one is family)
+    model_type = next(name for name, member in FAMILIES.items() if member is family)
     for remark in (*remarks(model_type, keys, config, known), *read.uncounted()):
         warn(f"{file.name}: {remark}", InputWarning, stacklevel=2)
     return model

@@ -25,11 +25,11 @@ def only(*values: object, why: str) -> BeforeValidator:
     """Refuse every value of a key but ``values``; ``why`` ends the rule."""
     shown = [str(value).lower() if isinstance(value, bool) else repr(value) for value in values]
 
-    def check(given: object, info: ValidationInfo) -> object:
-        if not any(type(given) is type(value) and given == value for value in values):
+    def check(read: object, info: ValidationInfo) -> object:
+        if not any(type(read) is type(value) and read == value for value in values):
             one_of = "one of " if len(shown) > 1 else ""
-            raise InputError(str(info.field_name), given, f"must be {one_of}{', '.join(shown)}{why}", shown[0])
-        return given
+            raise InputError(str(info.field_name), read, f"must be {one_of}{', '.join(shown)}{why}", shown[0])
+        return read
 
     return BeforeValidator(check)
 

@@ -203,12 +203,12 @@ def first_layer_and_step(experts: list[int], num_layers: int, step: int) -> tupl
 
     ``step`` is that of the file, for a list of one layer. Raises ``InputError`` for a list without a step.
     """
-    found = sorted({layer for layer in experts if layer < num_layers})
-    if len(found) > 1:
-        step = found[1] - found[0]
-    start = found[0] if found else num_layers
+    layers = sorted({layer for layer in experts if layer < num_layers})
+    if len(layers) > 1:
+        step = layers[1] - layers[0]
+    start = layers[0] if layers else num_layers
     count = -(-(num_layers - start) // step)  # as numbers: a range of 2**63 layers has no length
-    if not found or (start + 1) % step or len(found) != count or found != [*range(start, num_layers, step)]:
+    if not layers or (start + 1) % step or len(layers) != count or layers != [*range(start, num_layers, step)]:
         raise InputError("moe_layers", experts, "must be every layer, or every n-th, from one of them on to the last")
     return (0 if start == step - 1 else start), step
 

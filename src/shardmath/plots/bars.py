@@ -40,7 +40,7 @@ def draw(part: Any, bars: Sequence[Bar], label: str, up: str) -> None:
         sizes = [bar.account.by_role[role] / GIB for bar in bars]
         if any(sizes):
             axes.bar(places, sizes, 0.8, below, color=ROLE_COLOURS[role], label=role, linewidth=0)
-            below = [one + size for one, size in zip(below, sizes, strict=True)]
+            below = [height + size for height, size in zip(below, sizes, strict=True)]
     top = 1.14 * max(*below, *(bar.memory / GIB for bar in bars))
     side = max(0.6, (_FEWEST - len(bars)) / 2)
     axes.set(xlabel=label, ylabel=up, ylim=(0, top), xlim=(-side, len(bars) - 1 + side))

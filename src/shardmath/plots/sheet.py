@@ -20,8 +20,8 @@ def in_one_sheet(drawings: Sequence[str]) -> tuple[list[str], str]:
     def named(style: re.Match[str]) -> str:
         return f' class="{classes.setdefault(style[1], f"drawn-{len(classes)}")}"'
 
-    found = []
+    sheets = []
     for drawing in drawings:
         rules |= dict.fromkeys(f"svg {rule.strip()}" for rule in _SHEET.findall(drawing))
-        found.append(_STYLE.sub(named, _SHEET.sub("", drawing)))
-    return found, "\n".join([*rules, *(f".{name} {{ {style} }}" for style, name in classes.items())])
+        sheets.append(_STYLE.sub(named, _SHEET.sub("", drawing)))
+    return sheets, "\n".join([*rules, *(f".{name} {{ {style} }}" for style, name in classes.items())])

@@ -14,11 +14,11 @@ _SHORT = {
 
 def short(layout: Mapping[str, Any], without: Collection[str] = ()) -> str:
     """The sizes as far as they are not 1, and what is recomputed, ``without`` some; ``DP`` if nothing is left."""
-    found = [f"{text} {layout[name]}" for name, text in _SHORT.items()
+    parts = [f"{text} {layout[name]}" for name, text in _SHORT.items()
              if name not in without and layout.get(name, 1) != 1]
     if "recompute" not in without and layout.get("recompute", "none") != "none":
-        found.append(f"recompute {layout['recompute']}")
-    return " ".join(found) or "DP"
+        parts.append(f"recompute {layout['recompute']}")
+    return " ".join(parts) or "DP"
 
 
 def three_digits(number: float) -> str:

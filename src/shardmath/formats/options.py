@@ -12,7 +12,7 @@ Read = TypeVar("Read")
 _TRUTH = {"true": True, "false": False}
 
 
-class Given:
+class Options:
     """Settings as somebody gave them: the words of each by name, and how to show a name (``--name``).
 
     ``asked`` collects the names that were asked for, ``warnings`` sentences about what is not as they say.
@@ -81,26 +81,26 @@ class Given:
 
     def size(self, name: str, default: int) -> int:
         """The integer of a setting that always has one."""
-        found = self.number(name, default)
-        return default if found is None else found
+        number = self.number(name, default)
+        return default if number is None else number
 
     def needed(self, name: str) -> int:
         """The integer of a setting that must be given."""
-        found = self.number(name)
-        if found is None:
+        number = self.number(name)
+        if number is None:
             raise self.error(name, "must be given")
-        return found
+        return number
 
     def real(self, name: str, default: float) -> float:
         """The number of a setting."""
         word = self.word(name, str(default))
         try:
-            found = float(word)
+            number = float(word)
         except ValueError:
             raise self.error(name, "must be a number") from None
-        if not abs(found) < 2**53:
+        if not abs(number) < 2**53:
             raise self.error(name, "must be a number of sane size")
-        return found
+        return number
 
 
 def _whole(word: str) -> int:
