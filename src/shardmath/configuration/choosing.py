@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from shardmath.compiler.evaluators import Evaluator, changed_choices, find
 from shardmath.configuration.settings import SELECTIVE
 from shardmath.errors import InputError
-from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS
+from shardmath.generated.definitions import ARCHITECTURE, CHOICES, DEFAULTS, IMPLEMENTATIONS
 from shardmath.input.parameters import UNEVEN
 from shardmath.models.model import Model
 
@@ -29,6 +29,8 @@ _QWEN_EXPERTS: Mapping[str, str] = {"router_precision": "bf16"}
 _BALANCE: Mapping[str, str] = {"softmax": "loss", "softmax_all": "loss", "sigmoid": "bias"}
 #: Choices with which nobody has counted the moments of a step; reports say that only saved tensors are counted.
 _WITHOUT_MOMENTS = ("fp8", "activation_offload")
+#: Full recompute layer by layer; other methods take layers in groups.
+_EACH_LAYER = "each"
 #: Parameters that only the precision-aware optimizer has.
 _MOMENTS = ("exp_avg_bytes", "exp_avg_sq_bytes", "main_param_bytes")
 
@@ -53,7 +55,7 @@ def evaluator_for(
     chosen = {} if model is None else {axis: model.architecture[axis] for axis in ARCHITECTURE}
     if values["virtual_pipeline"] > 1:
         chosen["schedule"] = "interleaved"
-    if staged and implementation == "torchtitan":
+    if staged and has_own_pipeline(implementation):
         chosen["pipeline"] = "torch"
     if layout is not None:
         chosen["stages"] = "listed"
@@ -68,7 +70,8 @@ def evaluator_for(
     if model is not None and model.linear_bias:
         chosen["biases"] = "linear"
     if values["recompute_num_layers"] > 1:
-        chosen["recompute_method"] = "every" if implementation == "torchtitan" else "uniform"
+        chosen["recompute_method"] = next((name for name in options_of(implementation, "recompute_method")
+                                           if name != _EACH_LAYER), "uniform")
     chosen |= {axis: option for name, axis, option in _CHOSEN if values[name]}
     if any(name in asked for name in _MOMENTS):
         chosen["optimizer"] = "precision_aware"
@@ -101,8 +104,9 @@ def following(evaluator: Evaluator, asked: Mapping[str, int]) -> dict[str, str]:
 
     Megatron-LM's ``--expert-tensor-parallel-size`` is by default its ``--tensor-model-parallel-size``.
     """
-    experts = evaluator.implementation == "megatron" and evaluator.choices["layers"] == "experts"
-    return {"expert_tensor_parallel": "tensor_parallel"} if experts and "expert_tensor_parallel" not in asked else {}
+    name, fixed = "expert_tensor_parallel", IMPLEMENTATIONS[evaluator.implementation]["fixed"]
+    follows = name not in (*asked, *fixed) and evaluator.choices["layers"] == "experts"
+    return {name: "tensor_parallel"} if follows else {}
 
 
 def with_schedule(
@@ -126,4 +130,15 @@ def chunks_of(implementation: str, kernels: Mapping[str, str] | None, asked: int
     schedule = (kernels or {}).get("schedule")
     if asked is not None:
         return asked
-    return 2 if implementation == "torchtitan" and schedule not in (None, "1f1b", "gpipe") else 1
+    return 2 if has_own_pipeline(implementation) and schedule not in (None, "1f1b", "gpipe") else 1
+
+
+def has_own_pipeline(implementation: str) -> bool:
+    """Tell whether a pipeline is another program than a run without one: ``torch.distributed.pipelining``."""
+    return "torch" in options_of(implementation, "pipeline")
+
+
+def options_of(implementation: str, axis: str) -> tuple[str, ...]:
+    """Return the options of an implementation on an axis; none of an unknown one, which is refused later."""
+    known = IMPLEMENTATIONS.get(implementation)
+    return () if known is None else tuple(known["allowed"].get(axis, CHOICES[axis][1]))

@@ -15,6 +15,8 @@ from shardmath.generated.definitions import CHOICES, DEFAULTS, IMPLEMENTATIONS, 
 
 #: Tokens of a sequence, where a model's own limit does not forbid so many.
 SEQ_LENGTH = 8192
+#: The implementation of formulas, unless another is asked for.
+FIRST = next(iter(IMPLEMENTATIONS))
 #: Name of the field with further parameters.
 OTHERS = "others"
 _OWN = "the implementation's"

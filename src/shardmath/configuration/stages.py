@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 
 from shardmath.compiler.evaluators import Evaluator, terms_at
+from shardmath.configuration.choosing import has_own_pipeline
 from shardmath.errors import InputError
 from shardmath.input.parameters import checked
 
@@ -46,7 +47,7 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
         rule = f"must have at most {_ACTIONS} passes of a step in all its stages, to be walked through, not {m * p * V}"
         raise InputError("pipeline_layout", ",".join(map(str, layers)), rule)
     group = values["microbatch_group"] or p
-    if evaluator.implementation == "torchtitan":  # all micro-batches in equal rounds of p or more
+    if has_own_pipeline(evaluator.implementation):  # all micro-batches in equal rounds of p or more
         group = m // max(1, m // p)
     starts = [0, *accumulate(layers)]
     cost = _costs(evaluator, values)

@@ -9,13 +9,13 @@ from typing import Any
 
 from shardmath.account.time import as_cluster, time_unknown
 from shardmath.compiler.evaluators import changed_choices
+from shardmath.configuration.choosing import has_own_pipeline, options_of
 from shardmath.configuration.defaults import default_implementation
 from shardmath.configuration.run import Search, search_of
 from shardmath.configuration.settings import SELECTIVE, as_model, recompute_mode, recompute_switches
 from shardmath.divisors import divisors
 from shardmath.errors import InputError
 from shardmath.generated.definitions import (
-    CHOICES,
     IMPLEMENTATIONS,
     RECOMPUTE_REGIONS,
     SCHEDULES,
@@ -68,11 +68,10 @@ def _pipelines(search: Search, model: Model, implementation: str) -> Iterator[di
     """Yield pipelines that one evaluator each knows, as fields of a search: numbers of stages, chunks, a schedule."""
     stages = None if search.pipeline_parallel is None else tuple(search.pipeline_parallel)
     several = tuple(size for size in stages or divisors(checked("num_gpus", search.num_gpus)) if size > 1)
-    allowed = IMPLEMENTATIONS[implementation]["allowed"].get("schedule", CHOICES["schedule"][1])
+    allowed = options_of(implementation, "schedule")
     schedule = search.schedule or (search.kernels or {}).get("schedule")
     chunks = search.virtual_pipeline
-    own_pipeline = "torch" in IMPLEMENTATIONS[implementation]["allowed"].get("pipeline", CHOICES["pipeline"][1])
-    if own_pipeline:  # FSDP2 without a pipeline is another program than with one
+    if has_own_pipeline(implementation):  # FSDP2 without a pipeline is another program than with one
         if schedule is None and (stages is None or 1 in stages) and 1 in (chunks or (1,)):
             yield {"pipeline_parallel": (1,), "virtual_pipeline": (1,)}
         for name in allowed if schedule is None else (schedule,):
@@ -112,7 +111,7 @@ def _experts(search: Search, model: Model, node_size: int, implementation: str) 
 def _kinds_of_recompute(search: Search, implementation: str, schedule: str | None) -> Iterator[dict[str, Any]]:
     """Yield recompute of whole layers or modules, and recompute that keeps outputs of operations, as fields."""
     yield {}
-    saves = IMPLEMENTATIONS[implementation]["allowed"].get("recompute_saves", CHOICES["recompute_saves"][1])
+    saves = options_of(implementation, "recompute_saves")
     if search.recompute is None and "ops" in saves and schedule not in SPLIT_BACKWARD:
         yield {"recompute": (SELECTIVE,)}
 

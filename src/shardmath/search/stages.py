@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from shardmath.configuration.choosing import options_of
 from shardmath.configuration.run import Search
 from shardmath.divisors import divisors
-from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
 from shardmath.input.parameters import UNEVEN
 from shardmath.models.model import Model
 from shardmath.search.spaces import Constraint, Space
@@ -39,9 +39,8 @@ def chunk_counts(model: Model, uneven: bool) -> tuple[int, ...]:
 
 def has_uneven(implementation: str, search: Search) -> bool:
     """Check if stages may differ: the implementation has them, and ``search`` does not fix them."""
-    allowed = IMPLEMENTATIONS[implementation]["allowed"].get("stages", CHOICES["stages"][1])
     fixed = "stages" in (search.kernels or {}) or any(name in search.others for name in UNEVEN)
-    return "uneven" in allowed and not fixed
+    return "uneven" in options_of(implementation, "stages") and not fixed
 
 
 def with_uneven(space: Space) -> Space:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardmath.answers import Answer
-from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS
+from shardmath.configuration.choosing import has_own_pipeline, options_of
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.spaces import Part
 from shardmath.search.stages import ACCOUNTED
@@ -29,12 +29,11 @@ def untried(parts: tuple[Part, ...]) -> tuple[Untried, ...]:
 
 def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
     implementation = parts[0].evaluator.implementation
-    known = IMPLEMENTATIONS[implementation]
     fixed = set.intersection(*({*part.evaluator.fixed} for part in parts))
     axes = {axis.name for part in parts for axis in part.axes}
     pipelines = any(max(axis.labels) != 1 for part in parts for axis in part.axes
                     if axis.name == "pipeline_parallel") and "pipeline_parallel" not in fixed
-    stages = known["allowed"].get("stages", CHOICES["stages"][1])
+    stages = options_of(implementation, "stages")
     uneven = pipelines and "uneven" in stages
     if uneven and not axes & {*ACCOUNTED}:
         yield Untried("other stages than those asked for", "without " + ", ".join(map(_flag, UNEVEN)))
@@ -45,11 +44,11 @@ def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
         yield Untried("an explicit list of layers per stage", "explain --pipeline-layout")
     if "virtual_pipeline" in axes:
         yield Untried("chunks per rank beside the divisors of the layers", "--vpp")
-        if implementation == "megatron":
+        if "interleaved" in options_of(implementation, "schedule") and not has_own_pipeline(implementation):
             yield Untried("groups of micro-batches other than one per stage", _flag("microbatch_group"))
     if "expert_tensor_parallel" in axes:
         yield Untried("experts split over more ranks than a node has", "--etp")
-    if any(len(methods) > 1 for methods in [known["allowed"].get("recompute_method", ())]):
+    if len(options_of(implementation, "recompute_method")) > 1:
         yield Untried("full recompute of some layers, or of groups of layers",
                       f"{_flag('recompute_num_layers')}, --kernel recompute_method=...")
     yield Untried("other kernels, optimizers and precisions", "--kernel, --gradients, --zero-stage")

@@ -13,6 +13,7 @@ from shardmath.account.configured import Configuration
 from shardmath.account.time import SPENT
 from shardmath.commands.explain.report import heading, shown_ranks
 from shardmath.compiler.evaluators import find, terms_at
+from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError
 from shardmath.input.parameters import MACHINE
 from shardmath.reports.time import rates
@@ -26,7 +27,7 @@ _NAMES = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 
 
 def appendix(
-    implementation: str = "megatron", *, kernels: Mapping[str, str] | None = None,
+    implementation: str = FIRST, *, kernels: Mapping[str, str] | None = None,
     configuration: Configuration | None = None, stem: str = "appendix", standalone: bool = True,
 ) -> Appendix:
     """The rows, formulas and sources of one implementation as LaTeX (``tex``) and BibTeX (``bib``).

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from shardmath.answers import Answer
 from shardmath.compiler.evaluators import changed_choices, refuse_untimed
+from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
 
@@ -75,7 +76,7 @@ class Formula(Answer):
 
 
 @typed
-def formula(name: str, implementation: str = "megatron", kernels: Mapping[str, str] | None = None) -> Formula:
+def formula(name: str, implementation: str = FIRST, kernels: Mapping[str, str] | None = None) -> Formula:
     """Derive the term ``name`` of an implementation or of a published set (``fujii2024.total``).
 
     Raises InputError for an unknown term, implementation or kernel choice.
@@ -142,7 +143,7 @@ class Formulas(Answer):
 
 
 @typed
-def names(implementation: str = "megatron", kernels: Mapping[str, str] | None = None) -> tuple[Listed, ...]:
+def names(implementation: str = FIRST, kernels: Mapping[str, str] | None = None) -> tuple[Listed, ...]:
     """The terms of an implementation and of the published sets, in groups: by component, then what they add up to.
 
     Raises InputError for an unknown implementation or kernel choice.

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from shardmath.configuration.choosing import chunks_of
+from shardmath.configuration.choosing import chunks_of, options_of
 from shardmath.configuration.job import Job
 from shardmath.configuration.settings import GRADIENT_BYTES
 from shardmath.configuration.zero import SWITCHES, THROUGH
 from shardmath.errors import InputError, nearest_names
-from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS
+from shardmath.generated.definitions import ARCHITECTURE, CHOICES
 
 #: The kernel axis that is tried without being asked for, with the options that are the same optimizer.
 _TRIED: Mapping[str, tuple[str, ...]] = {
@@ -79,7 +79,7 @@ def _schedules(job: Job) -> Iterator[Variant]:
     implementation, own = job.evaluator.implementation, job.evaluator.choices["schedule"]
     if job.values["pipeline_parallel"] == 1 or job.by_rank or own == "interleaved":
         return  # nothing is in order, or the number of chunks would have to change too
-    for name in _options(job, "schedule"):
+    for name in options_of(job.evaluator.implementation, "schedule"):
         if name not in (own, "interleaved"):
             chunks = chunks_of(implementation, {"schedule": name}, None)
             yield Variant("schedule", own, name, {"schedule": name}, brings={"virtual_pipeline": chunks})
@@ -94,13 +94,13 @@ def _layers(job: Job) -> Iterator[Variant]:
 
 def _axes(job: Job, vary: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The options of kernel axes that are tried."""
-    axes = {axis: tuple(option for option in options if option in _options(job, axis))
+    axes = {axis: tuple(option for option in options if option in options_of(job.evaluator.implementation, axis))
             for axis, options in _TRIED.items()}
     for axis in vary:
         if axis not in CHOICES or axis in _NOT_VARIED:
             known = [name for name in CHOICES if name not in _NOT_VARIED]
             raise InputError("vary", axis, "must be a kernel axis that can be chosen", nearest_names(axis, known))
-        axes[axis] = _options(job, axis)
+        axes[axis] = options_of(job.evaluator.implementation, axis)
     return axes
 
 
@@ -109,11 +109,6 @@ def _kernels(job: Job, axes: Mapping[str, tuple[str, ...]]) -> Iterator[Variant]
         own = job.evaluator.choices[axis]
         if own in options and axis != "schedule":
             yield from (Variant(axis, own, option, kernels={axis: option}) for option in options if option != own)
-
-
-def _options(job: Job, axis: str) -> tuple[str, ...]:
-    """Return the options of the implementation on an axis."""
-    return tuple(IMPLEMENTATIONS[job.evaluator.implementation]["allowed"].get(axis, CHOICES[axis][1]))
 
 
 def _replaced_by(name: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from shardmath.account.accounting import is_freed, line_of
 from shardmath.catalogue import read
 from shardmath.compiler.evaluators import Evaluator, changed_choices
 from shardmath.configuration.choosing import evaluator_for, following
+from shardmath.configuration.fields import FIRST
 from shardmath.configuration.job import without_effect
 from shardmath.configuration.settings import as_model, libraries
 from shardmath.errors import InputError
@@ -90,7 +91,7 @@ def _is_stored(model: Model) -> bool:
     """Tell whether the package has plain evaluators for the model's architecture."""
     if model.linear_bias:
         return False
-    return not changed_choices("megatron", {axis: model.architecture[axis] for axis in ARCHITECTURE})
+    return not changed_choices(FIRST, {axis: model.architecture[axis] for axis in ARCHITECTURE})
 
 
 def _evaluators(model: Model) -> dict[str, Pair]:
