@@ -54,7 +54,7 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     files = {f"{name}.py": memory}
     if is_timed(implementation):
         files[f"{name}_time.py"] = derive_time(implementation, simplified=True)
-    if not build(implementation).given:  # an explicit list of layers is one configuration: there is nothing to sweep
+    if not build(implementation).as_inputs:  # a list of layers is one configuration: there is nothing to sweep
         files[f"{name}_kernel.py"] = derive_layouts(implementation, memory)
     return files
 

@@ -43,14 +43,14 @@ class Term:
 class TermSet:
     """Terms in an order in which each can be computed from those before it; a term never changes.
 
-    ``given`` are derived letters that are inputs here, because no formula defines them; ``by_symbol`` are the
+    ``as_inputs`` are derived letters that are inputs here, because no formula defines them; ``by_symbol`` are the
     terms by the symbol that stands for them. Terms of ``base`` are taken over where others need them.
     """
 
     name: str
     terms: dict[str, Term] = field(default_factory=dict)
     identifiers: dict[str, str] = field(default_factory=dict)
-    given: frozenset[Symbol] = frozenset()
+    as_inputs: frozenset[Symbol] = frozenset()
     by_symbol: dict[Symbol, Term] = field(default_factory=dict)
     base: TermSet | None = None
 
@@ -72,7 +72,7 @@ class TermSet:
             known = self.base.by_symbol
             needed = (expression.free_symbols & known.keys()) - self.by_symbol.keys()
             self.include(known[symbol].name for symbol in needed)
-        unknown = sorted(map(str, expression.free_symbols - self.by_symbol.keys() - _INPUTS - self.given))
+        unknown = sorted(map(str, expression.free_symbols - self.by_symbol.keys() - _INPUTS - self.as_inputs))
         if unknown:
             raise ValueError(f"term {name} uses {unknown} before their definition")
         self.terms[name] = self.by_symbol[term.symbol] = term

@@ -48,7 +48,7 @@ class Points:
         self.together = len(rows)
         self._known: dict[Basic, Column] = {}
         self._read: dict[Tree, Column] = {}
-        inputs = [item for item in PARAMETERS if item.kind is not Kind.DERIVED or item.symbol in terms.given]
+        inputs = [item for item in PARAMETERS if item.kind is not Kind.DERIVED or item.symbol in terms.as_inputs]
         for item in inputs:
             self._add(item.symbol, tuple(Fraction(row.get(item.letter, 2)) for row in rows), random)
         for term in terms.terms.values():

@@ -14,14 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TO_DO: dict[str, set[str]] = {
     "docstrings": set(),
     "names": {
-        "src/shardmath/account",
-        "src/shardmath/cli",
         "src/shardmath/commands",
-        "src/shardmath/compiler",
-        "src/shardmath/configuration",
-        "src/shardmath/reports",
         "src/shardmath/search",
-        "symbolic",
     },
     "documented": set(),
 }

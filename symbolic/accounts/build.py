@@ -29,7 +29,7 @@ def build(implementation: Implementation) -> TermSet:
     """
     refuse_without_rows(implementation.choices)
     refuse_impossible(implementation.choices)
-    terms = TermSet(implementation.name, given=given(implementation.choices))
+    terms = TermSet(implementation.name, as_inputs=given(implementation.choices))
     for letter, expression in definitions(implementation.choices, implementation.framework).items():
         parameter = BY_LETTER[letter]
         terms.add(parameter.name, expression, parameter.unit, parameter.meaning)

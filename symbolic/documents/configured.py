@@ -116,7 +116,7 @@ def configured(scope: Scope, configuration: Configured) -> dict[str, Any]:
 
 def _varying(terms: TermSet) -> set[str]:
     """The terms that may differ from rank to rank: of rank r, or of what a list of layers gives to it."""
-    known: set[Symbol] = {symbol("r"), *terms.given}
+    known: set[Symbol] = {symbol("r"), *terms.as_inputs}
     varying = set()
     for name, term in terms.terms.items():
         if name.startswith("stage.") or term.expression.free_symbols & known:

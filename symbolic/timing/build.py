@@ -33,7 +33,7 @@ def is_timed(implementation: Implementation) -> bool:
 def build_all(implementation: Implementation) -> TermSet:
     """All terms of an implementation's memory, followed by those of its time."""
     memory = build(implementation)
-    terms = TermSet(f"{implementation.name}_all", given=memory.given, base=memory)
+    terms = TermSet(f"{implementation.name}_all", as_inputs=memory.as_inputs, base=memory)
     terms.include(memory.terms)
     _add_times(terms, implementation)
     return terms
@@ -47,7 +47,7 @@ def build_times(implementation: Implementation) -> TermSet:
     the machine, so exact arithmetic gives exact results here too.
     """
     memory = build(implementation)
-    terms = TermSet(f"{implementation.name}_time", given=memory.given, base=memory)
+    terms = TermSet(f"{implementation.name}_time", as_inputs=memory.as_inputs, base=memory)
     _add_times(terms, implementation)
     return terms
 

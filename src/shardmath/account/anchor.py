@@ -46,9 +46,9 @@ def anchored(path: str | os.PathLike[str]) -> Anchor:
     content = _read(os.fspath(path))
     run, measured = _part(content, "run"), _part(content, "measured")
     numbers = _measured(measured)
-    found = _explained(run)
-    constants = {"unexplained_bytes": numbers["allocated_bytes"] - found.peak.total}
-    process = found.process
+    explanation = _explained(run)
+    constants = {"unexplained_bytes": numbers["allocated_bytes"] - explanation.peak.total}
+    process = explanation.process
     if "reserved_bytes" in numbers:
         constants["reserved_per_mille"] = numbers["reserved_bytes"] * 1000 // numbers["allocated_bytes"]
     if "process_bytes" in numbers:
@@ -56,7 +56,7 @@ def anchored(path: str | os.PathLike[str]) -> Anchor:
         constants["context_bytes"] = max(0, numbers["process_bytes"] - reserved)
         constants["communicator_bytes"] = 0  # one run cannot tell them from the context
     layout = ", ".join(f"{key} {value}" for key, value in run.items())
-    return Anchor(constants, numbers, found.peak.total, layout)
+    return Anchor(constants, numbers, explanation.peak.total, layout)
 
 
 def _explained(run: Mapping[str, Any]) -> Any:

@@ -39,8 +39,8 @@ class Configuration:
 
     def machine_values(self) -> dict[str, int]:
         """All parameters of the machine by name. Raises InputError where a figure is not known."""
-        found = machine_values(self.job.evaluator, self.cluster, self.job.values["num_gpus"])
-        return {**found, **self.machine}
+        values = machine_values(self.job.evaluator, self.cluster, self.job.values["num_gpus"])
+        return {**values, **self.machine}
 
     def switches(self) -> dict[str, int]:
         """The switches of the machine by name, which are known where its speeds are not."""

@@ -96,9 +96,9 @@ def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None)
     """
     evaluator.refuse_untimed()
     precision = "bf16" if evaluator.choices["fp8"] == "none" else "fp8"
-    found = cluster.values(precision, num_gpus)
+    values = cluster.values(precision, num_gpus)
     own = {name: value for name, value in evaluator.defaults.items() if _is_of_machine(name)}
-    return {**found, **own, **cluster.parameters}
+    return {**values, **own, **cluster.parameters}
 
 
 def time_unknown(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> str:

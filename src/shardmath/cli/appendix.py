@@ -40,22 +40,22 @@ def appendix(model: str | None, output: str, body: bool, **options: Any) -> None
         raise InputError("output", output, "must end with .tex: a file .bib is written beside it", f"{path.stem}.tex")
     if model is None:
         _refuse_values(click.get_current_context())
-        found = made(options["implementation"] or default_implementation(None), stem=path.stem, standalone=not body,
+        document = made(options["implementation"] or default_implementation(None), stem=path.stem, standalone=not body,
                      kernels=kernel_choices(options["kernels"]))
     else:
         chosen, gpu, arguments = configuration_arguments(model, options)
-        found = made(configuration=configured(chosen, gpu, **arguments), stem=path.stem, standalone=not body)
+        document = made(configuration=configured(chosen, gpu, **arguments), stem=path.stem, standalone=not body)
     sources = str(path.with_suffix(".bib"))
     with whole_file("output", output) as tex, whole_file("output", sources) as bib:
-        tex.write(found.tex)  # type: ignore[call-overload]
-        bib.write(found.bib)  # type: ignore[call-overload]
-    click.echo(f"{output}, {sources}: {found.cited} sources")
+        tex.write(document.tex)  # type: ignore[call-overload]
+        bib.write(document.bib)  # type: ignore[call-overload]
+    click.echo(f"{output}, {sources}: {document.cited} sources")
 
 
 def _refuse_values(context: click.Context) -> None:
     """Refuse options of a configuration where none is asked for."""
     known = {"implementation", "kernels", "output", "body", "model"}
-    given = [name for name in context.params if name not in known
+    named = [name for name in context.params if name not in known
              and context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    if given:
-        raise InputError("model", ABSENT, f"must be given with {given[0]}: it is a value of a configuration")
+    if named:
+        raise InputError("model", ABSENT, f"must be given with {named[0]}: it is a value of a configuration")

@@ -44,29 +44,29 @@ def calibrate(
     from shardmath.commands.calibrate import calibrate as fitted
     from shardmath.machines import write_cluster
 
-    found = fitted(runs, as_cluster(gpu, network), implementation=implementation, kernels=kernel_choices(kernels),
+    calibration = fitted(runs, as_cluster(gpu, network), implementation=implementation, kernels=kernel_choices(kernels),
                    stage_stall=stage_stall)
     if output is not None:
-        write_cluster(found.cluster, output)
+        write_cluster(calibration.cluster, output)
     if as_json:
-        click.echo(answer("calibrate", found.to_dict()))
+        click.echo(answer("calibrate", calibration.to_dict()))
     else:
-        _show(found)
+        _show(calibration)
 
 
-def _show(found: Calibration) -> None:
+def _show(calibration: Calibration) -> None:
     from shardmath.reports.tables import print_table
 
     print_table(("constant", "usual", "fitted"), [
-        (name, f"{start:,}", f"{found.fitted[name]:,}") for name, start in found.usual.items()
+        (name, f"{start:,}", f"{calibration.fitted[name]:,}") for name, start in calibration.usual.items()
     ], right=(1, 2))
     rows = [
         (item.group, str(item.runs), *(f"{share:.1%}" for share in (item.before, item.after)),
          *(f"{share:+.1%}" for share in (item.before_signed, item.after_signed)))
-        for item in (*found.groups, found.all)
+        for item in (*calibration.groups, calibration.all)
     ]
     print_table(("group", "runs", "error before", "after", "signed before", "after"), rows, right=range(1, 6))
-    left = "Each run is predicted with constants fitted to all others." if found.one_by_one else (
+    left = "Each run is predicted with constants fitted to all others." if calibration.one_by_one else (
         "Each group is predicted with constants fitted to all others."
     )
     click.echo(f"Median errors of step time. {left}")

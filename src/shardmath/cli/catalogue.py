@@ -100,12 +100,12 @@ def networks(words: tuple[str, ...], json: bool) -> None:
 def _with(words: tuple[str, ...], kind: str, entries: Iterable[Entry]) -> list[Entry]:
     """The entries of which some text has each word. Raises InputError if there is none."""
     every = list(entries)
-    found = [entry for entry in every if all(word.lower() in _texts(entry) for word in words)]
-    if not found:
+    matching = [entry for entry in every if all(word.lower() in _texts(entry) for word in words)]
+    if not matching:
         names = [str(getattr(entry, "name", "")) for entry in every]
         raise InputError("word", " ".join(words), f"must be in the texts of a {kind} of the catalogue",
                          nearest_names(words[0], names))
-    return found
+    return matching
 
 
 def _texts(entry: BaseModel) -> str:

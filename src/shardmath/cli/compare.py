@@ -64,13 +64,13 @@ def compare(
     others = [
         text if text == PUBLISHED else (text, _merged(first, text, model, options)) for text in against
     ]
-    found = posed(lambda: _configuration(model, options), others, rank)
+    comparison = posed(lambda: _configuration(model, options), others, rank)
     if plot is not None:
-        write_picture(picture(found), plot)
+        write_picture(picture(comparison), plot)
     if json:
-        click.echo(answer("compare", found.to_dict()))
+        click.echo(answer("compare", comparison.to_dict()))
     else:
-        show(found, everything)
+        show(comparison, everything)
 
 
 def _configuration(model: str, options: Mapping[str, Any]) -> Configuration:

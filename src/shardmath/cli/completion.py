@@ -16,11 +16,11 @@ class _WholeWords(ShellComplete):
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         """Return the completions of the last word."""
-        found = super().get_completions(args, incomplete)
+        completions = super().get_completions(args, incomplete)
         option, equals, _ = incomplete.partition("=")
         if not (equals and option.startswith("--")):
-            return found
-        return [CompletionItem(f"{option}={item.value}", item.type, item.help) for item in found]
+            return completions
+        return [CompletionItem(f"{option}={item.value}", item.type, item.help) for item in completions]
 
 
 class _Bash(_WholeWords, BashComplete):

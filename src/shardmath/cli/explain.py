@@ -41,19 +41,19 @@ def explain(
     refuse_unplottable(plot)
     refuse_output_alone(format, output)
     chosen, gpu, arguments = configuration_arguments(model, options)
-    found = account(chosen, gpu, **arguments)
+    explanation = account(chosen, gpu, **arguments)
 
     def report() -> None:
         if csv is not None:
-            write_csv(found, csv)
+            write_csv(explanation, csv)
         if plot is not None:
-            write_picture(picture(found), plot)
+            write_picture(picture(explanation), plot)
         if json:
-            click.echo(answer("explain", found.to_dict()))
+            click.echo(answer("explain", explanation.to_dict()))
         elif csv != "-":
-            show(found, all_ranks)
+            show(explanation, all_ranks)
 
     if format is None:
         report()
     else:
-        deliver(as_file(format, found, arguments.get("pipeline_layout")), output, report)
+        deliver(as_file(format, explanation, arguments.get("pipeline_layout")), output, report)

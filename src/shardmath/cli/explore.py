@@ -53,17 +53,18 @@ def explore(
     declared = read_space(space)
     with stopping() as stopped, progress("configurations") as bar:
         writing = bar and (lambda done, total: bar(done, total, "rows"))
-        found = run(declared, checkpoint=checkpoint, resume=resume, progress=bar, writing=writing, stopped=stopped,
+        explored = run(declared, checkpoint=checkpoint, resume=resume, progress=bar, writing=writing, stopped=stopped,
                     **options)
     if plot is not None:
-        write_picture(picture(found, os.path.basename(space)), plot)
+        write_picture(picture(explored, os.path.basename(space)), plot)
     if json:
-        click.echo(answer("explore", found.to_dict()))
+        click.echo(answer("explore", explored.to_dict()))
     else:
-        show(found)
-    if found.complete:
+        show(explored)
+    if explored.complete:
         return 0
-    click.echo(f"stopped: {found.done:,} of {found.size:,} configurations are done ({found.done / found.size:.1%})"
+    share = explored.done / explored.size
+    click.echo(f"stopped: {explored.done:,} of {explored.size:,} configurations are done ({share:.1%})"
                f"{'' if checkpoint is None else f'; go on with: {_again(resume)}'}", err=True)
     return stopped.exit_code
 

@@ -54,15 +54,15 @@ def fit(
     from shardmath.commands.fit.report import show
 
     chosen, gpu, arguments = configuration_arguments(model, options)
-    found = solved(chosen, gpu, solve, share=share, keep=keep, formulas=form is not None or None, **arguments)
+    fits = solved(chosen, gpu, solve, share=share, keep=keep, formulas=form is not None or None, **arguments)
     if json:
-        click.echo(answer("fit", found.to_dict()))
+        click.echo(answer("fit", fits.to_dict()))
     elif form is not None:
-        for one in found.answers:
-            text = one.formula_as(form)
-            click.echo(text if shows(sys.stdout, text) else one.formula_as("text"))
+        for item in fits.answers:
+            text = item.formula_as(form)
+            click.echo(text if shows(sys.stdout, text) else item.formula_as("text"))
     else:
-        show(found)
+        show(fits)
 
 
 def _rows(

@@ -42,11 +42,11 @@ def formula(
         return show_terms(terms)
     if term is None:
         raise InputError("term", ABSENT, "must be given; `shardmath formula --list` has them all")
-    found = derive(term, implementation, choices)
+    derived = derive(term, implementation, choices)
     if json:
-        click.echo(answer("formula", found.to_dict()))
+        click.echo(answer("formula", derived.to_dict()))
     elif form is not None:
-        text = getattr(found, form)
-        click.echo(text if shows(sys.stdout, text) else found.steps[-1].form)
+        text = getattr(derived, form)
+        click.echo(text if shows(sys.stdout, text) else derived.steps[-1].form)
     else:
-        show(found)
+        show(derived)

@@ -40,11 +40,11 @@ def moves(
     from shardmath.commands.moves.report import show, show_formulas
 
     chosen, gpu, arguments = configuration_arguments(model, options)
-    found = found_moves(chosen, gpu, share=share, vary=vary, **arguments)
-    behind = None if formula is None else found.formulas(formula)
+    result = found_moves(chosen, gpu, share=share, vary=vary, **arguments)
+    behind = None if formula is None else result.formulas(formula)
     if json:
-        click.echo(answer("moves", replace(found, formulas_=behind).to_dict()))
+        click.echo(answer("moves", replace(result, formulas_=behind).to_dict()))
     elif behind is not None:
         show_formulas(behind)
     else:
-        show(found, everything)
+        show(result, everything)

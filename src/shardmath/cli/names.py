@@ -16,8 +16,8 @@ def names_of(names: Callable[[], Iterable[str]], files: bool = False) -> Complet
     """Completes one of some names; where ``files`` may be meant too and no name is, the paths of files."""
 
     def complete(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-        found = [CompletionItem(name) for name in names() if name.startswith(begun)]
-        return found or ([CompletionItem(begun, type="file")] if files else [])
+        completions = [CompletionItem(name) for name in names() if name.startswith(begun)]
+        return completions or ([CompletionItem(begun, type="file")] if files else [])
 
     return complete
 

@@ -80,13 +80,13 @@ def kernel_choices(texts: tuple[str, ...]) -> dict[str, str]:
 
 def pairs(field: str, texts: tuple[str, ...], form: str) -> dict[str, str]:
     """Values by name from texts of the ``form`` name=value. Raises InputError for one without an equals sign."""
-    found = {}
+    values = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals:
             raise InputError(field, text, f"must be written {form}", f"{text}=..." if text in CHOICES else None)
-        found[name.strip()] = value.strip()
-    return found
+        values[name.strip()] = value.strip()
+    return values
 
 
 def device(gpu: str | None, gpu_memory: float | None, node_size: int | None) -> Any:

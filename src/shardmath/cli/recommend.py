@@ -60,17 +60,17 @@ def recommend(
     refuse_output_alone(format, output)
     options = {**without_absent(options), "kernels": kernel_choices(kernels)}
     chosen, options = swept(model, pairs("set", settings, "key=value"), options)
-    found = advise(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
+    advice = advise(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
 
     def report() -> None:
         if json:
-            click.echo(answer("recommend", found.to_dict()))
+            click.echo(answer("recommend", advice.to_dict()))
         else:
-            show(found, launched=format is None)
+            show(advice, launched=format is None)
 
     if format is None:
         report()
         return
-    if not 1 <= choice <= len(found.choices):
-        raise InputError("choice", choice, f"must be one of the {len(found.choices)} choices")
-    deliver(found.choices[choice - 1].script(format), output, report)
+    if not 1 <= choice <= len(advice.choices):
+        raise InputError("choice", choice, f"must be one of the {len(advice.choices)} choices")
+    deliver(advice.choices[choice - 1].script(format), output, report)

@@ -50,12 +50,12 @@ def configuration_arguments(model: str, options: Mapping[str, Any]) -> tuple[Mod
 
     Raises InputError for a file that cannot be read, and for options that are not legal.
     """
-    found = dict(options)
-    gpu, gpu_memory, node_size = (found.pop(name) for name in ("gpu", "gpu_memory", "node_size"))
-    settings, kernels = pairs("set", found.pop("settings"), "key=value"), kernel_choices(found.pop("kernels"))
-    others = {name: found.pop(name) for name in (*OTHERS, *MACHINE)}
-    found |= {name: int(value) for name, value in others.items() if value is not None}
-    chosen, arguments = described(model, settings, {**found, "kernels": kernels})
+    rest = dict(options)
+    gpu, gpu_memory, node_size = (rest.pop(name) for name in ("gpu", "gpu_memory", "node_size"))
+    settings, kernels = pairs("set", rest.pop("settings"), "key=value"), kernel_choices(rest.pop("kernels"))
+    others = {name: rest.pop(name) for name in (*OTHERS, *MACHINE)}
+    rest |= {name: int(value) for name, value in others.items() if value is not None}
+    chosen, arguments = described(model, settings, {**rest, "kernels": kernels})
     return chosen, device(gpu, gpu_memory, node_size), {**arguments, "node_size": node_size}
 
 
@@ -78,12 +78,12 @@ def swept(
 _OF_LAYOUT = ("num_gpus", "global_batch_size", "recompute", "pipeline_layout")
 
 
-def as_file(format: str, found: Explanation, layout: object) -> str:
-    """The run that ``found`` accounts for as the text of a file."""
+def as_file(format: str, explanation: Explanation, layout: object) -> str:
+    """The run that ``explanation`` accounts for as the text of a file."""
     from shardmath.configuration.stages import parsed
     from shardmath.formats import written
 
-    return written(format, found, parsed(layout) if isinstance(layout, str) else layout)  # type: ignore[arg-type]
+    return written(format, explanation, parsed(layout) if isinstance(layout, str) else layout)  # type: ignore[arg-type]
 
 
 def deliver(text: str, output: str | None, report: Callable[[], None]) -> None:

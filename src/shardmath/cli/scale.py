@@ -60,10 +60,10 @@ def scale(
     refuse_unplottable(plot)
     options = {**without_absent(options), "kernels": kernel_choices(kernels)}
     chosen, options = swept(model, pairs("set", settings, "key=value"), options)
-    found = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
+    scaling = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, **options)
     if json:
-        click.echo(answer("scale", found.to_dict()))
+        click.echo(answer("scale", scaling.to_dict()))
     else:
-        show(found)
+        show(scaling)
     if plot is not None:
-        write_picture(picture(found), plot)
+        write_picture(picture(scaling), plot)

@@ -71,11 +71,11 @@ def sweep(
     with ExitStack() as stack:
         on_layouts = stack.enter_context(writers(csv, parquet, *([] if plot is None else [gathered])))
         report = stack.enter_context(progress("layouts"))
-        found = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, progress=report,
+        result = run(chosen, device(gpu, gpu_memory, node_size), node_size=node_size, progress=report,
                     on_layouts=on_layouts, **options)
     if plot is not None:
-        write_picture(picture(found, gathered), plot)
+        write_picture(picture(result, gathered), plot)
     if json:
-        click.echo(answer("sweep", found.to_dict()))
+        click.echo(answer("sweep", result.to_dict()))
     elif csv != "-":
-        show(found)
+        show(result)

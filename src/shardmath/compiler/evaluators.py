@@ -97,8 +97,8 @@ class Evaluator(NamedTuple):
     def unit_and_meaning(self, term: str) -> tuple[str, str]:
         """Return the description of a term of memory or time. Raises InputError for an unknown one."""
         if term in self.terms.TERMS:
-            found: tuple[str, str] = self.terms.TERMS[term]
-            return found
+            known_term: tuple[str, str] = self.terms.TERMS[term]
+            return known_term
         if not self.is_timed and term in find(self.implementation).times.TERMS:
             self.refuse_untimed()
         known = self.times.TERMS if self.is_timed else {}

@@ -93,10 +93,10 @@ def _has_qwen_experts(model: Model) -> bool:
 
 def _of_transformers(model: Model) -> dict[str, str]:
     """Return the kernels of the model's classes in Transformers; GPT-2 and GPT-NeoX have LayerNorm and GELU."""
-    found = model.architecture
-    if (found["normalisation"], found["mlp"]) != ("layer", "gelu"):
+    architecture = model.architecture
+    if (architecture["normalisation"], architecture["mlp"]) != ("layer", "gelu"):
         return {"gelu": model.gelu, **(_QWEN_EXPERTS if _has_qwen_experts(model) else {})}
-    return {"gelu": model.gelu, **_GPT, **({} if found["positions"] == "learned" else _ROTARY_GPT)}
+    return {"gelu": model.gelu, **_GPT, **({} if architecture["positions"] == "learned" else _ROTARY_GPT)}
 
 
 def following(evaluator: Evaluator, asked: Mapping[str, int]) -> dict[str, str]:

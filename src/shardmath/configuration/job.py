@@ -103,8 +103,8 @@ def refuse_what_changes_nothing(evaluator: Evaluator, model: Model, values: Mapp
     """Refuse expert parallelism of a dense model and the like."""
     for name, least in without_effect(evaluator).items():
         if values[name] != least:
-            what = " or ".join(f"{axis} = {option}" for axis, option in _ONLY_WITH[name])
-            raise InputError(name, values[name], f"must be {least}: {model.name} lacks {what}", str(least))
+            choices = " or ".join(f"{axis} = {option}" for axis, option in _ONLY_WITH[name])
+            raise InputError(name, values[name], f"must be {least}: {model.name} lacks {choices}", str(least))
 
 
 def without_effect(evaluator: Evaluator) -> dict[str, int]:

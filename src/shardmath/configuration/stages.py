@@ -51,7 +51,7 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
         group = m // max(1, m // p)
     starts = [0, *accumulate(layers)]
     cost = _costs(evaluator, values)
-    found = []
+    ranks = []
     for rank in range(p):
         stages = [stage(schedule, p, rank, chunk) for chunk in range(V)]
         expert = [_experts(values, starts[i], starts[i + 1]) for i in stages]
@@ -65,19 +65,19 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
         peak = moment.in_flight
         kept = not values["recompute_full"]
         extra = values["num_mtp_layers"] if on_last else 0
-        found.append({
+        ranks.append({
             "stage_layers": sum(dense) + sum(expert), "dense_layers": sum(dense), "expert_layers": sum(expert) + extra,
             "in_flight": _in_flight(schedule, p, m, V, group, rank), "in_flight_first": peak["first"],
             "in_flight_last": peak["last"], "in_flight_loss": peak["last"] - moment.awaiting["last"],
             "held_dense_layers": kept * peak["dense"], "held_expert_layers": kept * (peak["expert"] + extra),
             "held_layer_inputs": (not kept) * (peak["dense"] + peak["expert"] + extra),
         })
-    held = [rank["stage_layers"] for rank in found]
+    held = [rank["stage_layers"] for rank in ranks]
     known = {
         "first_stage_layers": held[0], "last_stage_layers": held[-1],
         "longest_stage_layers": max(held[1:-1], default=0),
     }
-    return [{**rank, **known} for rank in found]
+    return [{**rank, **known} for rank in ranks]
 
 
 def _in_flight(schedule: str, p: int, m: int, V: int, group: int, rank: int) -> int:

@@ -9,11 +9,11 @@ from shardmath.account.time import SPENT, StepTime
 from shardmath.reports.tables import table
 
 
-def show_time(out: Console, found: Explanation) -> None:
+def show_time(out: Console, explanation: Explanation) -> None:
     """Print where the time of a step goes on its slowest rank, or why that is not known."""
-    time = found.time
+    time = explanation.time
     if time is None:
-        out.print(f"Step time is not computed: {found.time_unknown}.", markup=False)
+        out.print(f"Step time is not computed: {explanation.time_unknown}.", markup=False)
         return
     rows = [
         (part, f"{seconds:.3f}", f"{seconds / time.seconds:.1%}", SPENT[part], f"spent.{part}")

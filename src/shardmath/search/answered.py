@@ -30,8 +30,8 @@ class Answered:
     @property
     def verdicts(self) -> NDArray[np.int64]:
         """Legal layouts by verdict."""
-        found: NDArray[np.int64] = np.sum([answer.verdicts for answer in self.answers], axis=0)
-        return found
+        counts: NDArray[np.int64] = np.sum([answer.verdicts for answer in self.answers], axis=0)
+        return counts
 
     @property
     def legal(self) -> int:
@@ -71,14 +71,14 @@ class Answered:
 
     def front(self, name: str) -> list[Configuration]:
         """Return the Pareto front over all spaces, sorted by the formulas of the question."""
-        found: list[Configuration] = []
+        every: list[Configuration] = []
         for nest, question, answer in self._answers(name):
             assert isinstance(question, Front)
             assert isinstance(answer, FrontAnswer)
             size = int(answer.size[0])
-            found += configurations(nest.part, question, answer.keys[:size], answer.numbers[:size])
+            every += configurations(nest.part, question, answer.keys[:size], answer.numbers[:size])
         kept: list[Configuration] = []
-        for item in sorted(found, key=_keys):
+        for item in sorted(every, key=_keys):
             if not any(all(own <= other for own, other in zip(_keys(before), _keys(item), strict=True))
                        for before in kept):
                 kept.append(item)

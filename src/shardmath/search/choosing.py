@@ -22,7 +22,7 @@ _ALIKE = 0.02
 class Chosen:
     """A layout, and why it is worth trying."""
 
-    found: Configuration
+    configuration: Configuration
     role: str
 
 
@@ -34,16 +34,16 @@ def choose(answers: Answered) -> list[Chosen]:
     if first is not None:
         chosen += _others(answers, first)
         chosen += _smaller(answers, first)
-    return list({_place(item.found): item for item in reversed(chosen)}.values())[::-1]
+    return list({_place(item.configuration): item for item in reversed(chosen)}.values())[::-1]
 
 
-def seconds_of(found: Configuration) -> float:
+def seconds_of(configuration: Configuration) -> float:
     """The time of a step of a configuration that was asked for by time."""
-    return float(found.keys["step.time"])
+    return float(configuration.keys["step.time"])
 
 
-def _place(found: Configuration) -> tuple[str, int]:
-    return found.part.evaluator.name, found.number
+def _place(configuration: Configuration) -> tuple[str, int]:
+    return configuration.part.evaluator.name, configuration.number
 
 
 def _uncertain(answers: Answered, first: Configuration | None) -> Iterator[Chosen]:
@@ -77,12 +77,12 @@ def _smaller(answers: Answered, first: Configuration) -> Iterator[Chosen]:
         yield Chosen(least, "the most room")
 
 
-def _alike(found: Configuration, other: Configuration) -> bool:
+def _alike(configuration: Configuration, other: Configuration) -> bool:
     """Check if two layouts are as fast and as large: what one does in micro-batches the other does in shards."""
-    return all(abs(found.keys[name] / other.keys[name] - 1) < _ALIKE for name in ("step.time", "peak"))
+    return all(abs(configuration.keys[name] / other.keys[name] - 1) < _ALIKE for name in ("step.time", "peak"))
 
 
-def _kind(found: Configuration) -> tuple[int, ...]:
+def _kind(configuration: Configuration) -> tuple[int, ...]:
     """How far tensor parallelism goes, and which of the other kinds of parallelism there are."""
     others = ("context_parallel", "pipeline_parallel", "expert_parallel")
-    return found.values["tensor_parallel"], *(int(found.values[name] > 1) for name in others)
+    return configuration.values["tensor_parallel"], *(int(configuration.values[name] > 1) for name in others)

@@ -57,8 +57,8 @@ def term_column(module: ModuleType, term: str, values: Mapping[str, Any]) -> Any
 def rules_met(module: ModuleType, values: Mapping[str, Any]) -> tuple[Any, ...]:
     """For every rule of a plain evaluator, which rows keep it."""
     with np.errstate(all="ignore"):
-        found: tuple[Any, ...] = _compiled(module, "rules_met")(*(values[name] for name in module.INPUTS))
-    return found
+        kept: tuple[Any, ...] = _compiled(module, "rules_met")(*(values[name] for name in module.INPUTS))
+    return kept
 
 
 def formula_column(text: str, values: Mapping[str, Any]) -> Any:
@@ -82,8 +82,8 @@ def _compiled(module: ModuleType, name: str, term: str = "") -> Callable[..., An
     changed = ast.fix_missing_locations(_OnColumns().visit(ast.Module([function], [])))
     space: dict[str, Any] = {**_FUNCTIONS}
     exec(compile(changed, str(module.__file__), "exec"), space)
-    found: Callable[..., Any] = space[name]
-    return found
+    made: Callable[..., Any] = space[name]
+    return made
 
 
 def _narrow(function: ast.FunctionDef, term: str) -> None:

@@ -18,10 +18,10 @@ _MESH = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_paral
 _MAY_BE_IDLE = frozenset(name for name, row in PARAMETERS.items() if row[4] == "layout") - {*_MESH}
 
 
-def distinct(found: Iterable[Configuration]) -> list[Configuration]:
+def distinct(configurations: Iterable[Configuration]) -> list[Configuration]:
     """Drop each configuration whose terms are those of one before it, with the same sizes that are never idle."""
     first: dict[object, Configuration] = {}
-    listed = list(found)
+    listed = list(configurations)
     if len(listed) < 2:  # spare the terms
         return listed
     for item in listed:

@@ -78,23 +78,24 @@ class Layout(Answer):
     """Order of forward and backward passes."""
 
 
-def layout_of(found: Configuration) -> Layout:
+def layout_of(configuration: Configuration) -> Layout:
     """A configuration of the standard space as a layout; its memory is computed anew, by the plain evaluator."""
-    value, terms = found.values, found.terms
-    timed: dict[str, Any] = {field: float(terms[name]) for field, name in _TIMES.items()} if found.part.timed else {}
+    value, terms = configuration.values, configuration.terms
+    times = _TIMES if configuration.part.timed else {}
+    timed: dict[str, Any] = {field: float(terms[name]) for field, name in times.items()}
     sizes = {name: value[name] for name in (*_SIZES, *UNEVEN)}
     return Layout(
-        **sizes, recompute=str(found.labels["recompute"]), schedule=schedule_of(found),
+        **sizes, recompute=str(configuration.labels["recompute"]), schedule=schedule_of(configuration),
         num_microbatches=value["global_batch_size"] // (value["data_parallel"] * value["micro_batch_size"]),
         first_stage_bytes=int(terms["first.total"]), last_stage_bytes=int(terms["last.total"]),
-        peak_bytes=found.peak_bytes, share=found.share, verdict=found.verdict, **timed,
+        peak_bytes=configuration.peak_bytes, share=configuration.share, verdict=configuration.verdict, **timed,
     )
 
 
-def schedule_of(found: Configuration) -> str:
+def schedule_of(configuration: Configuration) -> str:
     """The order of passes: interleaved with one chunk on a rank is 1F1B."""
-    name = found.part.evaluator.choices["schedule"]
-    return "1f1b" if name == "interleaved" and found.values["virtual_pipeline"] == 1 else name
+    name = configuration.part.evaluator.choices["schedule"]
+    return "1f1b" if name == "interleaved" and configuration.values["virtual_pipeline"] == 1 else name
 
 
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",

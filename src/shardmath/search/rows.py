@@ -29,19 +29,19 @@ class Legal:
 
     def column(self, name: str) -> NDArray[np.float64]:
         """A symbol as a column."""
-        found: NDArray[np.float64] = np.broadcast_to(self.symbols[name], self.numbers.shape)
-        return found
+        values: NDArray[np.float64] = np.broadcast_to(self.symbols[name], self.numbers.shape)
+        return values
 
     def term(self, name: str) -> NDArray[np.float64]:
         """A term of memory, or else of time, as a column."""
-        found = np.empty(len(self))
+        values = np.empty(len(self))
         module = next(module for module in self.part.modules if name in module.TERMS)
         for start in range(0, len(self), _ROWS):
             rows = slice(start, start + _ROWS)
-            found[rows] = term_column(module, name, {
+            values[rows] = term_column(module, name, {
                 symbol: value[rows] if np.ndim(value) else value for symbol, value in self.symbols.items()
             })
-        return found
+        return values
 
     def with_values(self, values: Mapping[str, int]) -> Legal:
         """The same rows with other values of symbols."""
@@ -61,12 +61,12 @@ def legal_rows(part: Part, numbers: NDArray[np.int64] | None = None) -> Legal:
     """
     if numbers is None:
         numbers = np.arange(part.size)
-    found = [_legal(part, numbers[start:start + _ROWS]) for start in range(0, max(1, len(numbers)), _ROWS)]
+    parts = [_legal(part, numbers[start:start + _ROWS]) for start in range(0, max(1, len(numbers)), _ROWS)]
     symbols = {
-        name: np.concatenate([rows.symbols[name] for rows in found]) if np.ndim(value) else value
-        for name, value in found[0].symbols.items()
+        name: np.concatenate([rows.symbols[name] for rows in parts]) if np.ndim(value) else value
+        for name, value in parts[0].symbols.items()
     }
-    return Legal(part, np.concatenate([rows.numbers for rows in found]), symbols)
+    return Legal(part, np.concatenate([rows.numbers for rows in parts]), symbols)
 
 
 def _legal(part: Part, numbers: NDArray[np.int64]) -> Legal:

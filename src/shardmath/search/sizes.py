@@ -16,15 +16,16 @@ AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pip
 FOLLOWING = (*UNEVEN, "schedule")
 
 
-def sizes_of(found: Configuration) -> dict[str, int | str]:
+def sizes_of(configuration: Configuration) -> dict[str, int | str]:
     """The sizes of a configuration."""
-    values = {**found.values, "recompute": found.labels["recompute"], "schedule": schedule_of(found)}
+    recompute = configuration.labels["recompute"]
+    values = {**configuration.values, "recompute": recompute, "schedule": schedule_of(configuration)}
     return {name: values[name] for name in (*AXES, *FOLLOWING)}
 
 
 def as_arguments_of_explain(layout: Mapping[str, int | str]) -> dict[str, Any]:
     """The arguments of ``explain`` for some sizes; what is 0 anyway is left out, and so is an order without stages."""
-    found: dict[str, Any] = {name: size for name, size in layout.items() if name not in FOLLOWING or size}
+    arguments: dict[str, Any] = {name: size for name, size in layout.items() if name not in FOLLOWING or size}
     if layout["pipeline_parallel"] == 1:
-        found.pop("schedule", None)
-    return {**found, "sequence_parallel": bool(layout["sequence_parallel"])}
+        arguments.pop("schedule", None)
+    return {**arguments, "sequence_parallel": bool(layout["sequence_parallel"])}

@@ -72,8 +72,8 @@ class Timed:
     def ascending(self, among: NDArray[np.bool_]) -> NDArray[np.int64]:
         """Some rows from the fastest to the slowest, of equally fast ones that of least memory first."""
         rows = np.flatnonzero(among)
-        found: NDArray[np.int64] = rows[np.lexsort((self.columns["peak"][rows], self.columns["seconds"][rows]))]
-        return found
+        ordered: NDArray[np.int64] = rows[np.lexsort((self.columns["peak"][rows], self.columns["seconds"][rows]))]
+        return ordered
 
 
 def timed(asked: Iterable[Space], near: Mapping[str, int | str] | None = None, most: int = 0) -> Timed:
@@ -92,7 +92,7 @@ def _near(part: Part, own: Mapping[str, int | str], most: int) -> NDArray[np.int
     """The configurations of a part that differ from ``own`` on at most so many axes, in their order."""
     steps = np.cumprod([1, *(axis.size for axis in reversed(part.axes))])[-2::-1]
     counted = [axis for axis in part.axes if axis.name in own]
-    found = [np.zeros(0, np.int64)]
+    groups = [np.zeros(0, np.int64)]
     for count in range(min(most, len(counted)) + 1):
         for changed in combinations([axis.name for axis in counted], count):
             numbers = np.zeros(1, np.int64)
@@ -103,8 +103,8 @@ def _near(part: Part, own: Mapping[str, int | str], most: int) -> NDArray[np.int
                 if len(numbers) > _MANY:
                     rule = f"must leave at most {_MANY:,} layouts to look at: name the sizes to try for some axes"
                     raise InputError("num_gpus", part.fixed["num_gpus"], rule)
-            found.append(numbers)
-    return np.sort(np.concatenate(found))
+            groups.append(numbers)
+    return np.sort(np.concatenate(groups))
 
 
 def _evaluated(legal: tuple[Legal, ...], before: Timed | None = None, changed: Iterable[str] = ()) -> Timed:

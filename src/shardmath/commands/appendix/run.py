@@ -48,8 +48,8 @@ def appendix(
     evaluator = find(implementation, kernels) if configuration is None else configuration.job.evaluator
     chosen = IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)
     command = f"shardmath {__version__}: appendix of {chosen.name}"
-    found = None if configuration is None else _numbers(configuration)
-    return exported(chosen, stem, command, found, standalone)
+    configured_numbers = None if configuration is None else _numbers(configuration)
+    return exported(chosen, stem, command, configured_numbers, standalone)
 
 
 def _numbers(configuration: Configuration) -> Configured:

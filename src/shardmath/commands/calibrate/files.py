@@ -52,14 +52,14 @@ def read_runs(
     if not 1 < len(lines) <= MOST:
         raise InputError("runs", os.fspath(path), f"must have 2 to {MOST} runs, has {len(lines)}")
     models: dict[str, Model] = {}
-    found = []
+    runs = []
     for line, cells in lines:
         with inside(f"line {line}"):
             if len(cells) != len(columns):
                 raise InputError("cells", len(cells), f"must be as many as columns, {len(columns)}")
             row = {name: cell for name, cell in zip(columns, cells, strict=True) if cell}
-            found.append(_run(row, models, cluster, implementation, kernels))
-    return found
+            runs.append(_run(row, models, cluster, implementation, kernels))
+    return runs
 
 
 def _columns(heads: Sequence[str]) -> Sequence[str]:
@@ -86,13 +86,13 @@ def _run(
     name = row[MODEL]
     if name not in models:
         models[name] = as_model(name)
-    given: dict[str, str | int] = {column: row[column] for column in TEXTS if column in row}
-    given |= {column: _number(column, row[column]) for column in NUMBERS if column in row}
+    texts: dict[str, str | int] = {column: row[column] for column in TEXTS if column in row}
+    texts |= {column: _number(column, row[column]) for column in NUMBERS if column in row}
     for column in ("sequence_parallel", "distributed_optimizer"):
-        if column in given:
-            given[column] = bool(given[column])
+        if column in texts:
+            texts[column] = bool(texts[column])
     usual = {"implementation": implementation, "node_size": cluster.node_size}
-    job = asked(models[name], cluster.gpu, **{**usual, **given}, kernels=kernels)
+    job = asked(models[name], cluster.gpu, **{**usual, **texts}, kernels=kernels)
     gpus, length = job.values["num_gpus"], job.values["seq_length"]
     seconds = _measured(row, job.values["global_batch_size"] * length / gpus)
     return TimedRun(job, seconds, row.get(GROUP, f"{job.model.name}, {gpus} GPUs, {length} tokens"))

@@ -84,8 +84,8 @@ def fit(predicted: StepTimes, measured: NDArray[np.float64], start: Mapping[str,
         robust = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + errors**2) - 1))
         return np.concatenate([robust / np.sqrt(rows.sum()), (place - center) / PULL])
 
-    found = least_squares(residuals, np.clip(center, lowest, highest), bounds=(lowest, highest))
-    parameters = {name: round(float(value)) for name, value in zip(names, np.exp(found.x), strict=True)}
+    solution = least_squares(residuals, np.clip(center, lowest, highest), bounds=(lowest, highest))
+    parameters = {name: round(float(value)) for name, value in zip(names, np.exp(solution.x), strict=True)}
     return Fit(parameters, dict(start))
 
 

@@ -81,16 +81,16 @@ def _evaluate(evaluator: Evaluator, rows: Sequence[Mapping[str, int]], changing:
     """A function of changed parameters that gives the seconds of ``rows``."""
     differing = {name for name in rows[0] if len({row[name] for row in rows}) > 1}
     kernel = evaluator.kernel_for(STEP, sorted(differing | set(changing)))
-    given = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in kernel.COLUMNS}
+    columns = {name: np.array([row[name] for row in rows], dtype=np.float64) for name in kernel.COLUMNS}
     scalars = [rows[0][name] for name in kernel.SCALARS]
-    return partial(_run, kernel, scalars, given, len(rows))
+    return partial(_run, kernel, scalars, columns, len(rows))
 
 
 def _run(
-    kernel: Any, scalars: Sequence[int], given: Mapping[str, NDArray[np.float64]], count: int,
+    kernel: Any, scalars: Sequence[int], by_name: Mapping[str, NDArray[np.float64]], count: int,
     changed: Mapping[str, float],
 ) -> NDArray[np.float64]:
-    columns = [np.full(count, float(changed[name])) if name in changed else given[name] for name in kernel.COLUMNS]
+    columns = [np.full(count, float(changed[name])) if name in changed else by_name[name] for name in kernel.COLUMNS]
     rule, verdict = np.zeros(count, dtype=np.uint8), np.zeros(count, dtype=np.int8)
     out = np.zeros((1, count))
     kernel.evaluate(0, count, *scalars, *columns, rule, verdict, out)

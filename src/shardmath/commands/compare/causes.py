@@ -37,7 +37,7 @@ class Causes:
             if absent:
                 return tuple(absent)
         expressions = [part.expression, *([] if other is None else [other.expression])]
-        names = dict.fromkeys(sorted(self._inputs_of({one for each in expressions for one in each.free_symbols})))
+        names = dict.fromkeys(sorted(self._inputs_of({symbol for each in expressions for symbol in each.free_symbols})))
         if _value_there(part.expression, there) != (0 if other is None else other.bytes):
             names |= dict.fromkeys(_different_formulas(here, there))
         return tuple(names)
@@ -52,8 +52,8 @@ class Causes:
         """
         if symbol not in self._inputs:
             self._inputs[symbol] = frozenset()  # of a symbol that is defined by itself, which there is not
-            one, two = self.before.known.get(symbol), self.after.known.get(symbol)
-            if one is not None and two is not None and one != two:
+            own, other = self.before.known.get(symbol), self.after.known.get(symbol)
+            if own is not None and other is not None and own != other:
                 deeper = self._inputs_of({
                     inner for rank in (self.before, self.after) if symbol in rank.terms.by_symbol
                     for inner in rank.terms.by_symbol[symbol].expression.free_symbols
@@ -91,8 +91,8 @@ def _value_there(expression: Expr, there: Rank) -> int | Fraction | None:
 
 
 def _different_formulas(here: Rank, there: Rank) -> Iterator[str]:
-    one, two = here.job.evaluator, there.job.evaluator
-    if one.implementation != two.implementation:
+    own, other = here.job.evaluator, there.job.evaluator
+    if own.implementation != other.implementation:
         yield IMPLEMENTATION
     else:
-        yield from (kernel(axis) for axis, option in one.choices.items() if two.choices[axis] != option)
+        yield from (kernel(axis) for axis, option in own.choices.items() if other.choices[axis] != option)

@@ -36,19 +36,19 @@ def kernel(axis: str) -> str:
 
 def changes(sides: Sequence[tuple[Explanation, RankAccount]]) -> tuple[Changed, ...]:
     """All that differs between configurations on the ranks that are compared, in the order of their importance."""
-    return tuple(found for found in _compared(sides) if len(set(found.values)) > 1)
+    return tuple(change for change in _compared(sides) if len(set(change.values)) > 1)
 
 
 def _compared(sides: Sequence[tuple[Explanation, RankAccount]]) -> Iterator[Changed]:
-    found = [explanation for explanation, _ in sides]
-    yield Changed(MODEL, "", tuple(item.model.name for item in found))
-    yield Changed(GPU, "", tuple(item.gpu.name for item in found))
-    yield Changed(IMPLEMENTATION, "", tuple(item.implementation.partition("_")[0] for item in found))
+    explanations = [explanation for explanation, _ in sides]
+    yield Changed(MODEL, "", tuple(item.model.name for item in explanations))
+    yield Changed(GPU, "", tuple(item.gpu.name for item in explanations))
+    yield Changed(IMPLEMENTATION, "", tuple(item.implementation.partition("_")[0] for item in explanations))
     for name in PARAMETERS:
-        if any(name in item.inputs for item in found):
-            yield Changed(name, _letter(name), tuple(item.inputs.get(name, "") for item in found))
-    for axis in found[0].choices:
-        yield Changed(kernel(axis), "", tuple(item.choices[axis] for item in found))
+        if any(name in item.inputs for item in explanations):
+            yield Changed(name, _letter(name), tuple(item.inputs.get(name, "") for item in explanations))
+    for axis in explanations[0].choices:
+        yield Changed(kernel(axis), "", tuple(item.choices[axis] for item in explanations))
     yield Changed(RANK, _letter(RANK), tuple(account.rank for _, account in sides))
     yield Changed(MOMENT, "", tuple(account.site for _, account in sides))
 

@@ -146,7 +146,7 @@ def compared(
     """
     if len(asked) > len(LETTERS):
         raise InputError("against", f"{len(asked) - 1} configurations", f"must be at most {len(LETTERS) - 1}")
-    sides = tuple(_side(*one, letter, rank) for one, letter in zip(asked, LETTERS, strict=False))
+    sides = tuple(_side(*question, letter, rank) for question, letter in zip(asked, LETTERS, strict=False))
     ranks = [Rank(configuration.job, side.account)
              for (_, configuration), side in zip(asked, sides, strict=True)]
     return Comparison(
@@ -157,15 +157,15 @@ def compared(
 
 
 def _side(asked: str, configuration: Configuration, letter: str, rank: int | None) -> Side:
-    found = explanation(configuration)
-    if rank is not None and not 0 <= rank < len(found.ranks):
-        last = len(found.ranks) - 1
+    account = explanation(configuration)
+    if rank is not None and not 0 <= rank < len(account.ranks):
+        last = len(account.ranks) - 1
         rule = f"must be a pipeline rank of every configuration, and {letter} has 0 to {last}"
         raise InputError("rank", rank, rule, str(min(max(rank, 0), last)))
-    own = found.peak if rank is None else found.ranks[rank]
+    own = account.peak if rank is None else account.ranks[rank]
     return Side(
-        letter, asked, found.model.name, found.gpu.name, found.implementation, found.recompute, found.inputs,
-        found.choices, own.rank, own.site, own.total, own.share, own.verdict, found.time, found, own,
+        letter, asked, account.model.name, account.gpu.name, account.implementation, account.recompute, account.inputs,
+        account.choices, own.rank, own.site, own.total, own.share, own.verdict, account.time, account, own,
     )
 
 
@@ -173,12 +173,12 @@ def _terms(sides: Sequence[Side]) -> tuple[TermSizes, ...]:
     """Every component and role of some side, by role and then in the order of the accounts."""
     keys = dict.fromkeys((line.component, line.role) for side in sides for line in side.account.lines)
     sizes: list[dict[tuple[str, str], int | Fraction]] = [{} for _ in sides]
-    for found, side in zip(sizes, sides, strict=True):
+    for size, side in zip(sizes, sides, strict=True):
         for line in side.account.lines:
             key = line.component, line.role
-            found[key] = found.get(key, 0) + line.bytes
+            size[key] = size.get(key, 0) + line.bytes
     return tuple(
-        TermSizes(*key, tuple(found.get(key, 0) for found in sizes))
+        TermSizes(*key, tuple(size.get(key, 0) for size in sizes))
         for key in sorted(keys, key=lambda key: ROLES.index(key[1]))
     )
 
@@ -186,33 +186,34 @@ def _terms(sides: Sequence[Side]) -> tuple[TermSizes, ...]:
 def _difference(before: Rank, after: Rank, place: int) -> SideDifference:
     causes = Causes(before, after)
     of_before, of_after = _by_tensor(before), _by_tensor(after)
-    found = []
+    differences = []
     for key in dict.fromkeys((*of_before, *of_after)):
-        one, two = of_before.get(key), of_after.get(key)
-        sizes = [0 if part is None else part.bytes for part in (one, two)]
+        own, other = of_before.get(key), of_after.get(key)
+        sizes = [0 if part is None else part.bytes for part in (own, other)]
         if sizes[0] == sizes[1]:
             continue
-        part = two if one is None else one
+        part = other if own is None else own
         assert part is not None
-        found.append(TensorDifference(
+        differences.append(TensorDifference(
             *key, part.meaning, "" if part.tensor is None else part.tensor.source, sizes[0], sizes[1],
-            "" if one is None else before.text(one.expression), "" if two is None else after.text(two.expression),
-            causes.of(one, two), sizes[1] - sizes[0],
+            "" if own is None else before.text(own.expression), "" if other is None else after.text(other.expression),
+            causes.of(own, other), sizes[1] - sizes[0],
         ))
-    found.sort(key=lambda item: ROLES.index(item.role))
-    return SideDifference(LETTERS[0], LETTERS[place], after.account.total - before.account.total, tuple(found), place)
+    differences.sort(key=lambda item: ROLES.index(item.role))
+    total = after.account.total - before.account.total
+    return SideDifference(LETTERS[0], LETTERS[place], total, tuple(differences), place)
 
 
 def _by_tensor(rank: Rank) -> Mapping[tuple[str, str, str], Part]:
     """The parts of a rank by component, role and tensor; a tensor that is in several lines is one part."""
     from shardmath.symbolic.terms import total
 
-    found: dict[tuple[str, str, str], Part] = {}
+    parts: dict[tuple[str, str, str], Part] = {}
     for part in rank.parts:
         key = part.component, part.role, part.name
-        if key in found:
-            first = found[key]
+        if key in parts:
+            first = parts[key]
             part = replace(first, bytes=first.bytes + part.bytes,  # noqa: PLW2901
                            expression=total(first.expression, part.expression))
-        found[key] = part
-    return found
+        parts[key] = part
+    return parts

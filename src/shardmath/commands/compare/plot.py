@@ -10,19 +10,19 @@ from shardmath.plots.picture import Panel, Picture, Table
 from shardmath.reports.tables import gib
 
 
-def picture(found: Comparison) -> Picture:
+def picture(comparison: Comparison) -> Picture:
     """One bar for each configuration, and what they have different as a table."""
-    bars = [Bar(side.name, side.account, side.explanation.gpu.memory_bytes) for side in found.sides]
+    bars = [Bar(side.name, side.account, side.explanation.gpu.memory_bytes) for side in comparison.sides]
     alt = "Stacked bars of memory by role: " + ", ".join(
-        f"{side.name} {gib(side.account.total)} GiB, {side.account.verdict}" for side in found.sides) + "."
-    names = [side.name for side in found.sides]
-    tables = [accounts("GiB on one GPU", "", ((side.name, side.account) for side in found.sides))]
-    if found.changes:
-        rows = [[item.name, *map(str, item.values)] for item in found.changes]
+        f"{side.name} {gib(side.account.total)} GiB, {side.account.verdict}" for side in comparison.sides) + "."
+    names = [side.name for side in comparison.sides]
+    tables = [accounts("GiB on one GPU", "", ((side.name, side.account) for side in comparison.sides))]
+    if comparison.changes:
+        rows = [[item.name, *map(str, item.values)] for item in comparison.changes]
         tables.append(Table("What differs", ("", *names), rows))
-    first = found.sides[0]
+    first = comparison.sides[0]
     title, subtitle = heading(first.explanation).splitlines()
-    others = "; ".join(f"{side.name}: {side.asked}" for side in found.sides[1:])
+    others = "; ".join(f"{side.name}: {side.asked}" for side in comparison.sides[1:])
     return Picture(
         title, f"A: {subtitle}; {others}" if others else subtitle,
         (Panel(lambda part: draw(part, bars, "", "GiB at the peak of a rank"), HEIGHT, alt),), tuple(tables),

@@ -86,15 +86,15 @@ def beside_published(configuration: Configuration) -> tuple[PublishedSide, ...]:
 
     job = configuration.job
     rank = Rank(job, explanation(configuration).ranks[0])
-    found = [
+    sides = [
         (item, pairs) for item in all_published()
         if item.implementation == job.evaluator.implementation and (pairs := [*_about(item, rank)])
     ]
-    if not found:
+    if not sides:
         about = f"{job.model.name} with {job.evaluator.implementation}"
         raise InputError("against", "published", f"must be about a model and an implementation that publications give"
                          f" formulas for, not {about}", "a dense Llama or GPT model with megatron")
-    return tuple(_side(item, pairs, rank) for item, pairs in found)
+    return tuple(_side(item, pairs, rank) for item, pairs in sides)
 
 
 def _about(item: PublishedSet, rank: Rank) -> Iterator[Counterpart]:
@@ -132,14 +132,14 @@ def _term(item: PublishedSet, pair: Counterpart, rank: Rank) -> PublishedTerm:
     counted = _sum(rank.terms, pair.ledger, known)
     return PublishedTerm(
         pair.term, pair.ledger, pair.meaning, pair.remark, item.terms[pair.term].unit, published, counted,
-        {one.name: _plain(value) for one, value in assumed.items() if own.get(one, value) != value},
+        {key.name: _plain(value) for key, value in assumed.items() if own.get(key, value) != value},
         tuple(_summands(item.terms, pair, rank, known, published - counted)), published - counted,
     )
 
 
 def _parameters(rank: Rank) -> dict[Symbol, Expr]:
     """The values of all parameters on the first rank that no formula defines."""
-    return {one: value for one, value in rank.known.items() if one not in rank.terms.by_symbol}
+    return {symbol: value for symbol, value in rank.known.items() if symbol not in rank.terms.by_symbol}
 
 
 def _sum(terms: TermSet, names: tuple[str, ...], known: Mapping[Symbol, Expr]) -> int | Fraction:
@@ -190,14 +190,14 @@ def _rows(rank: Rank, names: Iterable[str], pair: Counterpart) -> Iterator[tuple
         for row in term.rows:
             known: dict[Symbol, Expr] = dict(values)
             for inner in rank.terms.closure(
-                rank.terms.by_symbol[one].name for one in row.expression.free_symbols if one in rank.terms.by_symbol
+                rank.terms.by_symbol[item].name for item in row.expression.free_symbols if item in rank.terms.by_symbol
             ):
                 known.setdefault(inner.symbol, inner.expression.xreplace(known).doit())
             size = row.expression.xreplace(known).doit().expand()
             if size != Integer(0):
                 yield f"{row.component.name}.{row.tensor.name}", size
         if not term.rows:
-            inside = [rank.terms.by_symbol.get(one) for one in Add.make_args(term.expression)]
+            inside = [rank.terms.by_symbol.get(summand) for summand in Add.make_args(term.expression)]
             if all(inner is not None for inner in inside):
                 yield from _rows(rank, [inner.name for inner in inside if inner is not None], pair)
 

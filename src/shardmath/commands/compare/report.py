@@ -20,20 +20,20 @@ from shardmath.reports.tables import console, gib, table
 _SMALL = Fraction(1, 1000)
 
 
-def show(found: Comparison, everything: bool = False) -> None:
+def show(comparison: Comparison, everything: bool = False) -> None:
     """Print a comparison; terms and tensors that hardly differ only if ``everything`` is asked for."""
     out = console()
-    for side in found.sides:
+    for side in comparison.sides:
         out.print(f"{side.name}: {heading(side.explanation)}, rank {side.account.rank}", markup=False)
-    if len(found.sides) > 1:
-        _show_changes(out, found)
-        out.print(_terms(found, everything))
-        _show_time(out, found)
-        for difference in found.differences:
-            _show_tensors(out, found, difference, everything)
-    for published in found.published:
+    if len(comparison.sides) > 1:
+        _show_changes(out, comparison)
+        out.print(_terms(comparison, everything))
+        _show_time(out, comparison)
+        for difference in comparison.differences:
+            _show_tensors(out, comparison, difference, everything)
+    for published in comparison.published:
         _show_published(out, published)
-    if found.published and found.sides[0].explanation.implementation != "megatron":
+    if comparison.published and comparison.sides[0].explanation.implementation != "megatron":
         out.print("Remarks are about Megatron-LM's usual kernels; the differences are those of the kernels asked for.")
 
 
@@ -42,40 +42,40 @@ def signed(size: int | Fraction) -> str:
     return "0" if not size else f"{'-' if size < 0 else '+'}{gib(abs(Fraction(size)))}"
 
 
-def _names(found: Comparison) -> list[str]:
-    return [side.name for side in found.sides]
+def _names(comparison: Comparison) -> list[str]:
+    return [side.name for side in comparison.sides]
 
 
-def _show_changes(out: Console, found: Comparison) -> None:
-    if not found.changes:
+def _show_changes(out: Console, comparison: Comparison) -> None:
+    if not comparison.changes:
         out.print("All inputs are the same.")
         return
     rows = [
         (f"{item.name} ({item.letter})" if item.letter else item.name, *map(str, item.values), "")
-        for item in found.changes
+        for item in comparison.changes
     ]
-    out.print(table(["what differs", *_names(found), ""], rows))
+    out.print(table(["what differs", *_names(comparison), ""], rows))
 
 
-def _terms(found: Comparison, everything: bool) -> Table:
+def _terms(comparison: Comparison, everything: bool) -> Table:
     """Component by role with one column for each side, and one for each difference from the first."""
-    sides, more = len(found.sides), [f"{side.name} - {found.sides[0].name}" for side in found.sides[1:]]
-    built = table(["component", "role", *_names(found), *more, ""], (), range(2, 1 + 2 * sides),
+    sides, more = len(comparison.sides), [f"{side.name} - {comparison.sides[0].name}" for side in comparison.sides[1:]]
+    built = table(["component", "role", *_names(comparison), *more, ""], (), range(2, 1 + 2 * sides),
                   "GiB on one GPU" + ("" if everything else ", terms that differ"))
 
     def add(component: str, role: str, sizes: Sequence[int | Fraction]) -> None:
         built.add_row(component, role, *(gib(size) if size else "" for size in sizes),
                       *(signed(size - sizes[0]) for size in sizes[1:]), "")
 
-    for item in found.terms:
+    for item in comparison.terms:
         if everything or item.differs:
             add(item.component, item.role, item.bytes)
     built.add_section()
     for role in ROLES:
-        add("all", role, [side.account.by_role[role] for side in found.sides])
+        add("all", role, [side.account.by_role[role] for side in comparison.sides])
     built.add_section()
-    add("total", "", [side.account.total for side in found.sides])
-    for title, texts in _verdicts(found.sides):
+    add("total", "", [side.account.total for side in comparison.sides])
+    for title, texts in _verdicts(comparison.sides):
         built.add_row(title, "", *texts, *[""] * (sides - 1), "")
     return built
 
@@ -87,10 +87,10 @@ def _verdicts(sides: Sequence[Side]) -> Iterator[tuple[str, list[str]]]:
     yield "in flight", [str(side.account.in_flight) for side in sides]
 
 
-def _show_time(out: Console, found: Comparison) -> None:
+def _show_time(out: Console, comparison: Comparison) -> None:
     """Seconds of a step by what they go to, of the sides whose time is known."""
-    times = [side.explanation.time for side in found.sides]
-    for side in found.sides:
+    times = [side.explanation.time for side in comparison.sides]
+    for side in comparison.sides:
         if side.explanation.time is None:
             out.print(f"{side.name}: step time is not computed: {side.explanation.time_unknown}.", markup=False)
     if not any(times):
@@ -98,8 +98,9 @@ def _show_time(out: Console, found: Comparison) -> None:
     first = times[0]
 
     def row(title: str, seconds: Sequence[float | None], digits: int = 3) -> list[str]:
-        texts = ["" if one is None else f"{one:,.{digits}f}" for one in seconds]
-        more = ["" if one is None or seconds[0] is None else f"{one - seconds[0]:+,.{digits}f}" for one in seconds[1:]]
+        texts = ["" if number is None else f"{number:,.{digits}f}" for number in seconds]
+        first = seconds[0]
+        more = ["" if number is None or first is None else f"{number - first:+,.{digits}f}" for number in seconds[1:]]
         return [title, *texts, *more, SPENT.get(title, "")]
 
     rows = [
@@ -109,14 +110,14 @@ def _show_time(out: Console, found: Comparison) -> None:
     rows.append(row("step", [None if time is None else time.seconds for time in times]))
     rows.append(row("tokens/s/GPU", [None if time is None else time.tokens_per_second_per_gpu for time in times], 0))
     rows.append(row("MFU, %", [None if time is None else 100 * time.mfu for time in times], 1))
-    more = [f"{side.name} - {found.sides[0].name}" for side in found.sides[1:]]
+    more = [f"{side.name} - {comparison.sides[0].name}" for side in comparison.sides[1:]]
     title = "Seconds of a step on its slowest rank" if first else "Seconds of a step, where it is known"
-    out.print(table(["part", *_names(found), *more, ""], rows, right=range(1, 2 * len(times)), title=title))
+    out.print(table(["part", *_names(comparison), *more, ""], rows, right=range(1, 2 * len(times)), title=title))
 
 
-def _show_tensors(out: Console, found: Comparison, difference: SideDifference, everything: bool) -> None:
+def _show_tensors(out: Console, comparison: Comparison, difference: SideDifference, everything: bool) -> None:
     """The tensors of a difference by role, the largest first; what is small is one line of its role."""
-    first, side = found.sides[0].name, found.sides[difference.side].name
+    first, side = comparison.sides[0].name, comparison.sides[difference.side].name
     title = f"{side} - {first} by tensor, GiB: {signed(difference.bytes)}"
     if not difference.tensors:
         out.print(f"{title}; every tensor is the same.")
@@ -134,7 +135,7 @@ def _show_tensors(out: Console, found: Comparison, difference: SideDifference, e
         shown = [item for item in own if everything or abs(Fraction(item.bytes)) >= least]
         for item in shown:
             built.add_row(f"  {item.component}.{item.tensor}", *(gib(size) if size else "" for size in
-                          (item.before, item.after)), signed(item.bytes), _because(found, difference, item),
+                          (item.before, item.after)), signed(item.bytes), _because(comparison, difference, item),
                           _sizes(item))
         if rest := [item for item in own if item not in shown]:
             sizes = [sum(item.before for item in rest), sum(item.after for item in rest)]
@@ -144,8 +145,8 @@ def _show_tensors(out: Console, found: Comparison, difference: SideDifference, e
     out.print(built)
 
 
-def _because(found: Comparison, difference: SideDifference, item: TensorDifference) -> str:
-    known = {change.name: change for change in found.changes}
+def _because(comparison: Comparison, difference: SideDifference, item: TensorDifference) -> str:
+    known = {change.name: change for change in comparison.changes}
     return "; ".join(
         known[name].between(0, difference.side) if name in known else name for name in item.causes
     )
@@ -157,12 +158,12 @@ def _sizes(item: TensorDifference) -> str:
     return " -> ".join(texts)
 
 
-def _show_published(out: Console, found: PublishedSide) -> None:
+def _show_published(out: Console, published: PublishedSide) -> None:
     """A published set: its estimate, then term by term with the tensors that it leaves out."""
-    rows = [row for item in found.terms for row in _published_rows(item)]
+    rows = [row for item in published.terms for row in _published_rows(item)]
     out.print()
-    out.print(f"{found.title}: {gib(found.total)} GiB on the first rank, counted {gib(found.counted)}, "
-              f"published - counted {signed(found.total - found.counted)}", markup=False)
+    out.print(f"{published.title}: {gib(published.total)} GiB on the first rank, counted {gib(published.counted)}, "
+              f"published - counted {signed(published.total - published.counted)}", markup=False)
     title = "Term by term, GiB or 10^9 elements, under the assumptions of the source"
     out.print(table(["published term", "published", "counted", "difference", "why"], rows, (1, 2, 3), title))
 
@@ -176,6 +177,6 @@ def _published_rows(item: PublishedTerm) -> Iterator[list[str]]:
     assumed = ", ".join(f"{letter} = {value}" for letter, value in item.assumed.items())
     yield [item.term.partition(".")[2], amount(item.published), amount(item.counted), amount(item.difference, "+"),
            f"with {assumed}: {item.remark}" if assumed else item.remark]
-    for one in item.summands:
-        left_out = f": the source leaves out {', '.join(one.tensors)}" if one.tensors else ""
-        yield ["", "", "", amount(one.amount, "+"), f"  {one.size}{left_out}"]
+    for summand in item.summands:
+        left_out = f": the source leaves out {', '.join(summand.tensors)}" if summand.tensors else ""
+        yield ["", "", "", amount(summand.amount, "+"), f"  {summand.size}{left_out}"]

@@ -59,13 +59,13 @@ def posed(
     """
     if not against:
         raise InputError("against", ABSENT, "must be given: what to compare with")
-    found = [("", first())]
+    configurations = [("", first())]
     for item in against:
         if isinstance(item, str):
             if item != PUBLISHED:
                 raise InputError("against", item, "must be what is different, or published", PUBLISHED)
             continue
         words, configuration = item
-        with inside(LETTERS[len(found) % len(LETTERS)]):
-            found.append((words, configuration()))
-    return compared(found, rank, PUBLISHED in against)
+        with inside(LETTERS[len(configurations) % len(LETTERS)]):
+            configurations.append((words, configuration()))
+    return compared(configurations, rank, PUBLISHED in against)

@@ -52,8 +52,8 @@ class Rank:
         """The implementation with the choices of the job."""
         from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
-        found = self.job.evaluator
-        return IMPLEMENTATIONS[found.implementation].with_choices(**found.choices)
+        evaluator = self.job.evaluator
+        return IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)
 
     @cached_property
     def terms(self) -> TermSet:
@@ -71,8 +71,8 @@ class Rank:
 
         values = self.job.on_rank(self.account.rank)
         numbers = terms_at(self.job.evaluator.terms, values)
-        found: dict[Symbol, Any] = {BY_NAME[name].symbol: Rational(value) for name, value in values.items()}
-        return found | {self.terms[name].symbol: Rational(value) for name, value in numbers.items()}
+        values_by_symbol: dict[Symbol, Any] = {BY_NAME[name].symbol: Rational(value) for name, value in values.items()}
+        return values_by_symbol | {self.terms[name].symbol: Rational(value) for name, value in numbers.items()}
 
     @cached_property
     def parts(self) -> tuple[Part, ...]:
@@ -83,8 +83,8 @@ class Rank:
         """The exact value of a formula on this rank."""
         from shardmath.symbolic.exact import number
 
-        found = number(expression, self.known)
-        return int(found) if found.is_Integer else Fraction(int(found.p), int(found.q))
+        exact = number(expression, self.known)
+        return int(exact) if exact.is_Integer else Fraction(int(exact.p), int(exact.q))
 
     def text(self, expression: Expr) -> str:
         """A formula on one line, with local sizes spelled out."""
@@ -104,17 +104,17 @@ class Rank:
         from shardmath.symbolic.terms import in_place
 
         whole = self._unfolded(self.terms[line.term].expression)
-        used = [self.terms.by_symbol[one] for one in whole.free_symbols & self.terms.by_symbol.keys()]
+        used = [self.terms.by_symbol[symbol] for symbol in whole.free_symbols & self.terms.by_symbol.keys()]
         units = sorted((term for term in used if term.rows), key=lambda term: self._places[term.name])
         none = dict.fromkeys((unit.symbol for unit in units), Integer(0))
         rest = self._rest(line, in_place(whole, none))
-        found = [
+        parts = [
             self._part(line, name, meaning, in_place(whole, {**none, unit.symbol: size}), *row)
             for unit in units for name, meaning, size, *row in self._rows(unit)
         ]
-        if sum(part.bytes for part in found) + rest.bytes != line.bytes:
-            found, rest = [], self._rest(line, whole)
-        yield from (part for part in (*found, rest) if part.bytes)
+        if sum(part.bytes for part in parts) + rest.bytes != line.bytes:
+            parts, rest = [], self._rest(line, whole)
+        yield from (part for part in (*parts, rest) if part.bytes)
 
     def _part(self, line: Line, name: str, meaning: str, expression: Expr, *row: Any) -> Part:
         return Part(line.term, line.component, line.role, name, self.value(expression), meaning, expression, *row)

@@ -39,26 +39,26 @@ def parameters_among(names: Iterable[str], reserved: Collection[str]) -> tuple[t
     ``reserved`` are names of computed columns. Raises InputError for a column that is named like one of these, that is
     named twice, that no table can vary, and that looks like a misspelt parameter.
     """
-    found: list[str] = []
+    parameters: list[str] = []
     passed: list[str] = []
     for name in names:
-        if name in found or name in passed:
+        if name in parameters or name in passed:
             raise InputError("column", name, "must be there once")
         if name in reserved:
             raise InputError("column", name, "must have another name: a column of that name is computed")
         if name in _ARGUMENTS:
             raise InputError("column", name, "must not be a column: one value of it holds for the whole table")
         if name in _KNOWN or name == RECOMPUTE:
-            found.append(name)
+            parameters.append(name)
         elif name in PARAMETERS:
             raise InputError("column", name, "must not be a column: it follows from other parameters")
         else:
             _refuse_misspelt(name)
             passed.append(name)
-    switches = [name for name in SWITCHES if name in found]
-    if RECOMPUTE in found and switches:
+    switches = [name for name in SWITCHES if name in parameters]
+    if RECOMPUTE in parameters and switches:
         raise InputError("column", RECOMPUTE, f"must not be there beside {switches[0]}")
-    return tuple(found), tuple(passed)
+    return tuple(parameters), tuple(passed)
 
 
 def _refuse_misspelt(name: str) -> None:
@@ -126,7 +126,7 @@ def modes(column: pa.Array, first_row: int) -> dict[str, NDArray[np.float64]]:
         except pa.ArrowException:
             raise InputError(RECOMPUTE, str(column.type), "must be a column of names of modes") from None
     indices = column.indices.to_numpy()
-    found = np.zeros((len(column.dictionary), len(SWITCHES)))
+    table = np.zeros((len(column.dictionary), len(SWITCHES)))
     for number in np.unique(indices):
         mode, row = column.dictionary[int(number)].as_py(), first_row + int((indices == number).argmax())
         if mode == SELECTIVE:
@@ -135,8 +135,8 @@ def modes(column: pa.Array, first_row: int) -> dict[str, NDArray[np.float64]]:
             switches = recompute_switches(str(mode))
         except InputError as error:
             raise InputError(RECOMPUTE, mode, f"{error.rule} (row {row})", error.nearest) from None
-        found[number] = [switches[name] for name in SWITCHES]
-    return dict(zip(SWITCHES, found[indices].T, strict=True))
+        table[number] = [switches[name] for name in SWITCHES]
+    return dict(zip(SWITCHES, table[indices].T, strict=True))
 
 
 def known_value(name: str) -> None:

@@ -35,13 +35,13 @@ _SETTINGS = ("node_size", "distributed_optimizer", "vocab_multiple")
 class Inputs:
     """The evaluator for a table, and all values that are the same for every row.
 
-    ``given`` names what a person gave, as a column or a value; ``only`` has the one legal value of parameters that
+    ``asked`` names what a person gave, as a column or a value; ``only`` has the one legal value of parameters that
     change nothing.
     """
 
     evaluator: Evaluator
     values: Mapping[str, int]
-    given: frozenset[str]
+    asked: frozenset[str]
     only: Mapping[str, int]
 
     def completed(self, columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,21 +49,22 @@ class Inputs:
 
         GPUs that the ranks do not divide leave a data-parallel size rounded down, which the rules then refuse.
         """
-        found = {**self.values, **columns}
-        if not self.given >= {"num_gpus", "data_parallel"}:
-            ranks = found["tensor_parallel"] * found["context_parallel"] * found["pipeline_parallel"]
-            if "num_gpus" in self.given:
-                found["data_parallel"] = np.maximum(found["num_gpus"] // ranks, 1)
+        complete = {**self.values, **columns}
+        if not self.asked >= {"num_gpus", "data_parallel"}:
+            ranks = complete["tensor_parallel"] * complete["context_parallel"] * complete["pipeline_parallel"]
+            if "num_gpus" in self.asked:
+                complete["data_parallel"] = np.maximum(complete["num_gpus"] // ranks, 1)
             else:
-                found.setdefault("data_parallel", 1)
-                found["num_gpus"] = ranks * found["data_parallel"]
-        followers = following(self.evaluator, dict.fromkeys(self.given, 0))
-        found |= {name: found[leader] for name, leader in followers.items()}
-        if "global_batch_size" not in self.given:
-            found["global_batch_size"] = filling_batch(found, self.evaluator.choices["schedule"])
-        if "sequence_parallel" not in self.given:
-            found["sequence_parallel"] = self.evaluator.defaults["sequence_parallel"] * (found["tensor_parallel"] > 1)
-        return found
+                complete.setdefault("data_parallel", 1)
+                complete["num_gpus"] = ranks * complete["data_parallel"]
+        followers = following(self.evaluator, dict.fromkeys(self.asked, 0))
+        complete |= {name: complete[leader] for name, leader in followers.items()}
+        if "global_batch_size" not in self.asked:
+            complete["global_batch_size"] = filling_batch(complete, self.evaluator.choices["schedule"])
+        if "sequence_parallel" not in self.asked:
+            by_default = self.evaluator.defaults["sequence_parallel"]
+            complete["sequence_parallel"] = by_default * (complete["tensor_parallel"] > 1)
+        return complete
 
     def kernel(self, terms: Sequence[str], columns: Sequence[str]) -> ModuleType:
         """The compiled evaluator of ``terms`` for a table with ``columns``.
@@ -114,17 +115,17 @@ def inputs(
         implementation, kernels, chosen, {**some, **asked}, recompute=(mode,),
         staged=staged or schedule or asked.get("pipeline_parallel", 1) > 1,
     )
-    found = settings(
+    values_for_all = settings(
         evaluator, chosen, None if cluster is None else cluster.gpu,
         seq_length=asked.get("seq_length", default_seq_length(chosen)),
         **{name: asked.get(name) for name in _SETTINGS},  # type: ignore[arg-type]
         others={name: value for name, value in asked.items() if name not in _SETTINGS},
     )
     speeds = {} if cluster is None else _speeds(evaluator, cluster, asked.get("num_gpus"))
-    found = {**speeds, **_USUAL, **found, **recompute_switches(mode), **asked}
+    values_for_all = {**speeds, **_USUAL, **values_for_all, **recompute_switches(mode), **asked}
     if chosen is not None:
-        refuse_what_changes_nothing(evaluator, chosen, found)
-    return Inputs(evaluator, found, frozenset({*asked, *columns}), without_effect(evaluator))
+        refuse_what_changes_nothing(evaluator, chosen, values_for_all)
+    return Inputs(evaluator, values_for_all, frozenset({*asked, *columns}), without_effect(evaluator))
 
 
 def programs(
@@ -160,10 +161,10 @@ def _speeds(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dic
 
 
 def _checked(values: Mapping[str, Any], columns: Sequence[str]) -> dict[str, int]:
-    found = {}
+    checked_values = {}
     for name, value in values.items():
         known_value(name)
         if name in columns:
             raise InputError(name, value, "must not be given both as a column and as a value")
-        found[name] = checked(name, value)
-    return found
+        checked_values[name] = checked(name, value)
+    return checked_values

@@ -136,8 +136,8 @@ class _Work:
         _refuse_missing_ranks(values, first_row)
         rule, verdict, out = self._evaluated(columns, count)
         legal = rule == 0
-        found = zip(self.terms, out, self._kinds, strict=True)
-        _refuse_large({name: sizes for name, sizes, kind in found if kind == pa.int64()}, first_row)
+        numbers = zip(self.terms, out, self._kinds, strict=True)
+        _refuse_large({name: sizes for name, sizes, kind in numbers if kind == pa.int64()}, first_row)
         rules = [rule for program, _ in self.programs for rule in program.evaluator.terms.RULES]
         names, texts = [name for name, _, _ in rules], [f"{field} {text}" for _, field, text in rules]
         verdicts = [name for name, _ in VERDICTS]
@@ -163,8 +163,8 @@ class _Work:
         return rule, verdict, out
 
     def _run(self, number: int, columns: Mapping[str, Any], count: int) -> tuple[NDArray[Any], ...]:
-        found, kernel = self.programs[number]
-        values = found.completed(columns)
+        program, kernel = self.programs[number]
+        values = program.completed(columns)
         rule, verdict, out = np.empty(count, np.int8), np.empty(count, np.int8), self._out(count)
         scalars = [float(values[name]) for name in kernel.SCALARS]
         own = [_column(values[name], count) for name in kernel.COLUMNS]
@@ -230,8 +230,8 @@ def _refuse_missing_ranks(values: Mapping[str, Any], first_row: int) -> None:
         raise InputError("pipeline_rank", rank, f"must be below pipeline_parallel (row {first_row + row})")
 
 
-def _refuse_large(found: Mapping[str, NDArray[Any]], first_row: int) -> None:
-    for name, sizes in found.items():
+def _refuse_large(columns: Mapping[str, NDArray[Any]], first_row: int) -> None:
+    for name, sizes in columns.items():
         if sizes.size and not -EXACT < sizes.min() <= sizes.max() < EXACT:
             row = int((~((sizes > -EXACT) & (sizes < EXACT))).argmax())
             rule = f"must be below 2^49 for exact arithmetic (row {first_row + row})"

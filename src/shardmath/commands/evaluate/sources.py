@@ -112,11 +112,11 @@ def _dataset(dataset: Any) -> Source:
 
 def _file(path: Path) -> Source:
     with _refusing(path):
-        found = _opened(path)
-        names = found.schema.names  # which decodes them
+        source = _opened(path)
+        names = source.schema.names  # which decodes them
     if not names:
         raise InputError("table", str(path), "must have columns")
-    return Source(found.schema, found.rows, lambda rows: _guarded(path, found.batches(rows)))
+    return Source(source.schema, source.rows, lambda rows: _guarded(path, source.batches(rows)))
 
 
 def _opened(path: Path) -> Source:

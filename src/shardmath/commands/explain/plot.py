@@ -12,16 +12,16 @@ from shardmath.plots.picture import Panel, Picture, Table
 from shardmath.reports.tables import gib
 
 
-def picture(found: Explanation) -> Picture:
+def picture(explanation: Explanation) -> Picture:
     """Bars by role of every pipeline rank at its peak, with lines at 80 % and at all of the memory of a GPU."""
-    title, subtitle = heading(found).splitlines()
-    peak, memory = found.peak, found.gpu.memory_bytes
-    bars = [Bar(str(item.rank), item, memory) for item in found.ranks]
+    title, subtitle = heading(explanation).splitlines()
+    peak, memory = explanation.peak, explanation.gpu.memory_bytes
+    bars = [Bar(str(item.rank), item, memory) for item in explanation.ranks]
     alt = (f"Stacked bars of memory by role for {len(bars)} pipeline ranks; the highest is rank {peak.rank} with"
-           f" {gib(peak.total)} GiB of {found.gpu.memory_gib:g} GiB.")
+           f" {gib(peak.total)} GiB of {explanation.gpu.memory_gib:g} GiB.")
     panel = Panel(lambda part: draw(part, bars, "pipeline rank", "GiB at the peak of a rank"), HEIGHT, alt)
     return Picture(title, subtitle, (panel,), (accounts("GiB of every pipeline rank at its peak", "rank", (
-        (str(item.rank), item) for item in found.ranks)),))
+        (str(item.rank), item) for item in explanation.ranks)),))
 
 
 def accounts(caption: str, title: str, named: Iterable[tuple[str, RankAccount]]) -> Table:

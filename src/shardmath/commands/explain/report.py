@@ -23,13 +23,13 @@ _WHOLE = 3
 _SPLIT = ("zero_bubble", "zbv", "dualpipev")
 
 
-def show(found: Explanation, all_ranks: bool = False) -> None:
+def show(explanation: Explanation, all_ranks: bool = False) -> None:
     """Print the account of every rank, its verdict, and what published formulas say."""
     out = console()
-    out.print(heading(found), markup=False)
-    ranks = shown_ranks(found, _ENDS - (out.width < _NARROW))
-    if len(ranks) < len(found.ranks):
-        out.print(f"ranks {', '.join(str(item.rank) for item in ranks)} of {len(found.ranks)}; "
+    out.print(heading(explanation), markup=False)
+    ranks = shown_ranks(explanation, _ENDS - (out.width < _NARROW))
+    if len(ranks) < len(explanation.ranks):
+        out.print(f"ranks {', '.join(str(item.rank) for item in ranks)} of {len(explanation.ranks)}; "
                   "--all-ranks adds a line for every one")
     titles = ["component", "role", *(f"rank {item.rank}" for item in ranks), "term"]
     built = table(titles, (), range(2, 2 + len(ranks)), "GiB on one GPU", spare=("term",))
@@ -54,37 +54,37 @@ def show(found: Explanation, all_ranks: bool = False) -> None:
                   "stage.all_parameters")
     out.print(built)
     if all_ranks:
-        out.print(every_rank(found))
-    total, active = found.parameters.total, found.parameters.active
+        out.print(every_rank(explanation))
+    total, active = explanation.parameters.total, explanation.parameters.active
     met = "" if active == total else f", of which a token meets {active:,}"
     out.print(f"Parameters of the model: {total:,}{met}.", markup=False)
-    peak = found.peak
+    peak = explanation.peak
     line = (f"Peak: {gib(peak.total)} GiB on rank {peak.rank}, {peak.share:.1%} of the GPU: {peak.verdict} "
-            f"({found.reason}).")
+            f"({explanation.reason}).")
     out.print(judged(line, peak.verdict))
-    if not found.moments_counted:
+    if not explanation.moments_counted:
         out.print("Counted are saved tensors and the loss; other moments of a step are not (kernel peak=saved).",
                   markup=False)
-    if found.choices["pipeline"] == "torch" and found.choices["schedule"] in _SPLIT:
+    if explanation.choices["pipeline"] == "torch" and explanation.choices["schedule"] in _SPLIT:
         out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
                   markup=False)
-    out.print(process_line(found), markup=False)
-    show_time(out, found)
-    for item in found.published:
+    out.print(process_line(explanation), markup=False)
+    show_time(out, explanation)
+    for item in explanation.published:
         line = f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title})."
         out.print(judged(line, item.verdict))
 
 
-def process_line(found: Explanation) -> str:
+def process_line(explanation: Explanation) -> str:
     """The three numbers of the rank that needs most: allocated, reserved, process."""
-    taken = found.process
+    taken = explanation.process
     groups = "1 communicator" if taken.communicators == 1 else f"{taken.communicators} communicators"
     line = (
-        f"On that rank: allocated {gib(taken.allocated)}, reserved {_ranged(found, 'reserved')}, "
-        f"process {_ranged(found, 'total')} GiB ({groups})."
+        f"On that rank: allocated {gib(taken.allocated)}, reserved {_ranged(explanation, 'reserved')}, "
+        f"process {_ranged(explanation, 'total')} GiB ({groups})."
     )
-    if found.anchor is not None:
-        known = found.anchor
+    if explanation.anchor is not None:
+        known = explanation.anchor
         line += (
             f"\nAnchored to {gib(known.measured['allocated_bytes'])} GiB measured,"
             f" {gib(known.estimated)} GiB estimated: "
@@ -93,51 +93,52 @@ def process_line(found: Explanation) -> str:
     return line
 
 
-def _ranged(found: Explanation, name: str) -> str:
-    own, low, high = getattr(found.process, name), found.process.low[name], found.process.high[name]
+def _ranged(explanation: Explanation, name: str) -> str:
+    own, low, high = getattr(explanation.process, name), explanation.process.low[name], explanation.process.high[name]
     return gib(own) if low == high else f"{gib(own)} ({gib(low)} to {gib(high)})"
 
 
-def heading(found: Explanation) -> str:
+def heading(explanation: Explanation) -> str:
     """Print the question in two lines."""
-    value = found.inputs
+    value = explanation.inputs
     sequences = "1 sequence" if value["global_batch_size"] == 1 else f"{value['global_batch_size']} sequences"
+    gpu = explanation.gpu
     sequence = "on" if value["sequence_parallel"] else "off"
     return (
-        f"{found.model.name} on {value['num_gpus']} x {found.gpu.name} ({found.gpu.memory_gib:g} GiB), "
-        f"{found.implementation}, {sequences} of {value['seq_length']} tokens\n"
+        f"{explanation.model.name} on {value['num_gpus']} x {gpu.name} ({gpu.memory_gib:g} GiB), "
+        f"{explanation.implementation}, {sequences} of {value['seq_length']} tokens\n"
         f"TP {value['tensor_parallel']}, CP {value['context_parallel']}, PP {value['pipeline_parallel']}, "
         f"DP {value['data_parallel']}, micro-batch {value['micro_batch_size']}, sequence parallelism {sequence}, "
-        f"recompute {found.recompute}"
+        f"recompute {explanation.recompute}"
     )
 
 
-def every_rank(found: Explanation) -> Table:
+def every_rank(explanation: Explanation) -> Table:
     """A line for each pipeline rank, with its sums by role."""
     titles = ("rank", *ROLES, "total", "share", "in flight", "verdict")
     rows = [
         (str(item.rank), *(gib(item.by_role[role]) for role in ROLES), gib(item.total), f"{item.share:.1%}",
          str(item.in_flight), item.verdict)
-        for item in found.ranks
+        for item in explanation.ranks
     ]
     return table(titles, rows, right=range(len(titles) - 1), title="GiB of every rank",
                  spare=("share", "input", "buffer"))
 
 
-def shown_ranks(found: Explanation, number: int = _ENDS) -> list[RankAccount]:
+def shown_ranks(explanation: Explanation, number: int = _ENDS) -> list[RankAccount]:
     """All ranks, or of many the first and last ``number``, always with the one that keeps most."""
-    if len(found.ranks) <= 2 * number:
-        return list(found.ranks)
-    ends = {*range(number), *range(len(found.ranks) - number, len(found.ranks)), found.peak.rank}
-    return [item for item in found.ranks if item.rank in ends]
+    if len(explanation.ranks) <= 2 * number:
+        return list(explanation.ranks)
+    ends = {*range(number), *range(len(explanation.ranks) - number, len(explanation.ranks)), explanation.peak.rank}
+    return [item for item in explanation.ranks if item.rank in ends]
 
 
-def write_csv(found: Explanation, path: str) -> None:
+def write_csv(explanation: Explanation, path: str) -> None:
     """Write one row per rank and term, in bytes."""
     with whole_file("csv", path) as file:
         writer = csv.writer(file)  # type: ignore[arg-type]
         writer.writerow(("rank", "component", "role", "term", "bytes"))
-        for item in found.ranks:
+        for item in explanation.ranks:
             for line in item.lines:
                 writer.writerow((item.rank, line.component, line.role, line.term, plain(line.bytes)))
             writer.writerow((item.rank, "total", "", "stage.total", item.total))

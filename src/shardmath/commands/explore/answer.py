@@ -144,13 +144,13 @@ def explored(
     """
     answers: dict[str, Answered] = {}
     for number, question in enumerate(questions):
-        found = [(nest, run.answer.questions[number]) for nest, run in zip(nests, runs, strict=True)]
+        partials = [(nest, run.answer.questions[number]) for nest, run in zip(nests, runs, strict=True)]
         if isinstance(question, Best):
-            answers[question.name] = _ranking(question, found)
+            answers[question.name] = _ranking(question, partials)
         elif isinstance(question, Front):
-            answers[question.name] = _unbeaten(question, found)
+            answers[question.name] = _unbeaten(question, partials)
         elif isinstance(question, Histogram):
-            counts = sum(item.counts for _, item in found if isinstance(item, HistogramAnswer))
+            counts = sum(item.counts for _, item in partials if isinstance(item, HistogramAnswer))
             answers[question.name] = Counted(
                 question.formulas[0], tuple(question.edges), tuple(map(int, np.atleast_1d(counts))), question)
     verdicts = sum(run.answer.verdicts for run in runs)
@@ -176,9 +176,9 @@ def _broken(nests: Sequence[Nest], runs: Sequence[Run]) -> Iterable[Broken]:
     return (Broken(name, meanings[name], count) for name, count in counts.items())
 
 
-def _ranking(question: Best, found: Sequence[tuple[Nest, Partial]]) -> Ranking:
+def _ranking(question: Best, partials: Sequence[tuple[Nest, Partial]]) -> Ranking:
     groups: dict[tuple[tuple[str, int | str], ...], list[Configuration]] = {}
-    for nest, item in found:
+    for nest, item in partials:
         assert isinstance(item, BestAnswer)
         axes = [axis for name in question.per for axis in nest.part.axes if axis.name == name]
         own = {name: label for name, label in nest.part.labels.items() if name in question.per}
@@ -196,9 +196,9 @@ def _ranking(question: Best, found: Sequence[tuple[Nest, Partial]]) -> Ranking:
     ), question)
 
 
-def _unbeaten(question: Front, found: Sequence[tuple[Nest, Partial]]) -> Unbeaten:
+def _unbeaten(question: Front, partials: Sequence[tuple[Nest, Partial]]) -> Unbeaten:
     listed: list[Configuration] = []
-    for nest, item in found:
+    for nest, item in partials:
         assert isinstance(item, FrontAnswer)
         size = int(item.size[0])
         listed += configurations(nest.part, question, item.keys[:size], item.numbers[:size])
@@ -206,6 +206,6 @@ def _unbeaten(question: Front, found: Sequence[tuple[Nest, Partial]]) -> Unbeate
     for candidate in sorted(listed, key=lambda item: item.order):
         # Sorted by the first key: only one before this can beat or equal it.
         keys = candidate.keys.values()
-        if not any(all(one <= two for one, two in zip(other.keys.values(), keys, strict=True)) for other in kept):
+        if not any(all(here <= two for here, two in zip(other.keys.values(), keys, strict=True)) for other in kept):
             kept.append(candidate)
     return Unbeaten(question.formulas, tuple(kept), question)

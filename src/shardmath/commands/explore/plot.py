@@ -18,12 +18,12 @@ _HEIGHT = 2.6
 _GIB = 2**30
 
 
-def picture(found: Explored, name: str) -> Picture:
+def picture(explored: Explored, name: str) -> Picture:
     """A plot of every front of the space called ``name``: its first formula across, its second up.
 
     Raises InputError if the space asks for no front, or none has a configuration.
     """
-    fronts = {title: item for title, item in found.answers.items() if isinstance(item, Unbeaten)}
+    fronts = {title: item for title, item in explored.answers.items() if isinstance(item, Unbeaten)}
     if not fronts:
         raise InputError("plot", ABSENT, "needs a question of the space that is a front")
     shown = {title: item for title, item in fronts.items() if item.configurations}
@@ -31,7 +31,8 @@ def picture(found: Explored, name: str) -> Picture:
         raise InputError("plot", name, "must have something to show: the fronts are empty")
     panels = tuple(Panel(partial(_draw, answered=item), _HEIGHT, _said(title, item)) for title, item in shown.items())
     return Picture(
-        name, f"{found.done:,} configurations, {found.legal:,} legal, {found.verdicts[VERDICTS[0][0]]:,} fit", panels,
+        name, f"{explored.done:,} configurations, {explored.legal:,} legal, {explored.verdicts[VERDICTS[0][0]]:,} fit",
+        panels,
         tuple(_table(title, item) for title, item in shown.items()),
     )
 

@@ -22,19 +22,19 @@ _MOST = 40
 _AMONG = {"fits": "that fit", "uncertain": "that fit or may fit", "legal": "that are legal"}
 
 
-def show(found: Explored) -> None:
+def show(explored: Explored) -> None:
     """Print how many configurations broke which condition and fit, and the answer to each question."""
     out = console()
-    rows = [("in the space", f"{found.size:,}", "")]
-    if not found.complete:
-        rows.append(("looked at", f"{found.done:,}", f"{found.done / found.size:.1%}: it was stopped"))
-    rows += [(f"broke {item.name}", f"{item.count:,}", item.meaning) for item in found.broken if item.count]
-    rows.append(("legal", f"{found.legal:,}", ""))
-    rows += [(name, f"{found.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
-    if found.rows is not None:
-        rows.append(("rows", f"{found.rows:,}", "written"))
+    rows = [("in the space", f"{explored.size:,}", "")]
+    if not explored.complete:
+        rows.append(("looked at", f"{explored.done:,}", f"{explored.done / explored.size:.1%}: it was stopped"))
+    rows += [(f"broke {item.name}", f"{item.count:,}", item.meaning) for item in explored.broken if item.count]
+    rows.append(("legal", f"{explored.legal:,}", ""))
+    rows += [(name, f"{explored.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
+    if explored.rows is not None:
+        rows.append(("rows", f"{explored.rows:,}", "written"))
     out.print(table(("configurations", "count", ""), rows, right=(1,)))
-    for name, answered in found.answers.items():
+    for name, answered in explored.answers.items():
         out.print(_answer(name, answered))
 
 

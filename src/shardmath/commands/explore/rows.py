@@ -87,10 +87,10 @@ def columns_of(part: Part, table: Table, formulas: Sequence[str]) -> Columns:
 
 
 def _integers(text: str, values: NDArray[np.float64]) -> NDArray[np.int64]:
-    found = values.astype(np.int64)
-    if (found != values).any():
+    integers = values.astype(np.int64)
+    if (integers != values).any():
         raise InputError("term", text, "must be an integer in every row: ask for a formula, such as 1 * term")
-    return found
+    return integers
 
 
 def _writer(path: str) -> Callable[[str], AbstractContextManager[Sink]]:
@@ -118,8 +118,8 @@ def _csv(path: str) -> Iterator[Sink]:
 def _listed(column: NDArray[Any] | Labels) -> list[Any]:
     if isinstance(column, Labels):
         return [column.texts[place] for place in column.places.tolist()]
-    found: list[Any] = column.tolist()
-    return found
+    cells: list[Any] = column.tolist()
+    return cells
 
 
 @contextmanager

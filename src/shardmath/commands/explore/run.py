@@ -158,7 +158,7 @@ def _sweep(
     if progress is not None:
         progress(sum(state.shards * nest.shard_size for nest, state in zip(nests, runs, strict=True)), size)
     for nest, state in zip(nests, runs, strict=True):
-        others = sum(other.shards * one.shard_size for one, other in zip(nests, runs, strict=True) if one is not nest)
+        others = sum(run.shards * other.shard_size for other, run in zip(nests, runs, strict=True) if other is not nest)
         if stopped() or _finished(nest, state):
             continue
 

@@ -62,12 +62,13 @@ class FitAnswer(Answer):
         """The formula as ``latex``, ``unicode`` or ``text``, with its coefficients; or why there is none."""
         if self.formula is None:
             return f"{self.symbol}: {self.method}"
-        found = self.formula
+        solution = self.formula
         if form != "latex":
-            defined = {**{name: one.text for name, one in found.coefficients.items()}, **found.uses}
-            return "\n".join([getattr(found, form), *(f"{name} = {made}" for name, made in defined.items())])
-        lines = [found.latex, *(f"M_{{\\text{{{name}}}}} = {one.latex}" for name, one in found.coefficients.items()),
-                 *(f"{name} = {made}" for name, made in found.uses_latex.items())]
+            defined = {**{name: item.text for name, item in solution.coefficients.items()}, **solution.uses}
+            return "\n".join([getattr(solution, form), *(f"{name} = {made}" for name, made in defined.items())])
+        coefficients = (f"M_{{\\text{{{name}}}}} = {item.latex}" for name, item in solution.coefficients.items())
+        lines = [solution.latex, *coefficients,
+                 *(f"{name} = {made}" for name, made in solution.uses_latex.items())]
         return "\n".join(lines)
 
 

@@ -48,21 +48,21 @@ def largest_stepped(run: Evaluated, count: int, limit: Column, last: int) -> Col
     fits next to one that does not is the answer; the closed form says where to look.
     """
     every = np.arange(count)
-    found = run(every, np.ones(count))
+    largest = run(every, np.ones(count))
     step = np.ones(count)
-    for name in (name for name in found if name.startswith("step")):
-        step = np.lcm(step.astype(np.int64), np.maximum(found[name], 1).astype(np.int64)).astype(float)
+    for name in (name for name in largest if name.startswith("step")):
+        step = np.lcm(step.astype(np.int64), np.maximum(largest[name], 1).astype(np.int64)).astype(float)
     low, high = np.zeros(count), (last // step + 1) * step
-    rows, at = every[found["rule"] == 0], step.copy()
+    rows, at = every[largest["rule"] == 0], step.copy()
     for number in range(200):
         if not len(rows):
             break
         here = at[rows]
-        found = run(rows, here)
-        fits = (found["peak"] <= limit[rows]) & (found["legal"] == 1)
+        largest = run(rows, here)
+        fits = (largest["peak"] <= limit[rows]) & (largest["legal"] == 1)
         low[rows] = np.where(fits, here, low[rows])
         high[rows] = np.where(fits, high[rows], here)
-        closed = _solved(found, limit[rows]) if number < _CLOSED_STEPS else (low[rows] + high[rows]) / 2
+        closed = _solved(largest, limit[rows]) if number < _CLOSED_STEPS else (low[rows] + high[rows]) / 2
         inside = step[rows]
         guess = np.floor(closed / inside) * inside
         at[rows] = np.clip(guess, low[rows] + inside, np.maximum(high[rows] - inside, low[rows] + inside))
@@ -70,9 +70,9 @@ def largest_stepped(run: Evaluated, count: int, limit: Column, last: int) -> Col
     return low
 
 
-def _solved(found: Mapping[str, Column], limit: Column) -> Column:
+def _solved(binding: Mapping[str, Column], limit: Column) -> Column:
     """Where the polynomials reach the limit, in floating point: a place to look at, not an answer."""
-    shared, fixed, slope, bend = (found.get(name, np.zeros_like(limit)) for name in _COEFFICIENTS)
+    shared, fixed, slope, bend = (binding.get(name, np.zeros_like(limit)) for name in _COEFFICIENTS)
     with np.errstate(all="ignore"):
         room = limit - fixed
         linear = np.where(slope > 0, room / slope, np.inf)
@@ -93,7 +93,7 @@ def listed(run: Evaluated, count: int, limit: Column, whole: Column, *, largest:
         rows = np.flatnonzero((answer == 0) & (at > 0))
         if not len(rows):
             break
-        found = run(rows, at[rows])
-        fits = (found["rule"] == 0) & (found["peak"] <= limit[rows])
+        answered = run(rows, at[rows])
+        fits = (answered["rule"] == 0) & (answered["peak"] <= limit[rows])
         answer[rows] = np.where(fits, at[rows], 0)
     return answer

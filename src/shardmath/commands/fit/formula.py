@@ -63,15 +63,15 @@ def solution(
     """
     of_memory = name == "gpu_memory"
     try:
-        found = Binding(source, "peak", values, None if of_memory else name, multiples, _SWITCHES)
-        off = Fraction(peak - value(found.numbers, values.get(name, 1)))
-        return _written(found, evaluator, name, limit, share, off, largest=largest)
+        binding = Binding(source, "peak", values, None if of_memory else name, multiples, _SWITCHES)
+        off = Fraction(peak - value(binding.numbers, values.get(name, 1)))
+        return _written(binding, evaluator, name, limit, share, off, largest=largest)
     except NoClosedFormError:
         return None
 
 
 def _written(
-    found: Binding, evaluator: Evaluator, name: str, limit: Fraction, share: Fraction | None, roundings: Fraction, *,
+    binding: Binding, evaluator: Evaluator, name: str, limit: Fraction, share: Fraction | None, roundings: Fraction, *,
     largest: bool,
 ) -> Solution:
     from sympy import Integer, Rational
@@ -83,19 +83,19 @@ def _written(
 
     terms = [Term(term, term_symbol(term), Integer(0), *row) for term, row in evaluator.terms.TERMS.items()]
     part = None if share is None else Rational(share.numerator, share.denominator)
-    result = inverted(name, found.coefficients, found.terms, part, largest=largest)
+    result = inverted(name, binding.coefficients, binding.terms, part, largest=largest)
     line, latex = LinePrinter(), LatexPrinter(terms)
     counts = {
-        NAMES[power]: Coefficient(power, line.doprint(letters), latex.doprint(letters), found.numbers[power])
-        for power, letters in zip(sorted(found.coefficients), result.coefficients.values(), strict=True)
+        NAMES[power]: Coefficient(power, line.doprint(letters), latex.doprint(letters), binding.numbers[power])
+        for power, letters in zip(sorted(binding.coefficients), result.coefficients.values(), strict=True)
     }
     return Solution(
         f"{line.doprint(result.symbol)} = {line.doprint(result.answer)}",
         f"{latex.doprint(result.symbol)} = {latex.doprint(result.answer)}",
         f"{UnicodePrinter().doprint(result.symbol)} =\n{UnicodePrinter().doprint(result.answer)}",
-        counts, {line.doprint(one): line.doprint(made) for one, made in result.uses.items()},
-        {latex.doprint(one): latex.doprint(made) for one, made in result.uses.items()},
-        _closed(found.numbers, limit, largest=largest), roundings,
+        counts, {line.doprint(symbol): line.doprint(made) for symbol, made in result.uses.items()},
+        {latex.doprint(symbol): latex.doprint(made) for symbol, made in result.uses.items()},
+        _closed(binding.numbers, limit, largest=largest), roundings,
     )
 
 

@@ -11,39 +11,39 @@ from shardmath.reports.tables import console, gib, table
 _POWERS = {-1: " shared by {0}", 0: "", 1: " for each of {0}", 2: " for each of {0} squared"}
 
 
-def show(found: Fits) -> None:
+def show(fits: Fits) -> None:
     """Print a line for each answer, and for a single one the formula too."""
     out = console()
-    out.print(f"{found.model} on {found.gpu} ({gib(found.gpu_memory)} GiB), {found.implementation}: at most"
-              f" {float(found.share):.6g} of the memory, {gib(found.limit)} GiB", markup=False)
+    out.print(f"{fits.model} on {fits.gpu} ({gib(fits.gpu_memory)} GiB), {fits.implementation}: at most"
+              f" {float(fits.share):.6g} of the memory, {gib(fits.limit)} GiB", markup=False)
     titles = ("solved for", "", "now", "fits", "peak", "rank", "moment", "next", "peak", "how")
-    rows = [_row(found, answer) for answer in found.answers]
+    rows = [_row(fits, answer) for answer in fits.answers]
     out.print(table(titles, rows, right=(2, 3, 4, 5, 7, 8)))
-    for note in _notes(found):
+    for note in _notes(fits):
         out.print(note, markup=False)
-    if len(found.answers) == 1:
-        (answer,) = found.answers
+    if len(fits.answers) == 1:
+        (answer,) = fits.answers
         for line in _details(answer):
             out.print(line, markup=False, soft_wrap=True)
 
 
-def _notes(found: Fits) -> list[str]:
+def _notes(fits: Fits) -> list[str]:
     """Return the quantities that stay fixed while a symbol changes."""
     stays = {
         "hidden_size": {"head_dim": "hidden_size: head_dim stays; numbers of heads and inner widths grow with it.",
                         "heads": "hidden_size: numbers of heads stay; head_dim and inner widths grow with it.",
-                        "all": "hidden_size: heads, head_dim and inner widths stay."}[found.keep],
+                        "all": "hidden_size: heads, head_dim and inner widths stay."}[fits.keep],
         "num_gpus": "num_gpus: data parallelism alone; TP, CP and PP stay.",
         "model_parallel": "model_parallel: TP * PP, on the same GPUs where their number is given.",
     }
-    asked = {answer.symbol for answer in found.answers}
+    asked = {answer.symbol for answer in fits.answers}
     return [note for symbol, note in stays.items() if symbol in asked]
 
 
-def _row(found: Fits, answer: FitAnswer) -> list[str]:
+def _row(asked: Fits, answer: FitAnswer) -> list[str]:
     way = "largest" if answer.largest else "smallest"
     fits = "none" if answer.at is None else _number(answer, answer.at.value)
-    start = [answer.symbol, way, _number(answer, found.now(answer.symbol)), fits]
+    start = [answer.symbol, way, _number(answer, asked.now(answer.symbol)), fits]
     at = ["", "", ""] if answer.at is None else [gib(answer.at.peak), str(answer.at.rank), answer.at.moment]
     beyond = ["", ""] if answer.beyond is None else [_number(answer, answer.beyond.value), gib(answer.beyond.peak)]
     return [*start, *at, *beyond, answer.method]
@@ -54,23 +54,24 @@ def _number(answer: FitAnswer, value: int) -> str:
 
 
 def _details(answer: FitAnswer) -> list[str]:
-    lines = [_along(answer, bound, what) for bound, what in ((answer.at, "at the answer"), (answer.beyond, "next"))
+    lines = [_along(answer, bound, place) for bound, place in ((answer.at, "at the answer"), (answer.beyond, "next"))
              if bound is not None]
     return [*filter(None, lines), *_formula(answer), *_sides(answer)]
 
 
 def _formula(answer: FitAnswer) -> list[str]:
-    found = answer.formula
-    if found is None:
+    formula = answer.formula
+    if formula is None:
         return [f"No formula: {answer.symbol} is found by trying its legal values, {answer.tried} of them."] if (
             answer.method != CLOSED) else []
-    lines = [f"{found.text}" + (f" = {found.closed:,}" if found.closed is not None else "")]
-    for name, one in found.coefficients.items():
-        lines.append(f"  {name} = {one.text}")
-        lines.append(f"  {' ' * len(name)} = {float(one.bytes):,.6g} bytes{_POWERS[one.power].format(_solved(answer))}")
-    lines += [f"  where {name} = {made}" for name, made in found.uses.items()]
-    if found.roundings:
-        lines.append(f"Roundings and paddings are {float(found.roundings):,.6g} bytes more at the answer.")
+    lines = [f"{formula.text}" + (f" = {formula.closed:,}" if formula.closed is not None else "")]
+    for name, coefficient in formula.coefficients.items():
+        lines.append(f"  {name} = {coefficient.text}")
+        power = _POWERS[coefficient.power].format(_solved(answer))
+        lines.append(f"  {' ' * len(name)} = {float(coefficient.bytes):,.6g} bytes{power}")
+    lines += [f"  where {name} = {made}" for name, made in formula.uses.items()]
+    if formula.roundings:
+        lines.append(f"Roundings and paddings are {float(formula.roundings):,.6g} bytes more at the answer.")
     return lines
 
 
@@ -92,6 +93,6 @@ def _sides(answer: FitAnswer) -> list[str]:
     return lines
 
 
-def _along(answer: FitAnswer, bound: Bound, what: str) -> str:
+def _along(answer: FitAnswer, bound: Bound, place: str) -> str:
     along = {name: value for name, value in bound.values.items() if name != answer.symbol}
-    return f"{what}: {', '.join(f'{name} = {value:,}' for name, value in along.items())}" if along else ""
+    return f"{place}: {', '.join(f'{name} = {value:,}' for name, value in along.items())}" if along else ""

@@ -65,10 +65,10 @@ def fit_rows(
     if solve in values:
         raise InputError(solve, values[solve], "must not be given: it is solved for")
     numeric = [name for column in parameters for name in (SWITCHES if column == RECOMPUTE else (column,))]
-    found = inputs([*parameters, solve], model, gpu, implementation, kernels, values)
-    if solve == "data_parallel" and "global_batch_size" not in found.given:
+    every_row = inputs([*parameters, solve], model, gpu, implementation, kernels, values)
+    if solve == "data_parallel" and "global_batch_size" not in every_row.asked:
         raise InputError("global_batch_size", ABSENT, "must be given: data_parallel divides it")
-    work = _Work(found, solve, share_of(share), parameters, stream.schema, numeric)
+    work = _Work(every_row, solve, share_of(share), parameters, stream.schema, numeric)
     work.prepare()
 
     def chunks() -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -108,7 +108,7 @@ def write_answers(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> tu
 class _Work:
     """Function on one batch and the number of its first row."""
 
-    found: Inputs
+    inputs: Inputs
     solve: str
     share: Fraction
     parameters: Sequence[str]
@@ -129,19 +129,19 @@ class _Work:
     def _along(self) -> tuple[str, ...]:
         """Return the parameters that grow with the symbol, unless the user fixed them."""
         with_it = {"micro_batch_size": ("global_batch_size",), "data_parallel": ("num_gpus",)}.get(self.solve, ())
-        return tuple(name for name in with_it if name not in self.found.given)
+        return tuple(name for name in with_it if name not in self.inputs.asked)
 
     @property
     def _divides(self) -> bool:
         """Tell whether the symbol must divide a fixed parameter."""
-        return self.solve in ("micro_batch_size", "data_parallel") and "global_batch_size" in self.found.given
+        return self.solve in ("micro_batch_size", "data_parallel") and "global_batch_size" in self.inputs.asked
 
     @cached_property
     def _kernel(self) -> ModuleType:
         if self._divides:
-            return self.found.kernel((PEAK,), [*self.numeric, self.solve])
-        sample = self.found.completed({name: np.ones(1) for name in (*self.numeric, self.solve)})
-        kernel = inverse_for(self.found.evaluator, self.solve, self._along,
+            return self.inputs.kernel((PEAK,), [*self.numeric, self.solve])
+        sample = self.inputs.completed({name: np.ones(1) for name in (*self.numeric, self.solve)})
+        kernel = inverse_for(self.inputs.evaluator, self.solve, self._along,
                              [name for name, value in sample.items() if np.ndim(value)])
         for name in (*kernel.SCALARS, *kernel.COLUMNS):
             if name not in sample:
@@ -151,13 +151,13 @@ class _Work:
     def __call__(self, item: tuple[int, pa.RecordBatch]) -> pa.RecordBatch:
         first_row, batch = item
         count = batch.num_rows
-        given = self._columns(batch, first_row)
-        values = self.found.completed({**given, self.solve: np.ones(count)})
+        columns = self._columns(batch, first_row)
+        values = self.inputs.completed({**columns, self.solve: np.ones(count)})
         if "gpu_memory" not in values:
             raise InputError("gpu_memory", ABSENT, "must be given: as a column, as a value, or with a GPU")
         memory = np.broadcast_to(np.asarray(values["gpu_memory"], dtype=np.float64), (count,))
         limit = np.floor(memory * self.share.numerator / self.share.denominator)
-        run = evaluated(self._kernel, values, (self.solve, *self._along), self._complete(given))
+        run = evaluated(self._kernel, values, (self.solve, *self._along), self._complete(columns))
         answer = self._answer(run, count, limit, values)
         solved = np.flatnonzero(answer)
         peak = np.zeros(count, dtype=np.int64)
@@ -173,9 +173,9 @@ class _Work:
         whole = np.broadcast_to(np.asarray(values["global_batch_size"] / values[other], dtype=float), (count,))
         return listed(run, count, limit, whole, largest=self.solve == "micro_batch_size")
 
-    def _complete(self, given: Mapping[str, Any]) -> Callable[[Column, NDArray[np.intp]], Mapping[str, Any]]:
+    def _complete(self, columns: Mapping[str, Any]) -> Callable[[Column, NDArray[np.intp]], Mapping[str, Any]]:
         def complete(at: Column, rows: NDArray[np.intp]) -> Mapping[str, Any]:
-            return self.found.completed({**{name: column[rows] for name, column in given.items()}, self.solve: at})
+            return self.inputs.completed({**{name: column[rows] for name, column in columns.items()}, self.solve: at})
 
         return complete
 
@@ -186,5 +186,5 @@ class _Work:
             if name == RECOMPUTE:
                 columns |= modes(values, first_row)
             else:
-                columns[name] = numbers(name, values, first_row, self.found.only.get(name))
+                columns[name] = numbers(name, values, first_row, self.inputs.only.get(name))
         return columns

@@ -76,13 +76,13 @@ def fit(
     if arguments.get("pipeline_layout") is not None:
         rule = "must not be given: its walk through a schedule has no formula to solve"
         raise InputError("pipeline_layout", arguments["pipeline_layout"], rule)
-    found = configured(model, gpu, **arguments)
-    job = found.job
+    configuration = configured(model, gpu, **arguments)
+    job = configuration.job
     if keep not in KEPT:
         raise InputError("keep", keep, f"must be one of {', '.join(KEPT)}", nearest_names(keep, KEPT))
     part = share_of(share)
     written = solve is not None if formulas is None else formulas
-    asked = _Asked(model, gpu, arguments, found, part, keep, written)
+    asked = _Asked(model, gpu, arguments, configuration, part, keep, written)
     symbols = USUAL if solve is None else (solve,) if isinstance(solve, str) else tuple(solve)
     answers = tuple(_answers(asked, map(known_symbol, symbols), skip=solve is None))
     return Fits(job.model.name, job.gpu.name, job.evaluator.implementation, job.values[MEMORY], part,
@@ -92,11 +92,11 @@ def fit(
 class _Asked:
     """One configuration and what it may take."""
 
-    def __init__(self, model: Any, gpu: Any, arguments: Mapping[str, Any], found: Configuration, share: Fraction,
-                 keep: str, formulas: bool) -> None:
-        self.model, self.gpu, self.arguments, self.job, self.keep = model, gpu, arguments, found.job, keep
-        self.share, self.limit, self.formulas = share, share * found.job.values[MEMORY], formulas
-        self.source = source_of(found.job.evaluator.terms)
+    def __init__(self, model: Any, gpu: Any, arguments: Mapping[str, Any], configuration: Configuration,
+                 share: Fraction, keep: str, formulas: bool) -> None:
+        self.model, self.gpu, self.arguments, self.job, self.keep = model, gpu, arguments, configuration.job, keep
+        self.share, self.limit, self.formulas = share, share * configuration.job.values[MEMORY], formulas
+        self.source = source_of(configuration.job.evaluator.terms)
 
     def solution(self, name: str, at: Bound | None, multiples: Mapping[str, Fraction], *, largest: bool,
                  ) -> Solution | None:
@@ -111,10 +111,10 @@ class _Asked:
     def with_degrees(self, **degrees: int) -> Job | None:
         """The job with other degrees of parallelism; None if it is not legal."""
         try:
-            found: Job = configured(self.model, self.gpu, **{**self.arguments, **degrees}).job
+            job: Job = configured(self.model, self.gpu, **{**self.arguments, **degrees}).job
         except InputError:
             return None
-        return found
+        return job
 
 
 def _answers(asked: _Asked, symbols: Iterable[str], skip: bool) -> Iterator[FitAnswer]:
@@ -165,7 +165,7 @@ def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
     question = Question(asked.source, "peak", {**values, "pipeline_rank": 0}, solved.name, solved.first, solved.last,
                         solved.multiples)
     try:
-        found = question.answer(asked.limit, largest=solved.largest)
+        closed = question.answer(asked.limit, largest=solved.largest)
     except NoClosedFormError as error:
         raise InputError("solve", solved.symbol, f"must have a closed form in this configuration: {error}") from None
 
@@ -177,18 +177,18 @@ def _closed(asked: _Asked, solved: Solved) -> FitAnswer:
                         {solved.name: value, **along})
 
     unit = unit_of(solved.symbol)
-    if found is None:
+    if closed is None:
         start = question.first if solved.largest else question.last
         nearest = question.legal.next(start, question.last if solved.largest else question.first)
         outside = bound(nearest)
         return FitAnswer(solved.symbol, unit, solved.largest, None, outside, CLOSED, formula=asked.solution(
             solved.name, outside, solved.multiples, largest=solved.largest))
-    beyond = question.neighbour(found.value, above=solved.largest)
-    piece, at = found.piece, bound(found.value)
+    beyond = question.neighbour(closed.value, above=solved.largest)
+    piece, at = closed.piece, bound(closed.value)
     return FitAnswer(
         solved.symbol, unit, solved.largest, at, bound(beyond), CLOSED,
-        {exponent: Fraction(count) for exponent, count in piece.low.items()}, piece.first, piece.last, found.tried,
-        found.others_fit, asked.solution(solved.name, at, solved.multiples, largest=solved.largest),
+        {exponent: Fraction(count) for exponent, count in piece.low.items()}, piece.first, piece.last, closed.tried,
+        closed.others_fit, asked.solution(solved.name, at, solved.multiples, largest=solved.largest),
     )
 
 
@@ -204,8 +204,8 @@ def _degrees(asked: _Asked, symbol: str, names: tuple[str, ...]) -> FitAnswer:
             if job is None:
                 continue
             tried += 1
-            found = bound_of(job.evaluator, job.values, size, degrees)
-            (fitting if found.peak <= asked.limit else failing).append(found)
+            candidate = bound_of(job.evaluator, job.values, size, degrees)
+            (fitting if candidate.peak <= asked.limit else failing).append(candidate)
         if fitting:
             at = min(fitting, key=lambda bound: bound.peak)
             return FitAnswer(symbol, unit_of(symbol), False, at, before, TRIED, tried=tried)

@@ -161,22 +161,22 @@ class Around:
         return () if self.listed else untried(self._answers.parts)
 
     def _searched(self, question: str) -> Move | None:
-        found = None if self.listed else self._answers.first(question)
-        return None if found is None else self._moved(found)
+        best = None if self.listed else self._answers.first(question)
+        return None if best is None else self._moved(best)
 
     @cached_property
     def _answers(self) -> Answered:
         """Return the rows of a sweep of the same job."""
         return answered(self._spaces((), self.own))
 
-    def _moved(self, found: Swept) -> Move:
+    def _moved(self, swept: Swept) -> Move:
         """A layout that a sweep found as a move."""
-        sizes, own = sizes_of(found), self.own
+        sizes, own = sizes_of(swept), self.own
         layout = {name: sizes[name] for name in (*AXES, _FOLLOWING)}
-        usual = self.usual(own, found.values["tensor_parallel"], found.values["pipeline_parallel"])
+        usual = self.usual(own, swept.values["tensor_parallel"], swept.values["pipeline_parallel"])
         changes = tuple(Replaced(name, own[name], layout[name]) for name in AXES if layout[name] != usual[name])
-        seconds = float(found.terms["step.time"]) if found.part.timed else None
-        return self.move(changes, layout, found.peak_bytes, seconds, self.arguments_of((), layout))
+        seconds = float(swept.terms["step.time"]) if swept.part.timed else None
+        return self.move(changes, layout, swept.peak_bytes, seconds, self.arguments_of((), layout))
 
     @property
     def listed(self) -> bool:
@@ -204,11 +204,11 @@ class Around:
         """The arguments of ``explain`` for a layout with some variants."""
         values = self.configuration.job.values
         gone = ("data_parallel", *RECOMPUTE_REGIONS.values())
-        found = {name: value for name, value in self.arguments.items() if name not in gone}
+        kept = {name: value for name, value in self.arguments.items() if name not in gone}
         for item in made:
-            found = item.applied(found)
+            kept = item.applied(kept)
         sizes = as_arguments_of_explain(layout)
-        return {**found, **sizes, "num_gpus": values["num_gpus"], "global_batch_size": values["global_batch_size"]}
+        return {**kept, **sizes, "num_gpus": values["num_gpus"], "global_batch_size": values["global_batch_size"]}
 
     def _rows(self, made: Sequence[Variant], most: int) -> Rows:
         own = {**self.own, **{item.name: item.after for item in made if item.name in AXES}}
@@ -230,7 +230,7 @@ class Around:
     def _listed(self, made: Sequence[Variant], own: Mapping[str, int | str], most: int) -> Columns:
         """Layouts that keep the explicit list of layers."""
         here = self.configuration
-        found = configured(here.job.model, here.cluster, **self.arguments_of(made, own))
+        configuration = configured(here.job.model, here.cluster, **self.arguments_of(made, own))
         experts, batch = here.job.values["num_experts"], here.job.values["global_batch_size"]
         candidates: dict[str, Sequence[int | str]] = {
             "tensor_parallel": self._degrees("tensor_parallel"), "context_parallel": self._degrees("context_parallel"),
@@ -239,7 +239,7 @@ class Around:
         }
         stages = own["pipeline_parallel"]
         near = layouts_near(own, candidates, most, lambda t: self.usual(own, t, stages)["sequence_parallel"].item())
-        return columns_of(found, self.arguments, near, self.timed)
+        return columns_of(configuration, self.arguments, near, self.timed)
 
     def _spaces(self, made: Sequence[Variant], own: Mapping[str, int | str]) -> tuple[Space, ...]:
         """The spaces of the job that everybody searches, as far as they have the order of passes."""

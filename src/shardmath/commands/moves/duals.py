@@ -148,10 +148,10 @@ def _terms(
 ) -> dict[str, Dual]:
     """The evaluator's own code over other numbers, with ``functions`` for those that have no arithmetic of theirs."""
     code = FunctionType(module.terms.__code__, {**vars(module), **functions})
-    found: dict[str, Any] = code(*(
+    numbers: dict[str, Any] = code(*(
         kind(values[name], along[name]) if name in along else values[name] for name in module.INPUTS
     ))
-    return {name: value if isinstance(value, Dual) else kind(value) for name, value in found.items()}
+    return {name: value if isinstance(value, Dual) else kind(value) for name, value in numbers.items()}
 
 
 def _floor_div(numerator: Dual | Number, denominator: Dual | Number) -> Number:

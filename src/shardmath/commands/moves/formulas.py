@@ -68,19 +68,19 @@ def slope_formulas(job: Job, rank: int, name: str) -> SlopeFormulas:
     letters = {PARAMETERS[item][0]: values[item] for item in job.evaluator.terms.INPUTS}
     slopes = Slopes(terms, PARAMETERS[name][0], letters)
     printer, latex = LinePrinter(), LatexPrinter(terms.terms.values())
-    found, letters_used = [], set()
+    lines, letters_used = [], set()
     for line in every_line(job.evaluator, values):
         expression = slopes.of(line.term)
         value = slopes.value(expression)
         if value:
             shown = simplify(expression)[-1].expression
             letters_used |= shown.free_symbols & terms.by_symbol.keys()
-            found.append(SlopeFormula(line.term, line.component, line.role, printer.doprint(shown),
+            lines.append(SlopeFormula(line.term, line.component, line.role, printer.doprint(shown),
                                       latex.doprint(shown), Fraction(int(value.p), int(value.q))))
     uses = {
         printer.doprint(letter): printer.doprint(derivation(terms, terms.by_symbol[letter].name, {})[-1].expression)
         for letter in sorted(letters_used, key=str)
     }
-    found.sort(key=lambda item: -abs(item.slope))
-    slope = sum((line.slope for line in found), Fraction(0))
-    return SlopeFormulas(name, PARAMETERS[name][0], slope, tuple(found), uses)
+    lines.sort(key=lambda item: -abs(item.slope))
+    slope = sum((line.slope for line in lines), Fraction(0))
+    return SlopeFormulas(name, PARAMETERS[name][0], slope, tuple(lines), uses)

@@ -44,8 +44,8 @@ class Peak:
 
     def beside(self, function: Beside, along: Mapping[str, Number]) -> Dual:
         """The peak beside the job's own values; an explicit list of layers stays what each rank holds."""
-        found = [function(self.module, rank, along)[self._term] for rank in self._ranks(self.job.values)]
-        return max(found, key=lambda dual: (dual.value, dual.slope))
+        duals = [function(self.module, rank, along)[self._term] for rank in self._ranks(self.job.values)]
+        return max(duals, key=lambda dual: (dual.value, dual.slope))
 
     def keeps_rules(self, values: Mapping[str, int]) -> bool:
         """Tell whether ``values`` are legal with the same evaluator, on as many GPUs as their sizes need."""

@@ -22,56 +22,56 @@ _TITLES = {**TITLES, "data_parallel": "DP", "expert_tensor_parallel": "ETP", "ze
 _LONG = 16
 
 
-def show(found: Moves, everything: bool = False) -> None:
+def show(moves: Moves, everything: bool = False) -> None:
     """Print what moves the peak, and what would make it fit or, if it does, faster."""
     out = console()
-    out.print(heading(found.explanation), markup=False)
-    out.print(_peak(found), markup=False)
-    if found.seconds is None:
-        out.print(f"Step time is not computed: {found.time_unknown}. Columns of time are left out, and the"
+    out.print(heading(moves.explanation), markup=False)
+    out.print(_peak(moves), markup=False)
+    if moves.seconds is None:
+        out.print(f"Step time is not computed: {moves.time_unknown}. Columns of time are left out, and the"
                   " fewest model-parallel ranks come first.", markup=False)
     out.print()
-    rows = found.sensitivities if everything else found.sensitivities[:_SHOWN]
+    rows = moves.sensitivities if everything else moves.sensitivities[:_SHOWN]
     out.print(_sensitivities(rows))
-    _say_more(len(rows), len(found.sensitivities), "symbols")
-    out.print(_differences(found))
-    best = found.gains if found.fits else found.smallest
+    _say_more(len(rows), len(moves.sensitivities), "symbols")
+    out.print(_differences(moves))
+    best = moves.gains if moves.fits else moves.smallest
     if best:
         shown = best if everything else best[:_SHOWN]
-        title = "Faster, and still fits" if found.fits else "The smallest changes that make it fit"
-        out.print(_sets(found, shown, f"{title}: the cheapest in time first" if found.seconds else title))
+        title = "Faster, and still fits" if moves.fits else "The smallest changes that make it fit"
+        out.print(_sets(moves, shown, f"{title}: the cheapest in time first" if moves.seconds else title))
         _say_more(len(shown), len(best), "sets of changes")
-    elif not found.fits:
+    elif not moves.fits:
         out.print(f"Nothing makes it fit: no layout of these GPUs with the kernels of now, and no three changes with"
-                  f" others. The least that a layout needs is {gib(found.least.peak_bytes)} GiB"
-                  f" ({in_words(found.least.layout)}).", markup=False)
-    elif found.seconds is not None:
+                  f" others. The least that a layout needs is {gib(moves.least.peak_bytes)} GiB"
+                  f" ({in_words(moves.least.layout)}).", markup=False)
+    elif moves.seconds is not None:
         out.print(f"Nothing that fits is faster by {FASTER:.0%} after one or two changes.")
-    show_untried(out, found.untried)
+    show_untried(out, moves.untried)
 
 
-def show_formulas(found: SlopeFormulas) -> None:
+def show_formulas(formulas: SlopeFormulas) -> None:
     """Print the formulas behind one sensitivity."""
-    rows = [(line.term, _exact(line.slope), line.formula) for line in found.lines]
-    rows.append(("all", _exact(found.slope), ""))
+    rows = [(line.term, _exact(line.slope), line.formula) for line in formulas.lines]
+    rows.append(("all", _exact(formulas.slope), ""))
     out = console()
-    out.print(table(("term", f"d/d{found.letter}, bytes", "formula"), rows, right=(1,),
-                    title=f"What the peak's sensitivity to {found.name} consists of"))
-    if found.uses:
-        out.print("where " + ", ".join(f"{letter} = {text}" for letter, text in found.uses.items()), markup=False)
+    out.print(table(("term", f"d/d{formulas.letter}, bytes", "formula"), rows, right=(1,),
+                    title=f"What the peak's sensitivity to {formulas.name} consists of"))
+    if formulas.uses:
+        out.print("where " + ", ".join(f"{letter} = {text}" for letter, text in formulas.uses.items()), markup=False)
 
 
-def _say_more(shown: int, there: int, what: str) -> None:
+def _say_more(shown: int, there: int, noun: str) -> None:
     if shown < there:
-        console().print(f"{shown} of {there} {what}; --all shows all")
+        console().print(f"{shown} of {there} {noun}; --all shows all")
 
 
-def _peak(found: Moves) -> str:
-    peak = found.peak
-    fits = "it fits" if found.fits else "it does not fit"
-    time = "" if found.seconds is None else f", a step takes {found.seconds:.2f} s"
+def _peak(moves: Moves) -> str:
+    peak = moves.peak
+    fits = "it fits" if moves.fits else "it does not fit"
+    time = "" if moves.seconds is None else f", a step takes {moves.seconds:.2f} s"
     return (f"Peak M: {gib(peak.total)} GiB on rank {peak.rank}, {SITES[peak.site][0]}\n"
-            f"{float(found.share):.4g} of the memory is {gib(found.limit_bytes)} GiB: {fits}{time}")
+            f"{float(moves.share):.4g} of the memory is {gib(moves.limit_bytes)} GiB: {fits}{time}")
 
 
 def _sensitivities(rows: Iterable[Sensitivity]) -> Table:
@@ -114,37 +114,37 @@ def _change(size: int) -> str:
     return f"{'-' if size < 0 else '+'}{gib(abs(size))}"
 
 
-def _differences(found: Moves) -> Table:
+def _differences(moves: Moves) -> Table:
     titles = ["change", "peak", "GiB", "DP"]
-    if found.seconds is not None:
+    if moves.seconds is not None:
         titles += ["seconds", ""]
     lines = [
-        (in_changes(move), gib(move.peak_bytes), _change(move.change_bytes), _data(found, move),
-         *_time(found, move), "fits" if move.peak_bytes <= found.limit_bytes else "does not fit")
-        for move in found.differences
+        (in_changes(move), gib(move.peak_bytes), _change(move.change_bytes), _data(moves, move),
+         *_time(moves, move), "fits" if move.peak_bytes <= moves.limit_bytes else "does not fit")
+        for move in moves.differences
     ]
     return table([*titles, ""], lines, right=range(1, len(titles)),
                  title="One thing changed, on the same GPUs with the same batch: the largest saving first")
 
 
-def _sets(found: Moves, rows: Sequence[Move], title: str) -> Table:
+def _sets(moves: Moves, rows: Sequence[Move], title: str) -> Table:
     titles = ["peak", "margin", "DP"]
-    if found.seconds is not None:
+    if moves.seconds is not None:
         titles += ["seconds", ""]
     lines = [
-        (gib(move.peak_bytes), gib(move.margin_bytes), _data(found, move), *_time(found, move), in_changes(move))
+        (gib(move.peak_bytes), gib(move.margin_bytes), _data(moves, move), *_time(moves, move), in_changes(move))
         for move in rows
     ]
     return table([*titles, "changes"], lines, right=range(len(titles)), title=title)
 
 
-def _time(found: Moves, move: Move) -> tuple[str, ...]:
-    if found.seconds is None:
+def _time(moves: Moves, move: Move) -> tuple[str, ...]:
+    if moves.seconds is None:
         return ()
     return ("", "") if move.ratio is None else (f"{move.seconds:.2f}", f"{move.ratio - 1:+.1%}")
 
 
-def _data(found: Moves, move: Move) -> str:
+def _data(moves: Moves, move: Move) -> str:
     """Return the data-parallel size that the other sizes leave."""
     ranks = int(move.arguments["num_gpus"])
     for name in ("tensor_parallel", "context_parallel", "pipeline_parallel"):

@@ -137,15 +137,15 @@ def moves(
 def _share(share: Fraction | int | float | str) -> Fraction:
     """The share of the memory that fits. Raises InputError unless it is a number above 0 and at most 1."""
     try:
-        found = Fraction(str(share))
+        exact = Fraction(str(share))
     except (ValueError, ZeroDivisionError):
-        found = Fraction(0)
-    if not 0 < found <= 1:
+        exact = Fraction(0)
+    if not 0 < exact <= 1:
         raise InputError("share", share, "must be a number above 0 and at most 1", "0.8 or 1")
-    return found
+    return exact
 
 
-def _ranked(found: Iterable[Move]) -> tuple[Move, ...]:
+def _ranked(moves: Iterable[Move]) -> tuple[Move, ...]:
     """The cheapest in time first; where that is not known, the fewest model-parallel ranks, then the least memory."""
     def order(move: Move) -> tuple[float, ...]:
         ranks = 1
@@ -153,13 +153,13 @@ def _ranked(found: Iterable[Move]) -> tuple[Move, ...]:
             ranks *= int(move.layout[name])
         return (ranks if move.seconds is None else move.seconds, move.peak_bytes, len(move.changes))
 
-    return tuple(sorted(found, key=order))
+    return tuple(sorted(moves, key=order))
 
 
-def _next(found: Iterable[Move], total: int, seconds: float | None) -> Iterable[Move]:
+def _next(moves: Iterable[Move], total: int, seconds: float | None) -> Iterable[Move]:
     """Of single changes of a size the nearest ones on both sides; of all others every one that changes anything."""
     nearest: dict[tuple[str, bool], Move] = {}
-    for move in found:
+    for move in moves:
         change, = move.changes
         if isinstance(change.after, int) and isinstance(change.before, int):
             side = (change.name, change.after > change.before)
@@ -177,14 +177,14 @@ def _after(move: Move) -> int:
 
 def _more_gpus(around: Around, peak: Peak) -> Iterator[Move]:
     """The next smaller and larger data-parallel size, on as many GPUs as that takes."""
-    found, name = around.configuration, "data_parallel"
+    configuration, name = around.configuration, "data_parallel"
     for step in (-1, 1) if around.configuration.job.evaluator.fixed.get(name) is None else ():
         after = peak.next_legal(name, step)
         if after is not None:
-            before = found.job.values[name]
-            gpus = found.job.values["num_gpus"] // before * after
+            before = configuration.job.values[name]
+            gpus = configuration.job.values["num_gpus"] // before * after
             arguments = {**around.arguments_of((), around.own), "num_gpus": gpus}
-            other = configured(found.job.model, found.cluster, **arguments)
+            other = configured(configuration.job.model, configuration.cluster, **arguments)
             time, _ = other.time() if around.timed else (None, "")
             yield around.move((Replaced(name, before, after),), dict(around.own), peak.bytes(other.job.values),
                               None if time is None else time.seconds, arguments)

@@ -66,8 +66,8 @@ def sensitivities(peak: Peak, following: Mapping[str, str]) -> tuple[Sensitivity
 
     ``following`` are symbols that have the value of another one, with that one's name.
     """
-    found = (_sensitivity(peak, name, following) for name in _symbols(peak))
-    return tuple(sorted((item for item in found if _moves(item)), key=lambda item: (-abs(item.elasticity), item.name)))
+    every = (_sensitivity(peak, name, following) for name in _symbols(peak))
+    return tuple(sorted((item for item in every if _moves(item)), key=lambda item: (-abs(item.elasticity), item.name)))
 
 
 def _symbols(peak: Peak) -> Iterator[str]:

@@ -34,35 +34,35 @@ def fitting(around: Around, made: Sequence[Variant], limit_bytes: int) -> list[M
     layout that there is, however much it changes.
     """
     def fits(rows: Rows) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = rows.peaks <= limit_bytes
-        return found
+        fitting_rows: NDArray[np.bool_] = rows.peaks <= limit_bytes
+        return fitting_rows
 
-    found: dict[frozenset[tuple[str, int | str]], Move] = {}
+    smallest: dict[frozenset[tuple[str, int | str]], Move] = {}
     for size in range(1, (_MOST if around.listed else _SIZES) + 1):
-        if size > _PAIRS and found:
+        if size > _PAIRS and smallest:
             break
         for move in _moves(around, made, size, fits):
-            if not any(part in found for part in _parts(move)):
-                found[move.key] = move
-    if not found and (best := around.best()) is not None and best.peak_bytes <= limit_bytes:
+            if not any(part in smallest for part in _parts(move)):
+                smallest[move.key] = move
+    if not smallest and (best := around.best()) is not None and best.peak_bytes <= limit_bytes:
         return [best]
-    return list(found.values())
+    return list(smallest.values())
 
 
 def gaining(around: Around, made: Sequence[Variant], limit_bytes: int, seconds: float) -> list[Move]:
     """Single changes and pairs that fit and are worth it: faster than ``seconds``, and than each part that gains."""
     def gains(rows: Rows) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = (rows.peaks <= limit_bytes) & (rows.seconds < (1 - FASTER) * seconds)
-        return found
+        faster_rows: NDArray[np.bool_] = (rows.peaks <= limit_bytes) & (rows.seconds < (1 - FASTER) * seconds)
+        return faster_rows
 
-    found: dict[frozenset[tuple[str, int | str]], Move] = {}
+    gaining_moves: dict[frozenset[tuple[str, int | str]], Move] = {}
     for size in range(1, _PAIRS + 1):
         for move in _moves(around, made, size, gains):
-            parts = [found[part].seconds for part in _parts(move) if part in found]
+            parts = [gaining_moves[part].seconds for part in _parts(move) if part in gaining_moves]
             best = min(known for known in (*parts, seconds) if known is not None)
             if move.seconds is not None and move.seconds < (1 - FASTER) * best:
-                found[move.key] = move
-    return list(found.values())
+                gaining_moves[move.key] = move
+    return list(gaining_moves.values())
 
 
 def _parts(move: Move) -> Iterator[frozenset[tuple[str, int | str]]]:
@@ -73,12 +73,12 @@ def _parts(move: Move) -> Iterator[frozenset[tuple[str, int | str]]]:
 
 def _moves(around: Around, made: Sequence[Variant], size: int, wanted: Reached) -> list[Move]:
     """All legal moves of ``size`` changes that are wanted: of sizes, of variants, and of both."""
-    found = list[Move]()
+    moves = list[Move]()
     for count in range(size + 1 if size <= _MOST else 1):
         for chosen in _combined(made, count):
             rows = around.rows(chosen, size - count)
-            found += [rows.move(int(row)) for row in np.flatnonzero((rows.counts == size) & wanted(rows))]
-    return found
+            moves += [rows.move(int(row)) for row in np.flatnonzero((rows.counts == size) & wanted(rows))]
+    return moves
 
 
 def _combined(made: Sequence[Variant], count: int) -> Iterable[tuple[Variant, ...]]:

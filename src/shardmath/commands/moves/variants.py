@@ -39,8 +39,8 @@ class Variant:
 
     def applied(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments with the change put in."""
-        found = {name: value for name, value in arguments.items() if name not in _replaced_by(self.name)}
-        return {**found, **self.arguments, "kernels": {**(found.get("kernels") or {}), **self.kernels}}
+        kept = {name: value for name, value in arguments.items() if name not in _replaced_by(self.name)}
+        return {**kept, **self.arguments, "kernels": {**(kept.get("kernels") or {}), **self.kernels}}
 
 
 def variants(job: Job, vary: Iterable[str] = ()) -> tuple[Variant, ...]:

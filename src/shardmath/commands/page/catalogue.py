@@ -45,7 +45,7 @@ def model_data(model: Model, evaluators: Mapping[str, Pair]) -> dict[str, Any]:
     """A model for the page, with the names of the evaluators of every implementation."""
     return {
         "name": model.name, "source": model.source, "note": model.note, "values": model_values(model),
-        "evaluators": {implementation: [found.name for found in pair] for implementation, pair in evaluators.items()},
+        "evaluators": {name: [evaluator.name for evaluator in pair] for name, pair in evaluators.items()},
     }
 
 
@@ -95,11 +95,11 @@ def _is_stored(model: Model) -> bool:
 
 
 def _evaluators(model: Model) -> dict[str, Pair]:
-    found = {}
+    pairs = {}
     for implementation in IMPLEMENTATIONS:
         try:
-            alone, staged = (evaluator_for(implementation, None, model, {}, staged=one) for one in (False, True))
+            alone, staged = (evaluator_for(implementation, None, model, {}, staged=there) for there in (False, True))
         except InputError:  # the framework has no such model
             continue
-        found[implementation] = alone, staged
-    return found
+        pairs[implementation] = alone, staged
+    return pairs

@@ -23,16 +23,16 @@ def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
     chosen = IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices)
     terms, fixed = build(chosen), fixed_values(chosen)
     printer = MathmlPrinter(terms.terms.values())
-    found = {}
+    typeset = {}
     for name, term in terms.terms.items():
         if name.startswith(_COPIES):
             continue
         form = derivation(terms, name, fixed)[-1].expression
         used = sorted(terms.by_symbol[symbol].name for symbol in form.free_symbols & terms.by_symbol.keys())
-        if any(one.startswith(_COPIES) for one in used):  # the peak over all ranks
+        if any(used_name.startswith(_COPIES) for used_name in used):  # the peak over all ranks
             continue
-        found[name] = {"symbol": printer.doprint(term.symbol), "form": printer.pieces(form), "uses": used}
-    return found
+        typeset[name] = {"symbol": printer.doprint(term.symbol), "form": printer.pieces(form), "uses": used}
+    return typeset
 
 
 def script_of(evaluator: Evaluator) -> str:

@@ -30,7 +30,7 @@ def page(asked: Sequence[str | PathLike[str]] = ()) -> str:
     chosen = models(asked)
     by_model = evaluators_of(chosen)
     evaluators = {
-        found.name: found for by_name in by_model.values() for pair in by_name.values() for found in pair
+        evaluator.name: evaluator for by_name in by_model.values() for pair in by_name.values() for evaluator in pair
     }
     data = {
         "start": chosen[0].name if asked else "llama-3.1-70b",
@@ -39,10 +39,10 @@ def page(asked: Sequence[str | PathLike[str]] = ()) -> str:
         "parameters": parameter_data(evaluators.values()),
         "modes": RECOMPUTE_MODES,
         "roles": ROLES,
-        "evaluators": {name: evaluator_data(found) for name, found in evaluators.items()},
-        "formulas": {name: formulas_of(found) for name, found in evaluators.items()},
+        "evaluators": {name: evaluator_data(evaluator) for name, evaluator in evaluators.items()},
+        "formulas": {name: formulas_of(evaluator) for name, evaluator in evaluators.items()},
     }
     return with_policy(rendered("page.html", {
-        "data": data, "scripts": [script_of(found) for found in evaluators.values()],
+        "data": data, "scripts": [script_of(evaluator) for evaluator in evaluators.values()],
         "data_parallel": DATA_PARALLEL, "ranking": BY_MEMORY,
     }, header="Written by `shardmath page`."))

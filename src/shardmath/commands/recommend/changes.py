@@ -76,25 +76,25 @@ def _of_layout(asked: Asked, first: Configuration) -> Iterator[Change]:
     for name, words in (("recompute", "recompute {}"), ("micro_batch_size", "micro-batch {}"),
                         ("virtual_pipeline", "chunks of layers on a rank: {}")):
         if asked.answers.asks(f"by_{name}"):
-            found = {item.labels[name]: item for item in asked.answers.best(f"by_{name}")}
+            best = {item.labels[name]: item for item in asked.answers.best(f"by_{name}")}
             own = first.labels[name]
-            for value in _near(found, own):
-                yield _changed(words.format(value), first, found[value])
+            for value in _near(best, own):
+                yield _changed(words.format(value), first, best[value])
 
 
-def _near(found: Mapping[int | str, Configuration], own: int | str) -> list[int | str]:
+def _near(configurations: Mapping[int | str, Configuration], own: int | str) -> list[int | str]:
     """Other values that something fits with: the fastest modes, or the numbers next to its own and 1."""
-    others = [value for value in found if value != own]
+    others = [value for value in configurations if value != own]
     if isinstance(own, str):
-        return sorted(others, key=lambda value: seconds_of(found[value]))[:_MODES]
+        return sorted(others, key=lambda value: seconds_of(configurations[value]))[:_MODES]
     numbers = sorted(int(value) for value in others)
     below, above = [value for value in numbers if value < own], [value for value in numbers if value > own]
     return sorted({*below[:1], *below[-1:], *above[:1]})
 
 
-def _changed(what: str, before: Configuration, after: Configuration | None, tokens: int = 1) -> Change:
+def _changed(noun: str, before: Configuration, after: Configuration | None, tokens: int = 1) -> Change:
     if after is None:
-        return Change(what, None, None, None, None, False)
+        return Change(noun, None, None, None, None, False)
     layout = sizes_of(after)
-    return Change(what, layout, seconds_of(after), int(after.keys["peak"]),
+    return Change(noun, layout, seconds_of(after), int(after.keys["peak"]),
                   tokens * seconds_of(before) / seconds_of(after), layout == sizes_of(before))

@@ -36,42 +36,42 @@ class Neighbour(Answer):
     """The rule that it breaks, or the verdict if it does not fit; empty where it fits."""
 
 
-def neighbours(found: Configuration) -> Iterator[Neighbour]:
+def neighbours(configuration: Configuration) -> Iterator[Neighbour]:
     """Every layout that is one doubling or halving away, legal or not."""
     for name in _STEPS:
-        own = found.values[name]
-        if name in without_effect(found.part.evaluator):
+        own = configuration.values[name]
+        if name in without_effect(configuration.part.evaluator):
             continue
         for after in (own // 2, 2 * own):
             if after >= 1 and (own % 2 == 0 or after > own) and (name != "virtual_pipeline" or min(own, after) > 1):
-                yield _neighbour(found, name, after)
+                yield _neighbour(configuration, name, after)
 
 
-def _neighbour(found: Configuration, name: str, after: int) -> Neighbour:
-    before = found.values[name]
+def _neighbour(configuration: Configuration, name: str, after: int) -> Neighbour:
+    before = configuration.values[name]
     try:
-        values = _moved(found, name, after)
-        refuse_illegal(found.part.evaluator.terms, values)
+        values = _moved(configuration, name, after)
+        refuse_illegal(configuration.part.evaluator.terms, values)
     except InputError as error:
         return Neighbour(name, before, after, None, None, f"{error.field} {error.rule}")
     terms: dict[str, float] = {}
-    for module in found.part.modules:
+    for module in configuration.part.modules:
         terms |= module.terms(*(values[item] for item in module.INPUTS))
     peak = int(terms["peak"])
     verdict = verdict_of(peak, values["gpu_memory"])
     return Neighbour(name, before, after, float(terms["step.time"]), peak, "" if verdict == "fits" else verdict)
 
 
-def _moved(found: Configuration, name: str, after: int) -> Mapping[str, int]:
+def _moved(configuration: Configuration, name: str, after: int) -> Mapping[str, int]:
     """All values with one of them changed. Raises InputError where one that follows is not a whole number."""
-    values = {**found.values, name: checked(name, after)}
-    for symbol, text in found.part.derived.items():
+    values = {**configuration.values, name: checked(name, after)}
+    for symbol, text in configuration.part.derived.items():
         value = formula_column(text, values)
         if value != int(value):
             raise InputError(symbol, float(value), "must be a whole number: what is left of the GPUs")
         values[symbol] = int(value)
     if values["tensor_parallel"] == 1:
         values["sequence_parallel"] = 0
-    elif found.values["tensor_parallel"] == 1:
-        values["sequence_parallel"] = int(found.part.evaluator.defaults["sequence_parallel"])
+    elif configuration.values["tensor_parallel"] == 1:
+        values["sequence_parallel"] = int(configuration.part.evaluator.defaults["sequence_parallel"])
     return values

@@ -18,25 +18,26 @@ from shardmath.reports.untried import show_untried
 _BINDING, _LEAST = 3, 0.005
 
 
-def show(found: Advice, launched: bool = True) -> None:
+def show(advice: Advice, launched: bool = True) -> None:
     """Print the advice, with the file that launches the first choice unless ``launched`` is false."""
     out = console()
-    gpu = found.cluster.gpu
-    out.print(f"{found.model.name} on {found.num_gpus} x {gpu.name} ({gpu.memory_gib:g} GiB), {found.implementation},"
-              f" {found.global_batch_size} sequences of {found.seq_length} tokens: {found.legal:,} legal layouts",
+    gpu = advice.cluster.gpu
+    out.print(f"{advice.model.name} on {advice.num_gpus} x {gpu.name} ({gpu.memory_gib:g} GiB), "
+              f"{advice.implementation}, {advice.global_batch_size} sequences of {advice.seq_length} tokens: "
+              f"{advice.legal:,} legal layouts",
               markup=False)
-    if not found.choices:
-        _show_nothing(out, found)
+    if not advice.choices:
+        _show_nothing(out, advice)
         return
-    out.print(_choices(found.choices))
-    for place, choice in enumerate(found.choices, 1):
+    out.print(_choices(advice.choices))
+    for place, choice in enumerate(advice.choices, 1):
         out.print(f"{place}  {choice.role}: {_why(choice)}", markup=False)
-    _show_excluded(out, found)
-    first = found.choices[0]
+    _show_excluded(out, advice)
+    first = advice.choices[0]
     out.print()
     out.print(_neighbours(first))
-    out.print(_changes(found.changes))
-    show_untried(out, found.untried)
+    out.print(_changes(advice.changes))
+    show_untried(out, advice.untried)
     if launched:
         out.print(_launched(first), markup=False, soft_wrap=True)
 
@@ -65,22 +66,22 @@ def _why(choice: Choice) -> str:
     return ", ".join([f"{computing:.1%} computing", *named[:_BINDING]])
 
 
-def _show_excluded(out: Console, found: Advice) -> None:
-    if found.excluded is None:
+def _show_excluded(out: Console, advice: Advice) -> None:
+    if advice.excluded is None:
         out.print("Nothing that needs more memory is faster.")
         return
-    item, memory = found.excluded, found.cluster.gpu.memory_bytes
+    item, memory = advice.excluded, advice.cluster.gpu.memory_bytes
     fits = "is not sure to fit" if item.peak_bytes <= memory else "does not fit"
     out.print(f"The next better one {fits}: {in_words(item.layout)} would take {item.seconds:.2f} s, and needs"
               f" {gib(item.peak_bytes)} GiB, {item.peak_bytes / memory:.1%} of the memory.", markup=False)
 
 
-def _show_nothing(out: Console, found: Advice) -> None:
-    item, memory = found.excluded, found.cluster.gpu.memory_gib
+def _show_nothing(out: Console, advice: Advice) -> None:
+    item, memory = advice.excluded, advice.cluster.gpu.memory_gib
     if item is not None:
         out.print(f"Nothing fits. The legal layout of least memory is {in_words(item.layout)}: it needs"
                   f" {gib(item.peak_bytes)} GiB of {memory:g} GiB.", markup=False)
-    show_untried(out, found.untried)
+    show_untried(out, advice.untried)
 
 
 def _neighbours(choice: Choice) -> Table:

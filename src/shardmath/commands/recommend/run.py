@@ -143,7 +143,8 @@ def recommend(
     if not answers.legal:
         raise InputError("num_gpus", num_gpus, "must leave at least one legal layout")
     choices = tuple(
-        _choice(item.role, item.found, _explained(item.found, chosen, cluster, training)) for item in choose(answers)
+        _choice(item.role, item.configuration, _explained(item.configuration, chosen, cluster, training))
+        for item in choose(answers)
     )
     first = answers.first()
     return Advice(
@@ -174,9 +175,11 @@ def _script(account: Explanation, format: str | None = None) -> str:
     return written(format or account.implementation.partition("_")[0], account)
 
 
-def _explained(found: Configuration, model: Model, cluster: Cluster, training: Mapping[str, Any]) -> Explanation:
+def _explained(
+    configuration: Configuration, model: Model, cluster: Cluster, training: Mapping[str, Any],
+) -> Explanation:
     """The account of one layout."""
-    sizes, values = as_arguments_of_explain(sizes_of(found)), found.values
+    sizes, values = as_arguments_of_explain(sizes_of(configuration)), configuration.values
     others = {name: value for name, value in training.items() if name not in (*AXES, *FOLLOWING)}
     return explain(model, cluster, num_gpus=values["num_gpus"], global_batch_size=values["global_batch_size"],
                    **{**others, **sizes})

@@ -16,19 +16,19 @@ from shardmath.reports.tables import gib
 _HEIGHT = 1.9
 
 
-def picture(found: Scaling) -> Picture:
+def picture(scaling: Scaling) -> Picture:
     """One curve for each rate, from 0 on, with the layout where it changes.
 
     Raises InputError where nothing fits at any size.
     """
-    points = [point for point in found.points if point.time is not None]
+    points = [point for point in scaling.points if point.time is not None]
     if not points:
-        raise InputError("plot", found.model.name, "must have something to show: nothing fits at any number of GPUs")
+        raise InputError("plot", scaling.model.name, "must have something to show: nothing fits at any number of GPUs")
     rates = {
         "tokens/s of a GPU": [point.tokens_per_second_per_gpu for point in points],
         "MFU, %": [100 * point.time.mfu for point in points if point.time is not None],
     }
-    if found.cluster.gpu.power_watts:
+    if scaling.cluster.gpu.power_watts:
         rates["tokens/J"] = [point.tokens_per_joule for point in points]
     panels = tuple(
         Panel(partial(_draw, points=points, label=label, values=values), _HEIGHT, _said(points, label, values))
@@ -40,8 +40,8 @@ def picture(found: Scaling) -> Picture:
         for place, point in enumerate(points)
     ]
     return Picture(
-        f"{found.model.name} on {found.cluster.gpu.name}",
-        f"{found.implementation}, sequences of {found.seq_length} tokens", panels,
+        f"{scaling.model.name} on {scaling.cluster.gpu.name}",
+        f"{scaling.implementation}, sequences of {scaling.seq_length} tokens", panels,
         (Table("Fastest layout that fits at each number of GPUs",
                ("GPUs", "sequences of a step", "layout", "peak GiB", *rates), rows),),
     )

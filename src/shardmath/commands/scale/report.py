@@ -8,33 +8,33 @@ from shardmath.reports.tables import console, gib, table
 from shardmath.reports.untried import show_untried
 
 
-def show(found: Scaling) -> None:
+def show(scaling: Scaling) -> None:
     """Print one line for each number of GPUs."""
     out = console()
-    gpu = found.cluster.gpu
-    out.print(f"{found.model.name} on {gpu.name} ({gpu.memory_gib:g} GiB), {found.implementation}, sequences of"
-              f" {found.seq_length} tokens", markup=False)
-    titles = ("GPUs", "batch", "seconds", *(title for title, _ in _rates(found, None)), "peak", "layout")
-    rows = [_row(found, point, len(titles)) for point in found.points]
+    gpu = scaling.cluster.gpu
+    out.print(f"{scaling.model.name} on {gpu.name} ({gpu.memory_gib:g} GiB), {scaling.implementation}, sequences of"
+              f" {scaling.seq_length} tokens", markup=False)
+    titles = ("GPUs", "batch", "seconds", *(title for title, _ in _rates(scaling, None)), "peak", "layout")
+    rows = [_row(scaling, point, len(titles)) for point in scaling.points]
     right = range(len(titles) - 1)
     out.print(table(titles, rows, right=right, title="The fastest layout that fits, by number of GPUs",
-                    spare=tuple(title for title, _ in _rates(found, None))[1:]))
-    for point in found.points:
+                    spare=tuple(title for title, _ in _rates(scaling, None))[1:]))
+    for point in scaling.points:
         if point.layout is None:
             why = "nothing fits" if point.legal else "no layout is legal"
             out.print(f"On {point.num_gpus} GPUs {why}.")
-    show_untried(out, found.untried)
+    show_untried(out, scaling.untried)
 
 
-def _row(found: Scaling, point: Point, width: int) -> list[str]:
+def _row(scaling: Scaling, point: Point, width: int) -> list[str]:
     start = [f"{point.num_gpus:,}", f"{point.global_batch_size:,}"]
     if point.layout is None or point.time is None:
         return start + [""] * (width - len(start))
-    return [*start, f"{point.time.seconds:.3f}", *(text for _, text in _rates(found, point)), gib(point.peak_bytes),
+    return [*start, f"{point.time.seconds:.3f}", *(text for _, text in _rates(scaling, point)), gib(point.peak_bytes),
             f"{in_words(point.layout)}, DP {point.data_parallel}"]
 
 
-def _rates(found: Scaling, point: Point | None) -> list[tuple[str, str]]:
+def _rates(scaling: Scaling, point: Point | None) -> list[tuple[str, str]]:
     """Titles and, for a point, texts of its rates; those that need power or price only where these are known."""
     time = None if point is None else point.time
     shown = [
@@ -43,11 +43,11 @@ def _rates(found: Scaling, point: Point | None) -> list[tuple[str, str]]:
         ("MFU", "" if time is None else f"{time.mfu:.1%}"),
         ("waiting", "" if point is None else f"{point.waiting:.1%}"),
     ]
-    if found.cluster.gpu.power_watts:
+    if scaling.cluster.gpu.power_watts:
         shown += [
             ("W/GPU", "" if point is None else f"{point.watts_per_gpu:.0f}"),
             ("tokens/J", "" if point is None else f"{point.tokens_per_joule:.2f}"),
         ]
-    if found.cluster.cents_per_gpu_hour:
+    if scaling.cluster.cents_per_gpu_hour:
         shown.append(("per M tokens", "" if time is None else f"{1e6 * time.cost_per_token:.3g}"))
     return shown

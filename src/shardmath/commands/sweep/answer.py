@@ -82,11 +82,11 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
     assert isinstance(space.model, Model)
     assert isinstance(space.cluster, Cluster)
     nests = answered.nests
-    found = {question.name: answered.best(question.name) for question in nests[0].questions}
-    if any(-item.keys["-peak"] >= EXACT for item in found["largest"]):
+    best = {question.name: answered.best(question.name) for question in nests[0].questions}
+    if any(-item.keys["-peak"] >= EXACT for item in best["largest"]):
         rule = "must need less than 512 TiB on a GPU, for exact arithmetic"
         raise InputError("model", space.model.name, rule)
-    layouts = {name: tuple(map(layout_of, items)) for name, items in found.items()}
+    layouts = {name: tuple(map(layout_of, items)) for name, items in best.items()}
     shared = set.intersection(*({*nest.part.fixed.items()} for nest in nests))
     values = {name: value for name, value in nests[0].part.fixed.items()
               if (name, value) in shared and name != "pipeline_rank"}

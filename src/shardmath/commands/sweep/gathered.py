@@ -81,8 +81,8 @@ def _best_of_each(columns: Columns) -> NDArray[np.int64]:
     order = np.lexsort((peak, first, verdict, columns["pipeline_parallel"], columns["tensor_parallel"]))
     sizes = np.stack([columns["tensor_parallel"][order], columns["pipeline_parallel"][order]])
     new = np.r_[True, (sizes[:, 1:] != sizes[:, :-1]).any(axis=0)]
-    found: NDArray[np.int64] = order[new]
-    return found
+    rows: NDArray[np.int64] = order[new]
+    return rows
 
 
 def _unbeaten(columns: Columns) -> NDArray[np.int64]:
@@ -91,8 +91,8 @@ def _unbeaten(columns: Columns) -> NDArray[np.int64]:
     order = np.lexsort((peak, seconds))
     order = order[~np.isnan(seconds[order])]
     least = np.minimum.accumulate(peak[order])
-    found: NDArray[np.int64] = order[np.r_[True, least[1:] < least[:-1]][: len(order)]]
-    return found
+    rows: NDArray[np.int64] = order[np.r_[True, least[1:] < least[:-1]][: len(order)]]
+    return rows
 
 
 def _cells(columns: Columns) -> NDArray[np.int64]:

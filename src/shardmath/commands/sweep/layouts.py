@@ -45,8 +45,8 @@ def _csv(path: str) -> Iterator[OnLayouts]:
 
 def _cells(column: NDArray[Any]) -> list[Any]:
     """Return a cell of CSV; an unknown number is empty."""
-    found: list[Any] = column.tolist()
-    return [None if isnan(cell) else cell for cell in found] if column.dtype.kind == "f" else found
+    cells: list[Any] = column.tolist()
+    return [None if isnan(cell) else cell for cell in cells] if column.dtype.kind == "f" else cells
 
 
 @contextmanager

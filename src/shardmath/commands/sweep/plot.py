@@ -28,19 +28,19 @@ _TITLES = ("", "layout", "DP", "SP", "recompute", "seconds", "peak GiB", "verdic
 Layout = Mapping[str, Any]
 
 
-def picture(found: SweepResult, gathered: Gathered) -> Picture:
+def picture(result: SweepResult, gathered: Gathered) -> Picture:
     """The map of what fits and, where the time of a step is known, the front of all legal layouts.
 
     Raises InputError if no layout is legal.
     """
     if not gathered.count:
-        raise InputError("plot", found.model.name, "must have something to show: no layout is legal")
-    value = found.values
-    title = f"{found.model.name} on {value['num_gpus']} x {found.gpu.name} ({found.gpu.memory_gib:g} GiB)"
-    subtitle = (f"{found.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens,"
+        raise InputError("plot", result.model.name, "must have something to show: no layout is legal")
+    value = result.values
+    title = f"{result.model.name} on {value['num_gpus']} x {result.gpu.name} ({result.gpu.memory_gib:g} GiB)"
+    subtitle = (f"{result.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens,"
                 f" {gathered.count:,} legal layouts")
     best, front = gathered.best, gathered.front
-    memory = found.gpu.memory_bytes
+    memory = result.gpu.memory_bytes
     panels = [_map_panel(best)]
     tables = [Table("Best layout for each TP and PP", ("TP", "PP", *_TITLES[1:]), [
         [str(t), str(p), *_words(item)] for (t, p), item in sorted(best.items())

@@ -19,36 +19,36 @@ _OF_TIME = ("seconds", "tokens/s/GPU", "MFU", "peak", "share", "margin")
 _BEHIND_DATA = ("expert_parallel", "expert_tensor_parallel", "micro_batch_size")
 
 
-def show(found: SweepResult) -> None:
+def show(result: SweepResult) -> None:
     """Print how many layouts were tried, broke which rule and fit, and the best of them."""
     out = console()
-    value = found.values
+    value = result.values
     out.print(
-        f"{found.model.name} on {value['num_gpus']} x {found.gpu.name} ({found.gpu.memory_gib:g} GiB), "
-        f"{found.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens",
+        f"{result.model.name} on {value['num_gpus']} x {result.gpu.name} ({result.gpu.memory_gib:g} GiB), "
+        f"{result.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens",
         markup=False,
     )
-    rows = [("tried", f"{found.tried:,}", "")]
-    broken = [rule for rule in found.broken if rule.count]
+    rows = [("tried", f"{result.tried:,}", "")]
+    broken = [rule for rule in result.broken if rule.count]
     rows += [(f"broke {rule.name}", f"{rule.count:,}", f"{rule.field} {rule.text}") for rule in broken]
-    rows.append(("legal", f"{found.legal:,}", ""))
-    rows += [(name, f"{found.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
+    rows.append(("legal", f"{result.legal:,}", ""))
+    rows += [(name, f"{result.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
     out.print(table(("layouts", "count", ""), rows, right=(1,)))
-    if found.time_unknown:
-        out.print(f"Step time is not computed: {found.time_unknown}. Layouts are ranked by memory.", markup=False)
-    memory = found.gpu.memory_bytes
-    if found.best:
-        out.print(_layouts(found.best, memory, f"Best that fit, {_unit(found.best[0])}: {found.ranking}"))
-        title = f"Best that fits for each recompute mode, {_unit(found.best[0])}"
-        out.print(_layouts(found.best_by_recompute.values(), memory, title))
-    elif found.smallest is not None:
-        least = found.smallest
+    if result.time_unknown:
+        out.print(f"Step time is not computed: {result.time_unknown}. Layouts are ranked by memory.", markup=False)
+    memory = result.gpu.memory_bytes
+    if result.best:
+        out.print(_layouts(result.best, memory, f"Best that fit, {_unit(result.best[0])}: {result.ranking}"))
+        title = f"Best that fits for each recompute mode, {_unit(result.best[0])}"
+        out.print(_layouts(result.best_by_recompute.values(), memory, title))
+    elif result.smallest is not None:
+        least = result.smallest
         title = f"Nothing fits by the 80 % rule; the legal layout of least memory, {_unit(least)}"
         out.print(_layouts([least], memory, title))
-        out.print(f"It needs {gib(least.peak_bytes)} GiB of {found.gpu.memory_gib:g} GiB: {least.verdict}.")
+        out.print(f"It needs {gib(least.peak_bytes)} GiB of {result.gpu.memory_gib:g} GiB: {least.verdict}.")
     else:
         out.print("No layout is legal.")
-    show_untried(out, found.untried)
+    show_untried(out, result.untried)
 
 
 def _unit(item: Layout) -> str:

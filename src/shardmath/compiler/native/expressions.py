@@ -43,10 +43,10 @@ class Expressions:
 
     def number(self, tree: ast.expr) -> ir.Value:
         """The value of an expression that is no array."""
-        found = self.value(tree)
-        if isinstance(found, Array):
+        value = self.value(tree)
+        if isinstance(value, Array):
             raise TypeError(f"{ast.unparse(tree)} is no number")
-        return found
+        return value
 
     def truth(self, tree: ast.expr) -> ir.Value:
         """Tell whether an expression holds."""
@@ -129,10 +129,10 @@ class Expressions:
         return self.builder.sext(held, INTEGER) if array.element == SMALL else held
 
     def _array(self, tree: ast.expr) -> Array:
-        found = self.value(tree)
-        if not isinstance(found, Array):
+        value = self.value(tree)
+        if not isinstance(value, Array):
             raise TypeError(f"{ast.unparse(tree)} is no array")
-        return found
+        return value
 
     def _tuple(self, tree: ast.Tuple) -> Value:
         start = self.stack(FLOAT, len(tree.elts))
@@ -167,10 +167,10 @@ class Expressions:
         """Later conditions are looked at only where the earlier ones leave it open."""
         builder, decides = self.builder, isinstance(tree.op, ast.Or)
         after = builder.append_basic_block()
-        found = []
+        values = []
         for operand in tree.values[:-1]:
             known = self.truth(operand)
-            found.append(builder.block)
+            values.append(builder.block)
             further = builder.append_basic_block()
             builder.cbranch(known, *((after, further) if decides else (further, after)))
             builder.position_at_end(further)
@@ -179,7 +179,7 @@ class Expressions:
         builder.branch(after)
         builder.position_at_end(after)
         result = builder.phi(TRUTH)
-        for block in found:
+        for block in values:
             result.add_incoming(constant(decides), block)
         result.add_incoming(last, end)
         return result

@@ -87,8 +87,8 @@ def _compiled(module: ModuleType, text: str, name: str, kinds: tuple[NumpyKind, 
     from .values import ELEMENTS
 
     machine = _machine()
-    given = [(ELEMENTS[element], dimensions) for element, dimensions in kinds]
-    made = translated(vars(module), text, name, given, masks=llvm.get_host_cpu_features().get("avx512f", False))
+    elements = [(ELEMENTS[element], dimensions) for element, dimensions in kinds]
+    made = translated(vars(module), text, name, elements, masks=llvm.get_host_cpu_features().get("avx512f", False))
     parsed = llvm.parse_assembly(str(made))
     parsed.triple, parsed.data_layout = llvm.get_process_triple(), str(machine.target_data)
     parsed.verify()
@@ -113,8 +113,8 @@ def _origin() -> tuple[str, ...]:
 
 def _features() -> str:
     """Return the processor's features, without AMD's gather instructions, which are slower than eight loads."""
-    found = llvm.get_host_cpu_features().flatten()
-    return f"{found},+prefer-no-gather" if llvm.get_host_cpu_name().startswith("znver") else found
+    features = llvm.get_host_cpu_features().flatten()
+    return f"{features},+prefer-no-gather" if llvm.get_host_cpu_name().startswith("znver") else features
 
 
 def _machine() -> llvm.TargetMachine:

@@ -89,9 +89,9 @@ class FrontAnswer:
             # Sorted by the first key: only a row before this one can beat or equal it.
             if not kept or not (keys[kept] <= keys[row]).all(axis=1).any():
                 kept.append(int(row))
-        found = FrontAnswer.empty(keys.shape[1]).with_room(2 * len(kept))
-        found.keys[: len(kept)], found.numbers[: len(kept)], found.size[0] = keys[kept], numbers[kept], len(kept)
-        return found
+        front = FrontAnswer.empty(keys.shape[1]).with_room(2 * len(kept))
+        front.keys[: len(kept)], front.numbers[: len(kept)], front.size[0] = keys[kept], numbers[kept], len(kept)
+        return front
 
 
 @dataclass
@@ -132,7 +132,7 @@ class Answer:
         pairs = zip(self.questions, other.questions, strict=True)
         return Answer(
             self.broken + other.broken, self.verdicts + other.verdicts,
-            tuple(one.merged(two) for one, two in pairs),  # type: ignore[arg-type]
+            tuple(mine.merged(two) for mine, two in pairs),  # type: ignore[arg-type]
             self.evaluated + other.evaluated,
         )
 
@@ -143,21 +143,21 @@ class Answer:
 
 def empty(questions: Sequence[Question], groups: Sequence[int], conditions: int, verdicts: int) -> Answer:
     """The answer for no configuration; ``groups`` has the number of groups of each question."""
-    found: list[Found] = []
+    answers: list[Found] = []
     for question, count in zip(questions, groups, strict=True):
         if isinstance(question, Best):
-            found.append(BestAnswer.empty(count, question.count, len(question.by)))
+            answers.append(BestAnswer.empty(count, question.count, len(question.by)))
         elif isinstance(question, Front):
-            found.append(FrontAnswer.empty(len(question.by)))
+            answers.append(FrontAnswer.empty(len(question.by)))
         elif isinstance(question, Histogram):
             edges = np.asarray(question.edges, np.float64)
-            found.append(HistogramAnswer(edges, np.zeros(len(edges) + 1, np.int64)))
-    return Answer(np.zeros(conditions, np.int64), np.zeros(verdicts, np.int64), tuple(found))
+            answers.append(HistogramAnswer(edges, np.zeros(len(edges) + 1, np.int64)))
+    return Answer(np.zeros(conditions, np.int64), np.zeros(verdicts, np.int64), tuple(answers))
 
 
-def _seed(found: Found) -> Found:
-    if isinstance(found, HistogramAnswer):
-        return HistogramAnswer(found.edges, np.zeros_like(found.counts))
-    if isinstance(found, BestAnswer):
-        return BestAnswer(found.keys.copy(), found.numbers.copy())
-    return found.with_room(2 * int(found.size[0]) + _ROOM)
+def _seed(answer: Found) -> Found:
+    if isinstance(answer, HistogramAnswer):
+        return HistogramAnswer(answer.edges, np.zeros_like(answer.counts))
+    if isinstance(answer, BestAnswer):
+        return BestAnswer(answer.keys.copy(), answer.numbers.copy())
+    return answer.with_room(2 * int(answer.size[0]) + _ROOM)

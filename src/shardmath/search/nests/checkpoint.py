@@ -104,10 +104,10 @@ class Checkpoint:
 
 
 def _arrays(answer: Answer) -> dict[str, NDArray[np.generic]]:
-    found: dict[str, NDArray[np.generic]] = {"broken": answer.broken, "verdicts": answer.verdicts}
+    arrays: dict[str, NDArray[np.generic]] = {"broken": answer.broken, "verdicts": answer.verdicts}
     for number, item in enumerate(answer.questions):
-        found |= {f"{number}.{place}": array for place, array in enumerate(item.arrays)}
-    return found
+        arrays |= {f"{number}.{place}": array for place, array in enumerate(item.arrays)}
+    return arrays
 
 
 def _restored(nest: Nest, arrays: dict[str, NDArray[Any]], part: int, evaluated: object) -> Answer:
@@ -133,8 +133,8 @@ def _alike(empty: Found, arrays: Sequence[NDArray[Any]], size_of_space: int) -> 
         _refuse_unlike(empty.numbers, numbers[: len(empty.numbers)])
         _refuse_nobodies(numbers[: size[0]], size_of_space)
         return FrontAnswer(keys, numbers, size)
-    for one, other in zip(empty.arrays, arrays, strict=True):
-        _refuse_unlike(one, other)
+    for own, other in zip(empty.arrays, arrays, strict=True):
+        _refuse_unlike(own, other)
     if isinstance(empty, BestAnswer):
         _refuse_nobodies(arrays[1][arrays[1] != NOBODY], size_of_space)
     return type(empty)(*arrays)
@@ -145,8 +145,8 @@ def _refuse_nobodies(numbers: NDArray[Any], size: int) -> None:
         raise DamagedError
 
 
-def _refuse_unlike(one: NDArray[Any], other: NDArray[Any]) -> None:
-    if (one.shape, one.dtype) != (other.shape, other.dtype):
+def _refuse_unlike(own: NDArray[Any], other: NDArray[Any]) -> None:
+    if (own.shape, own.dtype) != (other.shape, other.dtype):
         raise DamagedError
 
 
@@ -158,11 +158,11 @@ def _counted(count: object, most: int) -> int:
 
 def _stretches(done: Sequence[Sequence[object]], shards: int) -> list[tuple[int, int]]:
     """Stretches of shards. Raises DamagedError unless they are ascending and apart."""
-    found, last = [], -1
+    stretches, last = [], -1
     for start, stop in done:
         begin, end = _counted(start, shards), _counted(stop, shards)
         if not last < begin < end:
             raise DamagedError
-        found.append((begin, end))
+        stretches.append((begin, end))
         last = end
-    return found
+    return stretches

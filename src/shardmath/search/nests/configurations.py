@@ -30,24 +30,24 @@ class Configuration:
     @cached_property
     def values(self) -> dict[str, int]:
         """The value of every symbol."""
-        found = dict(self.part.fixed)
+        known = dict(self.part.fixed)
         for axis, place in zip(self.part.axes, self.part.places(self.number), strict=True):
-            found |= {symbol: values[place] for symbol, values in axis.values.items()}
+            known |= {symbol: values[place] for symbol, values in axis.values.items()}
         graph = Graph()
         for symbol, text in self.part.derived.items():
-            value = exact([parse(text, graph, graph.name)], found)[0]
+            value = exact([parse(text, graph, graph.name)], known)[0]
             assert isinstance(value, Fraction)
             assert value.denominator == 1
-            found[symbol] = int(value)
-        return found
+            known[symbol] = int(value)
+        return known
 
     @cached_property
     def terms(self) -> Mapping[str, int | float]:
         """Every term by name, from the evaluator in plain Python: exact, as long as bytes stay below 2^49."""
-        found: dict[str, int | float] = {}
+        numbers: dict[str, int | float] = {}
         for module in self.part.modules:
-            found |= module.terms(*(self.values[name] for name in module.INPUTS))
-        return found
+            numbers |= module.terms(*(self.values[name] for name in module.INPUTS))
+        return numbers
 
     @property
     def peak_bytes(self) -> int:

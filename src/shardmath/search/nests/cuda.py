@@ -42,10 +42,10 @@ def require_gpu() -> None:
     try:
         from numba import cuda
 
-        found = cuda.is_available()
+        available = cuda.is_available()
     except ImportError:
-        found = False
-    if not found:
+        available = False
+    if not available:
         rule = "must have a GPU that Numba finds, with its driver and the CUDA toolkit: install shardmath[cuda]"
         raise InputError("device", "cuda", rule, "cpu")
 
@@ -70,41 +70,41 @@ class CudaNest(Nest):
         The kernel notes what is better than what is known when it starts. If that is more than there is room for, it
         starts again with what was noted: there is more room than an answer has, so each time something of it is new.
         """
-        found = known.seed()
+        answer = known.seed()
         alive, broken = self._prepared[1:3]
         if table is not None:
             table.size[0] = 0
-        while alive and not self._launched(start, stop, found, table):
+        while alive and not self._launched(start, stop, answer, table):
             pass
-        found.broken += broken * (self._below * (stop - start))
-        return found
+        answer.broken += broken * (self._below * (stop - start))
+        return answer
 
     def _made(self) -> ModuleType:
         return module_for_gpu(self.part, self.asked)
 
-    def _launched(self, start: int, stop: int, found: Answer, table: Table | None) -> bool:
+    def _launched(self, start: int, stop: int, answer: Answer, table: Table | None) -> bool:
         """Run the kernel once and take what it noted; its counts and rows only if it had room for all, else False."""
-        asked = [_asked(item) for item in found.questions]
+        asked = [_asked(item) for item in answer.questions]
         rows = None if table is None else _Notes(len(table.numbers), 1 + table.values.shape[1])
         evaluated = np.zeros(1, np.int64)
-        general = [_Counts(found.broken), _Counts(found.verdicts), _Counts(evaluated)]
-        notes = [one for one in (*asked, rows) if isinstance(one, _Notes)]
-        arrays = (array for one in (*general, *asked, rows) if one is not None for array in one.arrays)
+        general = [_Counts(answer.broken), _Counts(answer.verdicts), _Counts(evaluated)]
+        notes = [note for note in (*asked, rows) if isinstance(note, _Notes)]
+        arrays = (array for note in (*general, *asked, rows) if note is not None for array in note.arrays)
         entries = self._prepared[0]
         threads = min(_THREADS, -(-entries // _WARP) * _WARP)
         grid = -(-entries // threads), min(stop - start, _BLOCKS)
         with _few_blocks_are_fine():
             self.module.sweep_on_gpu[grid, threads](start, stop, entries, *self._on_gpu, *arrays)
-        found.questions = tuple(
-            self._taken(question, item, one) if isinstance(one, _Notes) else item
-            for question, item, one in zip(self.questions, found.questions, asked, strict=True)
+        answer.questions = tuple(
+            self._taken(question, item, note) if isinstance(note, _Notes) else item
+            for question, item, note in zip(self.questions, answer.questions, asked, strict=True)
         )
-        if not all(one.complete for one in notes):
+        if not all(note.complete for note in notes):
             return False
-        for one in (*general, *asked):
-            if isinstance(one, _Counts):
-                one.add()
-        found.evaluated += int(evaluated[0])
+        for note in (*general, *asked):
+            if isinstance(note, _Counts):
+                note.add()
+        answer.evaluated += int(evaluated[0])
         if table is not None and rows is not None:
             self._fill(table, *rows.read())
         return True
@@ -146,8 +146,8 @@ class CudaNest(Nest):
         """Return the inputs that all stretches share."""
         from numba import cuda
 
-        given, row = self._prepared[3:]
-        return [cuda.to_device(array) for array in (*self._arrays, given, row, *self._places)]
+        prepared, row = self._prepared[3:]
+        return [cuda.to_device(array) for array in (*self._arrays, prepared, row, *self._places)]
 
 
 class _Counts:
@@ -192,18 +192,18 @@ class _Notes:
         return values, numbers
 
 
-def _asked(found: Found) -> _Counts | _Notes:
+def _asked(answer: Found) -> _Counts | _Notes:
     """Return the arrays that a kernel fills for a question.
 
     Configurations are noted that beat the last one of their group, or that no one of a front beats.
     """
-    if isinstance(found, HistogramAnswer):
-        return _Counts(found.counts, found.edges)
-    room, keys = _ROOM + found.numbers.size, found.keys.shape[-1]
-    if isinstance(found, BestAnswer):
-        return _Notes(room, keys, np.ascontiguousarray(found.keys[:, -1]), np.ascontiguousarray(found.numbers[:, -1]))
-    size = max(1, int(found.size[0]))  # the first place of an empty front beats nothing
-    return _Notes(room, keys, found.keys[:size], found.numbers[:size])
+    if isinstance(answer, HistogramAnswer):
+        return _Counts(answer.counts, answer.edges)
+    room, keys = _ROOM + answer.numbers.size, answer.keys.shape[-1]
+    if isinstance(answer, BestAnswer):
+        return _Notes(room, keys, np.ascontiguousarray(answer.keys[:, -1]), np.ascontiguousarray(answer.numbers[:, -1]))
+    size = max(1, int(answer.size[0]))  # the first place of an empty front beats nothing
+    return _Notes(room, keys, answer.keys[:size], answer.numbers[:size])
 
 
 @contextmanager

@@ -66,11 +66,11 @@ class Nest:
     def key(self) -> str:
         """A digest of all that answers depend on, and of what a shard is."""
         part = self.part
-        told = (
+        words = (
             self.module.KEY, self.module.OUTER, self.module.SHARD_AXES, part.labels, part.axes,
             sorted(part.fixed.items()), part.derived, part.constraints, self.asked,
         )
-        return hashlib.sha256(repr(told).encode()).hexdigest()[:16]
+        return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
 
     @property
     def size(self) -> int:
@@ -106,21 +106,21 @@ class Nest:
         Rows go to ``table``, which must be given if they are asked for.
         """
         while True:
-            found = known.seed()
-            arrays = [array for item in found.questions for array in item.arrays]
+            answer = known.seed()
+            arrays = [array for item in answer.questions for array in item.arrays]
             if table is not None:
                 table.size[0] = 0
                 arrays += table.arrays
-            entries, alive, broken, given, row = self._prepared
-            found.broken += broken * (self._below * (stop - start))
+            entries, alive, broken, prepared, row = self._prepared
+            answer.broken += broken * (self._below * (stop - start))
             if not alive:
-                return found
-            found.evaluated = self._compiled("sweep")(
-                start, stop, entries, alive, *self._arrays, given, self.module.aligned(row), *self._places,
-                *self._turns(), found.broken, found.verdicts, *arrays,
+                return answer
+            answer.evaluated = self._compiled("sweep")(
+                start, stop, entries, alive, *self._arrays, prepared, self.module.aligned(row), *self._places,
+                *self._turns(), answer.broken, answer.verdicts, *arrays,
             )
-            if found.evaluated >= 0:
-                return found
+            if answer.evaluated >= 0:
+                return answer
             known = Answer(known.broken, known.verdicts, tuple(
                 item.with_room(4 * len(item.numbers)) if isinstance(item, answers.FrontAnswer) else item
                 for item in known.questions
@@ -140,11 +140,11 @@ class Nest:
         columns = _columns(self._fused)
         entries = places.shape[1]
         with np.errstate(divide="ignore", invalid="ignore"):
-            given, row, broken, alive = self.module.prepare(
+            prepared, row, broken, alive = self.module.prepare(
                 entries, *(float(self.part.fixed[name]) for name in self.module.SCALARS),
                 *(columns[name] for name in self.module.COLUMNS),
             )
-        return entries, alive, broken, given, row
+        return entries, alive, broken, prepared, row
 
     @cached_property
     def _arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -165,18 +165,18 @@ class Nest:
         if self._block:
             turns = prod(axis.size for axis in self._block)
             stride, columns = self.module.BLOCK_STRIDE, _columns(self._block)
-            given = np.zeros((len(self.module.BLOCK_PARAMETERS), stride))
+            columns_of_turns = np.zeros((len(self.module.BLOCK_PARAMETERS), stride))
             for number, symbol in enumerate(self.module.BLOCK_PARAMETERS):
-                given[number, :turns] = columns[symbol]
-            yield self.module.aligned(given.reshape(-1))
+                columns_of_turns[number, :turns] = columns[symbol]
+            yield self.module.aligned(columns_of_turns.reshape(-1))
             yield self.module.aligned(np.zeros(self.module.BLOCK_ROWS * stride))
             yield np.zeros(2 * stride, np.int64)
             yield self._numbers(self._block)
 
     def _numbers(self, axes: Sequence[Axis]) -> NDArray[np.int64]:
         """Return the offset of each combination of values on some axes in the number of a configuration."""
-        found: NDArray[np.int64] = np.array([self._steps[axis.name] for axis in axes], np.int64) @ _places(axes)
-        return found
+        numbers: NDArray[np.int64] = np.array([self._steps[axis.name] for axis in axes], np.int64) @ _places(axes)
+        return numbers
 
 
 def _places(axes: Sequence[Axis]) -> NDArray[np.int64]:

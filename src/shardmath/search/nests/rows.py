@@ -49,8 +49,8 @@ class Table:
 
     def cut(self, start: int, stop: int) -> Table:
         """Some of the rows, in arrays of their own."""
-        found = (self.numbers[start:stop].copy(), self.verdicts[start:stop].copy(), self.values[start:stop].copy())
-        return Table(*found, np.array([len(found[0])]))
+        parts = (self.numbers[start:stop].copy(), self.verdicts[start:stop].copy(), self.values[start:stop].copy())
+        return Table(*parts, np.array([len(parts[0])]))
 
 
 def regrouped(tables: Iterable[Table], rows: int) -> Iterator[Table]:
@@ -88,9 +88,9 @@ class Folder:
         """Keep the table of a stretch of shards; nothing if it has no row."""
         if not len(table):
             return
-        found = table.cut(0, len(table))
+        whole = table.cut(0, len(table))
         with replacing(self.path / f"{part:06d}-{start:020d}-{stop:020d}{_SUFFIX}") as file:
-            write_arrays(file, {"numbers": found.numbers, "verdicts": found.verdicts, "values": found.values})
+            write_arrays(file, {"numbers": whole.numbers, "verdicts": whole.verdicts, "values": whole.values})
 
     def keep(self, done: Collection[Collection[tuple[int, int]]]) -> None:
         """Remove every file that is not of a stretch in ``done``, which has those of each part."""

@@ -39,7 +39,7 @@ class Run:
         """Shards that are done."""
         return sum(stop - start for start, stop in self.done)
 
-    def add(self, start: int, stop: int, found: Answer) -> None:
+    def add(self, start: int, stop: int, answer: Answer) -> None:
         """Take the answer for one more stretch."""
         joined: list[tuple[int, int]] = []
         for stretch in sorted([*self.done, (start, stop)]):
@@ -47,7 +47,7 @@ class Run:
                 joined[-1] = (joined[-1][0], stretch[1])
             else:
                 joined.append(stretch)
-        self.answer, self.done = self.answer.merged(found), joined
+        self.answer, self.done = self.answer.merged(answer), joined
 
     def left(self, shards: int, chunk: int) -> Iterator[tuple[int, int]]:
         """Yield the unfinished shards in stretches of at most ``chunk``."""

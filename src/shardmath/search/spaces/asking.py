@@ -70,7 +70,7 @@ class Asked:
 
 def families(asked: Asked) -> list[tuple[Evaluator, list[Model]]]:
     """The evaluators that the models of a space need, each with its models."""
-    space, found = asked.space, list[tuple[Evaluator, list[Model]]]()
+    space, families_so_far = asked.space, list[tuple[Evaluator, list[Model]]]()
     values = dict(asked.others)
     values |= {name: _largest(space.axes[name]) for name in space.axes if name in OTHERS}
     values |= {name: _SEVERAL for name in space.derived if name in OTHERS}
@@ -82,12 +82,12 @@ def families(asked: Asked) -> list[tuple[Evaluator, list[Model]]]:
             asked.implementation, asked.kernels, _shaped(asked, model), values, recompute=modes(space),
             staged=space.schedule is not None or values["virtual_pipeline"] > 1 or 1 not in pipelines,
         )
-        same = next((others for known, others in found if known == evaluator), None)
+        same = next((others for known, others in families_so_far if known == evaluator), None)
         if same is None:
-            found.append((evaluator, [model]))
+            families_so_far.append((evaluator, [model]))
         else:
             same.append(model)
-    return found
+    return families_so_far
 
 
 def models(space: Space) -> list[Model]:
@@ -125,13 +125,13 @@ def modes(space: Space) -> tuple[str, ...]:
 def _each(field: str, names: object, make: Any) -> list[Any]:
     if not isinstance(names, tuple):
         raise InputError(field, names, "must be a list of names")
-    found: list[Any] = []
+    distinct_values: list[Any] = []
     for name in names:
         item = make(name)
-        if item in found:
+        if item in distinct_values:
             raise InputError(field, name, f"must not be there twice: it is {item.name}")
-        found.append(item)
-    return found
+        distinct_values.append(item)
+    return distinct_values
 
 
 def _fixed_symbols(space: Space) -> dict[str, int]:

@@ -26,19 +26,19 @@ def axes_of(space: Space, models: Sequence[Model], fixed: Mapping[str, int]) -> 
 
     ``fixed`` has the values of symbols that are not on an axis. Raises InputError for candidates that are none.
     """
-    found: dict[str, Axis] = {}
+    by_symbol: dict[str, Axis] = {}
     for name in space.axes:
-        _add(name, space, models, fixed, found, ())
-    return tuple(found[name] for name in space.axes if name in found)
+        _add(name, space, models, fixed, by_symbol, ())
+    return tuple(by_symbol[name] for name in space.axes if name in by_symbol)
 
 
 def _add(
-    name: str, space: Space, models: Sequence[Model], fixed: Mapping[str, int], found: dict[str, Axis],
+    name: str, space: Space, models: Sequence[Model], fixed: Mapping[str, int], by_symbol: dict[str, Axis],
     waiting: tuple[str, ...],
 ) -> None:
     """Put axis ``name`` into ``found``, after those whose divisors it has."""
     declared = space.axes[name]
-    if name in found or name == "implementation":
+    if name in by_symbol or name == "implementation":
         return
     if isinstance(declared, DivisorsOf):
         field = f"axes.{name}"
@@ -47,8 +47,8 @@ def _add(
             raise InputError(field, declared.symbol, f"must not be a divisor of itself: {circle}")
         base = axis_of(declared.symbol, space)
         if base is not None:
-            _add(base, space, models, fixed, found, (*waiting, name))
-            of: Sequence[int] = sorted(set(found[base].values[declared.symbol]))
+            _add(base, space, models, fixed, by_symbol, (*waiting, name))
+            of: Sequence[int] = sorted(set(by_symbol[base].values[declared.symbol]))
         elif declared.symbol in space.derived or declared.symbol not in fixed:
             raise InputError(f"{field}.divisors_of", declared.symbol, "must be fixed or an axis")
         else:
@@ -57,9 +57,9 @@ def _add(
             rule = f"must have at most {_BASES} values from 1 to 2^31, where its divisors are candidates"
             raise InputError(f"{field}.divisors_of", declared.symbol, rule)
         values = tuple(value_of(field, name, value) for value in declared.values(field, of))
-        found[name] = Axis(name, values, {name: values})
+        by_symbol[name] = Axis(name, values, {name: values})
     else:
-        found[name] = _listed(name, listed(f"axes.{name}", declared), space, models)
+        by_symbol[name] = _listed(name, listed(f"axes.{name}", declared), space, models)
 
 
 def axis_of(symbol: str, space: Space) -> str | None:
@@ -94,7 +94,7 @@ def _listed(name: str, values: Sequence[Any], space: Space, models: Sequence[Mod
 
 
 def _axis(name: str, labels: Sequence[int | str], values: Sequence[Mapping[str, int]]) -> Axis:
-    return Axis(name, tuple(labels), {symbol: tuple(one[symbol] for one in values) for symbol in values[0]})
+    return Axis(name, tuple(labels), {symbol: tuple(value[symbol] for value in values) for symbol in values[0]})
 
 
 def _of_models(models: Sequence[Model], space: Space) -> list[dict[str, int]]:

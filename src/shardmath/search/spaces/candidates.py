@@ -77,8 +77,8 @@ class DivisorsOf:
     def values(self, field: str, of: Sequence[int]) -> tuple[int, ...]:
         """The candidates for the values ``of`` the parameter, ascending. Raises InputError if there are none."""
         _counted(field, self)
-        found = sorted({divisor for value in set(of) for divisor in divisors(value)})
-        return _listed(field, [d for d in found if self.at_least <= d and (self.at_most is None or d <= self.at_most)])
+        legal = sorted({divisor for value in set(of) for divisor in divisors(value)})
+        return _listed(field, [d for d in legal if self.at_least <= d and (self.at_most is None or d <= self.at_most)])
 
 
 Rule = Range | PowersOfTwo | Multiples | DivisorsOf

@@ -67,7 +67,7 @@ def space_of(declared: object) -> Space:
 
 def plain(space: Space) -> dict[str, Any]:
     """A space as plain data, from which ``space_of`` makes an equal one; models and GPUs by their names."""
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "model": getattr(space.model, "name", space.model), "gpu": getattr(space.gpu, "name", space.gpu),
         "network": space.network,
         "cluster": None if space.cluster is None else plain_cluster(as_cluster(space.cluster)),
@@ -78,4 +78,4 @@ def plain(space: Space) -> dict[str, Any]:
         "constraints": {constraint.name: constraint.text for constraint in space.constraints},
         "questions": {question.name: questions.written(question) for question in space.questions},
     }
-    return {key: value for key, value in found.items() if value not in (None, {})}
+    return {key: value for key, value in document.items() if value not in (None, {})}

@@ -33,8 +33,8 @@ def with_machine(
     if len(moving) > 1:
         raise InputError("axes.node_size", list(moving[1].labels), _depends("an axis beside gpu"), "a fixed value")
     if not moving:
-        found = _figures(asked, evaluator, axes, asked.cluster)
-        return {name: found[name] for name in wanted}, tuple(axes)
+        usual = _figures(asked, evaluator, axes, asked.cluster)
+        return {name: usual[name] for name in wanted}, tuple(axes)
     every = [_figures(asked, evaluator, axes, cluster) for cluster in _CLUSTERS[moving[0].name](asked, moving[0])]
     by_name = {name: tuple(figures[name] for figures in every) for name in wanted}
     fixed = {name: values[0] for name, values in by_name.items() if len(set(values)) == 1}

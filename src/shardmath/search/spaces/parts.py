@@ -64,11 +64,11 @@ class Part:
         """Which candidate of every axis configuration ``index`` has. Raises IndexError outside of the part."""
         if not 0 <= index < self.size:
             raise IndexError(index)
-        found = []
+        numbers = []
         for axis in reversed(self.axes):
             index, place = divmod(index, axis.size)
-            found.append(place)
-        return tuple(reversed(found))
+            numbers.append(place)
+        return tuple(reversed(numbers))
 
     def labels_at(self, index: int) -> dict[str, int | str]:
         """Return the candidate of every axis of configuration ``index``, by name."""
@@ -106,14 +106,14 @@ class _Family:
 
 
 def _parts(space: Space) -> Iterator[Part]:
-    found = []
+    family_parts = []
     for implementation in _implementations(space):
         asked = Asked.of(space, implementation)
         for evaluator, models in families(asked):
             values = _values(asked, evaluator, models)
             refuse_what_changes_nothing(evaluator, models[0], values)
-            found.append(_Family(asked, evaluator, models, values, axes_of(space, models, values)))
-    for number, (family, without) in enumerate(zip(found, _lacking(found), strict=True)):
+            family_parts.append(_Family(asked, evaluator, models, values, axes_of(space, models, values)))
+    for number, (family, without) in enumerate(zip(family_parts, _lacking(family_parts), strict=True)):
         labels = {"implementation": family.asked.implementation} if "implementation" in space.axes else {}
         yield _part(space, family, number, labels, without)
 
@@ -189,8 +189,8 @@ def _times(evaluator: Evaluator) -> Mapping[str, tuple[str, str]]:
     """The terms of step time; none with an explicit list of layers, and where some work is not counted yet."""
     if evaluator.choices["stages"] == "listed" or not evaluator.is_timed:
         return {}
-    found: Mapping[str, tuple[str, str]] = evaluator.times.TERMS
-    return found
+    times: Mapping[str, tuple[str, str]] = evaluator.times.TERMS
+    return times
 
 
 def _values(asked: Asked, evaluator: Evaluator, models: Sequence[Model]) -> dict[str, int]:
@@ -219,14 +219,14 @@ def _usual_formulas(asked: Asked, evaluator: Evaluator) -> dict[str, str]:
     return usual
 
 
-def _lacking(found: Sequence[_Family]) -> list[list[Constraint]]:
+def _lacking(resolved_families: Sequence[_Family]) -> list[list[Constraint]]:
     """For every part, constraints for the axes that its formulas do not have, such as experts of a dense model.
 
     Raises InputError for an axis that no part has.
     """
-    constraints: list[list[Constraint]] = [[] for _ in found]
+    constraints: list[list[Constraint]] = [[] for _ in resolved_families]
     refused: dict[str, dict[int, InputError]] = {}
-    for number, family in enumerate(found):
+    for number, family in enumerate(resolved_families):
         for axis in family.axes:
             for symbol, candidates in axis.values.items():
                 error = _refused(family, symbol, candidates)
@@ -234,7 +234,7 @@ def _lacking(found: Sequence[_Family]) -> list[list[Constraint]]:
                     refused.setdefault(axis.name, {})[number] = error
                     constraints[number].append(Constraint(symbol, f"{symbol} == {error.nearest}", automatic=True))
     for errors in refused.values():
-        if len(errors) == len(found):
+        if len(errors) == len(resolved_families):
             raise errors[0]
     return constraints
 

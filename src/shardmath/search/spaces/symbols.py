@@ -31,8 +31,8 @@ AXES = (*SETTERS, *SYMBOLS)
 
 def closest(name: object, known: Collection[str]) -> str | None:
     """The known names that are spelled most like ``name``; None if there are many and none is close."""
-    found = nearest_names(str(name), known)
-    return found if len(known) <= _FEW or ", " not in found else None
+    nearest = nearest_names(str(name), known)
+    return nearest if len(known) <= _FEW or ", " not in nearest else None
 
 
 def refuse_unknown(section: str, name: object, known: tuple[str, ...]) -> None:
