@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .graph import Graph, Node
-from .source import Reader
+from .source import EvaluatorReader
 
 #: A name in a line of source.
 _WORD = re.compile(r"[A-Za-z_]\w*")
@@ -66,7 +66,7 @@ def formulas(
             result = _result(function)
             assert isinstance(result, ast.Tuple)
             _run(function, lines, {node.id for node in ast.walk(result) if isinstance(node, ast.Name)}, graph, known)
-            rules += map(Reader(graph, known.__getitem__).condition, result.elts)
+            rules += map(EvaluatorReader(graph, known.__getitem__).condition, result.elts)
     names = (name for name, _, _ in constants["RULES"])
     return Formulas(graph, inputs, terms, tuple(zip(names, rules, strict=True)))
 
@@ -90,7 +90,7 @@ def _run(
                 chain.append((name, statement.value))
                 for line in lines[statement.lineno - 1:statement.end_lineno]:
                     needed.update(_WORD.findall(line))
-    reader = Reader(graph, known.__getitem__)
+    reader = EvaluatorReader(graph, known.__getitem__)
     for name, value in reversed(chain):
         known[name] = reader.quantity(value)
     return {name for name, _ in chain}
@@ -107,7 +107,7 @@ def conditions_of(source: str, graph: Graph, resolve: Callable[[str], Node]) -> 
     """The conditions of a function that is one chain of if, elif and else, in order."""
     function = ast.parse(source).body[0]
     assert isinstance(function, ast.FunctionDef)
-    reader, conditions = Reader(graph, resolve), []
+    reader, conditions = EvaluatorReader(graph, resolve), []
     branch = function.body[-1]
     while isinstance(branch, ast.If):
         conditions.append(reader.condition(branch.test))

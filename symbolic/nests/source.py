@@ -7,14 +7,15 @@ operation on numbers, names and conditions is refused.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import ClassVar
 
 from .graph import CEIL_DIV, DIV, DIVIDES, EQ, FLOOR_DIV, LCM, LE, LT, MAX, MIN, NUMBER, Graph, Node
 
 #: Longer texts are refused: no formula needs them, and nesting is bounded with them.
 LONGEST = 2000
-_PAIRS = {"ratio": DIV, "ceil_div": CEIL_DIV, "floor_div": FLOOR_DIV, "lcm": LCM, "divides": DIVIDES}
+_PAIRS = {"ceil_div": CEIL_DIV, "floor_div": FLOOR_DIV, "lcm": LCM, "divides": DIVIDES}
 _MANY = {"max": MAX, "min": MIN}
 #: The largest exponent of a number, and of powers of powers; of a name it is 8.
 _HIGHEST = 64
@@ -54,7 +55,9 @@ def parse(text: str, graph: Graph, resolve: Callable[[str], Node]) -> Node:
 
 
 class Reader:
-    """Turns parsed Python expressions into nodes."""
+    """Turns parsed Python expressions into nodes; ``pairs`` has the operation of every function of two numbers."""
+
+    pairs: ClassVar[Mapping[str, str]] = _PAIRS
 
     def __init__(self, graph: Graph, resolve: Callable[[str], Node]) -> None:
         self.graph, self.resolve = graph, resolve
@@ -163,14 +166,21 @@ class Reader:
 
     def _call(self, tree: ast.Call) -> Node:
         name = tree.func.id if isinstance(tree.func, ast.Name) else ast.unparse(tree.func)[:40]
-        if name not in FUNCTIONS or tree.keywords or any(isinstance(arg, ast.Starred) for arg in tree.args):
+        if name not in {*self.pairs, *_MANY} or tree.keywords or any(isinstance(arg, ast.Starred) for arg in tree.args):
             raise FormulaError(f"{name}(...)", f"must be one of {', '.join(FUNCTIONS)}")
         args = [self.quantity(arg) for arg in tree.args]
         if name in _MANY and args:
             return self.graph.extreme(_MANY[name], args)
         if name in _MANY or len(args) != 2:
-            raise FormulaError(f"{name}(...)", "must have two arguments" if name in _PAIRS else "must have arguments")
-        return self.graph.binary(_PAIRS[name], *args)
+            rule = "must have two arguments" if name in self.pairs else "must have arguments"
+            raise FormulaError(f"{name}(...)", rule)
+        return self.graph.binary(self.pairs[name], *args)
+
+
+class EvaluatorReader(Reader):
+    """Reads generated evaluators as well, whose divisions are calls of ``ratio``."""
+
+    pairs: ClassVar[Mapping[str, str]] = {**_PAIRS, "ratio": DIV}
 
 
 def _refused(tree: ast.expr) -> FormulaError:

@@ -118,7 +118,7 @@ DATASETS: tuple[Dataset, ...] = (
     ),
     Dataset(
         "iseekyan", "A small Mixtral (mbridge)", iseekyan.TABLE,
-        """Four layers of a Mixtral with 8 experts of width 5440 on 8 GPUs, experts computed one by one. Options with
+        """Four layers of a Mixtral with 8 experts of width 5440 on 8 GPUs, experts computed one by one. Given with
         two digits, without version or flags. No target.""",
         iseekyan.read, (PEAK,), True, NO_TARGETS,
     ),

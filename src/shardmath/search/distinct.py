@@ -26,8 +26,14 @@ def distinct(configurations: Iterable[Configuration]) -> list[Configuration]:
         return listed
     for item in listed:
         own = tuple(value for name, value in item.values.items() if name not in _MAY_BE_IDLE)
-        first.setdefault((own, tuple(item.keys.values()), tuple(item.terms.values())), item)
+        first.setdefault((own, tuple(item.keys.values()), _measured(item)), item)
     return list(first.values())
+
+
+def _measured(configuration: Configuration) -> tuple[int | float, ...]:
+    """The terms but those that count layers: how layers are shared out shows in bytes and seconds, if anywhere."""
+    units = {name: unit for module in configuration.part.modules for name, (unit, _) in module.TERMS.items()}
+    return tuple(number for name, number in configuration.terms.items() if units[name] != "layers")
 
 
 def with_room(part: Part, question: Question) -> Question:
