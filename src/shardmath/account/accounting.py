@@ -165,7 +165,7 @@ def explanation(configuration: Configuration) -> Explanation:
     """Account for every byte that each pipeline rank keeps, and for the time of a step."""
     job, anchor = configuration.job, configuration.anchor
     values = [job.on_rank(rank) for rank in range(job.values["pipeline_parallel"])]
-    numbers = [_numbers(job.evaluator, own) for own in values]
+    numbers = [terms_at(job.evaluator.terms, own) for own in values]
     ranks = tuple(map(_account, values, numbers))
     peak = max(ranks, key=lambda account: account.total)
     time, unknown = configuration.time()
@@ -207,21 +207,16 @@ def _process(
         return {name: int(numbers[f"process.{name}"]) for name in ("allocated", "reserved", "communicators", "total")}
 
     def at(place: int) -> dict[str, int]:
-        return parts(_numbers(evaluator, {**values, **{name: ends[place] for name, ends in OVERHEADS.items()}}))
+        return parts(terms_at(evaluator.terms, {**values, **{name: ends[place] for name, ends in OVERHEADS.items()}}))
 
     own = parts(numbers)
     low, high = (own, own) if fixed else (at(0), at(1))
     return Process(own["allocated"], own["reserved"], own["total"], own["communicators"], low, high)
 
 
-def _numbers(evaluator: Evaluator, values: Mapping[str, int]) -> dict[str, int | Fraction]:
-    """Every term of one rank by name, exact."""
-    return terms_at(evaluator.terms, values)
-
-
 def every_line(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[Line, ...]:
     """List all that adds up to the total of one rank, also what is empty with these values."""
-    numbers = _numbers(evaluator, values)
+    numbers = terms_at(evaluator.terms, values)
     return tuple(_lines(numbers, _site(numbers)))
 
 

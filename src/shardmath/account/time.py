@@ -8,7 +8,7 @@ from os import PathLike
 from warnings import warn
 
 from shardmath.answers import Answer
-from shardmath.compiler.evaluators import Evaluator
+from shardmath.compiler.evaluators import Evaluator, times_at
 from shardmath.errors import InputError, InputWarning
 from shardmath.generated.definitions import PARAMETERS
 from shardmath.machines import Cluster, Network, read_cluster
@@ -121,8 +121,7 @@ def step_time(
 
     def at(rank: int) -> dict[str, float]:
         known = {**values, "pipeline_rank": rank, **(by_rank[rank] if by_rank else {})}
-        numbers: dict[str, float] = module.terms(*(float(known[name]) for name in module.INPUTS))
-        return numbers
+        return times_at(module, known)
 
     ranks = [at(rank) for rank in range(values["pipeline_parallel"])]
     first, least = ranks[0], min(numbers["spent.idle"] for numbers in ranks)

@@ -132,7 +132,8 @@ def _field_options(kind: type[Training], *names: str) -> list[Command]:
 
 
 def _field_option(kind: type[Training], name: str) -> Command:
-    item, hint = shown(name, kind), next(str(item.type) for item in fields(kind) if item.name == name)
+    field = next(item for item in fields(kind) if item.name == name)
+    hint = str(field.type)
     flags = [*([_SHORT[name]] if name in _SHORT else []), f"--{name.replace('_', '-')}"]
     how: dict[str, Any] = {"shell_complete": _COMPLETED.get(name)}
     if hint.startswith("bool"):
@@ -145,10 +146,9 @@ def _field_option(kind: type[Training], name: str) -> Command:
         how["type"] = Count()
     if name in _METAVARS and "metavar" not in how:
         how["metavar"] = _METAVARS[name]
-    default = next(item.default for item in fields(kind) if item.name == name)
-    if default not in (None, MISSING):
-        how["default"] = default
-    return click.option(*flags, name, help=item.sentence, **how)
+    if field.default not in (None, MISSING):
+        how["default"] = field.default
+    return click.option(*flags, name, help=shown(name, kind).sentence, **how)
 
 
 def parameter_options(command: Command, names: Sequence[str] = OTHERS) -> Command:

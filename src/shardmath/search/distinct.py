@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from math import prod
 
 from shardmath.generated.definitions import PARAMETERS
@@ -30,10 +31,10 @@ def distinct(configurations: Iterable[Configuration]) -> list[Configuration]:
     return list(first.values())
 
 
-def _measured(configuration: Configuration) -> tuple[int | float, ...]:
+def _measured(configuration: Configuration) -> tuple[int | float | Fraction, ...]:
     """The terms but those that count layers: how layers are shared out shows in bytes and seconds, if anywhere."""
-    units = {name: unit for module in configuration.part.modules for name, (unit, _) in module.TERMS.items()}
-    return tuple(number for name, number in configuration.terms.items() if units[name] != "layers")
+    modules, terms = configuration.part.modules, configuration.terms
+    return tuple(terms[name] for module in modules for name, (unit, _) in module.TERMS.items() if unit != "layers")
 
 
 def with_room(part: Part, question: Question) -> Question:

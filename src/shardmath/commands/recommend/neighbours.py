@@ -54,9 +54,7 @@ def _neighbour(configuration: Configuration, name: str, after: int) -> Neighbour
         refuse_illegal(configuration.part.evaluator.terms, values)
     except InputError as error:
         return Neighbour(name, before, after, None, None, f"{error.field} {error.rule}")
-    terms: dict[str, float] = {}
-    for module in configuration.part.modules:
-        terms |= module.terms(*(values[item] for item in module.INPUTS))
+    terms = configuration.part.terms_at(values)
     peak = int(terms["peak"])
     verdict = verdict_of(peak, values["gpu_memory"])
     return Neighbour(name, before, after, float(terms["step.time"]), peak, "" if verdict == "fits" else verdict)

@@ -42,12 +42,9 @@ class Configuration:
         return known
 
     @cached_property
-    def terms(self) -> Mapping[str, int | float]:
-        """Every term by name, from the evaluator in plain Python: exact, as long as bytes stay below 2^49."""
-        numbers: dict[str, int | float] = {}
-        for module in self.part.modules:
-            numbers |= module.terms(*(self.values[name] for name in module.INPUTS))
-        return numbers
+    def terms(self) -> Mapping[str, int | float | Fraction]:
+        """Every term by name; see ``Part.terms_at``."""
+        return self.part.terms_at(self.values)
 
     @property
     def peak_bytes(self) -> int:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from types import ModuleType
 
-from shardmath.compiler.evaluators import Evaluator, find
+from shardmath.compiler.evaluators import Evaluator, find, terms_at, times_at
 from shardmath.compiler.exactness import refuse_inexact
 from shardmath.configuration.choosing import following
 from shardmath.configuration.defaults import default_seq_length
@@ -54,6 +55,11 @@ class Part:
     def modules(self) -> tuple[ModuleType, ...]:
         """The plain evaluators with the formulas that the part needs: of memory, and of time if it asks for that."""
         return (self.evaluator.terms, self.evaluator.times) if self.timed else (self.evaluator.terms,)
+
+    def terms_at(self, values: Mapping[str, int]) -> dict[str, int | float | Fraction]:
+        """Every term by name, from the plain evaluators: memory exact, time in floats as in an account."""
+        memory = terms_at(self.evaluator.terms, values)
+        return {**memory, **(times_at(self.evaluator.times, values) if self.timed else {})}
 
     @property
     def inputs(self) -> tuple[str, ...]:
