@@ -558,6 +558,9 @@ DEFAULTS: dict[str, int] = {
 #: Choices that the model decides, not the framework.
 ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'residual', 'positions', 'scores')
 
+#: Options of the axis ``optimizer`` by the values of Megatron-LM's ``--optimizer``.
+OPTIMIZER_WORDS: dict[str, str] = {'adam': 'adamw', 'muon': 'muon', 'sgd': 'sgd_momentum'}
+
 #: Meaning of every moment of a step at which a rank may peak, and the activations held then, by name.
 SITES: dict[str, tuple[str, str]] = {
     "after_forward": ("the forward pass of the last stage has returned", "ALL"),

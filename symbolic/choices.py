@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .parallel.optimizers import OPTIMIZERS
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -83,17 +85,8 @@ AXES: tuple[Axis, ...] = (
         "fp16": "as mixed with fp16 for bf16, and a scaler of the loss (Megatron)",
         "autocast": "fp32 weights, gradients and moments; bf16 copies of the linear weights while in use",
     }),
-    Axis("optimizer", "states that the optimizer keeps for each parameter", {
-        "adamw": "two moments, as wide as the precision says",
-        "precision_aware": "AdamW of Transformer Engine: moments and master weights of any width (Megatron-Core)",
-        "adamw_8bit": "bitsandbytes: moments in 8 bits, a scale for every 256; small tensors in fp32",
-        "adamw_8bit_torchao": "torchao: the same for tensors of whole blocks, a table for each; others as in adamw",
-        "adafactor": "Hugging Face Transformers: fp32 statistics of rows and columns, whole second moments of vectors",
-        "adafactor_torch": "PyTorch: the same as wide as the precision says",
-        "muon": "one moment for matrices, AdamW for vectors and vocabulary matrices",
-        "sgd_momentum": "one moment (SGD)",
-        "sgd": "nothing (SGD without momentum)",
-    }, rowless=("precision_aware",)),
+    Axis("optimizer", "states that the optimizer keeps for each parameter",
+         {name: item.meaning for name, item in OPTIMIZERS.items()}, rowless=("precision_aware",)),
     Axis("fp8", "FP8 in linear layers (Transformer Engine)", {
         "none": "linear layers in 16 bits",
         "delayed": "one scale for a tensor, from earlier steps",

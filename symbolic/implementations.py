@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 
 from .choices import AXES, BY_NAME
+from .parallel.optimizers import optimizers_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +102,7 @@ MEGATRON = Implementation(
     defaults={"w": 4, "zero1": 1, "g": 128, "sp": 1},
     allowed={
         **_MEGATRON_ONLY, "schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
-        "optimizer": ("adamw", "precision_aware", "muon", "sgd_momentum", "sgd"), "base_weights": ("full",),
+        "optimizer": optimizers_of("megatron"), "base_weights": ("full",),
         "adapters": ("none",),
     },
 )
@@ -121,8 +122,7 @@ HUGGINGFACE = Implementation(
              "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared",),
              "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed"), "balance": ("none", "loss", "loss_one_hot"),
-             "optimizer": ("adamw", "adamw_8bit", "adamw_8bit_torchao", "adafactor", "adafactor_torch", "muon",
-                           "sgd_momentum", "sgd"),
+             "optimizer": optimizers_of("huggingface"),
              "fp8": ("none",), "fp8_weights": ("copy",), "optimizer_offload": ("none",),
              "activation_offload": ("none",)},
 )
@@ -134,7 +134,7 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
     for axis in ("normalisation", "mlp", "gelu", "heads", "layers", "positions", "position_ids", "residual", "dropout",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "base_weights", "optimizer_offload",
-                 "activation_offload", "optimizer")
+                 "activation_offload")
 }
 
 TORCHTITAN = Implementation(
@@ -148,7 +148,8 @@ TORCHTITAN = Implementation(
     fixed={"e": 1, "et": 1, "cf": 0, **_NO_REGIONS},
     defaults={"w": 4, "g": 1, "sp": 1, "og": 1, "ow": 1},
     allowed={
-        **_LLAMA_ONLY, "stages": ("even", "listed"), "recompute_method": ("each", "every"),
+        **_LLAMA_ONLY, "optimizer": optimizers_of("torchtitan"),
+        "stages": ("even", "listed"), "recompute_method": ("each", "every"),
         "recompute_saves": ("input", "ops"), "precision": ("mixed",), "data_parallel": ("fsdp",),
         "projections": ("separate",), "gathered_input": ("kept",), "token_ids": ("whole",), "units": ("ends",),
         "peak": ("saved", "torch"), "loss": ("dtensor",), "rope": ("complex",), "swiglu": ("eager",),
@@ -164,7 +165,8 @@ NANOTRON = Implementation(
     fixed={"w": 4, "c": 1, "e": 1, "et": 1, "cf": 0, "zero2": 0, "zero3": 0, **_NO_REGIONS},
     defaults={"zero1": 0, "g": 1, "sp": 1, "og": 1},
     allowed={
-        **_LLAMA_ONLY, "schedule": ("1f1b", "gpipe"), "stages": ("even", "listed"), "recompute_method": ("each",),
+        **_LLAMA_ONLY, "optimizer": optimizers_of("nanotron"),
+        "schedule": ("1f1b", "gpipe"), "stages": ("even", "listed"), "recompute_method": ("each",),
         "precision": ("mixed",), "data_parallel": ("torch_ddp",), "loss": ("nanotron",), "value": ("repacked",),
         "rope": ("cached",), "swiglu": ("eager",), "attention": ("flash_bshd",), "peak": ("saved",),
         "projections": ("fused",), "gathered_input": ("dropped",), "token_ids": ("masked",),

@@ -155,7 +155,7 @@ def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
     ("--pipeline-model-parallel-layout Et|tm|L", "--pipeline-model-parallel-layout", "must begin with E"),
     ("--pipeline-model-parallel-size 3 --num-layers-per-virtual-pipeline-stage 1",
      "--num-layers-per-virtual-pipeline-stage", "must divide the 8 layers"),
-    ("--optimizer lion", "--optimizer", "must be one of adam, sgd, muon"),
+    ("--optimizer lion", "--optimizer", "must be one of adam, muon, sgd"),
     ("--swiglu maybe", "--swiglu", "true or false"),
     ("--cp-comm-type a2a+p2p", "--cp-comm-type", "must be one of p2p, a2a for all layers"),
     ("--optimizer-cpu-offload --optimizer-offload-fraction 0.333", "--optimizer-offload-fraction", "whole number"),

@@ -82,6 +82,8 @@ def test_whole_tensors_cannot_be_cut_by_the_distributed_optimizer() -> None:
 
 @pytest.mark.parametrize("changed", [
     {"optimizer": "precision_aware", "precision": "bf16"}, {"optimizer": "muon", "precision": "fp16"},
+    {"peak": "torch", "optimizer_kernel": "loop", "optimizer": "sgd"},
+    {"peak": "torch", "optimizer_kernel": "foreach", "optimizer": "adamw_8bit"},
     {"optimizer": "adafactor", "data_parallel": "fsdp"}, {"optimizer_offload": "cpu", "optimizer": "sgd"},
     {"layers": "experts", "heads": "latent", "router": "huggingface", "balance": "loss"},
 ])

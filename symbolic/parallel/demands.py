@@ -136,6 +136,9 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"optimizer precision_aware with precision {precision}",
          optimizer == "precision_aware" and precision not in ("mixed", "fp16")),
         ("optimizer muon with precision fp16", optimizer == "muon" and precision == "fp16"),
+        (f"temporaries of optimizer {optimizer} with optimizer_kernel {choices['optimizer_kernel']}: choose"
+         " optimizer_kernel = fused",
+         choices["peak"] == "torch" and choices["optimizer_kernel"] != "fused" and optimizer != "adamw"),
         (f"optimizer {optimizer} with the experts of Hugging Face, which are one tensor",
          optimizer in WHOLE_TENSORS and choices["layers"] == "experts" and choices["router"] == "huggingface"),
         (f"CPU offload of optimizer {optimizer} with precision {precision}",

@@ -7,6 +7,7 @@ keep a plain number.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from sympy import Expr, Integer
 
@@ -137,25 +138,61 @@ def _nothing(name: str, size: int, source: str) -> tuple[State, ...]:
     return ()
 
 
-#: The states of every optimizer, from name, bytes and source of a moment.
-OPTIMIZERS: Mapping[str, Callable[[str, int, str], tuple[State, ...]]] = {
-    "adamw": _adamw,
-    "precision_aware": _precision_aware,
-    "adamw_8bit": _adamw_8bit,
-    "adamw_8bit_torchao": _adamw_8bit_torchao,
-    "adafactor": _adafactor,
-    "adafactor_torch": _adafactor_torch,
-    "muon": _muon,
-    "sgd_momentum": _momentum,
-    "sgd": _nothing,
+@dataclass(frozen=True)
+class Optimizer:
+    """One optimizer: all that the ledger, the implementations and the readers of launch files know of it.
+
+    ``states`` makes its states from name, bytes and source of a moment. ``frameworks`` are the implementations that
+    have it. ``whole_tensors``: its states follow from whole tensors, so the distributed optimizer, which cuts through
+    them, has none. ``shardable``: it works on the sharded matrices of FSDP2. ``word``: the value of Megatron-LM's
+    ``--optimizer``.
+    """
+
+    meaning: str
+    states: Callable[[str, int, str], tuple[State, ...]]
+    frameworks: tuple[str, ...]
+    whole_tensors: bool = False
+    shardable: bool = True
+    word: str = ""
+
+
+_BOTH = ("megatron", "huggingface")
+
+#: Every optimizer by name: the options of the axis ``optimizer``.
+OPTIMIZERS: Mapping[str, Optimizer] = {
+    "adamw": Optimizer(
+        "two moments, as wide as the precision says", _adamw, (*_BOTH, "torchtitan", "nanotron"), word="adam"),
+    "precision_aware": Optimizer(
+        "AdamW of Transformer Engine: moments and master weights of any width (Megatron-Core)",
+        _precision_aware, ("megatron",), shardable=False),
+    "adamw_8bit": Optimizer(
+        "bitsandbytes: moments in 8 bits, a scale for every 256; small tensors in fp32",
+        _adamw_8bit, ("huggingface",), whole_tensors=True, shardable=False),
+    "adamw_8bit_torchao": Optimizer(
+        "torchao: the same for tensors of whole blocks, a table for each; others as in adamw",
+        _adamw_8bit_torchao, ("huggingface",), whole_tensors=True),
+    "adafactor": Optimizer(
+        "Hugging Face Transformers: fp32 statistics of rows and columns, whole second moments of vectors",
+        _adafactor, ("huggingface",), whole_tensors=True, shardable=False),
+    "adafactor_torch": Optimizer(
+        "PyTorch: the same as wide as the precision says",
+        _adafactor_torch, ("huggingface",), whole_tensors=True, shardable=False),
+    "muon": Optimizer(
+        "one moment for matrices, AdamW for vectors and vocabulary matrices",
+        _muon, _BOTH, whole_tensors=True, word="muon"),
+    "sgd_momentum": Optimizer("one moment (SGD)", _momentum, _BOTH, word="sgd"),
+    "sgd": Optimizer("nothing (SGD without momentum)", _nothing, _BOTH),
 }
 
-#: Optimizers whose states follow from whole tensors: the distributed optimizer, which cuts through them, has none.
-WHOLE_TENSORS = ("adamw_8bit", "adamw_8bit_torchao", "adafactor", "adafactor_torch", "muon")
-#: Optimizers that do not work on the sharded matrices of FSDP2.
-NOT_SHARDED = ("precision_aware", "adamw_8bit", "adafactor", "adafactor_torch")
+WHOLE_TENSORS = tuple(name for name, item in OPTIMIZERS.items() if item.whole_tensors)
+NOT_SHARDED = tuple(name for name, item in OPTIMIZERS.items() if not item.shardable)
+
+
+def optimizers_of(framework: str) -> tuple[str, ...]:
+    """Return the optimizers that an implementation has."""
+    return tuple(name for name, item in OPTIMIZERS.items() if framework in item.frameworks)
 
 
 def optimizer_states(choices: Mapping[str, str]) -> tuple[State, ...]:
     """The states of the chosen optimizer in the chosen precision."""
-    return OPTIMIZERS[choices["optimizer"]](*MOMENTS[choices["precision"]])
+    return OPTIMIZERS[choices["optimizer"]].states(*MOMENTS[choices["precision"]])

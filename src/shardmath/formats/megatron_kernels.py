@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.formats.options import Options
-from shardmath.generated.definitions import TORCH_WORKSPACES
+from shardmath.generated.definitions import OPTIMIZER_WORDS, TORCH_WORKSPACES
 from shardmath.models.model import Model
 
 #: Words of flags, and the options that they are here.
@@ -103,13 +103,12 @@ def _attention(options: Options) -> dict[str, str]:
 
 
 def _optimizer_kind(options: Options) -> dict[str, str]:
-    kind = options.word("optimizer", "adam", ("adam", "sgd", "muon"), ": others are not counted yet")
-    if kind == "sgd":
-        return {"optimizer": "sgd_momentum" if options.real("sgd-momentum", 0.9) else "sgd"}
+    """Return the optimizer, unless it is Adam; without momentum, ``sgd`` is another one."""
+    kind = options.word("optimizer", "adam", OPTIMIZER_WORDS, ": others are not counted yet")
+    if kind == "sgd" and not options.real("sgd-momentum", 0.9):
+        return {"optimizer": "sgd"}
     options.asked.add("sgd-momentum")
-    if kind == "muon":
-        return {"optimizer": "muon"}
-    return {}
+    return {} if kind == "adam" else {"optimizer": OPTIMIZER_WORDS[kind]}
 
 
 def _fp8(options: Options) -> dict[str, str]:

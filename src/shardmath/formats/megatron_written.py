@@ -11,7 +11,7 @@ from shardmath.formats.megatron_asserted import refuse_what_does_not_start
 from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.megatron_rotary import rotary_flags
-from shardmath.generated.definitions import RECOMPUTE_REGIONS
+from shardmath.generated.definitions import OPTIMIZER_WORDS, RECOMPUTE_REGIONS
 
 if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
@@ -169,6 +169,9 @@ _KERNEL_FLAGS = (
 )
 
 
+_WORDS = {option: word for word, option in OPTIMIZER_WORDS.items()}
+
+
 def _optimizer(explanation: Explanation) -> Iterator[Flag]:
     values, kind = explanation.inputs, explanation.choices["optimizer"]
     if values["distributed_optimizer"]:
@@ -176,8 +179,6 @@ def _optimizer(explanation: Explanation) -> Iterator[Flag]:
     if kind in ("sgd", "sgd_momentum"):
         yield "optimizer", "sgd"
         yield "sgd-momentum", "0.9" if kind == "sgd_momentum" else "0.0"
-    elif kind == "muon":
-        yield "optimizer", "muon"
     elif kind == "precision_aware":
         yield ("use-precision-aware-optimizer",)
         names = {size: name for name, size in MOMENT_BYTES.items()}
@@ -185,6 +186,10 @@ def _optimizer(explanation: Explanation) -> Iterator[Flag]:
         yield "exp-avg-sq-dtype", names[values["exp_avg_sq_bytes"]]
         if explanation.choices["precision"] == "fp16" and values["main_param_bytes"] == 2:
             yield "main-params-dtype", "fp16"
+    elif kind != "adamw":
+        if kind not in _WORDS:
+            raise InputError("write", "megatron", f"must be a format that can say optimizer = {kind}")
+        yield "optimizer", _WORDS[kind]
     if percent := values["optimizer_offload_percent"]:
         yield ("optimizer-cpu-offload",)
         yield ("use-precision-aware-optimizer",)
