@@ -11,7 +11,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "num_attention_heads": ("a", "heads", 1, None, "model", "query heads of a layer"),
     "num_kv_heads": ("k", "heads", 1, None, "model", "key and value heads of a layer (GQA)"),
     "head_dim": ("d", "elements", 1, None, "model", "width of one head"),
-    "ffn_hidden_size": ("f", "elements", 1, None, "model", "inner width of SwiGLU"),
+    "ffn_hidden_size": ("f", "elements", 1, None, "model", "inner width of the MLP"),
     "num_layers": ("L", "layers", 1, None, "model", "transformer layers of the model"),
     "vocab_size": ("u", "tokens", 1, None, "model", "vocabulary before padding"),
     "tied_embeddings": ("tied", "0 or 1", 0, 1, "model", "the LM head is the embedding matrix"),
@@ -558,8 +558,11 @@ DEFAULTS: dict[str, int] = {
 #: Choices that the model decides, not the framework.
 ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'residual', 'positions', 'scores')
 
-#: Options of the axis ``optimizer`` by the values of Megatron-LM's ``--optimizer``.
-OPTIMIZER_WORDS: dict[str, str] = {'adam': 'adamw', 'muon': 'muon', 'sgd': 'sgd_momentum'}
+#: Options of kernel choices by what files that describe a run call them, by choice.
+WORDS: dict[str, dict[str, str]] = {
+    "optimizer": {'adam': 'adamw', 'muon': 'muon', 'sgd': 'sgd_momentum'},
+    "mlp": {'silu': 'swiglu'},
+}
 
 #: Meaning of every moment of a step at which a rank may peak, and the activations held then, by name.
 SITES: dict[str, tuple[str, str]] = {

@@ -15,7 +15,8 @@ class Axis:
     ``absent`` has, by option, switches that are then 0, so that formulas do not speak of what is rare. ``untimed``
     says of options that do work without rows of time which work that is: nothing is said of a step's time with them.
     ``rowless`` are options that no row names: they keep nothing of their own, or rules of parallelism and states have
-    them. Any other option needs a row that names it.
+    have them. Any other option needs a row that names it. ``words`` are what files that describe a model or a run call
+    options: ``hidden_act`` of a ``config.json`` for the gated ones of ``mlp``, Megatron-LM's ``--optimizer``.
     """
 
     name: str
@@ -24,6 +25,12 @@ class Axis:
     absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     untimed: Mapping[str, str] = field(default_factory=dict)
     rowless: tuple[str, ...] = ()
+    words: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def by_word(self) -> dict[str, str]:
+        """The options by what files call them."""
+        return {word: option for option, word in self.words.items()}
 
 
 AXES: tuple[Axis, ...] = (
@@ -86,7 +93,8 @@ AXES: tuple[Axis, ...] = (
         "autocast": "fp32 weights, gradients and moments; bf16 copies of the linear weights while in use",
     }),
     Axis("optimizer", "states that the optimizer keeps for each parameter",
-         {name: item.meaning for name, item in OPTIMIZERS.items()}, rowless=("precision_aware",)),
+         {name: item.meaning for name, item in OPTIMIZERS.items()}, rowless=("precision_aware",),
+         words={name: item.word for name, item in OPTIMIZERS.items() if item.word}),
     Axis("fp8", "FP8 in linear layers (Transformer Engine)", {
         "none": "linear layers in 16 bits",
         "delayed": "one scale for a tensor, from earlier steps",
@@ -185,7 +193,7 @@ AXES: tuple[Axis, ...] = (
     Axis("mlp", "feed-forward block of dense layers", {
         "swiglu": "gate, up and down projection with SiLU",
         "gelu": "up and down projection with GELU",
-    }),
+    }, words={"swiglu": "silu"}),
     Axis("heads", "kind of attention heads", {
         "grouped": "grouped queries (GQA), of which multi-head and multi-query attention are cases",
         "latent": "multi-head latent attention (MLA) over compressed keys and values",

@@ -73,7 +73,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("a", "num_attention_heads", "heads", 1, "query heads of a layer", Kind.MODEL),
     Parameter("k", "num_kv_heads", "heads", 1, "key and value heads of a layer (GQA)", Kind.MODEL),
     Parameter("d", "head_dim", "elements", 1, "width of one head", Kind.MODEL),
-    Parameter("f", "ffn_hidden_size", "elements", 1, "inner width of SwiGLU", Kind.MODEL),
+    Parameter("f", "ffn_hidden_size", "elements", 1, "inner width of the MLP", Kind.MODEL),
     Parameter("L", "num_layers", "layers", 1, "transformer layers of the model", Kind.MODEL),
     Parameter("u", "vocab_size", "tokens", 1, "vocabulary before padding", Kind.MODEL),
     _switch("tied", "tied_embeddings", "the LM head is the embedding matrix", Kind.MODEL, r"\theta"),

@@ -142,7 +142,7 @@ def test_null_and_missing_are_refused_under_their_key(tmp_path: Path, key: str) 
         ({"model_type": "qwen3", "head_dim": None}, "head_dim = None: must be an integer"),
         ({"tie_word_embeddings": None}, "tie_word_embeddings = None: must be true or false"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings = 1: must be true or false"),
-        ({"hidden_act": "gelu"}, "hidden_act = 'gelu': must be 'silu' (SwiGLU); nearest legal: 'silu'"),
+        ({"hidden_act": "gelu"}, "hidden_act = 'gelu': must be 'silu' in a gated MLP; nearest legal: 'silu'"),
         (
             {"attention_bias": True},
             f"attention_bias = True: {WITH_ALL_BIASES}",

@@ -14,7 +14,6 @@ from ..ledger import SITES, Role
 from ..overheads import OVERHEADS
 from ..parallel.groups import GROUPS
 from ..parallel.legality import fixed_values
-from ..parallel.optimizers import OPTIMIZERS
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import BY_LETTER, PARAMETERS
 from ..published import all_published
@@ -46,7 +45,6 @@ def definitions() -> dict[str, Any]:
         "sites": SITES,
         "groups": tuple(sorted((group.prefix for group in GROUPS), key=len, reverse=True)),
         "architecture": ARCHITECTURE,
-        "optimizer_words": {item.word: name for name, item in OPTIMIZERS.items() if item.word},
         "ends": tuple(item.name for item in all_components() if item.place in ENDS),
         "published": all_published(),
         "overheads": [

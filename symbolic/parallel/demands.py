@@ -107,7 +107,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("balance = loss with latent attention in Transformers, whose DeepSeek classes have no such loss: choose"
          " balance = none",
          choices["balance"] != "none" and choices["router"] == "huggingface" and choices["heads"] == "latent"),
-        ("the moments of PyTorch's own step with experts, latent attention or GELU: choose peak = saved",
+        ("the moments of PyTorch's own step with experts, latent attention or another MLP than SwiGLU: choose peak ="
+         " saved",
          choices["peak"] == "torch" and (choices["layers"], choices["heads"], choices["mlp"]) != (
              "dense", "grouped", "swiglu")),
         ("rope = joined without value = view and projections = fused",
@@ -157,7 +158,7 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     fp8 = recipe != "none"
     return (
         (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
-        ("FP8 with experts, latent attention or GELU",
+        ("FP8 with experts, latent attention or another MLP than SwiGLU",
          fp8 and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
         ("FP8 with other norms and attention than Transformer Engine's",
          fp8 and (choices["norm"], choices["attention"]) != ("fused", "flash")),
@@ -179,7 +180,7 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         (f"adapters with precision {precision}", frozen and precision != "bf16"),
         ("the transients of full training with adapters", frozen and choices["peak"] != "saved"),
         ("adapters with FP8", frozen and choices["fp8"] != "none"),
-        ("adapters for experts, latent attention or GELU",
+        ("adapters for experts, latent attention or another MLP than SwiGLU",
          frozen and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
         ("adapters with norms that keep their output", frozen and choices["norm"] == "keeps_output"),
     )

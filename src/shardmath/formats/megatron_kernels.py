@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.formats.options import Options
-from shardmath.generated.definitions import OPTIMIZER_WORDS, TORCH_WORKSPACES
+from shardmath.generated.definitions import TORCH_WORKSPACES, WORDS
 from shardmath.models.model import Model
 
 #: Words of flags, and the options that they are here.
@@ -104,11 +104,11 @@ def _attention(options: Options) -> dict[str, str]:
 
 def _optimizer_kind(options: Options) -> dict[str, str]:
     """Return the optimizer, unless it is Adam; without momentum, ``sgd`` is another one."""
-    kind = options.word("optimizer", "adam", OPTIMIZER_WORDS, ": others are not counted yet")
+    kind = options.word("optimizer", "adam", WORDS["optimizer"], ": others are not counted yet")
     if kind == "sgd" and not options.real("sgd-momentum", 0.9):
         return {"optimizer": "sgd"}
     options.asked.add("sgd-momentum")
-    return {} if kind == "adam" else {"optimizer": OPTIMIZER_WORDS[kind]}
+    return {} if kind == "adam" else {"optimizer": WORDS["optimizer"][kind]}
 
 
 def _fp8(options: Options) -> dict[str, str]:

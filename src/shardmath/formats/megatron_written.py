@@ -11,7 +11,7 @@ from shardmath.formats.megatron_asserted import refuse_what_does_not_start
 from shardmath.formats.megatron_kernels import CONTEXTS, FP8_RECIPES, LOSSES, MOMENT_BYTES
 from shardmath.formats.megatron_layout import MODULES, SIZES, SWITCHES
 from shardmath.formats.megatron_rotary import rotary_flags
-from shardmath.generated.definitions import OPTIMIZER_WORDS, RECOMPUTE_REGIONS
+from shardmath.generated.definitions import RECOMPUTE_REGIONS, WORDS
 
 if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
@@ -169,7 +169,7 @@ _KERNEL_FLAGS = (
 )
 
 
-_WORDS = {option: word for word, option in OPTIMIZER_WORDS.items()}
+_WORDS = {option: word for word, option in WORDS["optimizer"].items()}
 
 
 def _optimizer(explanation: Explanation) -> Iterator[Flag]:
@@ -186,9 +186,7 @@ def _optimizer(explanation: Explanation) -> Iterator[Flag]:
         yield "exp-avg-sq-dtype", names[values["exp_avg_sq_bytes"]]
         if explanation.choices["precision"] == "fp16" and values["main_param_bytes"] == 2:
             yield "main-params-dtype", "fp16"
-    elif kind != "adamw":
-        if kind not in _WORDS:
-            raise InputError("write", "megatron", f"must be a format that can say optimizer = {kind}")
+    elif kind in _WORDS and kind != "adamw":  # without a word the file would be read back as Adam, and is refused
         yield "optimizer", _WORDS[kind]
     if percent := values["optimizer_offload_percent"]:
         yield ("optimizer-cpu-offload",)

@@ -13,10 +13,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from shardmath.errors import InputError
+from shardmath.generated.definitions import WORDS
 from shardmath.models.model import Model, Size
 from shardmath.models.rotary_keys import rotary_of
 
-__all__ = ["DENSE", "GELU", "Family", "NoBias", "SwigluFamily", "keys", "only"]
+__all__ = ["DENSE", "GELU", "Family", "GatedFamily", "NoBias", "keys", "only"]
 
 _KEYS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
@@ -40,7 +41,7 @@ def keys(*names: str) -> AliasChoices:
 
 
 NoBias = Annotated[bool, only(False, why=": transformers builds no such bias for this model_type")]
-Silu = Annotated[str, only("silu", why=" (SwiGLU)")]
+Gated = Annotated[str, only(*WORDS["mlp"], why=" in a gated MLP")]
 #: Names of GELU in ``transformers.activations``, each with the option of ``Model.gelu`` that keeps what it does.
 GELU: Mapping[str, Literal["fused", "new", "fast", "python"]] = {
     "gelu": "fused", "gelu_new": "new", "gelu_fast": "fast", "gelu_python": "python", "gelu_pytorch_tanh": "fused",
@@ -112,8 +113,8 @@ class Family(BaseModel):
         return hidden // heads
 
 
-class SwigluFamily(Family):
-    """Llama and what descends from it: RMSNorm, SwiGLU, grouped queries, rotary positions."""
+class GatedFamily(Family):
+    """Llama and what descends from it: RMSNorm, a gated MLP, grouped queries, rotary positions."""
 
     derived_from: ClassVar[Mapping[str, str]] = {"attention_output_bias": "attention_bias"}
 
@@ -124,7 +125,7 @@ class SwigluFamily(Family):
     rope_theta: Any = 10_000
     rope_scaling: Any = None
     rope_parameters: Any = None
-    hidden_act: Silu = "silu"
+    hidden_act: Gated = "silu"
     attention_bias: NoBias = False
     mlp_bias: NoBias = False
 
@@ -140,6 +141,7 @@ class SwigluFamily(Family):
             "head_dim": self.width_of_a_head(),
             "qkv_bias": self.attention_bias,
             "attention_output_bias": self.attention_bias,
+            "mlp": WORDS["mlp"][self.hidden_act],
             **self.rotary(),
         }
 
@@ -149,7 +151,7 @@ class SwigluFamily(Family):
         return rotary_of(self.rope_theta, getattr(self, key), key)
 
 
-class Llama(SwigluFamily):
+class Llama(GatedFamily):
     """Llama 1 to 3, and what is built like them with biases."""
 
     attention_bias: bool = False
@@ -162,13 +164,13 @@ class Llama(SwigluFamily):
         return super().fields()
 
 
-class Mistral(SwigluFamily):
+class Mistral(GatedFamily):
     """Mistral; its attention window changes what is computed, and nothing that flash attention keeps."""
 
     num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
 
 
-class Qwen2(SwigluFamily):
+class Qwen2(GatedFamily):
     """Qwen2 and Qwen2.5: q, k and v have a bias, the projection after attention has none."""
 
     num_kv_heads: Size | None = Field(32, validation_alias=keys("num_key_value_heads"))
@@ -178,7 +180,7 @@ class Qwen2(SwigluFamily):
         return {**super().fields(), "qkv_bias": True}
 
 
-class Qwen3(SwigluFamily):
+class Qwen3(GatedFamily):
     """Qwen3: queries and keys are normalised per head."""
 
     num_kv_heads: Size | None = Field(32, validation_alias=keys("num_key_value_heads"))

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from shardmath.errors import InputError
-from shardmath.models.dense_families import Epsilon, Family, NoBias, SwigluFamily, keys, only
+from shardmath.models.dense_families import Epsilon, Family, GatedFamily, NoBias, keys, only
 from shardmath.models.model import Count, Factor, Size
 
 __all__ = ["EXPERTS"]
@@ -20,7 +20,7 @@ _L2_NORM = "the normalisation of queries and keys, which has no weights, is not 
 _UNTURNED = "every fourth layer has no rotary embedding"
 
 
-class Mixtral(SwigluFamily):
+class Mixtral(GatedFamily):
     """Mixtral: experts in every layer."""
 
     has_experts = True
@@ -36,10 +36,10 @@ class Mixtral(SwigluFamily):
         return {**super().fields(), "moe_ffn_hidden_size": self.ffn_hidden_size}
 
 
-class _QwenMoe(SwigluFamily):
+class _QwenMoe(GatedFamily):
     has_experts = True
     derived_from: ClassVar[Mapping[str, str]] = {
-        **SwigluFamily.derived_from, "first_dense_layers": "mlp_only_layers",
+        **GatedFamily.derived_from, "first_dense_layers": "mlp_only_layers",
     }
 
     num_experts: Size = Field(validation_alias=keys("num_experts", "num_local_experts"))
@@ -79,7 +79,7 @@ class Qwen3Moe(_QwenMoe):
         return {**super().fields(), "qk_norm": True}
 
 
-class Llama4Text(SwigluFamily):
+class Llama4Text(GatedFamily):
     """Llama 4 without its image encoder: a shared expert as wide as a routed one, dense layers twice as wide.
 
     Every fourth layer has no rotary embedding. What it keeps is the same but for tables of cosines and sines.
@@ -87,7 +87,7 @@ class Llama4Text(SwigluFamily):
 
     has_experts = True
     derived_from: ClassVar[Mapping[str, str]] = {
-        **SwigluFamily.derived_from, "shared_expert_ffn_hidden_size": "intermediate_size",
+        **GatedFamily.derived_from, "shared_expert_ffn_hidden_size": "intermediate_size",
     }
 
     num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
@@ -122,7 +122,7 @@ class Llama4Text(SwigluFamily):
         return (_L2_NORM,) if self.use_qk_norm else ()
 
 
-class DeepseekV2(SwigluFamily):
+class DeepseekV2(GatedFamily):
     """DeepSeek-V2: latent attention, several shared experts side by side, dense layers first."""
 
     has_experts = True

@@ -2,12 +2,13 @@
 
 import os
 from functools import cache
-from typing import Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from shardmath.catalogue import read
 from shardmath.errors import InputError, nearest_names
+from shardmath.generated.definitions import CHOICES
 from shardmath.input.arguments import typed
 from shardmath.input.records import Record
 from shardmath.models.rotary import Factor, RopeScaling
@@ -20,6 +21,15 @@ LARGEST = 2**31
 
 Size = Annotated[int, Field(ge=1, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
+if TYPE_CHECKING:
+    Normalisation = str
+    Mlp = str
+    Gelu = str
+    Scores = str
+else:
+    Normalisation, Mlp, Gelu, Scores = (
+        Literal[tuple(CHOICES[axis][1])] for axis in ("normalisation", "mlp", "gelu", "scores")
+    )
 
 
 class Model(Record):
@@ -75,9 +85,9 @@ class Model(Record):
     max_seq_length: Size
     source: str
     note: str = ""
-    normalisation: Literal["rms", "layer"] = "rms"
-    mlp: Literal["swiglu", "gelu"] = "swiglu"
-    gelu: Literal["fused", "new", "fast", "python"] = "fused"
+    normalisation: Normalisation = "rms"
+    mlp: Mlp = "swiglu"
+    gelu: Gelu = "fused"
     linear_bias: bool = False
     attention_output_bias: bool = False
     mlp_bias: bool = False
@@ -88,7 +98,7 @@ class Model(Record):
     moe_ffn_hidden_size: Count = 0
     shared_expert_ffn_hidden_size: Count = 0
     shared_expert_gate: bool = False
-    expert_scores: Literal["softmax", "softmax_all", "sigmoid"] = "softmax"
+    expert_scores: Scores = "softmax"
     expert_groups: Count = 0
     expert_group_topk: Count = 0
     first_dense_layers: Count = 0
