@@ -558,6 +558,23 @@ DEFAULTS: dict[str, int] = {
 #: Choices that the model decides, not the framework.
 ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'residual', 'positions', 'scores')
 
+#: What people call parameters of a layout, by name.
+SHORT: dict[str, str] = {
+    "global_batch_size": "gbs",
+    "tensor_parallel": "TP",
+    "context_parallel": "CP",
+    "pipeline_parallel": "PP",
+    "data_parallel": "DP",
+    "expert_parallel": "EP",
+    "expert_tensor_parallel": "ETP",
+    "micro_batch_size": "mbs",
+    "sequence_parallel": "SP",
+    "virtual_pipeline": "VPP",
+}
+
+#: Degrees of the parallel dimensions inside a pipeline stage, in the order in which people name them.
+DEGREES: tuple[str, ...] = ('tensor_parallel', 'sequence_parallel', 'context_parallel', 'expert_parallel', 'expert_tensor_parallel')
+
 #: Options of kernel choices by what files that describe a run call them, by choice.
 WORDS: dict[str, dict[str, str]] = {
     "optimizer": {'adam': 'adamw', 'muon': 'muon', 'sgd': 'sgd_momentum'},

@@ -25,6 +25,7 @@ class Kind(Enum):
 class Parameter:
     """One symbol.
 
+    ``short`` is the abbreviation that people use, which is an option of the command line where it is of capitals.
     ``default`` is the value of a parameter that few people set. The SymPy assumptions follow from ``minimum``;
     nobody types them. A symbol whose legal values include 0 is nonnegative and never positive, because SymPy
     would drop branches that compare a positive symbol with 0.
@@ -39,6 +40,7 @@ class Parameter:
     maximum: int | None = None
     latex: str = ""
     default: int | None = None
+    short: str = ""
 
     @property
     def symbol(self) -> Symbol:
@@ -59,9 +61,9 @@ class Parameter:
 
 
 def _switch(
-    letter: str, name: str, meaning: str, kind: Kind, latex: str, default: int | None = None
+    letter: str, name: str, meaning: str, kind: Kind, latex: str, default: int | None = None, short: str = ""
 ) -> Parameter:
-    return Parameter(letter, name, "0 or 1", 0, meaning, kind, maximum=1, latex=latex, default=default)
+    return Parameter(letter, name, "0 or 1", 0, meaning, kind, maximum=1, latex=latex, default=default, short=short)
 
 
 def _efficiency(letter: str, name: str, meaning: str, latex: str, default: int) -> Parameter:
@@ -111,7 +113,7 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("mtp", "num_mtp_layers", "layers", 0, "layers that predict further tokens (MTP)", Kind.MODEL,
               latex="L_{m}", default=0),
     Parameter("s", "seq_length", "tokens", 1, "tokens of one sequence", Kind.TRAINING),
-    Parameter("B", "global_batch_size", "sequences", 1, "sequences of one optimizer step", Kind.TRAINING),
+    Parameter("B", "global_batch_size", "sequences", 1, "sequences of one optimizer step", Kind.TRAINING, short="gbs"),
     Parameter(
         "g", "vocab_multiple", "tokens", 1, "the vocabulary is padded to a multiple of g t", Kind.TRAINING
     ),
@@ -170,17 +172,18 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("cf", "expert_capacity_percent", "percent", 0,
               "tokens that every expert is padded or cut to, over the average; 0 drops and pads none",
               Kind.TRAINING, latex="C", default=0),
-    Parameter("t", "tensor_parallel", "ranks", 1, "tensor-parallel size (TP)", Kind.LAYOUT),
-    Parameter("c", "context_parallel", "ranks", 1, "context-parallel size (CP)", Kind.LAYOUT),
-    Parameter("p", "pipeline_parallel", "ranks", 1, "pipeline-parallel size (PP)", Kind.LAYOUT),
+    Parameter("t", "tensor_parallel", "ranks", 1, "tensor-parallel size (TP)", Kind.LAYOUT, short="TP"),
+    Parameter("c", "context_parallel", "ranks", 1, "context-parallel size (CP)", Kind.LAYOUT, short="CP"),
+    Parameter("p", "pipeline_parallel", "ranks", 1, "pipeline-parallel size (PP)", Kind.LAYOUT, short="PP"),
     Parameter("D", "data_parallel", "ranks", 1, "data-parallel size (DP), without context parallelism",
-              Kind.LAYOUT),
+              Kind.LAYOUT, short="DP"),
     Parameter("e", "expert_parallel", "ranks", 1, "expert-parallel size (EP); divides c t D", Kind.LAYOUT,
-              default=1),
+              default=1, short="EP"),
     Parameter("et", "expert_tensor_parallel", "ranks", 1, "tensor-parallel size of routed experts (ETP)",
-              Kind.LAYOUT, latex="t_{e}", default=1),
-    Parameter("b", "micro_batch_size", "sequences", 1, "sequences of one micro-batch", Kind.LAYOUT),
-    _switch("sp", "sequence_parallel", "norms and residuals are sharded over TP (SP)", Kind.LAYOUT, r"\sigma"),
+              Kind.LAYOUT, latex="t_{e}", default=1, short="ETP"),
+    Parameter("b", "micro_batch_size", "sequences", 1, "sequences of one micro-batch", Kind.LAYOUT, short="mbs"),
+    _switch("sp", "sequence_parallel", "norms and residuals are sharded over TP (SP)", Kind.LAYOUT, r"\sigma",
+            short="SP"),
     _switch("rfull", "recompute_full", "every layer is recomputed from its input", Kind.LAYOUT, r"\varphi"),
     _switch("rcore", "recompute_core_attention", "core attention is recomputed", Kind.LAYOUT, r"\kappa"),
     _switch("rmlp", "recompute_mlp", "the MLP is recomputed", Kind.LAYOUT, r"\mu"),
@@ -198,7 +201,7 @@ PARAMETERS: tuple[Parameter, ...] = (
               "layers per recomputed group (uniform), recomputed layers per chunk (block), or recompute every N-th"
               " layer (every)", Kind.LAYOUT, latex=r"\rho", default=1),
     Parameter("V", "virtual_pipeline", "chunks", 1,
-              "chunks of layers per pipeline rank (interleaved schedule)", Kind.LAYOUT, default=1),
+              "chunks of layers per pipeline rank (interleaved schedule)", Kind.LAYOUT, default=1, short="VPP"),
     Parameter("G", "microbatch_group", "micro-batches", 0,
               "micro-batches of one chunk in a row (interleaved schedule); 0 stands for p", Kind.LAYOUT,
               default=0),

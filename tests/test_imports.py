@@ -182,7 +182,9 @@ def _within(module: str, *packages: str) -> bool:
 def _part(module: str) -> str:
     """``simplify`` for ``shardmath.symbolic.simplify``, ``parallel`` for ``shardmath.symbolic.parallel.data``."""
     name = module.removeprefix("shardmath.symbolic").lstrip(".")
-    return name if name in LEVEL else name.partition(".")[0]
+    while name and name not in LEVEL:
+        name = name.rpartition(".")[0]
+    return name or module.removeprefix("shardmath.symbolic").lstrip(".").partition(".")[0]
 
 
 def _of(package: str) -> list[Import]:

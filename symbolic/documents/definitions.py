@@ -12,6 +12,7 @@ from ..efficiencies import EFFICIENCIES
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..ledger import SITES, Role
 from ..overheads import OVERHEADS
+from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.groups import GROUPS
 from ..parallel.legality import fixed_values
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
@@ -45,6 +46,7 @@ def definitions() -> dict[str, Any]:
         "sites": SITES,
         "groups": tuple(sorted((group.prefix for group in GROUPS), key=len, reverse=True)),
         "architecture": ARCHITECTURE,
+        "degrees": tuple(rule.name for rule in SHAPE_RULES),
         "ends": tuple(item.name for item in all_components() if item.place in ENDS),
         "published": all_published(),
         "overheads": [

@@ -18,7 +18,8 @@ from ..parameters import BY_LETTER, symbol, symbols
 from .data import fixed_by_choices
 from .deepspeed import freed
 from .demands import state_rules
-from .dimensions import TENSOR
+from .dimensions import SHAPE_RULES
+from .dimensions.tensor import RULE as TENSOR
 from .pipeline import chunks
 from .rules import Rule
 from .schedules import SCHEDULES, SPLIT_BACKWARD
@@ -72,12 +73,6 @@ _STEP: tuple[Rule, ...] = (
 )
 _POSITIONS = Rule("positions", "s", Le(s, pos), "must be at most learned_positions: the table has no more rows")
 _EXPERTS: tuple[Rule, ...] = (
-    Rule("experts", "e", Divides(e, E), "must divide num_experts"),
-    Rule("expert_ffn", "et", Divides(et, fe), "must divide moe_ffn_hidden_size"),
-    Rule("expert_ranks", "e", Divides(e * et, D * c * t),
-         "times expert_tensor_parallel must divide tensor_parallel * context_parallel * data_parallel"),
-    Rule("expert_replicas", "R", Divides(R * e * et, D * c * t),
-         "times the ranks that share out experts must divide tensor_parallel * context_parallel * data_parallel"),
     Rule("shared_experts", "t", Divides(t, fs), "must divide shared_expert_ffn_hidden_size"),
     Rule("some_experts", "E", Ge(E, 1), "must be 1 or more in layers with experts"),
     Rule("expert_sequence", "sp", Or(Eq(t, 1), Eq(sp, 1)),
@@ -256,6 +251,7 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
     together = choices["projections"] == "fused" and choices["value"] != "repacked"
     features = _FUSED_FEATURES if together else _KV_FEATURES
     needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, features, _FFN, *pipeline, *_TOKENS, *_STEP)
+    needed += tuple(rule for item in SHAPE_RULES if item.chosen(choices) for rule in item.rules)
     if choices["layers"] == "experts":
         needed += _of_experts(choices)
     if choices["heads"] == "latent":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from sympy import Expr, Integer, Or, Symbol
@@ -37,7 +37,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class ParallelRule:
-    """One parallel dimension: its degree, the dimensions that it splits, and where this is written."""
+    """One parallel dimension: its degree, the dimensions that it splits, and where this is written.
+
+    ``order`` sorts the dimensions, as people name them. ``rules`` are what a legal layout keeps besides the splits, and
+    ``options`` restrict them to the choices that have such a dimension.
+    """
 
     name: str
     title: str
@@ -45,6 +49,13 @@ class ParallelRule:
     splits: Mapping[Dimension, Split]
     meaning: str
     source: str
+    order: int
+    rules: tuple[Rule, ...] = ()
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def chosen(self, choices: Mapping[str, str]) -> bool:
+        """True if the dimension has its rules with these choices."""
+        return all(choices[axis] in allowed for axis, allowed in self.options.items())
 
     def local_size(self, dimension: Dimension, size: Expr) -> Expr:
         """Return the share of ``size`` elements of ``dimension`` on one rank."""

@@ -20,8 +20,8 @@ from shardmath.cli.names import (
 from shardmath.cli.titled import under
 from shardmath.configuration.fields import Layout, Layouts, Training, names_of, shown
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import CHOICES, LIBRARIES, PARAMETERS
-from shardmath.input.parameters import MACHINE, OTHERS, UNEVEN, checked
+from shardmath.generated.definitions import CHOICES, LIBRARIES, PARAMETERS, RECOMPUTE_REGIONS, SHORT
+from shardmath.input.parameters import MACHINE, OTHERS, checked
 
 Command = Callable[..., Any]
 
@@ -112,10 +112,7 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
 
 
 #: Flags that are shorter than the names of fields.
-_SHORT = {
-    "tensor_parallel": "--tp", "context_parallel": "--cp", "pipeline_parallel": "--pp", "data_parallel": "--dp",
-    "virtual_pipeline": "--vpp", "expert_parallel": "--ep", "expert_tensor_parallel": "--etp",
-}
+_SHORT = {name: f"--{short.lower()}" for name, short in SHORT.items() if short.isupper() and PARAMETERS[name][3] != 1}
 #: Parameters that follow from the GPU.
 OF_GPU = tuple(LIBRARIES["hopper"])
 #: Placeholders of values that are no numbers with a unit.
@@ -231,7 +228,8 @@ configuration_options = _apply([
 
 
 #: Parameters of a layout that have one value in a search unless an option sets them.
-LAYOUT_PARAMETERS = (*UNEVEN, "microbatch_group", "recompute_num_layers")
+LAYOUT_PARAMETERS = tuple(name for name in OTHERS if PARAMETERS[name][4] == "layout"
+                          and name not in (*names_of(Layouts), *RECOMPUTE_REGIONS.values()))
 #: Options that restrict the layouts of a search.
 axis_options = under(
     "Job and layout",

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-#: Sizes by their short names, in the order in which people say them.
-_SHORT = {
-    "tensor_parallel": "TP", "context_parallel": "CP", "pipeline_parallel": "PP", "virtual_pipeline": "VPP",
-    "expert_parallel": "EP", "data_parallel": "DP", "micro_batch_size": "mbs",
-}
+from shardmath.generated.definitions import SHORT
+
+#: Sizes in the order in which people say them.
+_SAID = ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
+         "data_parallel", "micro_batch_size")
 
 
 def short(layout: Mapping[str, Any], without: Collection[str] = ()) -> str:
     """The sizes as far as they are not 1, and what is recomputed, ``without`` some; ``DP`` if nothing is left."""
-    parts = [f"{text} {layout[name]}" for name, text in _SHORT.items()
+    parts = [f"{SHORT[name]} {layout[name]}" for name in _SAID
              if name not in without and layout.get(name, 1) != 1]
     if "recompute" not in without and layout.get("recompute", "none") != "none":
         parts.append(f"recompute {layout['recompute']}")

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from shardmath.generated.definitions import SHORT
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.layout import USUAL_SCHEDULES
 
 #: Columns of a layout, with what they are called; those of ``_RARE`` only where one is not what is usual.
 TITLES = {
-    "tensor_parallel": "TP", "context_parallel": "CP", "pipeline_parallel": "PP", "virtual_pipeline": "VPP",
+    **{name: SHORT[name] for name in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline")},
     "first_stage_layers": "first stage", "last_stage_layers": "last stage",
     "account_for_embedding": "embedding counts", "account_for_loss": "loss counts", "schedule": "schedule",
-    "expert_parallel": "EP", "expert_tensor_parallel": "ETP",
-    "micro_batch_size": "mbs", "sequence_parallel": "SP", "recompute": "recompute",
+    **{name: SHORT[name] for name in (
+        "expert_parallel", "expert_tensor_parallel", "micro_batch_size", "sequence_parallel")},
+    "recompute": "recompute",
 }
 _RARE: Mapping[str, int] = {"virtual_pipeline": 1, "expert_parallel": 1, "expert_tensor_parallel": 1,
                             **dict.fromkeys(UNEVEN, 0)}

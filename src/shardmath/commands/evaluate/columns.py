@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shardmath.configuration.settings import SELECTIVE, recompute_switches
 from shardmath.errors import InputError, nearest_names
-from shardmath.generated.definitions import PARAMETERS, RECOMPUTE_MODES
+from shardmath.generated.definitions import PARAMETERS, RECOMPUTE_MODES, SHORT
 from shardmath.input.parameters import checked, limits
 
 #: The column with names of recompute modes, and the switches that it stands for.
@@ -23,11 +23,7 @@ SWITCHES = tuple(next(iter(RECOMPUTE_MODES.values())))
 #: What one table has one of.
 _ARGUMENTS = ("model", "gpu", "implementation", "kernels", "schedule", "gradients", "zero_stage", "pipeline_layout")
 #: Short names of the command line, which are no parameters.
-_SHORT = {
-    "tp": "tensor_parallel", "cp": "context_parallel", "pp": "pipeline_parallel", "dp": "data_parallel",
-    "ep": "expert_parallel", "etp": "expert_tensor_parallel", "vpp": "virtual_pipeline", "sp": "sequence_parallel",
-    "mbs": "micro_batch_size", "gbs": "global_batch_size",
-}
+_SHORT = {short.lower(): name for name, short in SHORT.items()}
 #: How alike a column's name and a parameter's are if one is most likely the other misspelt; 1 is equal.
 _ALIKE = 0.85
 _KNOWN = tuple(name for name, (*_, kind, _) in PARAMETERS.items() if kind != "derived")

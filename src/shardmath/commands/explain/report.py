@@ -9,7 +9,8 @@ from rich.table import Table
 from shardmath.account.accounting import Explanation, RankAccount
 from shardmath.answers import plain
 from shardmath.files.writing import whole_file
-from shardmath.generated.definitions import ROLES
+from shardmath.generated.definitions import DEGREES, ROLES, SHORT
+from shardmath.input.parameters import OTHERS
 from shardmath.reports.tables import console, gib, judged, table
 from shardmath.reports.time import show_time
 
@@ -103,13 +104,14 @@ def heading(explanation: Explanation) -> str:
     value = explanation.inputs
     sequences = "1 sequence" if value["global_batch_size"] == 1 else f"{value['global_batch_size']} sequences"
     gpu = explanation.gpu
+    degrees = "".join(f"{SHORT[name]} {value[name]}, " for name in DEGREES if name in OTHERS and value[name] > 1)
     sequence = "on" if value["sequence_parallel"] else "off"
     return (
         f"{explanation.model.name} on {value['num_gpus']} x {gpu.name} ({gpu.memory_gib:g} GiB), "
         f"{explanation.implementation}, {sequences} of {value['seq_length']} tokens\n"
         f"TP {value['tensor_parallel']}, CP {value['context_parallel']}, PP {value['pipeline_parallel']}, "
-        f"DP {value['data_parallel']}, micro-batch {value['micro_batch_size']}, sequence parallelism {sequence}, "
-        f"recompute {explanation.recompute}"
+        f"DP {value['data_parallel']}, {degrees}micro-batch {value['micro_batch_size']}, "
+        f"sequence parallelism {sequence}, recompute {explanation.recompute}"
     )
 
 

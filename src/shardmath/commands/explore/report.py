@@ -7,14 +7,10 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from shardmath.commands.explore.answer import Answered, Counted, Explored, Ranking
-from shardmath.generated.definitions import VERDICTS
+from shardmath.generated.definitions import SHORT, VERDICTS
 from shardmath.reports.tables import console, gib, table
 from shardmath.search.nests.configurations import Configuration
 
-_SHORT = {
-    "tensor_parallel": "TP", "context_parallel": "CP", "pipeline_parallel": "PP", "data_parallel": "DP",
-    "micro_batch_size": "mbs", "sequence_parallel": "SP", "virtual_pipeline": "VPP", "expert_parallel": "EP",
-}
 #: Characters of a formula that heads a column; the title has all of it.
 _WIDEST = 20
 #: Rows of a table.
@@ -71,7 +67,7 @@ def _configurations(title: str, configurations: Sequence[Configuration]) -> Tabl
         for item in configurations[:_MOST]
     ]
     texts = {place for place, name in enumerate(names) if not isinstance(first.labels[name], int)}
-    titles = [*(_SHORT.get(name, name) for name in names), *keys.values(), "peak GiB", "share", "verdict"]
+    titles = [*(SHORT.get(name, name) for name in names), *keys.values(), "peak GiB", "share", "verdict"]
     return table(titles, rows, right=set(range(len(titles) - 1)) - texts, title=title)
 
 

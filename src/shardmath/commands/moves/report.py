@@ -9,7 +9,7 @@ from rich.table import Table
 
 from shardmath.commands.explain.report import heading
 from shardmath.commands.moves import Difference, Move, Moves, Sensitivity, SlopeFormulas
-from shardmath.generated.definitions import SITES
+from shardmath.generated.definitions import SHORT, SITES
 from shardmath.reports.sizes import TITLES, in_words
 from shardmath.reports.tables import console, gib, table
 from shardmath.reports.untried import show_untried
@@ -17,7 +17,7 @@ from shardmath.search.choosing import FASTER
 
 #: So many sensitivities and sets of changes are shown, unless all are asked for.
 _SHOWN = 12
-_TITLES = {**TITLES, "data_parallel": "DP", "expert_tensor_parallel": "ETP", "zero_stage": "ZeRO"}
+_TITLES = {**TITLES, "data_parallel": SHORT["data_parallel"], "zero_stage": "ZeRO"}
 #: Fractions of so many signs are written out; of longer ones only the beginning is.
 _LONG = 16
 

@@ -1,0 +1,17 @@
+"""Context parallelism: tokens everywhere."""
+
+from __future__ import annotations
+
+from ...dimensions import KEY_SEQUENCE, SEQUENCE, SEQUENCE_OF_OTHERS, SEQUENCE_SP
+from ...parameters import symbols
+from ..rules import ParallelRule, Split
+
+(c,) = symbols("c")
+
+RULE = ParallelRule(
+    "context_parallel", "Context parallelism (CP)", c,
+    {SEQUENCE: Split.EVEN, SEQUENCE_SP: Split.EVEN, SEQUENCE_OF_OTHERS: Split.EVEN, KEY_SEQUENCE: Split.EVEN},
+    "The sequence is shared out everywhere: queries, keys, values, outputs and statistics (ring exchange).",
+    "megatron_core",
+    order=30,
+)

@@ -1,0 +1,21 @@
+"""Expert parallelism: whole routed experts."""
+
+from __future__ import annotations
+
+from ...dimensions import EXPERTS
+from ...functions import Divides
+from ...parameters import symbols
+from ..rules import ParallelRule, Rule, Split
+
+e, E = symbols("e E")
+
+RULE = ParallelRule(
+    "expert_parallel", "Expert parallelism (EP)", e, {EXPERTS: Split.EVEN},
+    "Routed experts are shared out over ranks that hold different tokens; router and shared experts are not.",
+    "megatron_core",
+    order=40,
+    rules=(
+        Rule("experts", "e", Divides(e, E), "must divide num_experts"),
+    ),
+    options={"layers": ("experts",)},
+)

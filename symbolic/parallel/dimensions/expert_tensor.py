@@ -1,0 +1,27 @@
+"""Tensor parallelism of routed experts."""
+
+from __future__ import annotations
+
+from ...dimensions import EXPERT_FFN, EXPERT_GATE_UP
+from ...functions import Divides
+from ...parameters import symbols
+from ..rules import ParallelRule, Rule, Split
+
+et, e, fe, R, D, c, t = symbols("et e fe R D c t")
+
+RULE = ParallelRule(
+    "expert_tensor_parallel", "Expert tensor parallelism (ETP)", et,
+    {EXPERT_FFN: Split.EVEN, EXPERT_GATE_UP: Split.EVEN},
+    "The inner width of routed experts is shared out over ranks that all work on the same tokens; it need not be"
+    " the tensor parallelism of the other layers.",
+    "megatron_core",
+    order=50,
+    rules=(
+        Rule("expert_ffn", "et", Divides(et, fe), "must divide moe_ffn_hidden_size"),
+        Rule("expert_ranks", "e", Divides(e * et, D * c * t),
+             "times expert_tensor_parallel must divide tensor_parallel * context_parallel * data_parallel"),
+        Rule("expert_replicas", "R", Divides(R * e * et, D * c * t),
+             "times the ranks that share out experts must divide tensor_parallel * context_parallel * data_parallel"),
+    ),
+    options={"layers": ("experts",)},
+)
