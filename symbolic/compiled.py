@@ -19,9 +19,13 @@ from .rendering import HEADER, rendered
 INVERTED = ("micro_batch_size", ("global_batch_size",))
 
 
-def derive_layouts(implementation: Implementation, memory: str) -> str:
-    """Derive the compiled evaluator of rules and peak for columns of layouts, from the text of the plain one."""
-    return rendered("kernel.py", kernel(f"Memory of sharded training: {implementation.title}", memory))
+def derive_layouts(implementation: Implementation, memory: str, *, simplified: bool = False) -> str:
+    """Derive the compiled evaluator of rules and peak for columns of layouts, from the text of the plain one.
+
+    The estimate is as written, or ``simplified`` where it is derived once for all.
+    """
+    title = f"Memory of sharded training: {implementation.title}"
+    return rendered("kernel.py", kernel(title, memory, simplified=simplified))
 
 
 def derive_nest(name: str, ranking: tuple[str, ...], evaluators: str, files: Mapping[str, str]) -> str:

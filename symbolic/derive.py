@@ -55,7 +55,7 @@ def derive_implementation(implementation: Implementation) -> dict[str, str]:
     if is_timed(implementation):
         files[f"{name}_time.py"] = derive_time(implementation, simplified=True)
     if not build(implementation).as_inputs:  # a list of layers is one configuration: there is nothing to sweep
-        files[f"{name}_kernel.py"] = derive_layouts(implementation, memory)
+        files[f"{name}_kernel.py"] = derive_layouts(implementation, memory, simplified=True)
     return files
 
 

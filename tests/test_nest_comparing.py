@@ -340,5 +340,5 @@ def test_no_proof_is_tried_over_and_over(monkeypatch: pytest.MonkeyPatch) -> Non
         return compared(prover, smaller, larger)
 
     monkeypatch.setattr(Prover, "_compared", counted)
-    assert derive_layouts(implementation, derive_memory(implementation, simplified=True))
+    assert derive_layouts(implementation, derive_memory(implementation, simplified=True), simplified=True)
     assert count > 0

@@ -35,7 +35,7 @@ def contenders(job: Job) -> list[Contender]:
 def source(job: Job) -> str:
     """The evaluator in C, from the same plan: its arguments are those of the compiled one, in the same order."""
     title, terms, rules = IMPLEMENTATION.title, terms_of(IMPLEMENTATION), rules_for(IMPLEMENTATION)
-    data = kernel(title, rendered("evaluator.py", evaluator(title, terms, rules)), dialect=C)
+    data = kernel(title, rendered("evaluator.py", evaluator(title, terms, rules)), dialect=C, simplified=True)
     return render("flat.c", **data, identifiers=[name.replace(".", "_") for name in data["outputs"]])
 
 
