@@ -5,6 +5,7 @@ lane. It starts no process, imports no library that counts for the oracles, and 
 compiled into the user's cache: it is refused all that, in whatever lane it runs.
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from shardmath.files.cached import user_folder
+
+# Thousands of tests and SymPy's expressions are objects that stay: to look through them over and over for garbage is a
+# tenth and more of the time of the tests.
+gc.set_threshold(50_000, 20, 50)
 
 # pytest-xdist sets it for its workers.
 os.environ.pop("COLUMNS", None)
@@ -81,6 +86,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         heavy = [item for item in items if is_heavy(item)]
         config.hook.pytest_deselected(items=heavy)
         items[:] = [item for item in items if not is_heavy(item)]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
 
 
 def is_heavy(item: pytest.Item) -> bool:

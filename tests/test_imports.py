@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -172,7 +173,9 @@ def _imports(module: str) -> Iterator[Import]:
         yield from (Import(module, target, lazy, in_function) for target in _targets(node, package))
 
 
-IMPORTS = [found for module in sorted(MODULES) for found in _imports(module)]
+@cache
+def _every_import() -> list[Import]:
+    return [found for module in sorted(MODULES) for found in _imports(module)]
 
 
 def _within(module: str, *packages: str) -> bool:
@@ -188,12 +191,12 @@ def _part(module: str) -> str:
 
 
 def _of(package: str) -> list[Import]:
-    return [found for found in IMPORTS if _within(found.importer, package)]
+    return [found for found in _every_import() if _within(found.importer, package)]
 
 
 def _of_running_code() -> list[Import]:
     others = FOLDERS.keys() - {"shardmath"}
-    return [found for found in IMPORTS if not _within(found.importer, *others)]
+    return [found for found in _every_import() if not _within(found.importer, *others)]
 
 
 def _room(module: str) -> str:
@@ -298,7 +301,7 @@ def test_imports_inside_functions_load_what_is_heavy() -> None:
 
 def test_no_module_imports_itself_in_a_circle() -> None:
     graph: dict[str, set[str]] = {}
-    for found in IMPORTS:
+    for found in _every_import():
         if not found.lazy and found.target in MODULES:
             graph.setdefault(found.importer, set()).add(found.target)
     assert list(TopologicalSorter(graph).static_order())

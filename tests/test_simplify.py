@@ -95,16 +95,19 @@ def applied(rule: Rule, expression: Expr) -> Expr:
     return rule.apply(expression)
 
 
-@EVERY_RULE
 @EVERY_IMPLEMENTATION
 @settings(max_examples=15)
 @given(st.data())
-def test_a_rule_keeps_the_value_of_every_term(name: str, rule: Rule, data: st.DataObject) -> None:
+def test_a_rule_keeps_the_value_of_every_term(name: str, data: st.DataObject) -> None:
+    """One point serves all rules: what costs is to compute the terms there."""
     known = data.draw(legal_points(name))
     for one, forms in written(name).items():
         exact = known[build(IMPLEMENTATIONS[name])[one].symbol]
         for form in forms:
-            assert number(form, known) == number(applied(rule, form), known) == exact, (one, form)
+            assert number(form, known) == exact, (one, form)
+            for rule in RULES:
+                other = applied(rule, form)
+                assert other is form or number(other, known) == exact, (rule.name, one, form)
 
 
 @EVERY_RULE
