@@ -46,7 +46,7 @@ def number(expression: Expr, known: Mapping[Symbol, Expr]) -> Rational:
 
 def holds(condition: Boolean, known: Mapping[Symbol, Expr]) -> bool:
     """True if a condition holds with the values ``known``; raises ValueError as ``number`` does."""
-    return number(Iverson(condition), known) == 1
+    return bool(number(Iverson(condition), known))
 
 
 def _number(expression: Expr, known: Mapping[Symbol, _Value]) -> _Value:
