@@ -34,7 +34,7 @@ def derive_nest(name: str, ranking: tuple[str, ...], evaluators: str, files: Map
     symbols = {parameter.name: (parameter.minimum, parameter.maximum) for parameter in PARAMETERS}
     verdict = function_source(files["definitions.py"], "verdict")
     title = f"Sharded training: every layout with {name}"
-    return nest_of(title, standard(symbols, switches, ranking), evaluators, verdict, HEADER)
+    return nest_of(title, standard(symbols, switches, ranking), evaluators, verdict, HEADER, proving=True)
 
 
 def derive_kernel(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 
 from .documents.nest import nest
 from .nests.dominated import without_dominated
-from .nests.graph import Node
+from .nests.graph import Node, ordered
 from .nests.grouping import regrouped
 from .nests.intervals import Limits
 from .nests.order import chosen_order
@@ -18,24 +19,39 @@ from .nests.skipping import with_skipping
 from .printers.nest import CUDA
 from .rendering import rendered
 
+#: Proofs leave parts of an estimate out from so many configurations on: of an estimate of at most ``_LONG`` operations,
+#: as those of models without experts are, and of a longer one. Below they take longer than they save: see the table of
+#: proofs in docs/benchmarks.md.
+_PROVED, _LONG, _PROVED_LONG = 10**8, 750, 10**10
 _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do not edit."
 
 
 def nest_of(
     title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER, *, kernel: bool = False,
+    proving: bool | None = None,
 ) -> str:
-    """The Python source of the nest of a space; see ``posed`` and ``nest_source`` for the arguments."""
-    plan = plan_of(posing, evaluator, verdicts, blocks=posing.literal and not kernel)
+    """The Python source of the nest of a space; see ``posed``, ``plan_of`` and ``nest_source`` for the arguments."""
+    plan = plan_of(posing, evaluator, verdicts, blocks=posing.literal and not kernel, proving=proving)
     return _written(title, posing.key(evaluator), plan, posing.literal, header, kernel)
 
 
-def plan_of(posing: Posing, evaluator: str, verdicts: str, *, blocks: bool) -> Plan:
-    """The plan of the nest of a space, whatever language it is written in then."""
+def plan_of(posing: Posing, evaluator: str, verdicts: str, *, blocks: bool, proving: bool | None = None) -> Plan:
+    """The plan of the nest of a space, whatever language it is written in then.
+
+    With ``proving``, ranks and moments that are provably never the largest are left out; None does so where it pays.
+    """
     problem, names = posed(posing, evaluator, verdicts)
-    smaller = replace(problem, estimate=without_dominated(
-        problem.graph, problem.estimate, posing.symbols, [node for _, node in problem.conditions]
-    ))
-    return _planned(smaller, names, posing.symbols if posing.skipping else None, blocks)
+    if _is_proved(posing, problem) if proving is None else proving:
+        problem = replace(problem, estimate=without_dominated(
+            problem.graph, problem.estimate, posing.symbols, [node for _, node in problem.conditions]
+        ))
+    return _planned(problem, names, posing.symbols if posing.skipping else None, blocks)
+
+
+def _is_proved(posing: Posing, problem: Problem) -> bool:
+    """Tell whether proofs take less time than they save: never in a nest for all sizes, which are small spaces."""
+    least = _PROVED if len(ordered([problem.estimate])) <= _LONG else _PROVED_LONG
+    return posing.literal and prod(axis.size for axis in posing.axes) >= least
 
 
 def nest_source(

@@ -14,6 +14,7 @@ from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import Best, Front, Histogram, Part, PowersOfTwo, Space
+from shardmath.symbolic import nesting
 from shardmath.symbolic.nesting import nest_of
 
 pytestmark = pytest.mark.slow
@@ -68,6 +69,10 @@ def test_every_configuration_of_a_space(name: str) -> None:
     one, two = run(nest, threads=1).answer, run(nest, threads=3).answer
     compare(one, rows, nest)
     compare(two, rows, nest)
+    posing = posing_of(nest.part, nest.questions, literal=False)
+    source = nest_of("proved", posing, evaluator_source(nest.part), verdict_source(), proving=True)
+    proved = Nest(nest.part, nest.questions, interpreted(source), getattr)
+    compare(proved.swept(0, proved.shards, proved.empty()), counted(proved), proved)
 
 
 def _tried(part: Part, nest: Nest) -> list[int]:
@@ -95,14 +100,36 @@ def test_tables_in_which_nothing_fits_are_passed_over() -> None:
         fixed={"num_gpus": 8, "global_batch_size": 24}, questions=questions,
     ).parts()
     posing = posing_of(part, questions, literal=True)
-    assert posing.skipping
-    answers = {}
-    for skipping in (True, False):
-        own = replace(posing, skipping=skipping)
-        module = interpreted(nest_of("skipping", own, evaluator_source(part), verdict_source()))
-        nest = Nest(part, questions, module, getattr)
-        answers[skipping] = nest.swept(0, nest.shards, nest.empty())
-    assert answers[True].evaluated < answers[False].evaluated
-    rows = list(brute_force.rows(part, questions, _tried(part, nest)))
-    for answer in answers.values():
-        compare(answer, _placed(rows, part, nest), nest)
+    for proving in (True, False):
+        evaluated = {}
+        for skipping in (True, False):
+            own = replace(posing, skipping=skipping)
+            module = interpreted(nest_of("own", own, evaluator_source(part), verdict_source(), proving=proving))
+            nest = Nest(part, questions, module, getattr)
+            answer = nest.swept(0, nest.shards, nest.empty())
+            compare(answer, counted(nest), nest)
+            evaluated[skipping] = answer.evaluated
+        # Bounds of an estimate with all of its parts are too wide for this space.
+        assert evaluated[True] < evaluated[False] if proving else evaluated[True] <= evaluated[False]
+
+
+@pytest.mark.parametrize(("model", "least"), [("llama-3.2-1b", 10**8), ("mixtral-8x7b", 10**10)])
+def test_proofs_and_passing_over_begin_where_they_pay(model: str, least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with experts has longer formulas, of which proofs take longer."""
+    (part,) = Space(
+        axes={"tensor_parallel": [1]}, model=model, gpu="a100-40gb", questions=QUESTIONS[:1],
+        fixed={"global_batch_size": 24, "seq_length": 4096, "num_gpus": 8},
+    ).parts()
+    proofs: list[int] = []
+    monkeypatch.setattr(nesting, "without_dominated", lambda graph, estimate, *rest: proofs.append(1) or estimate)
+
+    def chosen(size: int, literal: bool = True) -> tuple[bool, bool]:
+        posing = posing_of(replace(part, size=size), QUESTIONS[:1], literal=literal)
+        proofs.clear()
+        sized = replace(posing, axes=(replace(posing.axes[0], size=size),))
+        nesting.plan_of(sized, evaluator_source(part), verdict_source(), blocks=False)
+        return posing.skipping, bool(proofs)
+
+    assert [chosen(size)[0] for size in (10**8 - 1, 10**8)] == [False, True]
+    assert [chosen(size)[1] for size in (least - 1, least)] == [False, True]
+    assert chosen(10**11, literal=False) == (False, False)

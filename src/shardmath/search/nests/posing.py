@@ -16,7 +16,9 @@ from shardmath.symbolic.nests.standard import USUAL
 
 #: Names of the verdicts, in order.
 VERDICT_NAMES = tuple(name for name, _ in VERDICTS)
-#: From so many configurations on, a nest is made for the sizes of the axes and the switches of a model alone.
+#: From so many configurations on, a nest is made for the sizes of the axes and the switches of a model alone, and it
+#: passes over tables that nothing in fits. Below, that takes longer than it saves: see the table of proofs in
+#: docs/benchmarks.md.
 _LARGE = 10**8
 
 
@@ -39,7 +41,7 @@ def posing_of(part: Part, questions: Sequence[Question], *, literal: bool) -> Po
         declared=tuple((item.name, item.text) for item in part.constraints if not item.automatic),
         questions=tuple(map(_asked, questions)),
         literal=literal,
-        skipping=literal,
+        skipping=literal and is_large(part),
     )
 
 
