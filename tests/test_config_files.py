@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from shardmath.errors import InputError
+from shardmath.generated.definitions import WORDS
 from shardmath.models.model import Model, load_model
 
+#: What a config.json may call the activation of a gated MLP.
+GATED = "'silu'" if len(WORDS["mlp"]) == 1 else f"one of {', '.join(map(repr, WORDS['mlp']))}"
 LLAMA: dict[str, Any] = {
     "model_type": "llama",
     "hidden_size": 4096,
@@ -142,7 +145,7 @@ def test_null_and_missing_are_refused_under_their_key(tmp_path: Path, key: str) 
         ({"model_type": "qwen3", "head_dim": None}, "head_dim = None: must be an integer"),
         ({"tie_word_embeddings": None}, "tie_word_embeddings = None: must be true or false"),
         ({"tie_word_embeddings": 1}, "tie_word_embeddings = 1: must be true or false"),
-        ({"hidden_act": "gelu"}, "hidden_act = 'gelu': must be 'silu' in a gated MLP; nearest legal: 'silu'"),
+        ({"hidden_act": "gelu"}, f"hidden_act = 'gelu': must be {GATED} in a gated MLP; nearest legal: 'silu'"),
         (
             {"attention_bias": True},
             f"attention_bias = True: {WITH_ALL_BIASES}",

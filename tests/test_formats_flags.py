@@ -12,6 +12,7 @@ from shardmath.formats.launch import flags_of
 from shardmath.formats.megatron import run_of
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
+from shardmath.generated.definitions import WORDS
 from shardmath.machines.gpu import Gpu
 
 LEAST = ("--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --max-position-embeddings 2048"
@@ -155,7 +156,7 @@ def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
     ("--pipeline-model-parallel-layout Et|tm|L", "--pipeline-model-parallel-layout", "must begin with E"),
     ("--pipeline-model-parallel-size 3 --num-layers-per-virtual-pipeline-stage 1",
      "--num-layers-per-virtual-pipeline-stage", "must divide the 8 layers"),
-    ("--optimizer lion", "--optimizer", "must be one of adam, muon, sgd"),
+    ("--optimizer unknown", "--optimizer", f"must be one of {', '.join(WORDS['optimizer'])}: others are not counted"),
     ("--swiglu maybe", "--swiglu", "true or false"),
     ("--cp-comm-type a2a+p2p", "--cp-comm-type", "must be one of p2p, a2a for all layers"),
     ("--optimizer-cpu-offload --optimizer-offload-fraction 0.333", "--optimizer-offload-fraction", "whole number"),
