@@ -15,7 +15,7 @@ from ..parameters import symbols
 from ..terms import TermSet, term_symbol, total
 from .aggregates import aggregates_of
 from .rows import components_of
-from .stage import ENDS, STATE_ROLES
+from .stage import STATE_ROLES, held_until
 
 p, r = symbols("p r")
 
@@ -73,7 +73,7 @@ def add_moments(terms: TermSet, implementation: Implementation) -> None:
 
 def _kept_by_head(terms: TermSet, implementation: Implementation) -> list[Expr]:
     """Return the tensors that the last stage saves beside its layers, without the loss."""
-    names = [part.name for part in components_of(implementation) if part.place in ENDS and part.name != "loss"]
+    names = [part.name for part in components_of(implementation) if held_until(part) is Held.HEAD]
     return [terms[f"stage.{name}.activation"].symbol for name in names if f"stage.{name}.activation" in terms]
 
 

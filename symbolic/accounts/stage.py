@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from sympy import Expr, Integer
 
 from ..implementations import Implementation
-from ..ledger import IN_LAYER, SITES, Component, Lifetime, Place, Role
+from ..ledger import IN_LAYER, SITES, Component, Held, Lifetime, Place, Role
 from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
@@ -21,10 +21,19 @@ from .units import COUNTED_ROLES, KIND, is_layer_input
 
 E, q, u, v = symbols("E q u v")
 
+#: The component whose saved tensors are freed first.
+LOSS = "loss"
 #: Roles that follow from the trained parameters.
 STATE_ROLES = (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER)
 #: Places that only the last stage has; their saved tensors are freed before the layers' backward pass.
 ENDS = (Place.LAST, Place.MTP)
+
+
+def held_until(component: Component) -> Held:
+    """The least of ``Held`` at whose moments the saved tensors of a component still exist."""
+    if component.place not in ENDS:
+        return Held.LAYERS
+    return Held.ALL if component.name == LOSS else Held.HEAD
 
 
 def add_parameters(terms: TermSet, implementation: Implementation) -> None:
@@ -159,7 +168,7 @@ def add_kept(terms: TermSet, implementation: Implementation) -> None:
             name = f"{component.name}.{kind}"
             if name in terms:
                 lifetime = one_lifetime(row.tensor for row in terms[name].rows)
-                of_loss = component.name == "loss"
+                of_loss = component.name == LOSS
                 copies = Hc if is_layer_input(component) else held(component.place, lifetime, choices, of_loss)
                 kept = product(copies, terms[name].symbol)
                 if role is Role.ACTIVATION and f"{component.name}.moved" in terms:

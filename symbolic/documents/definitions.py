@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..accounts.stage import ENDS
+from ..accounts.lines import lines
 from ..choices import ARCHITECTURE, AXES
-from ..components import all_components
 from ..efficiencies import EFFICIENCIES
 from ..implementations import IMPLEMENTATIONS, Implementation
-from ..ledger import SITES, Role
+from ..ledger import SITES, Held, Role
 from ..overheads import OVERHEADS
 from ..parallel.dimensions import SHAPE_RULES
-from ..parallel.groups import GROUPS
 from ..parallel.legality import fixed_values
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import BY_LETTER, PARAMETERS
@@ -44,10 +42,10 @@ def definitions() -> dict[str, Any]:
         "split_backward": SPLIT_BACKWARD,
         "roles": tuple(Role),
         "sites": SITES,
-        "groups": tuple(sorted((group.prefix for group in GROUPS), key=len, reverse=True)),
+        "held": tuple(item.name for item in Held),
+        "lines": lines(),
         "architecture": ARCHITECTURE,
         "degrees": tuple(rule.name for rule in SHAPE_RULES),
-        "ends": tuple(item.name for item in all_components() if item.place in ENDS),
         "published": all_published(),
         "overheads": [
             {"name": BY_LETTER[item.letter].name, "low": item.low, "high": item.high} for item in OVERHEADS

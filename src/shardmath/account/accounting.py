@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from importlib import import_module
@@ -13,8 +13,8 @@ from shardmath.account.time import StepTime
 from shardmath.answers import Amount, Answer, Hidden
 from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.generated.definitions import (
-    END_COMPONENTS,
-    GROUPS,
+    HELD,
+    LINES,
     OVERHEADS,
     PUBLISHED,
     ROLES,
@@ -221,11 +221,9 @@ def every_line(evaluator: Evaluator, values: Mapping[str, int]) -> tuple[Line, .
 
 
 def _lines(numbers: Mapping[str, int | Fraction], site: str) -> Iterator[Line]:
-    held = SITES[site][1]
     for name, size in numbers.items():
-        component, kind = line_of(name)
-        role = "transient" if kind == site else kind
-        if role in ROLES and not (role == "activation" and is_freed(component, held)):
+        if name in LINES and exists(name, site):
+            component, role, *_ = LINES[name]
             yield Line(name, component, role, _whole(size))
 
 
@@ -244,22 +242,10 @@ def _account(values: Mapping[str, int], numbers: Mapping[str, int | Fraction]) -
     )
 
 
-def line_of(term: str) -> tuple[str, str]:
-    """Component and kind of a term: a role, or the moment at which it lives; the kind of what is no line is empty."""
-    group, _, rest = term.partition(".")
-    component, _, kind = rest.rpartition(".")
-    if group != "stage" or not component:
-        return component, ""
-    return component, kind if kind in SITES else kind.removeprefix(next(filter(kind.startswith, GROUPS)))
-
-
-def is_freed(component: str, held: str) -> bool:
-    """Tell whether a component's saved tensors are freed at the moment of ``held``."""
-    return held == "NOTHING" or component in _FREED.get(held, ())
-
-
-#: Components whose saved tensors are freed by the moments at which only some others exist.
-_FREED: Mapping[str, Collection[str]] = {"LAYERS": END_COMPONENTS, "HEAD": ("loss",)}
+def exists(term: str, site: str) -> bool:
+    """Tell whether what a line counts exists at a moment of a step."""
+    _, _, moment, held = LINES[term]
+    return moment in ("", site) and HELD.index(SITES[site][1]) <= HELD.index(held)
 
 
 def _site(numbers: Mapping[str, int | Fraction]) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from shardmath.account.accounting import is_freed, line_of
+from shardmath.account.accounting import exists
 from shardmath.catalogue import read
 from shardmath.compiler.evaluators import Evaluator, changed_choices
 from shardmath.configuration.choosing import evaluator_for, following
@@ -14,7 +14,7 @@ from shardmath.configuration.fields import FIRST
 from shardmath.configuration.job import without_effect
 from shardmath.configuration.settings import as_model, libraries
 from shardmath.errors import InputError
-from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS, IMPLEMENTATIONS, PARAMETERS, SITES
+from shardmath.generated.definitions import ARCHITECTURE, DEFAULTS, IMPLEMENTATIONS, LINES, PARAMETERS, SITES
 from shardmath.input.parameters import limits, model_values
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
@@ -62,18 +62,20 @@ def gpu_data() -> list[dict[str, Any]]:
 def evaluator_data(evaluator: Evaluator) -> dict[str, Any]:
     """Return the data of an evaluator besides its formulas: fixed values, and the lines of an account."""
     terms = evaluator.terms.TERMS
-    lines = [(name, *line_of(name)) for name in terms]
-    components = {component for _, component, kind in lines if kind}
+    lines = {name: LINES[name] for name in terms if name in LINES}
     return {
         "title": IMPLEMENTATIONS[evaluator.implementation]["title"],
         "defaults": {**DEFAULTS, **evaluator.defaults},
         "fixed": {**without_effect(evaluator), **evaluator.fixed},
         "following": following(evaluator, {}),
         "momentsCounted": evaluator.choices["peak"] != "saved",
-        "lines": [line for line in lines if line[2]],
+        "lines": [(name, component, moment or role) for name, (component, role, moment, _) in lines.items()],
         "sites": {
-            name: {"meaning": meaning, "freed": sorted(item for item in components if is_freed(item, held))}
-            for name, (meaning, held) in SITES.items() if f"stage.{name}.all" in terms
+            name: {"meaning": meaning, "freed": sorted(
+                component for term, (component, role, _, _) in lines.items()
+                if role == "activation" and not exists(term, name)
+            )}
+            for name, (meaning, _) in SITES.items() if f"stage.{name}.all" in terms
         },
     }
 
