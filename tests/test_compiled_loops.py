@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -9,10 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_compiler_options import every
 from test_nests_random import THOROUGH, compare_random
 
 from shardmath.compiler.native import objects
-from shardmath.compiler.native.objects import Native
+from shardmath.compiler.native.objects import Native, native
+from shardmath.compiler.native.options import Options
 from shardmath.files import cached
 from shardmath.files.cached import module_of
 from shardmath.search.nests.nest import Nest
@@ -114,7 +118,7 @@ def test_they_do_what_python_does(module: ModuleType, values: list[float]) -> No
 def test_an_object_file_is_found_again(module: ModuleType, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = [4.0, 6.0, 3.0]
     first = Native(module, "sweep")(0, 3, *arrays(values))
-    monkeypatch.setattr(objects, "_compiled", lambda *_: pytest.fail("compiled once more"))
+    monkeypatch.setattr(objects, "compiled", lambda *_: pytest.fail("compiled once more"))
     assert Native(module, "sweep")(0, 3, *arrays(values)) == first
     assert list(cache.glob("*.o"))
 
@@ -151,11 +155,13 @@ def test_what_loops_have_no_use_for_is_refused(tmp_path: Path, body: str, told: 
 def test_compiled_random_nests_answer_as_exact_counting(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    literal = data.draw(st.booleans())
+    literal, options = data.draw(st.booleans()), data.draw(st.sampled_from(every()))
 
     def made(part: object, asked: object, source: object) -> Nest:
         path = tmp_path_factory.mktemp("nest") / "nest.py"
         path.write_text(source(literal=literal))  # type: ignore[operator]
-        return Nest(part, asked, module_of(f"nest_{path.parent.name}", path))  # type: ignore[arg-type]
+        module = module_of(f"nest_{path.parent.name}", path)
+        compiled = partial(native, options=partial(Options, **asdict(options)))
+        return Nest(part, asked, module, compiled)  # type: ignore[arg-type]
 
     compare_random(data, made)

@@ -1,7 +1,9 @@
 """Expressions of generated loops as instructions of LLVM.
 
 Arithmetic is Python's, but for integers that must stay within 64 bits, divisions of integers that must not be negative,
-and floats that are divided by zero without an error. A choice between two values computes both.
+and floats that are divided by zero without an error. A choice between two values computes both. A sum of a product and
+a number is rounded once where the processor can do that. Which sums those are follows from the expressions alone: no
+instruction leaves LLVM a choice that changes a number, so numbers do not depend on the options of the compiler.
 """
 
 from __future__ import annotations
@@ -13,12 +15,11 @@ from llvmlite import ir
 
 from .values import FLOAT, INTEGER, SMALL, TRUTH, Array, Value, constant
 
-#: A product may be fused with a sum, which then is rounded once.
-_FUSED = ("contract",)
 _SIGNS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.Lt: "<", ast.GtE: ">=", ast.Gt: ">",
 }
 _ROUNDINGS = {"ceil": "llvm.ceil", "floor": "llvm.floor"}
+_OF_THREE = ir.FunctionType(FLOAT, [FLOAT] * 3)
 _TYPES = {"int64": INTEGER, "float64": FLOAT, "bool_": TRUTH}
 
 
@@ -82,8 +83,8 @@ class Expressions:
             return getattr(self.builder, {"bitand": "and_", "bitor": "or_"}[name])(left, right)
         if FLOAT in (left.type, right.type) or isinstance(operator, ast.Div):
             left, right = self.as_type(left, FLOAT), self.as_type(right, FLOAT)
-            operation = getattr(self.builder, {"add": "fadd", "sub": "fsub", "mult": "fmul", "div": "fdiv"}[name])
-            return operation(left, right, flags=() if name == "div" else _FUSED)
+            operations = {"add": "fadd", "sub": "fsub", "mult": "fmul", "div": "fdiv"}
+            return getattr(self.builder, operations[name])(left, right)
         left, right = self.as_type(left, INTEGER), self.as_type(right, INTEGER)
         operations = {"add": "add", "sub": "sub", "mult": "mul", "floordiv": "udiv", "mod": "urem"}
         flags = ("nsw",) if name in ("add", "sub", "mult") else ()
@@ -152,7 +153,23 @@ class Expressions:
         return self.builder.fneg(operand) if operand.type == FLOAT else self.builder.neg(operand)
 
     def _binop(self, tree: ast.BinOp) -> Value:
+        if isinstance(tree.op, ast.Add | ast.Sub):
+            for product, other in ((tree.left, tree.right), (tree.right, tree.left)):
+                if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
+                    return self._sum_of(product, tree.op, self.number(other), is_last=product is tree.right)
         return self.combined(tree.op, self.number(tree.left), self.number(tree.right))
+
+    def _sum_of(self, product: ast.BinOp, operator: ast.operator, other: ir.Value, *, is_last: bool) -> ir.Value:
+        """The sum or difference of a product, first or last, and a number; of floats, rounded once if that is quick."""
+        left, right = self.number(product.left), self.number(product.right)
+        if FLOAT not in (left.type, right.type):
+            whole = self.combined(product.op, left, right)
+            return self.combined(operator, *((other, whole) if is_last else (whole, other)))
+        left, right, other = (self.as_type(part, FLOAT) for part in (left, right, other))
+        if isinstance(operator, ast.Sub):
+            left, other = (self.builder.fneg(left), other) if is_last else (left, self.builder.fneg(other))
+        fused = self.builder.module.declare_intrinsic("llvm.fmuladd", [FLOAT], _OF_THREE)
+        return self.builder.call(fused, [left, right, other])
 
     def _compare(self, tree: ast.Compare) -> Value:
         (operator,), (other,) = tree.ops, tree.comparators
@@ -204,3 +221,4 @@ class Expressions:
         wanted = _TYPES[tree.func.attr]
         return self.builder.fptosi(value, INTEGER) if (value.type, wanted) == (FLOAT, INTEGER) else self.as_type(
             value, wanted)
+

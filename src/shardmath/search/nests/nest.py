@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.compiler.native.measured import quickest_here
 from shardmath.compiler.native.objects import native
+from shardmath.compiler.native.options import usual
 from shardmath.files.cached import cached_module, source_of, sources_digest
 from shardmath.search.nests import answers
 from shardmath.search.nests.answers import Answer
@@ -36,14 +38,17 @@ class Nest:
 
     def __init__(
         self, part: Part, questions: Sequence[Question], module: ModuleType | None = None,
-        compiled: Callable[[ModuleType, str], Callable[..., Any]] = native,
+        compiled: Callable[[ModuleType, str], Callable[..., Any]] | None = None,
     ) -> None:
-        """Find or make the nest, unless its ``module`` is given; its functions are those that are ``compiled``."""
+        """Find or make the nest, unless its ``module`` is given; its functions are those that are ``compiled``.
+
+        By itself it compiles them, for a large part with options that were measured on this processor.
+        """
         self.part = part
         self.questions = tuple(question for question in questions if not isinstance(question, Rows))
         self.rows = next((question for question in questions if isinstance(question, Rows)), None)
         self.module = module or self._made()
-        self._compiled = partial(compiled, self.module)
+        self._compiled = partial(compiled or _native_for(part), self.module)
         self.conditions: tuple[str, ...] = self.module.CONDITIONS
         axes = {axis.name: axis for axis in part.axes}
         self._outer = [axes[name] for name in self.module.OUTER]
@@ -177,6 +182,10 @@ class Nest:
         """Return the offset of each combination of values on some axes in the number of a configuration."""
         numbers: NDArray[np.int64] = np.array([self._steps[axis.name] for axis in axes], np.int64) @ _places(axes)
         return numbers
+
+
+def _native_for(part: Part) -> Callable[[ModuleType, str], Callable[..., Any]]:
+    return partial(native, options=quickest_here if is_large(part) else usual)
 
 
 def _places(axes: Sequence[Axis]) -> NDArray[np.int64]:
