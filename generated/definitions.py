@@ -602,6 +602,9 @@ SITES: dict[str, tuple[str, str]] = {
 #: Activations that exist at a moment, each fewer than those before.
 HELD: tuple[str, ...] = ('ALL', 'HEAD', 'LAYERS', 'NOTHING')
 
+#: The ranks that can be the peak's: terms of each repeat those of any rank.
+PEAK_RANKS: tuple[str, ...] = ('first', 'second', 'penultimate', 'last', 'dense_end', 'experts_start')
+
 #: Component, role, moment (of a transient) and the last of ``HELD`` at which it exists, of every line of an account by
 #: the name of its term; the lines of a rank that exist at its moment add up to its total.
 LINES: dict[str, tuple[str, str, str, str]] = {

@@ -162,7 +162,7 @@ def spelled_out(terms: TermSet, expression: Expr, fixed: Mapping[str, int]) -> E
     by_symbol = terms.by_symbol
     for term in terms.closure(by_symbol[part].name for part in expression.free_symbols if part in by_symbol):
         value = term.expression.xreplace(values)
-        if term.name.startswith("local.") or (fixed and value.is_Integer):
+        if term.owner == "local" or (fixed and value.is_Integer):
             values[term.symbol] = value
     return in_place(expression, values)
 

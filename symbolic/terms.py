@@ -38,6 +38,17 @@ class Term:
     meaning: str
     rows: tuple[Contribution, ...] = ()
 
+    @property
+    def owner(self) -> str:
+        """What the term belongs to: a component, ``layer``, ``stage`` for rank r, a rank; nothing for a definition."""
+        owner, dot, _ = self.name.partition(".")
+        return owner if dot else ""
+
+    @property
+    def kind(self) -> str:
+        """What the term counts of its owner."""
+        return self.name.rpartition(".")[2]
+
 
 @dataclass(eq=False)
 class TermSet:

@@ -40,13 +40,12 @@ def comparison() -> dict[str, Any]:
 
 def _set(item: PublishedSet) -> dict[str, Any]:
     printer = LatexPrinter(item.terms.terms.values(), published=item.name)
-    own = [term for term in item.terms.terms.values() if term.name.startswith(f"{item.name}.")]
     return {
         "title": escape(item.title), "source": cite(item.source), "notes": [escape(note) for note in item.notes],
         "terms": [
             {"name": code(term.name), "lines": lines(printer, published_form(term)),
              "meaning": escape(term.meaning), "unit": term.unit}
-            for term in own
+            for term in item.own
         ],
         "counterparts": [_counterpart(item, part) for part in item.correspondence],
     }

@@ -119,7 +119,7 @@ def _varying(terms: TermSet) -> set[str]:
     known: set[Symbol] = {symbol("r"), *terms.as_inputs}
     varying = set()
     for name, term in terms.terms.items():
-        if name.startswith("stage.") or term.expression.free_symbols & known:
+        if term.owner == "stage" or term.expression.free_symbols & known:
             varying.add(name)
             known.add(term.symbol)
     return varying

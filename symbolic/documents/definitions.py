@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..accounts.lines import lines
+from ..accounts.moments import CANDIDATES, OF_EXPERTS
 from ..choices import ARCHITECTURE, AXES
 from ..efficiencies import EFFICIENCIES
 from ..implementations import IMPLEMENTATIONS, Implementation
@@ -44,6 +45,7 @@ def definitions() -> dict[str, Any]:
         "sites": SITES,
         "held": tuple(item.name for item in Held),
         "lines": lines(),
+        "copies": (*CANDIDATES, *OF_EXPERTS),
         "architecture": ARCHITECTURE,
         "degrees": tuple(rule.name for rule in SHAPE_RULES),
         "published": all_published(),

@@ -58,7 +58,7 @@ def example() -> dict[str, Any]:
 
 
 def _depends_on_rank(term: Term) -> bool:
-    return term.name.startswith("stage.") or term.name == "in_flight"
+    return term.owner == "stage" or term.name == "in_flight"
 
 
 def _is_of_an_end(term: Term) -> bool:

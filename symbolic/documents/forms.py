@@ -8,6 +8,7 @@ from functools import cache
 from sympy import Expr, Integer, Symbol
 
 from ..accounts import build, kept_rows
+from ..accounts.lines import lines
 from ..accounts.moments import CANDIDATES, OF_EXPERTS
 from ..implementations import Implementation
 from ..ledger import Component
@@ -68,7 +69,7 @@ def row_sizes(implementation: Implementation) -> dict[tuple[str, str], Expr]:
     terms, fixed = build(implementation), fixed_values(implementation)
     values: dict[Symbol, Expr] = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     for name, term in terms.terms.items():
-        if name.startswith("local."):
+        if term.owner == "local":
             values[term.symbol] = derivation(terms, name, fixed)[-1].expression
     return {
         (row.component.name, row.tensor.name): in_place(row.expression, values)
@@ -78,12 +79,12 @@ def row_sizes(implementation: Implementation) -> dict[tuple[str, str], Expr]:
 
 def own_terms(terms: TermSet, component: Component) -> tuple[str, ...]:
     """List the terms of a single instance of a component."""
-    return tuple(name for name in terms.terms if name.startswith(f"{component.name}."))
+    return tuple(name for name, term in terms.terms.items() if term.owner == component.name)
 
 
 def definitions_of(terms: TermSet) -> tuple[str, ...]:
     """List the terms that only name something: derived letters and sizes on one rank."""
-    return tuple(name for name in terms.terms if ("." not in name and name != "peak") or name.startswith("local."))
+    return tuple(name for name, term in terms.terms.items() if term.owner in ("", "local") and name != "peak")
 
 
 def total_groups(terms: TermSet) -> tuple[Group, ...]:
@@ -91,31 +92,25 @@ def total_groups(terms: TermSet) -> tuple[Group, ...]:
 
     The peak is over copies of rank r's terms with the rank put in, of which only the totals are shown.
     """
-    names = [name for name in terms.terms if not _is_of_a_candidate(name)]
-    of_rank = [name for name in names if name.startswith("stage.")]
+    def of(*owners: str) -> tuple[str, ...]:
+        return tuple(name for name, term in terms.terms.items() if term.owner in owners)
+
+    every_line = lines()
     groups = [
-        Group("One layer on one rank", tuple(name for name in names if name.startswith(("layer.", "expert_layer.")))),
-        Group("Rank $r$ by component and role", tuple(name for name in of_rank if _is_of_a_component(name)), True),
-        Group("Rank $r$ by role, and in all", tuple(name for name in of_rank if not _is_of_a_component(name))),
-        Group("What a process takes", tuple(name for name in names if name.startswith("process."))),
-        Group("Parameters of the model", tuple(name for name in names if name.startswith("model."))),
+        Group("One layer on one rank", of("layer", "expert_layer")),
+        Group("Rank $r$ by component and role", tuple(name for name in of("stage") if name in every_line), True),
+        Group("Rank $r$ by role, and in all", tuple(name for name in of("stage") if name not in every_line)),
+        Group("What a process takes", of("process")),
+        Group("Parameters of the model", of("model")),
         Group("Peak over the ranks that can have it", (*(f"{name}.total" for name in CANDIDATES), "peak")),
     ]
     return tuple(group for group in groups if group.terms)
 
 
-def _is_of_a_component(name: str) -> bool:
-    return name.count(".") == 2 and not name.endswith(".all")
-
-
-def _is_of_a_candidate(name: str) -> bool:
-    """Tell whether a term is one of rank r with the rank put in."""
-    return name.partition(".")[0] in {*CANDIDATES, *OF_EXPERTS}
-
-
 def shown(terms: TermSet) -> tuple[str, ...]:
     """List the terms that documents show: of the copies for single ranks only the totals."""
-    return tuple(name for name in terms.terms if not _is_of_a_candidate(name) or name.endswith(".total"))
+    copies = {*CANDIDATES, *OF_EXPERTS}
+    return tuple(name for name, term in terms.terms.items() if term.owner not in copies or term.kind == "total")
 
 
 def _form(terms: TermSet, name: str, fixed: dict[str, int]) -> Form:

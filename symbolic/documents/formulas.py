@@ -153,8 +153,7 @@ def _row(form: Form) -> dict[str, str]:
 
 def _published(item: PublishedSet) -> dict[str, Any]:
     source = BY_KEY[item.source]
-    own = [term for term in item.terms.terms.values() if term.name.startswith(f"{item.name}.")]
     return {
         "title": cell(item.title), "source": f"{cell(source.authors)}, [{cell(source.title)}]({source.url})",
-        "notes": [cell(note) for note in item.notes], "rows": [_row(published_form(term)) for term in own],
+        "notes": [cell(note) for note in item.notes], "rows": [_row(published_form(term)) for term in item.own],
     }

@@ -39,12 +39,12 @@ def described(item: Work) -> tuple[str, str]:
 def groups(implementation: Implementation = MEGATRON) -> tuple[Group, ...]:
     """The terms of an implementation's step time in the order of a reader."""
     copies = (*candidates(implementation), *_COPIES)
-    names = [name for name in time_forms(implementation) if name.partition(".")[0] not in copies]
+    terms = [form.term for form in time_forms(implementation).values() if form.term.owner not in copies]
     rings = {group.name for group in GROUPS_OF_RANKS}
     own = {item.name for item in EVERYTHING.worked_components}
 
-    def of(*owners: str) -> tuple[str, ...]:
-        return tuple(name for name in names if name.partition(".")[0] in owners)
+    def of(*chosen: str) -> tuple[str, ...]:
+        return tuple(term.name for term in terms if term.owner in chosen)
 
     all_groups = (
         Group("Sizes on one rank", of("local")),

@@ -11,7 +11,7 @@ from ..functions import Iverson, Min
 from ..parallel.derived import published
 from ..parameters import BY_LETTER, symbol, symbols
 from ..sources import BY_KEY
-from ..terms import TermSet, product, total
+from ..terms import Term, TermSet, product, total
 
 p, m, V, a, h = symbols("p m V a h")
 
@@ -51,6 +51,11 @@ class PublishedSet:
     correspondence: tuple[Counterpart, ...]
     notes: tuple[str, ...] = ()
     implementation: str = "megatron"
+
+    @property
+    def own(self) -> tuple[Term, ...]:
+        """The terms of the publication, without those that define letters."""
+        return tuple(term for term in self.terms.terms.values() if term.owner == self.name)
 
     def __post_init__(self) -> None:
         """Refuse an unknown source, a set without an estimate and a counterpart of no term."""

@@ -75,7 +75,7 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
         for name, (kind, meaning) in of_ranks.items()
     )
     needed = ["stage.microbatch_time", *(["stage.weight_gradients"] if schedule.weight_passes else [])]
-    blocks = [term.symbol for name, term in terms.terms.items() if "." in name and not name.startswith("stage.")]
+    blocks = [term.symbol for term in terms.terms.values() if term.owner not in ("", "stage")]
     terms.at("whole", needed, whole(implementation), blocks)
     passes = _at(terms, "whole", "stage.microbatch_time")
     idle = total(passes, -slowest) / chunks(implementation.choices)

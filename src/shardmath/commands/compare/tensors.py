@@ -122,7 +122,7 @@ class Rank:
     def _rows(self, unit: Term) -> list[tuple[Any, ...]]:
         """Name, meaning, size, row and owner of every row; a state counted by the shapes of several rows is one."""
         if sum(self.value(row.expression) for row in unit.rows) != self.value(unit.symbol):
-            return [(unit.name.rpartition(".")[2], unit.meaning, unit.symbol)]
+            return [(unit.kind, unit.meaning, unit.symbol)]
         return [(row.tensor.name, row.tensor.meaning, row.expression, row.tensor, row.component) for row in unit.rows]
 
     def _rest(self, line: Line, expression: Expr) -> Part:

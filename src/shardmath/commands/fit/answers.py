@@ -10,7 +10,7 @@ from shardmath.answers import Answer, Exact
 from shardmath.commands.fit.formula import Solution
 from shardmath.commands.fit.symbols import MODEL_PARALLEL
 from shardmath.compiler.evaluators import Evaluator, terms_at
-from shardmath.generated.definitions import SITES
+from shardmath.generated.definitions import PEAK_RANKS, SITES
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,7 @@ class Fits(Answer):
 def bound_of(evaluator: Evaluator, values: Mapping[str, int], value: int, go_along: Mapping[str, int]) -> Bound:
     """The peak of a configuration by its evaluator, on exact fractions, and where it is."""
     numbers = _terms(evaluator, values, 0)
-    part = next(name.removesuffix(".total") for name, size in numbers.items()
-                if name.endswith(".total") and name != "stage.total" and size == numbers["peak"])
+    part = next(part for part in PEAK_RANKS if numbers.get(f"{part}.total") == numbers["peak"])
     sites = [site for site in SITES if f"{part}.{site}.all" in numbers]
     moment = next((site for site in sites if numbers[f"{part}.{site}.all"] == numbers[f"{part}.moment"]),
                   "after_forward")

@@ -156,12 +156,10 @@ def names(implementation: str = FIRST, kernels: Mapping[str, str] | None = None)
     titles = {item.name: f"{item.title} ({item.name})" for item in components_of(chosen)}
     groups: dict[str, list[Listed]] = {}
     for name, term in (build_all if is_timed(chosen) else build)(chosen).terms.items():
-        owner = name.partition(".")[0] if "." in name else ""
-        group = titles.get(owner, _OTHER_GROUPS.get(owner, owner))
+        group = titles.get(term.owner, _OTHER_GROUPS.get(term.owner, term.owner))
         groups.setdefault(group, []).append(Listed(name, group, term.unit, term.meaning))
     for item in all_published():
-        groups[item.title] = [Listed(name, item.title, term.unit, term.meaning)
-                              for name, term in item.terms.terms.items() if name.startswith(item.name)]
+        groups[item.title] = [Listed(term.name, item.title, term.unit, term.meaning) for term in item.own]
     return tuple(term for group in groups.values() for term in group)
 
 
@@ -192,7 +190,7 @@ def _home(
     from shardmath.symbolic.timing import build_all, is_timed
 
     for item in all_published():
-        if name.startswith(f"{item.name}."):
+        if name in {term.name for term in item.own}:
             return item.name, item.terms, {}
     chosen = _chosen(implementation, kernels)
     memory = build(chosen)

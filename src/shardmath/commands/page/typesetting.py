@@ -7,9 +7,10 @@ from typing import Any
 
 from shardmath.compiler.evaluators import Evaluator
 from shardmath.files.cached import cached_text
+from shardmath.generated.definitions import PEAK_RANKS
 
-#: Terms of these pipeline ranks, and of the whole model, repeat those of any rank.
-_COPIES = ("first.", "second.", "penultimate.", "last.", "model.")
+#: Owners of terms that repeat those of any rank.
+_COPIES = (*PEAK_RANKS, "model")
 
 
 def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
@@ -25,13 +26,14 @@ def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
     printer = MathmlPrinter(terms.terms.values())
     typeset = {}
     for name, term in terms.terms.items():
-        if name.startswith(_COPIES):
+        if term.owner in _COPIES:
             continue
         form = derivation(terms, name, fixed)[-1].expression
-        used = sorted(terms.by_symbol[symbol].name for symbol in form.free_symbols & terms.by_symbol.keys())
-        if any(used_name.startswith(_COPIES) for used_name in used):  # the peak over all ranks
+        uses = [terms.by_symbol[symbol] for symbol in form.free_symbols & terms.by_symbol.keys()]
+        if any(other.owner in _COPIES for other in uses):  # the peak over all ranks
             continue
-        typeset[name] = {"symbol": printer.doprint(term.symbol), "form": printer.pieces(form), "uses": used}
+        names = sorted(other.name for other in uses)
+        typeset[name] = {"symbol": printer.doprint(term.symbol), "form": printer.pieces(form), "uses": names}
     return typeset
 
 
