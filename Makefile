@@ -21,6 +21,9 @@ SWEEP ?= llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024 -
 
 INPUTS ?= 1000000
 
+# Tests that draw more where ORACLES=full.
+DRAWN := $(shell grep -l '^from oracles.extent import' tests/test_*.py)
+
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error -output-directory=build
 LATEX_FILES := booktabs.sty lmodern.sty ptmr7t.tfm
 LATEX_PACKAGES := texlive-latex-base texlive-latex-recommended texlive-fonts-recommended lmodern
@@ -66,9 +69,8 @@ test: $(ORACLE) ## all tests but those that need pdflatex or chromium, with a fe
 matrix: $(DEVELOPMENT) ## the tests with the lowest and the highest versions, on every Python from 3.11 to 3.13 that is here
 	@.ci/matrix
 
-oracle: $(ORACLE) ## thousands of random cases: bytes against PyTorch, Transformers and Megatron-Core, nests and inverses against exact counting
-	@ORACLES=full $(RUN) -m pytest -n 2 tests/oracles tests/test_nests_random.py tests/test_inverse_search.py tests/test_inverse_rows.py \
-	tests/test_ledger_rows.py
+oracle: $(ORACLE) ## thousands of random cases: bytes against PyTorch, Transformers and Megatron-Core, all that draws against exact counting
+	@ORACLES=full $(RUN) -m pytest -n 2 --dist worksteal tests/oracles $(DRAWN)
 
 # mypy does not follow an editable install, so it gets a tree of links that looks like the wheel.
 lint: $(DEVELOPMENT) ## ruff and mypy --strict

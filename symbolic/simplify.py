@@ -88,10 +88,17 @@ def _multiplied_out(expression: Expr) -> tuple[int, int]:
     return count, count * (len(summands) - 1) + sum(count // n * m for n, m in zip(summands, inside, strict=True))
 
 
+#: Products that have a letter of their own, and what else has one.
+_NAMED = ((Max(k / t, Integer(1)), kt), (a * d, A), (k * d, K))
+
+
 @cache
 def name_products(expression: Expr) -> Expr:
     """Write A for a d, K for k d and k_t for the key and value heads of one rank."""
-    return expression.subs(Max(k / t, Integer(1)), kt).subs(a * d, A).subs(k * d, K)
+    for product, name in _NAMED:
+        if product.free_symbols <= expression.free_symbols:  # SymPy looks through every power and product for it
+            expression = expression.subs(product, name)
+    return expression
 
 
 @cache

@@ -12,7 +12,7 @@ from fractions import Fraction
 from functools import reduce
 from random import Random
 
-from read_formulas import Tree, Value, computed, node
+from read_formulas import Tree, Value, computed, node, quotient
 from sympy import Add, And, Basic, Eq, Ge, Gt, Le, Lt, Mul, Ne, Not, Or, Pow, Rational, Symbol
 
 from shardmath.symbolic.documents.worked import EXAMPLE, Layout
@@ -50,7 +50,7 @@ class Points:
         self._read: dict[Tree, Column] = {}
         inputs = [item for item in PARAMETERS if item.kind is not Kind.DERIVED or item.symbol in terms.as_inputs]
         for item in inputs:
-            self._add(item.symbol, tuple(Fraction(row.get(item.letter, 2)) for row in rows), random)
+            self._add(item.symbol, tuple(row.get(item.letter, 2) for row in rows), random)
         for term in terms.terms.values():
             self._add(term.symbol, self.of(term.expression), random)
 
@@ -67,7 +67,7 @@ class Points:
 
     def _computed(self, expression: Basic) -> Column:
         if isinstance(expression, Rational):
-            return (Fraction(expression.p, expression.q),) * (self.together + _APART)
+            return (quotient(int(expression.p), int(expression.q)),) * (self.together + _APART)
         parts = list(map(self.of, expression.args))
         if expression.func in (CeilDiv, FloorDiv):
             return _along("⌈" if expression.func is CeilDiv else "⌊", _along("/", *parts))
@@ -82,7 +82,7 @@ class Points:
             if tree.parts:
                 column = _along(tree.sign, *map(self.read, tree.parts))
             else:
-                column = (Fraction(int(tree.sign)),) * (self.together + _APART)
+                column = (int(tree.sign),) * (self.together + _APART)
             self._read[tree] = column
         return column
 

@@ -157,9 +157,11 @@ def test_rates_between_columns_and_outputs(measured: Job, rivals: list[Contender
 
 @pytest.mark.slow
 def test_runner_prints_and_writes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    rivals: list[Contender], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figure = Figure("shardmath sweep, again", 0.5, 100.0, 1)
+    monkeypatch.setattr(run, "contenders", lambda job, sample: (
+        [replace(rival, sample=rival.sample and sample) for rival in rivals], []))  # which are compiled already
     monkeypatch.setattr(run, "figures", lambda repeats: [replace(figure, runs=repeats)])
     data, document = tmp_path / "run.json", tmp_path / "benchmarks.md"
     monkeypatch.setattr(run, "peaks", lambda rivals, batch: ({rival.key: 321.0 for rival in rivals}, 12.0))

@@ -3,9 +3,7 @@
 import inspect
 import re
 from fractions import Fraction
-from functools import cache
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_layouts import batches, by_letter, legal_rows
 
+from shardmath.compiler.evaluators import find
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.choices import ARCHITECTURE, AXES
 from shardmath.symbolic.exact import evaluate, holds
@@ -86,11 +85,9 @@ def test_every_term_is_exact_with_other_kernels(implementation: Implementation, 
         check_terms(module, build(implementation), row)
 
 
-@cache
 def derived(implementation: Implementation) -> Any:
-    names: dict[str, Any] = {}
-    exec(derive_memory(implementation), names)
-    return SimpleNamespace(**names)
+    """The module that is derived on first use, or was for another test."""
+    return find(implementation.name.partition("_")[0], implementation.choices).terms
 
 
 @pytest.mark.slow

@@ -144,10 +144,12 @@ def test_wheel_claims_one_name_and_carries_its_licence(wheel: Path) -> None:
 
 @pytest.mark.slow
 def test_installed_wheel_works_elsewhere_and_derives_the_stored_files(installed: Path, tmp_path: Path) -> None:
+    """Whatever the seed of hashes, the home, the time zone, the language and the width of the terminal are."""
     folder = tmp_path / "derived"
     folder.mkdir()
+    surrounding = {"PYTHONHASHSEED": "4242", "HOME": str(tmp_path), "TZ": "Asia/Tokyo", "LC_ALL": "C", "COLUMNS": "40"}
     modules = _run([sys.executable, "-c", FROM_THE_WHEEL, str(folder)], tmp_path, PYTHONPATH=str(installed),
-                   PYTHONHASHSEED="1")
+                   **surrounding)
     assert {Path(line).is_relative_to(installed) for line in modules.splitlines()} == {True}
     stored = {path.name: path.read_bytes() for path in (ROOT / "generated").iterdir() if path.is_file()}
     derived = {path.name: path.read_bytes() for path in folder.iterdir()}
