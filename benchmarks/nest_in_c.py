@@ -11,7 +11,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Best
 from shardmath.symbolic.documents.nest import nest as document
@@ -25,7 +25,7 @@ Array = NDArray[Any]
 _HEADER = "Made for one space of configurations; do not edit."
 
 
-def source(nest: Nest) -> str:
+def source(nest: CompiledNest) -> str:
     """The C source; only questions for the best are written. Raises ValueError for others."""
     if not all(isinstance(question, Best) for question in nest.asked):
         raise ValueError("the nest in C answers questions for the best only")
@@ -37,7 +37,7 @@ def source(nest: Nest) -> str:
     return rendered("nest.c", data, _HEADER)
 
 
-def in_c(nest: Nest, bits: int, folder: Path) -> Nest:
+def in_c(nest: CompiledNest, bits: int, folder: Path) -> CompiledNest:
     """The nest of the same part and questions, compiled by gcc for vectors of so many bits."""
     text, compiled_text, library = folder / "nest.c", folder / f"nest{bits}.o", folder / f"nest{bits}.so"
     text.write_text(source(nest), encoding="utf-8")
@@ -55,4 +55,4 @@ def in_c(nest: Nest, bits: int, folder: Path) -> Nest:
 
     module = ModuleType("nest_in_c")
     vars(module).update(vars(nest.module) | {"sweep": sweep})
-    return Nest(nest.part, nest.asked, module, getattr)
+    return CompiledNest(nest.part, nest.asked, module, getattr)

@@ -19,7 +19,7 @@ from benchmarks.nest_in_c import in_c
 from benchmarks.startup import run_fresh
 from shardmath.files.cached import module_of
 from shardmath.search.nests.answers import Answer
-from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import Best, Space
@@ -97,7 +97,7 @@ def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
             skipping = _nest(LARGE, kernels, ranking, Path(folder), skipping=True)
             found += _measured(name, {"shardmath, passing over what cannot fit": skipping}, repeats)
         question = _question(ranking)
-        small = Nest(_part(SMALL, kernels, question, 64), question)
+        small = CompiledNest(_part(SMALL, kernels, question, 64), question)
         found += _measured(name, {"shardmath, 3.2 million layouts of 64 GPUs": small}, repeats)
     return found, left_out
 
@@ -110,7 +110,7 @@ def memory() -> float:
 def sweep_once() -> None:
     """Sweep the large space."""
     kernels, ranking = _COMPUTED["saved tensors"]
-    run(Nest(_part(LARGE, kernels, _question(ranking)), _question(ranking)))
+    run(CompiledNest(_part(LARGE, kernels, _question(ranking)), _question(ranking)))
 
 
 def _question(ranking: tuple[str, ...]) -> tuple[Best]:
@@ -130,13 +130,13 @@ def _part(
 def _nest(
     axes: Mapping[str, Sequence[Any]], kernels: Mapping[str, str], ranking: tuple[str, ...], folder: Path, *,
     skipping: bool = False,
-) -> Nest:
+) -> CompiledNest:
     question = _question(ranking)
     part = _part(axes, kernels, question)
     posing = replace(posing_of(part, question, literal=True), skipping=skipping)
     path = folder / "nest.py"
     path.write_text(nest_of("benchmark", posing, evaluator_source(part), verdict_source()), encoding="utf-8")
-    return Nest(part, question, module_of(f"benchmark_{folder.name}", path))
+    return CompiledNest(part, question, module_of(f"benchmark_{folder.name}", path))
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _at_most(entries: int) -> Iterator[None]:
         order.MOST_ENTRIES = usual
 
 
-def _measured(name: str, rivals: Mapping[str, Nest], repeats: int) -> list[NestRate]:
+def _measured(name: str, rivals: Mapping[str, CompiledNest], repeats: int) -> list[NestRate]:
     """Time all nests in turn, on one thread and on all. Raises DifferentAnswersError unless they agree."""
     runs = [(contender, nest, threads) for contender, nest in rivals.items() for threads in sorted({1, CORES})]
     first = run(next(iter(rivals.values()))).answer

@@ -31,11 +31,11 @@ _LARGEST = 2**20
 
 @cache
 def _nests() -> tuple[Any, ...]:
-    from shardmath.search.nests.nest import Nest
+    from shardmath.search.nests.compiled import CompiledNest
     from shardmath.search.spaces import space_of
 
     space = space_of(_SPACE)
-    return tuple(Nest(part, space.questions) for part in space.parts())
+    return tuple(CompiledNest(part, space.questions) for part in space.parts())
 
 
 @cache

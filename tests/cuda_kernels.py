@@ -16,8 +16,8 @@ from test_sweep_rows import compare_rows
 
 from shardmath.commands.explore.run import explore
 from shardmath.search.nests import answers, cuda
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.cuda import CudaNest
-from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Run, run
 from shardmath.search.spaces import Front
 
@@ -65,7 +65,7 @@ def test_every_configuration_of_a_space(name: str, verdicts: set[int | None]) ->
     for shard in reversed(range(nest.shards)):
         backwards.add(shard, shard + 1, nest.swept(shard, shard + 1, backwards.answer))
     compare(backwards.answer, rows, nest)
-    compare(run(Nest(nest.part, nest.asked, nest.module)).answer, rows, nest)
+    compare(run(CompiledNest(nest.part, nest.asked, nest.module)).answer, rows, nest)
 
 
 def test_a_space_is_explored_as_on_processors(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from shardmath.compiler.native.objects import Native, native
 from shardmath.compiler.native.options import Options
 from shardmath.files import cached
 from shardmath.files.cached import module_of
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.nest import Nest
 
 SOURCE = '''
@@ -162,6 +163,6 @@ def test_compiled_random_nests_answer_as_exact_counting(
         path.write_text(source(literal=literal))  # type: ignore[operator]
         module = module_of(f"nest_{path.parent.name}", path)
         compiled = partial(native, options=partial(Options, **asdict(options)))
-        return Nest(part, asked, module, compiled)  # type: ignore[arg-type]
+        return CompiledNest(part, asked, module, compiled)  # type: ignore[arg-type]
 
     compare_random(data, made)

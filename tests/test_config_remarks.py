@@ -18,7 +18,7 @@ from shardmath.files.arrays import read_arrays, write_arrays
 from shardmath.models.config_json import FAMILIES
 from shardmath.models.model import Model
 from shardmath.search.nests.checkpoint import Checkpoint
-from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.running import Run
 from shardmath.search.spaces import Best, Space
 
@@ -146,7 +146,7 @@ def test_a_key_of_a_checkpoint_is_there_once(tmp_path: Path) -> None:
     space = Space(axes={"tensor_parallel": [1, 2]}, model="llama-3.2-1b", gpu="h100-80gb",
                   fixed={"num_gpus": 2, "global_batch_size": 2}, questions=(Best("best", ("peak",)),))
     (part,) = space.parts()
-    state = Checkpoint(tmp_path / "state", [Nest(part, space.questions)])
+    state = Checkpoint(tmp_path / "state", [CompiledNest(part, space.questions)])
     state.save([Run(nest.empty()) for nest in state.nests])
     arrays = dict(read_arrays(state.path))
     for header, legal in ((str(arrays["header"]), True), (str(arrays["header"])[:-1] + ', "written": null}', False)):

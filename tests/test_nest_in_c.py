@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.nest_in_c import in_c
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import Best, Histogram, PowersOfTwo, Space
@@ -23,7 +24,7 @@ QUESTIONS = (Best("least", ("peak",), 5, ("recompute",)), Best("few", ("tensor_p
 def nest(*questions: Best | Histogram) -> Nest:
     space = Space(axes=AXES, model="llama-3.1-70b", gpu="h100-80gb", kernels={"peak": "saved"},
                   fixed={"global_batch_size": 1024}, questions=questions)
-    return Nest(space.parts()[0], space.questions)
+    return CompiledNest(space.parts()[0], space.questions)
 
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="needs gcc")

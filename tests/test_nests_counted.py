@@ -10,6 +10,7 @@ from brute_force import Row
 from interpreted import interpreted
 from test_nests_random import compare
 
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.nests.running import run
@@ -63,7 +64,7 @@ def counted(nest: Nest) -> list[Row]:
 
 @pytest.mark.parametrize("name", SPACES)
 def test_every_configuration_of_a_space(name: str) -> None:
-    nest = Nest(part_of(name), QUESTIONS)
+    nest = CompiledNest(part_of(name), QUESTIONS)
     rows = counted(nest)
     assert any(row.verdict is not None for row in rows)
     one, two = run(nest, threads=1).answer, run(nest, threads=3).answer
@@ -71,14 +72,14 @@ def test_every_configuration_of_a_space(name: str) -> None:
     compare(two, rows, nest)
     posing = posing_of(nest.part, nest.questions, literal=False)
     source = nest_of("proved", posing, evaluator_source(nest.part), verdict_source(), proving=True)
-    proved = Nest(nest.part, nest.questions, interpreted(source), getattr)
+    proved = CompiledNest(nest.part, nest.questions, interpreted(source), getattr)
     compare(proved.swept(0, proved.shards, proved.empty()), counted(proved), proved)
 
 
 def _tried(part: Part, nest: Nest) -> list[int]:
     """The conditions of a part in the order in which its nest tries them; what always holds comes last."""
     names = brute_force.conditions(part)
-    tried = [names.index(nest.conditions[place]) for place in nest.module.TRIED]
+    tried = [names.index(nest.conditions[place]) for place in nest.tried]
     return tried + [place for place in range(len(names)) if place not in tried]
 
 
@@ -105,7 +106,7 @@ def test_tables_in_which_nothing_fits_are_passed_over() -> None:
         for skipping in (True, False):
             own = replace(posing, skipping=skipping)
             module = interpreted(nest_of("own", own, evaluator_source(part), verdict_source(), proving=proving))
-            nest = Nest(part, questions, module, getattr)
+            nest = CompiledNest(part, questions, module, getattr)
             answer = nest.swept(0, nest.shards, nest.empty())
             compare(answer, counted(nest), nest)
             evaluated[skipping] = answer.evaluated

@@ -2,9 +2,9 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from itertools import pairwise, product
 from typing import Any, cast
 
@@ -15,7 +15,10 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
 
+from shardmath.search.nests import turns as turns_of_loops
 from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
+from shardmath.search.nests.columns import ColumnNest
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Run
 from shardmath.search.spaces import Axis, Best, Front, Histogram, Part, Question
@@ -37,6 +40,7 @@ from shardmath.symbolic.nests.graph import (
     Node,
     exact,
 )
+from shardmath.symbolic.nests.intervals import Limits
 from shardmath.symbolic.nests.problem import ESTIMATE
 
 pytestmark = pytest.mark.slow
@@ -44,8 +48,21 @@ pytestmark = pytest.mark.slow
 THOROUGH = os.environ.get("ORACLES") == "full"
 AMONG = {"fits": 1, "uncertain": 2, "legal": None}
 FIXED = ("u", "w", "limit")
-#: Makes a nest of its source, which may be asked for in several forms.
-Made = Callable[[Part, Sequence[Question], Callable[..., str]], Nest]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A random problem, and the source of its nest in several forms."""
+
+    problem: posed.Problem
+    limits: Mapping[str, Limits] | None = None
+
+    def __call__(self, **options: bool) -> str:
+        return nest_source("random", "", self.problem, {}, limits=self.limits, **options)
+
+
+#: Makes a nest of its problem or source.
+Made = Callable[[Part, Sequence[Question], Source], Nest]
 
 
 class Drawn:
@@ -204,8 +221,7 @@ def compare_random(data: st.DataObject, made: Made) -> None:
     limits = {name: (0 if name in FIXED else 1, None) for name in drawn.names} if data.draw(st.booleans()) else None
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)
-    source = partial(nest_source, "random", "", problem, {}, limits=limits)
-    nest = made(part, [item for item, _ in pairs], source)
+    nest = made(part, [item for item, _ in pairs], Source(problem, limits))
     rows = rows_of(drawn, problem, nest.questions, _tried(nest, conditions))
     reordered = [Row(row.part, row.index, row.labels, row.values, _place(row.broken, nest, conditions), row.verdict,
                      row.peak, row.keys) for row in rows]
@@ -222,7 +238,7 @@ def compare_random(data: st.DataObject, made: Made) -> None:
 @settings(max_examples=1500 if THOROUGH else 40, phases=(Phase.reuse, Phase.generate))
 @given(data=st.data())
 def test_a_nest_answers_as_exact_counting(literal: bool, data: st.DataObject) -> None:
-    compare_random(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal)), getattr))
+    compare_random(data, lambda part, asked, source: _interpreted(part, asked, source(literal=literal)))
 
 
 @settings(max_examples=1500 if THOROUGH else 60, phases=(Phase.reuse, Phase.generate))
@@ -238,15 +254,27 @@ def test_a_nest_with_a_block_answers_as_exact_counting(data: st.DataObject) -> N
         patch.setattr(order, "_SHARDS", 1)
         patch.setattr(order, "MOST_ENTRIES", fewest)
         patch.setattr(order, "_operations", operations)
-        compare_random(
-            data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=True)), getattr))
+        compare_random(data, lambda part, asked, source: _interpreted(part, asked, source(literal=True)))
+
+
+@settings(max_examples=1500 if THOROUGH else 80, phases=(Phase.reuse, Phase.generate))
+@given(turns=st.sampled_from((3, 8192)), data=st.data())
+def test_a_nest_on_columns_answers_as_exact_counting(turns: int, data: st.DataObject) -> None:
+    """With few turns at a time as well, so that every loop is gone through in several pieces."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(turns_of_loops, "_TURNS", turns)
+        compare_random(data, lambda part, asked, source: ColumnNest.of_problem(part, asked, source.problem))
+
+
+def _interpreted(part: Part, asked: Sequence[Question], source: str) -> Nest:
+    return CompiledNest(part, asked, interpreted(source), getattr)
 
 
 def _tried(nest: Nest, conditions: Sequence[tuple[str, Node]]) -> list[str]:
     """Conditions in the order in which the nest tries them."""
-    return [conditions[number][0] for number in nest.module.TRIED]
+    return [conditions[number][0] for number in nest.tried]
 
 
 def _place(broken: int | None, nest: Nest, conditions: Sequence[tuple[str, Node]]) -> int | None:
     """From the place among the tried conditions to the place among all of them."""
-    return None if broken is None else int(nest.module.TRIED[broken])
+    return None if broken is None else int(nest.tried[broken])

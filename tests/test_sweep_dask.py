@@ -168,9 +168,9 @@ def test_workers_that_are_lost_again_and_again_are_told_in_one_line(
     cluster: LocalCluster, tmp_path: Path, on_threads: tuple[Explored, bytes]
 ) -> None:
     def ends() -> None:
-        from shardmath.search.nests import nest as nests
+        from shardmath.search.nests.columns import ColumnNest
 
-        nests.Nest.swept = lambda *_: os._exit(1)  # type: ignore[method-assign]
+        ColumnNest.swept = lambda *_: os._exit(1)  # type: ignore[method-assign]
 
     path, state = tmp_path / "rows.parquet", tmp_path / "state"
     asked: dict[str, Any] = {"rows": path, "checkpoint": state, **ASKED}

@@ -23,7 +23,7 @@ from shardmath.commands.explore.answer import Explored
 from shardmath.commands.explore.run import explore
 from shardmath.errors import InputError
 from shardmath.search.nests.checkpoint import Checkpoint
-from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.compiled import CompiledNest
 
 pytestmark = pytest.mark.slow
 
@@ -131,7 +131,7 @@ def test_killed_at_random_moments(tmp_path: Path, uninterrupted: tuple[Explored,
         assert process.returncode == -signal.SIGKILL
         reached.append(job.done())
     assert reached == sorted(reached)
-    assert 0 < reached[1] < reached[3] < Nest(small_space.space().parts()[0], small_space.QUESTIONS).shards
+    assert 0 < reached[1] < reached[3] < CompiledNest(small_space.space().parts()[0], small_space.QUESTIONS).shards
     assert _without_evaluated(job.end("--resume")) == _without_evaluated(whole.to_dict())
     assert job.rows.read_bytes() == rows
 
@@ -184,7 +184,7 @@ def test_rows_that_the_checkpoint_does_not_know_do_not_count(
 
 
 def test_the_state_of_another_space_is_refused(tmp_path: Path) -> None:
-    nest = Nest(small_space.space().parts()[0], small_space.QUESTIONS)
+    nest = CompiledNest(small_space.space().parts()[0], small_space.QUESTIONS)
     ours = Checkpoint(tmp_path / "state", [nest])
     ours.save([])
     for path, text in ((tmp_path / "text", b"state"), (tmp_path / "zip", b"PK\5\6" + b"\0" * 18)):
@@ -196,7 +196,7 @@ def test_the_state_of_another_space_is_refused(tmp_path: Path) -> None:
         Checkpoint(tmp_path / "numbers.npz", [nest]).load()
     larger = small_space.space()
     larger.fixed["global_batch_size"] = 512  # type: ignore[index]
-    other = Nest(larger.parts()[0], small_space.QUESTIONS)
+    other = CompiledNest(larger.parts()[0], small_space.QUESTIONS)
     assert other.module is nest.module, "the same formulas, for other values"
     with pytest.raises(InputError, match="must be that of the same space"):
         Checkpoint(tmp_path / "state", [other]).load()

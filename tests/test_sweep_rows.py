@@ -6,7 +6,6 @@ import csv
 import pickle
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,17 +16,17 @@ import small_space
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
-from test_nests_random import AMONG, Drawn, Made, rows_of
+from test_nests_random import AMONG, Drawn, Made, Source, rows_of
 
 from shardmath.commands.explore import rows as writing
 from shardmath.commands.explore.run import explore
 from shardmath.errors import InputError
 from shardmath.search.nests import answers
-from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.columns import ColumnNest
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.rows import Folder, Table, regrouped
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import Part, Rows
-from shardmath.symbolic.nesting import nest_source
 from shardmath.symbolic.nests import problem as posed
 from shardmath.symbolic.nests.graph import LE
 from shardmath.symbolic.nests.problem import ESTIMATE
@@ -84,7 +83,7 @@ def test_bytes_are_integers_and_labels_texts(tmp_path: Path) -> None:
 def test_rows_of_stretches_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "_ROOM", 1)  # a front that grows: its stretch is swept again
     space = small_space.space()
-    nest = Nest(space.parts()[0], (*space.questions, Rows("rows", TERMS, "uncertain")))
+    nest = CompiledNest(space.parts()[0], (*space.questions, Rows("rows", TERMS, "uncertain")))
     whole = nest.table(0, nest.shards)
     assert whole is not None
     answer = nest.swept(0, nest.shards, nest.empty(), whole)
@@ -111,7 +110,7 @@ def compare_rows(data: st.DataObject, made: Made) -> None:
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, (question,))
     size = int(np.prod([axis.size for axis in drawn.axes]))
     part = Part(cast(Any, None), 0, {}, tuple(drawn.axes), drawn.fixed, {}, (), size)
-    nest = made(part, [asked], partial(nest_source, "random", "", problem, {}))
+    nest = made(part, [asked], Source(problem))
     last = {"fits": 0, "uncertain": 1, "legal": 2}[among]
     expected = {
         row.index: (row.verdict, row.keys["rows"])
@@ -134,13 +133,14 @@ def compare_rows(data: st.DataObject, made: Made) -> None:
 @settings(max_examples=60, phases=(Phase.reuse, Phase.generate))
 @given(data=st.data())
 def test_rows_of_random_nests_are_all_that_belong(data: st.DataObject) -> None:
-    literal = data.draw(st.booleans())
-    compare_rows(data, lambda part, asked, source: Nest(part, asked, interpreted(source(literal=literal)), getattr))
+    literal = data.draw(st.sampled_from((True, False, None)))
+    compare_rows(data, lambda part, asked, source: ColumnNest.of_problem(part, asked, source.problem)
+                 if literal is None else CompiledNest(part, asked, interpreted(source(literal=literal)), getattr))
 
 
 @pytest.mark.slow
 def test_a_nest_is_sent_by_its_source(tmp_path: Path) -> None:
-    nest = Nest(small_space.space().parts()[0], (*small_space.QUESTIONS, Rows("rows", TERMS, "uncertain")))
+    nest = CompiledNest(small_space.space().parts()[0], (*small_space.QUESTIONS, Rows("rows", TERMS, "uncertain")))
     sent = tmp_path / "nest.pickle"
     sent.write_bytes(pickle.dumps(nest))
     code = """

@@ -76,6 +76,10 @@ class Graph:
             known = self._nodes[key] = Node(len(self._nodes), op, args, value)
         return known
 
+    def as_it_is(self, op: str, args: tuple[Node, ...], value: Fraction | str | bool | None) -> Node:
+        """An operation that another graph has simplified already."""
+        return self.number(value) if isinstance(value, Fraction) else self._node(op, args, value)
+
     def number(self, value: int | Fraction) -> Node:
         """A constant."""
         node = self._numbers.get(value)

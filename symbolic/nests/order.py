@@ -124,6 +124,14 @@ def chosen_order(problem: Problem, *, blocks: bool, between: bool = True) -> Ord
     return _with_block(order, axes, weights, grouping, conditions if between else None)
 
 
+def nested_order(problem: Problem) -> Order:
+    """The order without a table or a block, where each loop computes for many turns at once."""
+    axes = problem.axes
+    masks = dependencies(problem.roots, axes)
+    conditions = {masks[node] for _, node in problem.conditions if masks[node]}
+    return _order(axes, _nested(axes, _weights(masks), conditions, frozenset())[1], frozenset(), None)
+
+
 def _weights(masks: Mapping[Node, int]) -> dict[int, int]:
     """Operations by the axes that they depend on, as bits."""
     weights: dict[int, int] = {}

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from shardmath.errors import InputError
 from shardmath.search.distinct import distinct
 from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer
+from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.configurations import Configuration, configurations
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Progress, run
@@ -102,12 +103,12 @@ def answered(
     if size > _MANY:
         rule = f"must give at most {_MANY} layouts, not {size}: name the sizes to try for some axes"
         raise InputError("num_gpus", pairs[0][0].fixed["num_gpus"], rule)
-    return _swept([Nest(part, asked) for part, asked in pairs], progress)
+    return _swept([nest_of(part, asked) for part, asked in pairs], progress)
 
 
 def asked_again(parts: Iterable[Part], questions: Sequence[Question], values: Mapping[str, int]) -> Answered:
     """Sweep some parts again with other values of fixed symbols."""
-    return _swept([Nest(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None)
+    return _swept([nest_of(replace(part, fixed={**part.fixed, **values}), questions) for part in parts], None)
 
 
 def _swept(nests: Sequence[Nest], progress: Progress | None) -> Answered:

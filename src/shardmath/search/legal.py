@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from shardmath.generated.definitions import VERDICTS
 from shardmath.input.parameters import UNEVEN
-from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.rows import Folder, regrouped
 from shardmath.search.nests.running import Progress, run
 from shardmath.search.rows import legal_rows
@@ -39,7 +39,7 @@ def legal_layouts(part: Part, progress: Progress | None = None) -> Iterator[Colu
 
     They are a question of their own to a nest of its own, so that the answers of a sweep do not depend on it.
     """
-    nest = Nest(part, (Rows("rows", (*_ASKED, *_derived(part)), among="legal"),))
+    nest = nest_of(part, (Rows("rows", (*_ASKED, *_derived(part)), among="legal"),))
     with TemporaryDirectory() as path:
         folder = Folder(Path(path))
         run(nest, progress=progress, on_rows=lambda start, stop, table: folder.add(part.number, start, stop, table))

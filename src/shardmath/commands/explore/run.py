@@ -16,6 +16,7 @@ from shardmath.errors import InputError
 from shardmath.input.arguments import typed
 from shardmath.search.distinct import with_room
 from shardmath.search.nests.checkpoint import Checkpoint
+from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.clusters import LOCAL, client_of, on_cluster
 from shardmath.search.nests.cuda import CudaNest, on_gpu
 from shardmath.search.nests.nest import Nest
@@ -66,7 +67,7 @@ def explore(
         raise InputError("questions", "rows", "must not be among the questions: give rows, terms and among")
     asked = space if table is None else replace(space, questions=(*space.questions, table.question))
     parts = asked.parts()
-    made = CudaNest if device == "cuda" else Nest
+    made = CudaNest if device == "cuda" else nest_of
     nests = [made(part, tuple(with_room(part, _of_part(item)) for item in asked.questions)) for part in parts]
     kept = None if checkpoint is None else Checkpoint(Path(os.path.abspath(checkpoint)), nests)
     runs = _begun(nests, kept, resume, table)

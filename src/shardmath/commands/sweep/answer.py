@@ -119,7 +119,7 @@ def _broken(answered: Answered) -> tuple[BrokenRule, ...]:
                 (divides[2], f"must be a multiple of {divides[1]}") if divides
                 else _SAID.get(constraint.name) or (constraint.name, f"must meet {constraint.text}")
             )
-        for place in nest.module.TRIED:
+        for place in nest.tried:
             rule = (nest.conditions[place], *said[nest.conditions[place]])
             counts[rule] = counts.get(rule, 0) + int(answer.broken[place])
     return tuple(BrokenRule(*rule, count) for rule, count in counts.items())

@@ -55,6 +55,19 @@ class BestAnswer:
                           np.take_along_axis(numbers, order, axis=1))
 
 
+    def taken(self, keys: Floats, numbers: Integers, groups: Integers) -> BestAnswer:
+        """The same with some configurations taken among the best: a row of keys, a number and a group for each."""
+        bound = self.keys[groups, -1]
+        order = np.flatnonzero(~_precede(bound, keys))  # what the last one of the group does not precede
+        order = order[np.lexsort((numbers[order], *keys[order].T[::-1], groups[order]))]
+        groups = groups[order]
+        place = np.arange(len(order)) - np.searchsorted(groups, groups)
+        order, groups, place = (column[place < self.numbers.shape[1]] for column in (order, groups, place))
+        best = BestAnswer(np.full_like(self.keys, np.inf), np.full_like(self.numbers, NOBODY))
+        best.keys[groups, place], best.numbers[groups, place] = keys[order], numbers[order]
+        return self.merged(best)
+
+
 @dataclass
 class FrontAnswer:
     """Pareto front in no order: the first ``size`` places of ``keys`` and ``numbers``."""
@@ -89,8 +102,23 @@ class FrontAnswer:
             # Sorted by the first key: only a row before this one can beat or equal it.
             if not kept or not (keys[kept] <= keys[row]).all(axis=1).any():
                 kept.append(int(row))
-        front = FrontAnswer.empty(keys.shape[1]).with_room(2 * len(kept))
-        front.keys[: len(kept)], front.numbers[: len(kept)], front.size[0] = keys[kept], numbers[kept], len(kept)
+        return FrontAnswer._of(keys[kept], numbers[kept])
+
+    def taken(self, keys: Floats, numbers: Integers) -> FrontAnswer:
+        """The same with some configurations taken into the front: a row of keys and a number for each."""
+        left = np.lexsort((numbers, *keys.T[::-1]))
+        for own in self.keys[: self.size[0]]:
+            left = left[~(keys[left] >= own).all(axis=1) | (keys[left] == own).all(axis=1)]
+        kept: list[int] = []
+        while len(left):
+            kept.append(int(left[0]))
+            left = left[~(keys[left] >= keys[left[0]]).all(axis=1)]
+        return self.merged(FrontAnswer._of(keys[kept], numbers[kept]))
+
+    @staticmethod
+    def _of(keys: Floats, numbers: Integers) -> FrontAnswer:
+        front = FrontAnswer.empty(keys.shape[1]).with_room(2 * len(numbers))
+        front.keys[: len(numbers)], front.numbers[: len(numbers)], front.size[0] = keys, numbers, len(numbers)
         return front
 
 
@@ -105,6 +133,11 @@ class HistogramAnswer:
     def arrays(self) -> tuple[NDArray[np.generic], ...]:
         """Return the arrays that a nest fills."""
         return (self.edges, self.counts)
+
+    def taken(self, values: Floats) -> HistogramAnswer:
+        """The same with some configurations counted."""
+        bins = np.searchsorted(self.edges, values, side="right")
+        return HistogramAnswer(self.edges, self.counts + np.bincount(bins, minlength=len(self.counts)))
 
     def merged(self, other: HistogramAnswer) -> HistogramAnswer:
         """The counts of both."""
@@ -161,3 +194,12 @@ def _seed(answer: Found) -> Found:
     if isinstance(answer, BestAnswer):
         return BestAnswer(answer.keys.copy(), answer.numbers.copy())
     return answer.with_room(2 * int(answer.size[0]) + _ROOM)
+
+
+def _precede(left: Floats, right: Floats) -> NDArray[np.bool_]:
+    """Which rows of keys are better than others: by the first key in which they differ."""
+    better = np.zeros(len(left), np.bool_)
+    for column in range(left.shape[1] - 1, -1, -1):
+        mine, other = left[:, column], right[:, column]
+        better = (mine < other) | ((mine == other) & better)
+    return better

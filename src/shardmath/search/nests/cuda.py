@@ -8,7 +8,7 @@ below 2**53.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from shardmath.errors import InputError
 from shardmath.search.nests.answers import Answer, BestAnswer, Found, FrontAnswer, HistogramAnswer
-from shardmath.search.nests.nest import Nest, module_for_gpu
+from shardmath.search.nests.compiled import CompiledNest, module_for_gpu
+from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.rows import Table
 from shardmath.search.nests.running import Workers, on_threads
 from shardmath.search.spaces import Best, Question
@@ -57,7 +58,7 @@ def on_gpu(nest: Nest) -> Iterator[Workers]:
         yield replace(workers, chunk=_CHUNK)
 
 
-class CudaNest(Nest):
+class CudaNest(CompiledNest):
     """A nest whose stretches are swept on the GPU. Raises InputError where there is none."""
 
     def __init__(self, *arguments: Any) -> None:
@@ -113,33 +114,19 @@ class CudaNest(Nest):
         """An answer with the configurations that were noted for it."""
         values, numbers = noted.read()
         if isinstance(item, FrontAnswer):
-            front = item.with_room(int(item.size[0]) + len(numbers))
-            self._compiled("join_all")(*front.arrays, values, numbers)
-            return front
+            return item.taken(values, numbers)
         assert isinstance(item, BestAnswer)
         assert isinstance(question, Best)
-        new = ~np.isin(numbers, item.numbers)
-        values, numbers = values[new], numbers[new]
-        group = np.zeros_like(numbers)
-        for place, size in self._places_on(question.per, numbers):
-            group = group * size + place
-        self._compiled("offer_all")(*item.arrays, group, values, numbers)
-        return item
+        return item.taken(values, numbers, self.groups(question, numbers))
 
     def _fill(self, table: Table, values: Array, numbers: Array) -> None:
         """Write rows in the order of the loops, whichever thread noted them first."""
-        places = self._places_on([axis.name for axis in (*self._outer, *self._fused)], numbers)
+        places = self.places_on([axis.name for axis in (*self._outer, *self._fused)], numbers)
         order = np.lexsort([place for place, _ in reversed(list(places))])
         size = len(numbers)
         table.size[0] = size
         table.numbers[:size], table.values[:size] = numbers[order], values[order, 1:]
         table.verdicts[:size] = values[order, 0]
-
-    def _places_on(self, names: Sequence[str], numbers: Array) -> Iterator[tuple[Array, int]]:
-        """The places of configurations on some axes, and the sizes of these."""
-        sizes = {axis.name: axis.size for axis in self.part.axes}
-        for name in names:
-            yield numbers // self._steps[name] % sizes[name], sizes[name]
 
     @cached_property
     def _on_gpu(self) -> list[Any]:

@@ -1,81 +1,62 @@
-"""The compiled loop nest of a part of a space: found in the cache, or generated, and run on a stretch of it."""
+"""A part of a space with questions, ready to be swept: the same answers, however its loops are gone through."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property, partial
-from importlib import import_module
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from math import prod
-from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.compiler.native.measured import quickest_here
-from shardmath.compiler.native.objects import native
-from shardmath.compiler.native.options import usual
-from shardmath.files.cached import cached_module, source_of, sources_digest
 from shardmath.search.nests import answers
 from shardmath.search.nests.answers import Answer
-from shardmath.search.nests.posing import VERDICT_NAMES, evaluator_source, is_large, posing_of, verdict_source
+from shardmath.search.nests.posing import VERDICT_NAMES
 from shardmath.search.nests.rows import Table
 from shardmath.search.spaces import Axis, Best, Part, Question, Rows
-from shardmath.symbolic.nests.posing import Posing
 
 
-class Nest:
-    """A part of a space with questions, ready to be swept.
+class Nest(ABC):
+    """A part of a space with questions.
 
     The configurations come in ``shards``: all those that share their place on the outermost axes. ``conditions`` are
-    the names of what a configuration may break. ``rows`` is the question whose answer is a table of its own for each
-    stretch, if there is one; ``questions`` are the others.
-
-    A nest is pickled with its source and not with what was compiled, so that another machine needs no file of this one.
+    the names of what a configuration may break, ``tried`` their places in the order in which they are tried. ``rows``
+    is the question whose answer is a table of its own for each stretch, if there is one; ``questions`` are the others.
     """
 
-    def __init__(
-        self, part: Part, questions: Sequence[Question], module: ModuleType | None = None,
-        compiled: Callable[[ModuleType, str], Callable[..., Any]] | None = None,
-    ) -> None:
-        """Find or make the nest, unless its ``module`` is given; its functions are those that are ``compiled``.
+    conditions: tuple[str, ...]
+    tried: tuple[int, ...]
 
-        By itself it compiles them, for a large part with options that were measured on this processor.
-        """
+    def __init__(self, part: Part, questions: Sequence[Question]) -> None:
         self.part = part
         self.questions = tuple(question for question in questions if not isinstance(question, Rows))
         self.rows = next((question for question in questions if isinstance(question, Rows)), None)
-        self.module = module or self._made()
-        self._compiled = partial(compiled or _native_for(part), self.module)
-        self.conditions: tuple[str, ...] = self.module.CONDITIONS
-        axes = {axis.name: axis for axis in part.axes}
-        self._outer = [axes[name] for name in self.module.OUTER]
-        self._block = [axes[name] for name in self.module.BLOCK]
-        self._fused = [axes[name] for name in self.module.FUSED]
-        steps, step = {}, 1
-        for axis in reversed(part.axes):
-            steps[axis.name], step = step, step * axis.size
-        self._steps = steps
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _sent, (self.part, self.asked, Path(str(self.module.__file__)).stem, source_of(self.module))
+        self._sizes = {axis.name: axis.size for axis in part.axes}
+        self._steps = steps(part.axes)
 
     @property
     def asked(self) -> tuple[Question, ...]:
-        """All questions, in the order in which the module has them."""
+        """All questions, in the order in which the loops answer them."""
         return self.questions if self.rows is None else (*self.questions, self.rows)
 
     @property
     def key(self) -> str:
         """A digest of all that answers depend on, and of what a shard is."""
         part = self.part
-        words = (
-            self.module.KEY, self.module.OUTER, self.module.SHARD_AXES, part.labels, part.axes,
-            sorted(part.fixed.items()), part.derived, part.constraints, self.asked,
-        )
+        described = part.labels, part.axes, sorted(part.fixed.items()), part.derived, part.constraints, self.asked
+        words = (*self.origin, *described)
         return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
+
+    @property
+    @abstractmethod
+    def origin(self) -> tuple[object, ...]:
+        """Formulas, by a digest, and the order of the loops."""
+
+    @property
+    @abstractmethod
+    def outermost(self) -> tuple[str, ...]:
+        """The axes that the configurations of one shard have the same place on."""
 
     @property
     def size(self) -> int:
@@ -85,7 +66,7 @@ class Nest:
     @property
     def shards(self) -> int:
         """How many shards there are."""
-        return prod(axis.size for axis in self._outer[: self.module.SHARD_AXES])
+        return prod(self._sizes[name] for name in self.outermost)
 
     @property
     def shard_size(self) -> int:
@@ -94,9 +75,8 @@ class Nest:
 
     def empty(self) -> Answer:
         """The answer before anything was swept."""
-        sizes = {axis.name: axis.size for axis in self.part.axes}
         groups = [
-            prod(sizes[name] for name in question.per) if isinstance(question, Best) else 1
+            prod(self._sizes[name] for name in question.per) if isinstance(question, Best) else 1
             for question in self.questions
         ]
         return answers.empty(self.questions, groups, len(self.conditions), len(VERDICT_NAMES))
@@ -105,135 +85,29 @@ class Nest:
         """Room for the rows of shards ``start`` to ``stop``, if they are asked for."""
         return None if self.rows is None else Table.empty((stop - start) * self.shard_size, 1 + len(self.rows.of))
 
+    @abstractmethod
     def swept(self, start: int, stop: int, known: Answer, table: Table | None = None) -> Answer:
         """The answer for shards ``start`` to ``stop`` alone; of questions, what is better than ``known`` or in it.
 
         Rows go to ``table``, which must be given if they are asked for.
         """
-        while True:
-            answer = known.seed()
-            arrays = [array for item in answer.questions for array in item.arrays]
-            if table is not None:
-                table.size[0] = 0
-                arrays += table.arrays
-            entries, alive, broken, prepared, row = self._prepared
-            answer.broken += broken * (self._below * (stop - start))
-            if not alive:
-                return answer
-            answer.evaluated = self._compiled("sweep")(
-                start, stop, entries, alive, *self._arrays, prepared, self.module.aligned(row), *self._places,
-                *self._turns(), answer.broken, answer.verdicts, *arrays,
-            )
-            if answer.evaluated >= 0:
-                return answer
-            known = Answer(known.broken, known.verdicts, tuple(
-                item.with_room(4 * len(item.numbers)) if isinstance(item, answers.FrontAnswer) else item
-                for item in known.questions
-            ))
 
-    def _made(self) -> ModuleType:
-        return _module(self.part, self.asked)
+    def places_on(self, names: Sequence[str], numbers: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], int]]:
+        """The places of configurations on some axes, and the sizes of these."""
+        for name in names:
+            yield numbers // self._steps[name] % self._sizes[name], self._sizes[name]
 
-    @cached_property
-    def _below(self) -> int:
-        """Combinations of the axes inside a shard but outside of the table."""
-        return prod(axis.size for axis in (*self._outer[self.module.SHARD_AXES:], *self._block))
-
-    @cached_property
-    def _prepared(self) -> tuple[int, int, NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-        places = _places(self._fused)
-        columns = _columns(self._fused)
-        entries = places.shape[1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            prepared, row, broken, alive = self.module.prepare(
-                entries, *(float(self.part.fixed[name]) for name in self.module.SCALARS),
-                *(columns[name] for name in self.module.COLUMNS),
-            )
-        return entries, alive, broken, prepared, row
-
-    @cached_property
-    def _arrays(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        sizes = np.array([axis.size for axis in self._outer], np.int64)  # none if all axes are fused
-        rows = [(axis, symbol) for axis in self._outer for symbol in axis.values]
-        values = np.zeros((len(rows), int(sizes.max(initial=1))))
-        for number, (axis, symbol) in enumerate(rows):
-            values[number, : axis.size] = axis.values[symbol]
-        return sizes, values
-
-    @cached_property
-    def _places(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the strides of the outer axes in the number of a configuration, and the offset of each entry."""
-        return np.array([self._steps[axis.name] for axis in self._outer], np.int64), self._numbers(self._fused)
-
-    def _turns(self) -> Iterator[NDArray[Any]]:
-        """Return the columns of the fused loops, and buffers for their values, places and numbers."""
-        if self._block:
-            turns = prod(axis.size for axis in self._block)
-            stride, columns = self.module.BLOCK_STRIDE, _columns(self._block)
-            columns_of_turns = np.zeros((len(self.module.BLOCK_PARAMETERS), stride))
-            for number, symbol in enumerate(self.module.BLOCK_PARAMETERS):
-                columns_of_turns[number, :turns] = columns[symbol]
-            yield self.module.aligned(columns_of_turns.reshape(-1))
-            yield self.module.aligned(np.zeros(self.module.BLOCK_ROWS * stride))
-            yield np.zeros(2 * stride, np.int64)
-            yield self._numbers(self._block)
-
-    def _numbers(self, axes: Sequence[Axis]) -> NDArray[np.int64]:
-        """Return the offset of each combination of values on some axes in the number of a configuration."""
-        numbers: NDArray[np.int64] = np.array([self._steps[axis.name] for axis in axes], np.int64) @ _places(axes)
-        return numbers
+    def groups(self, question: Best, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The group of a question that each configuration is in."""
+        group = np.zeros_like(numbers)
+        for place, size in self.places_on(question.per, numbers):
+            group = group * size + place
+        return group
 
 
-def _native_for(part: Part) -> Callable[[ModuleType, str], Callable[..., Any]]:
-    return partial(native, options=quickest_here if is_large(part) else usual)
-
-
-def _places(axes: Sequence[Axis]) -> NDArray[np.int64]:
-    """The place on each of some axes of all combinations, the last axis running fastest."""
-    shape = [axis.size for axis in axes]
-    return np.indices(shape, np.int64).reshape(len(shape), prod(shape))
-
-
-def _columns(axes: Sequence[Axis]) -> dict[str, NDArray[np.float64]]:
-    """Return the columns that all combinations of values on some axes set."""
-    return {
-        symbol: np.asarray(values, np.float64)[place]
-        for axis, place in zip(axes, _places(axes), strict=True) for symbol, values in axis.values.items()
-    }
-
-
-def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
-    """The module with the nest: from the package if it is made for this, else from the cache."""
-    evaluator, general = evaluator_source(part), not is_large(part)
-    if general:
-        posing = posing_of(part, questions, literal=False)
-        key = posing.key(evaluator)
-        name = f"{part.evaluator.name}_time_nest" if part.timed else f"{part.evaluator.name}_nest"
-        packaged = None if part.evaluator.folder else import_module(f"shardmath.generated.{name}")
-        module = packaged if packaged and key == packaged.KEY else _cached(part, posing, evaluator)
-        if prod(axis.size for axis in part.axes if axis.name in module.FUSED) <= module.ROOM:
-            return module
-    return _cached(part, posing_of(part, questions, literal=True), evaluator)
-
-
-def module_for_gpu(part: Part, questions: tuple[Question, ...]) -> ModuleType:
-    """The module with the nest and a kernel: always for these sizes, as spaces for a GPU are large."""
-    return _cached(part, posing_of(part, questions, literal=True), evaluator_source(part), kernel=True)
-
-
-def _cached(part: Part, posing: Posing, evaluator: str, kernel: bool = False) -> ModuleType:
-    def source() -> str:
-        from shardmath.symbolic.nesting import nest_of
-
-        return nest_of(part.evaluator.name, posing, evaluator, verdict_source(), kernel=kernel)
-
-    kind = "nests_cuda" if kernel else "nests"
-    return cached_module(kind, f"{posing.key(evaluator)}_{sources_digest()[:16]}", source)
-
-
-def _sent(part: Part, questions: tuple[Question, ...], name: str, source: str) -> Nest:
-    """A nest that was made elsewhere, perhaps by another version: under its name unless that is taken."""
-    module = cached_module("nests", name, lambda: source)
-    if source_of(module) != source:
-        module = cached_module("nests", hashlib.sha256(source.encode()).hexdigest()[:16], lambda: source)
-    return Nest(part, questions, module)
+def steps(axes: Sequence[Axis]) -> dict[str, int]:
+    """What one step on each axis adds to the number of a configuration: the last axis runs fastest."""
+    of_axes, step = dict[str, int](), 1
+    for axis in reversed(axes):
+        of_axes[axis.name], step = step, step * axis.size
+    return of_axes

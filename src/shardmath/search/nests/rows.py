@@ -47,6 +47,12 @@ class Table:
         """Return the arrays that a nest fills."""
         return (self.numbers, self.verdicts, self.values, self.size)
 
+    def append(self, numbers: NDArray[np.int64], verdicts: NDArray[np.int64], values: NDArray[np.float64]) -> None:
+        """Write more rows, for which there must be room."""
+        start, stop = len(self), len(self) + len(numbers)
+        self.numbers[start:stop], self.verdicts[start:stop], self.values[start:stop] = numbers, verdicts, values
+        self.size[0] = stop
+
     def cut(self, start: int, stop: int) -> Table:
         """Some of the rows, in arrays of their own."""
         parts = (self.numbers[start:stop].copy(), self.verdicts[start:stop].copy(), self.values[start:stop].copy())
