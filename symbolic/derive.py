@@ -7,15 +7,17 @@ every run and for every hash seed.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
 from .accounts import build
-from .compiled import INVERTED, derive_inverse, derive_layouts, derive_nest
-from .documents.appendix import appendix
+from .compiled import derive_layouts
+from .documents.appendix import APPENDIX, of_examples, of_terms, of_work
 from .documents.definitions import definitions
 from .documents.evaluator import evaluator
 from .documents.formulas import formulas
 from .implementations import IMPLEMENTATIONS, Implementation
-from .nests.standard import BY_MEMORY, BY_TIME
-from .plain import derive_memory, derive_script, derive_time
+from .plain import derive_memory, derive_time
 from .published import PublishedSet, all_published
 from .rendering import COMMAND, rendered
 from .simplify import computed
@@ -24,28 +26,37 @@ from .timing import is_timed
 __all__ = ["COMMAND", "derive", "derive_documents", "derive_implementation", "derive_published"]
 
 
-def derive() -> dict[str, str]:
-    """The text of every generated file, by file name."""
+#: Files by name, and data for the appendix.
+Part: TypeAlias = tuple[Mapping[str, str], Mapping[str, Any]]
+Each: TypeAlias = Callable[[Callable[[int], Part], Sequence[int]], Iterable[Part]]
+
+
+def derive(each: Each = map) -> dict[str, str]:
+    """The text of every generated file, by file name: what people read, and what must be there at once.
+
+    Nests, inverses, scripts and evaluators for other kernel choices are derived when they are used, and kept. ``each``
+    calls a function with every number of a range, as ``map`` does, or several at a time.
+    """
     files = {"__init__.py": rendered("package.py", {}), "definitions.py": rendered("definitions.py", definitions())}
-    for implementation in IMPLEMENTATIONS.values():
-        files |= derive_implementation(implementation)
-        name = implementation.name
-        memory, time = files[f"{name}.py"], files[f"{name}_time.py"]
-        files[f"{name}_nest.py"] = derive_nest(name, BY_MEMORY, memory, files)
-        files[f"{name}_time_nest.py"] = derive_nest(name, BY_TIME, f"{memory}\n{time}", files)
-        files[f"{name}.js"] = derive_script(implementation)
-        files[f"{name}_inverse_kernel.py"] = derive_inverse(implementation, *INVERTED, source=memory)
-    for published in all_published():
-        files |= derive_published(published)
-    return files | derive_documents()
+    sections: dict[str, Any] = {"command": COMMAND}
+    for texts, data in each(_part, range(len(_PARTS))):
+        files |= texts
+        sections |= data
+    return files | {"appendix.tex": rendered("appendix.tex", sections)}
+
+
+def _part(number: int) -> Part:
+    return _PARTS[number]()
 
 
 def derive_documents() -> dict[str, str]:
     """The documents for people: the LaTeX appendix and the Markdown formula tables."""
-    return {
-        "appendix.tex": rendered("appendix.tex", {"command": COMMAND, **appendix()}),
-        "formulas.md": rendered("formulas.md", {"command": COMMAND, **formulas()}),
-    }
+    sections = {name: value for part in APPENDIX for name, value in part().items()}
+    return {"appendix.tex": rendered("appendix.tex", {"command": COMMAND, **sections}), **_tables()}
+
+
+def _tables() -> dict[str, str]:
+    return {"formulas.md": rendered("formulas.md", {"command": COMMAND, **formulas()})}
 
 
 def derive_implementation(implementation: Implementation) -> dict[str, str]:
@@ -63,3 +74,12 @@ def derive_published(published: PublishedSet) -> dict[str, str]:
     """The evaluator of one set of published formulas."""
     title = f"Published formulas: {published.title}"
     return {f"{published.name}.py": rendered("evaluator.py", evaluator(title, published.terms, (), form=computed))}
+
+
+#: What is derived independently of the rest, the longest first: files by name, and sections of the appendix.
+_PARTS: tuple[Callable[[], Part], ...] = (
+    lambda: (_tables(), of_terms()),  # which have the same forms
+    *(lambda part=part: ({}, part()) for part in (of_examples, of_work)),
+    *(lambda item=item: (derive_implementation(item), {}) for item in IMPLEMENTATIONS.values()),
+    *(lambda item=item: (derive_published(item), {}) for item in all_published()),
+)

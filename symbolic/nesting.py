@@ -27,12 +27,11 @@ _HEADER = "Made for one space of configurations by shardmath.symbolic.nests; do 
 
 
 def nest_of(
-    title: str, posing: Posing, evaluator: str, verdicts: str, header: str = _HEADER, *, kernel: bool = False,
-    proving: bool | None = None,
+    title: str, posing: Posing, evaluator: str, verdicts: str, *, kernel: bool = False, proving: bool | None = None,
 ) -> str:
     """The Python source of the nest of a space; see ``posed``, ``plan_of`` and ``nest_source`` for the arguments."""
     plan = plan_of(posing, evaluator, verdicts, blocks=posing.literal and not kernel, proving=proving)
-    return _written(title, posing.key(evaluator), plan, posing.literal, header, kernel)
+    return _written(title, posing.key(evaluator), plan, posing.literal, kernel)
 
 
 def plan_of(posing: Posing, evaluator: str, verdicts: str, *, blocks: bool, proving: bool | None = None) -> Plan:
@@ -55,7 +54,7 @@ def _is_proved(posing: Posing, problem: Problem) -> bool:
 
 
 def nest_source(
-    title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool, header: str = _HEADER,
+    title: str, key: str, problem: Problem, names: Mapping[Node, str], *, literal: bool,
     limits: Mapping[str, Limits] | None = None, kernel: bool = False,
 ) -> str:
     """The Python source of the nest of ``problem``; ``names`` are those of terms, for readers.
@@ -64,15 +63,15 @@ def nest_source(
     least and largest values of parameters, tables that nothing in fits are passed over. With ``kernel``, the same nest
     for a GPU follows.
     """
-    return _written(title, key, _planned(problem, names, limits, literal and not kernel), literal, header, kernel)
+    return _written(title, key, _planned(problem, names, limits, literal and not kernel), literal, kernel)
 
 
-def _written(title: str, key: str, plan: Plan, literal: bool, header: str, kernel: bool) -> str:
+def _written(title: str, key: str, plan: Plan, literal: bool, kernel: bool) -> str:
     data = nest(title, key, plan, literal=literal)
     if not kernel:
-        return rendered("nest.py", data, header)
+        return rendered("nest.py", data, _HEADER)
     device = nest(title, key, plan, dialect=CUDA, literal=literal)
-    return rendered("nest_cuda.py", {**data, "device": device}, header)
+    return rendered("nest_cuda.py", {**data, "device": device}, _HEADER)
 
 
 def _planned(problem: Problem, names: Mapping[Node, str], limits: Mapping[str, Limits] | None, blocks: bool) -> Plan:

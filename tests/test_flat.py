@@ -15,13 +15,16 @@ from numba import njit
 from test_nests_random import Drawn
 
 from shardmath.generated import megatron_kernel
+from shardmath.symbolic.compiled import derive_inverse
 from shardmath.symbolic.documents.kernel import lines
 from shardmath.symbolic.flat.choices import with_choices
 from shardmath.symbolic.flat.factors import factored
 from shardmath.symbolic.flat.plan import Flat, Plan, planned
 from shardmath.symbolic.flat.quotients import BELOW
+from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.nests.graph import EQ, LE, MUL, NUMBER, Graph, Node, exact, ordered
 from shardmath.symbolic.nests.source import parse
+from shardmath.symbolic.parameters import PARAMETERS, Kind
 from shardmath.symbolic.printers.nest import PYTHON
 from shardmath.symbolic.rendering import rendered
 from shardmath.symbolic.write import GENERATED
@@ -160,12 +163,14 @@ def test_nothing_multiplies_what_a_quotient_was_rounded_to(data: st.DataObject) 
 
 
 def test_generated_evaluators_divide_once_by_each_divisor() -> None:
-    for path in GENERATED.glob("*_kernel.py"):
-        loop = path.read_text(encoding="utf-8").partition("    for row in ")[2]
-        divisions = re.findall(r"/\S+", loop)
-        # An inverse divides by what is in flight, too.
-        most = 7 if path.name.endswith("_inverse_kernel.py") else 6
-        assert len(divisions) == len(set(divisions)) <= most, path.name
+    sizes = [parameter.name for parameter in PARAMETERS if parameter.kind is Kind.LAYOUT]
+    for implementation in IMPLEMENTATIONS.values():
+        kernel, plain = ((GENERATED / f"{implementation.name}{part}.py").read_text(encoding="utf-8")
+                         for part in ("_kernel", ""))
+        inverse = derive_inverse(implementation, plain, "micro_batch_size", ("global_batch_size",), sizes)
+        for text, most in ((kernel, 6), (inverse, 7)):  # an inverse divides by what is in flight, too
+            divisions = re.findall(r"/\S+", text.partition("    for row in ")[2])
+            assert len(divisions) == len(set(divisions)) <= most, implementation.name
 
 
 @njit(error_model="numpy")

@@ -24,7 +24,7 @@ def fresh() -> dict[str, str]:
 @pytest.fixture
 def folder(tmp_path: Path, fresh: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a copy of the generated files; nothing is derived again."""
-    monkeypatch.setattr(write, "derive", lambda: dict(fresh))
+    monkeypatch.setattr(write, "derived", lambda: dict(fresh))
     for name, text in fresh.items():
         (tmp_path / name).write_bytes(text.encode())
     (tmp_path / "__pycache__").mkdir()
@@ -40,7 +40,7 @@ def encoded(files: dict[str, str]) -> dict[str, bytes]:
 
 
 def test_stored_files_are_fresh(fresh: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "derive", lambda: dict(fresh))
+    monkeypatch.setattr(write, "derived", lambda: dict(fresh))
     assert write.difference() == ""
     assert contents(write.GENERATED) == encoded(fresh)
 
@@ -147,7 +147,7 @@ def test_a_derivation_that_fails_leaves_the_files_alone(
     def fail() -> dict[str, str]:
         raise ValueError("no ledger")
 
-    monkeypatch.setattr(write, "derive", fail)
+    monkeypatch.setattr(write, "derived", fail)
     with pytest.raises(ValueError, match="no ledger"):
         write.write(folder)
     assert contents(folder) == encoded(fresh)

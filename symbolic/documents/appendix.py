@@ -13,13 +13,25 @@ from .totals import bibliography, totals
 from .work import work
 
 
-def appendix() -> dict[str, Any]:
-    """Prepare the data of ``appendix.tex.jinja``."""
-    return {"labels": "sec", **ledger(EVERYTHING), **example(), **comparison(), **bibliography()}
+def of_terms(scope: Scope = EVERYTHING) -> dict[str, Any]:
+    """Prepare the sections that have the form of every term of memory."""
+    return {**components(scope), **totals(scope)}
+
+
+def of_work(scope: Scope = EVERYTHING) -> dict[str, Any]:
+    """Prepare the other sections that follow from the ledger alone."""
+    return {"whole": scope.whole, **notation(scope), **sharding(scope), **work(scope)}
+
+
+def of_examples() -> dict[str, Any]:
+    """Prepare the example, the comparison with published formulas, and the bibliography."""
+    return {"labels": "sec", **example(), **comparison(), **bibliography()}
+
+
+#: What prepares the data of ``appendix.tex.jinja``, each some sections.
+APPENDIX = (of_terms, of_work, of_examples)
 
 
 def ledger(scope: Scope) -> dict[str, Any]:
     """Prepare all sections that follow from the ledger alone: what is not an example and no comparison."""
-    return {
-        "whole": scope.whole, **notation(scope), **sharding(scope), **components(scope), **totals(scope), **work(scope),
-    }
+    return {**of_terms(scope), **of_work(scope)}

@@ -15,7 +15,7 @@ from ..inverses.coefficients import Polynomials
 from ..nests.dominated import without_dominated
 from ..nests.formulas import formulas
 from ..nests.graph import AND, DIV, DIVIDES, NAME, OR, Graph, Node, ordered
-from ..parameters import PARAMETERS, Kind
+from ..parameters import PARAMETERS
 from ..printers.nest import PYTHON
 from .inverted import NAMES
 from .kernel import ESTIMATE, lines
@@ -25,13 +25,13 @@ LEGAL, STEP = "legal", "step{}"
 
 
 def inverse_kernel(
-    title: str, evaluator: str, symbol: str, along: Sequence[str] = (), columns: Collection[str] | None = None,
+    title: str, evaluator: str, symbol: str, along: Sequence[str], columns: Collection[str],
 ) -> dict[str, Any]:
     """Data of ``kernel.py.jinja``: the estimate and its polynomial in the parameter ``symbol`` for columns of layouts.
 
     ``evaluator`` is the source of the plain evaluator; ``along`` names parameters that grow with the symbol.
-    ``columns`` are parameters that differ from row to row, by default all of layouts; the symbol is among them in any
-    case. Raises NoClosedFormError where the estimate is no polynomial of the symbol in some layout.
+    ``columns`` are parameters that differ from row to row; the symbol is among them in any case. Raises
+    NoClosedFormError where the estimate is no polynomial of the symbol in some layout.
     """
     graph = Graph()
     known = formulas(evaluator, graph)
@@ -51,8 +51,6 @@ def inverse_kernel(
     flat = Flat(graph, tuple(rule for rule in rules if rule not in changing), (), tuple(outputs.values()))
     needed = {node.value for node in ordered(flat.roots) if node.op == NAME}
     inputs = [parameter for parameter in PARAMETERS if parameter.name in needed]
-    if columns is None:
-        columns = {parameter.name for parameter in inputs if parameter.kind is Kind.LAYOUT}
     columns = {*columns, symbol, *along}
     switches = {parameter.name for parameter in PARAMETERS if parameter.is_switch}
     terms = {node: term.replace(".", "_") for term, node in reversed(list(known.terms.items()))}

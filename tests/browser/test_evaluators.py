@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,9 @@ from hypothesis import strategies as st
 from oracles.extent import FULL
 from random_layouts import batches
 
+from shardmath.commands.page.typesetting import script_of
+from shardmath.compiler.evaluators import find
 from shardmath.generated.definitions import verdict
-from shardmath.symbolic import write
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 
 #: In a batch of forty layouts some ten are legal.
@@ -33,7 +33,7 @@ EVALUATE = """([name, rows]) => rows.map((row) => {
 def tab(chromium: Any) -> Any:
     opened = chromium.new_page()
     for name in IMPLEMENTATIONS:
-        opened.add_script_tag(content=(write.GENERATED / f"{name}.js").read_text(encoding="utf-8"))
+        opened.add_script_tag(content=script_of(find(name)))
     return opened
 
 
@@ -94,5 +94,5 @@ def test_files_say_what_python_says(tab: Any) -> None:
 
 
 def test_no_script_closes_its_element() -> None:
-    for path in Path(write.GENERATED).glob("*.js"):
-        assert "</" not in path.read_text(encoding="utf-8")
+    for name in IMPLEMENTATIONS:
+        assert "</" not in script_of(find(name))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import Any
 
 from shardmath.compiler.evaluators import Evaluator
-from shardmath.files.cached import cached_text
+from shardmath.files.cached import cached_text, sources_digest
 from shardmath.generated.definitions import PEAK_RANKS
 
 #: Owners of terms that repeat those of any rank.
@@ -38,9 +37,7 @@ def formulas_of(evaluator: Evaluator) -> dict[str, dict[str, Any]]:
 
 
 def script_of(evaluator: Evaluator) -> str:
-    """The JavaScript of an evaluator: that of the package, or one that is derived and kept for the next time."""
-    if evaluator.folder is None:
-        return (files("shardmath.generated") / f"{evaluator.name}.js").read_text(encoding="utf-8")
+    """The JavaScript of an evaluator, derived once and kept for the next time."""
 
     def derived() -> str:
         from shardmath.symbolic.implementations import IMPLEMENTATIONS
@@ -48,4 +45,4 @@ def script_of(evaluator: Evaluator) -> str:
 
         return derive_script(IMPLEMENTATIONS[evaluator.implementation].with_choices(**evaluator.choices))
 
-    return cached_text(evaluator.folder, f"{evaluator.name}.js", derived)
+    return cached_text(f"scripts/{sources_digest()[:16]}", f"{evaluator.name}.js", derived)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
-from importlib import import_module
 from math import prod
 from pathlib import Path
 from types import ModuleType
@@ -158,14 +157,10 @@ def _columns(axes: Sequence[Axis]) -> dict[str, NDArray[np.float64]]:
 
 
 def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
-    """The module with the nest: from the package if it is made for this, else from the cache."""
-    evaluator, general = evaluator_source(part), not is_large(part)
-    if general:
-        posing = posing_of(part, questions, literal=False)
-        key = posing.key(evaluator)
-        name = f"{part.evaluator.name}_time_nest" if part.timed else f"{part.evaluator.name}_nest"
-        packaged = None if part.evaluator.folder else import_module(f"shardmath.generated.{name}")
-        module = packaged if packaged and key == packaged.KEY else _cached(part, posing, evaluator)
+    """The module with the nest: for any sizes of its axes, or for just these if that pays."""
+    evaluator = evaluator_source(part)
+    if not is_large(part):
+        module = _cached(part, posing_of(part, questions, literal=False), evaluator)
         if prod(axis.size for axis in part.axes if axis.name in module.FUSED) <= module.ROOM:
             return module
     return _cached(part, posing_of(part, questions, literal=True), evaluator)
