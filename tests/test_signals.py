@@ -105,14 +105,14 @@ def test_a_command_that_is_ended_leaves_nothing(name: str, number: signal.Signal
 #: As above, but ``explore`` waits in the middle of its space.
 HALFWAY = COMMAND + """
 os.fsync = fsync
-from shardmath.search.nests import nest as nests
-swept, begun = nests.Nest.swept, []
+from shardmath.search.nests.columns import ColumnNest
+swept, begun = ColumnNest.swept, []
 def slowly(*arguments):
     begun.append(arguments)
     if len(begun) > 5:
         wait_for_a_signal()
     return swept(*arguments)
-nests.Nest.swept = slowly
+ColumnNest.swept = slowly
 """
 
 
