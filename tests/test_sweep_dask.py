@@ -48,15 +48,15 @@ def test_a_lost_worker_loses_nothing(
     def slowly() -> int:
         import time
 
-        from shardmath.search.nests import nest as nests
+        from shardmath.search.nests.columns import ColumnNest
 
-        swept = nests.Nest.swept
+        swept = ColumnNest.swept
 
         def slow(*arguments: Any) -> Any:
             time.sleep(0.03)
             return swept(*arguments)
 
-        nests.Nest.swept = slow  # type: ignore[method-assign]
+        ColumnNest.swept = slow  # type: ignore[method-assign]
         return os.getpid()
 
     with Client(cluster) as client:

@@ -32,14 +32,15 @@ TERMS = ("first.total", "data_parallel", "first.total / 2**30")
 COMMAND = """
 import itertools, signal, sys, time
 from shardmath.cli.main import run
-from shardmath.search.nests import checkpoint, nest as nests
+from shardmath.search.nests import checkpoint
+from shardmath.search.nests.columns import ColumnNest
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in the background was told to ignore it
-swept, begun, most = nests.Nest.swept, itertools.count(1), float(sys.argv.pop(1))
+swept, begun, most = ColumnNest.swept, itertools.count(1), float(sys.argv.pop(1))
 def halting(*arguments):
     while next(begun) > most and signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:  # as after a signal
         time.sleep(0.01)
     return swept(*arguments)
-nests.Nest.swept = halting
+ColumnNest.swept = halting
 checkpoint.SECONDS = 0.0
 run()
 """
