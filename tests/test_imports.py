@@ -91,7 +91,7 @@ SHOW_FORMULAS = {
     "shardmath.commands.compare.published", "shardmath.commands.compare.tensors", "shardmath.commands.fit.compiled",
     "shardmath.commands.fit.formula", "shardmath.commands.formula.run", "shardmath.commands.moves.formulas",
     "shardmath.commands.page.typesetting", "shardmath.commands.page.writing", "shardmath.compiler.evaluators",
-    "shardmath.configuration.stages", "shardmath.plots.files", "shardmath.search.nests.nest",
+    "shardmath.configuration.stages", "shardmath.plots.files", "shardmath.search.nests.compiled",
 }
 #: What running code may import at any time: plain Python, without SymPy.
 NEED_NO_SYMPY = ("shardmath.symbolic.inverses", "shardmath.symbolic.nests")
