@@ -29,7 +29,6 @@ from shardmath.symbolic.ledger import (
     Lifetime,
     Place,
     Role,
-    Tensor,
     saved,
     transient,
 )
@@ -42,30 +41,31 @@ from shardmath.symbolic.sources import BY_KEY
 
 OPTIMIZERS = BY_NAME["optimizer"].options
 ROWS = [(component, tensor) for component in all_components() for tensor in component.tensors]
-EVERY_ROW = pytest.mark.parametrize(
-    ("component", "tensor"), ROWS, ids=[f"{component.name}.{tensor.name}" for component, tensor in ROWS]
-)
+EVERY_COMPONENT = pytest.mark.parametrize("component", all_components(), ids=lambda component: component.name)
 
 
-@EVERY_ROW
-def test_row_names_only_what_exists(component: Component, tensor: Tensor) -> None:
-    assert tensor.source in BY_KEY
-    assert tensor.meaning
-    assert set(tensor.shape) <= set(DIMENSIONS)
-    assert set(tensor.sites) <= set(SITES)
-    assert not tensor.checkpoint or tensor.checkpoint in {region.name for region in REGIONS}
-    for name, options in tensor.options.items():
-        assert set(options) <= set(BY_NAME[name].options)
+@EVERY_COMPONENT
+def test_rows_name_only_what_exists(component: Component) -> None:
+    for tensor in component.tensors:
+        assert tensor.source in BY_KEY, tensor
+        assert tensor.meaning, tensor
+        assert set(tensor.shape) <= set(DIMENSIONS), tensor
+        assert set(tensor.sites) <= set(SITES), tensor
+        assert not tensor.checkpoint or tensor.checkpoint in {region.name for region in REGIONS}, tensor
+        for name, options in tensor.options.items():
+            assert set(options) <= set(BY_NAME[name].options), tensor
 
 
-@EVERY_ROW
-def test_lifetime_goes_with_role_and_place(component: Component, tensor: Tensor) -> None:
-    assert (tensor.role is Role.WEIGHT) == (tensor.lifetime is Lifetime.PERSISTENT) == (tensor.bytes == 0)
-    assert tensor.role is not Role.TRANSIENT or tensor.lifetime is Lifetime.SITE
-    if component.place in (*IN_LAYER, Place.FIRST) and tensor.role in (Role.ACTIVATION, Role.INPUT):
-        assert tensor.lifetime is Lifetime.IN_FLIGHT
-    if component.place is Place.LAST:
-        assert tensor.lifetime is not Lifetime.IN_FLIGHT
+@EVERY_COMPONENT
+def test_lifetimes_go_with_role_and_place(component: Component) -> None:
+    for tensor in component.tensors:
+        persistent = tensor.lifetime is Lifetime.PERSISTENT
+        assert (tensor.role is Role.WEIGHT) == persistent == (tensor.bytes == 0), tensor
+        assert tensor.role is not Role.TRANSIENT or tensor.lifetime is Lifetime.SITE, tensor
+        if component.place in (*IN_LAYER, Place.FIRST) and tensor.role in (Role.ACTIVATION, Role.INPUT):
+            assert tensor.lifetime is Lifetime.IN_FLIGHT, tensor
+        if component.place is Place.LAST:
+            assert tensor.lifetime is not Lifetime.IN_FLIGHT, tensor
 
 
 def test_rows_of_one_storage_are_the_same_memory() -> None:

@@ -72,7 +72,7 @@ def balanced_shape(draw: Random) -> Shape:
     }
 
 
-@pytest.mark.cases(20, 200)
+@pytest.mark.cases(8, 200)
 @pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("loss", ["huggingface", "huggingface_freed"])
 @pytest.mark.parametrize("balance", ["loss", "loss_one_hot"])
