@@ -84,8 +84,8 @@ plan and built with -O3 -march=native -ffast-math -fno-reciprocal-math for vecto
 faster one. Their answers are equal. *Passing over what cannot fit* skips tables whose lower bound is above the memory:
 it evaluates less, so that its rate is lower and its time shorter.
 
-The commands run as fresh processes from start to exit, with files already in the system's cache. The
-first sweep finds no compiled code, in a cache folder of its own; the repeated ones find what it left.
+The commands run as fresh processes from start to exit, with files already in the system's cache. A first use finds
+nothing in the user's cache, which is a folder of its own; the repeated sweeps find what the first one left.
 
 ## Repeat it
 

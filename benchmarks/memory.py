@@ -26,10 +26,10 @@ def peaks(rivals: Sequence[Contender], batch: Batch) -> tuple[dict[tuple[str, st
         np.savez(path, **columns)
         command = ("-m", "benchmarks.memory", str(path))
         found = {
-            rival.key: run_fresh((*command, rival.family, *map(str, rival.key), str(rival.sample or len(batch))))[1]
+            rival.key: run_fresh((*command, rival.family, *map(str, rival.key), str(rival.sample or len(batch))))[-1]
             for rival in rivals
         }
-        return found, run_fresh((*command, _NOTHING))[1]
+        return found, run_fresh((*command, _NOTHING))[-1]
 
 
 def main(arguments: Sequence[str]) -> None:

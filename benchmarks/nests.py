@@ -104,7 +104,7 @@ def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
 
 def memory() -> float:
     """The most memory that a fresh process takes for the largest sweep, in MiB."""
-    return run_fresh(("-c", "from benchmarks.nests import sweep_once; sweep_once()"))[1]
+    return run_fresh(("-c", "from benchmarks.nests import sweep_once; sweep_once()"))[-1]
 
 
 def sweep_once() -> None:

@@ -134,13 +134,16 @@ def _limits(found: Roofline) -> Table:
 
 def _figures(run: Run) -> Table:
     loaded = [name for name, is_loaded in run.imported.items() if is_loaded]
-    table = _table("Fresh processes, from start to exit:\nmedian seconds, largest peak memory.\n"
+    table = _table("Fresh processes, from start to exit: median seconds, of the clock and of processors,\nlargest peak "
+                   "memory; first uses have an empty cache, and are beside what they took once.\n"
                    f"Of {', '.join(run.imported)}, `import shardmath` loads {', '.join(loaded) or 'none'}.")
     table.add_column("command")
-    for name in ("runs", "seconds", "peak MiB"):
+    for name in ("runs", "seconds", "processor s", "once", "peak MiB"):
         table.add_column(name, justify="right")
     for figure in run.figures:
-        table.add_row(figure.name, str(figure.runs), f"{figure.seconds:.3f}", f"{figure.memory:.0f}")
+        once = "" if figure.before is None else f"1 / {figure.before / figure.processor:.1f}"
+        table.add_row(figure.name, str(figure.runs), f"{figure.seconds:.3f}", f"{figure.processor:.3f}", once,
+                      f"{figure.memory:.0f}")
     return table
 
 

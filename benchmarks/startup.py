@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -15,8 +15,20 @@ _ROOT = Path(__file__).resolve().parents[1]
 _HEAVY = ("sympy", "numba", "numpy", "pydantic")
 _SWEEP = ("sweep", MODEL, "--gpu", GPU, "--num-gpus", str(NUM_GPUS), "--global-batch-size",
           str(GLOBAL_BATCH_SIZE), "--seq-length", str(SEQ_LENGTH))
-#: Starts a command and prints seconds and peak memory of it. A process of its own, and as small as they come:
-#: the peak that the system reports of a child is never below that of the process which started it.
+_MIXTRAL, _LAYOUT = ("mixtral-8x7b", "--gpu", GPU), ("--num-gpus", "64", "--global-batch-size", "256")
+#: First uses, each with a cache of its own that is empty: the arguments, and the processor seconds that it took in
+#: November 2026, when everything was compiled that a sweep needs, on two cores of an EPYC 9R14.
+FIRST_USES = {
+    "explain mixtral-8x7b": (("explain", *_MIXTRAL, *_LAYOUT), 10.2),
+    "explain llama-4-maverick": (("explain", "llama-4-maverick", "--gpu", GPU, "--tp", "8", *_LAYOUT), 9.3),
+    "explain, --kernel rope=unfused": (("explain", MODEL, "--gpu", GPU, "--tp", "8", "--kernel", "rope=unfused",
+                                        *_LAYOUT), 24.0),
+    "sweep llama-3.1-70b": (_SWEEP, 8.1),
+    "sweep mixtral-8x7b": (("sweep", *_MIXTRAL, *_LAYOUT), 44.5),
+    "formula peak": (("formula", "peak"), 1.5),
+}
+#: Starts a command and prints seconds, processor seconds and peak memory of it. A process of its own, and as small as
+#: they come: the peak that the system reports of a child is never below that of the process which started it.
 _LAUNCHER = """
 import os, sys, time
 environment = dict(os.environ, **dict(pair.split("=", 1) for pair in sys.argv[1].split("|") if pair))
@@ -24,22 +36,27 @@ silence = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
 start = time.perf_counter()
 child = os.posix_spawn(sys.argv[2], sys.argv[2:], environment, file_actions=silence)
 _, status, usage = os.wait4(child, 0)
-print(time.perf_counter() - start, usage.ru_maxrss, os.waitstatus_to_exitcode(status))
+print(time.perf_counter() - start, usage.ru_utime + usage.ru_stime, usage.ru_maxrss, os.waitstatus_to_exitcode(status))
 """
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One command in fresh processes: median seconds, and the largest peak memory in MiB."""
+    """One command in fresh processes: median seconds, of the clock and of processors, and largest peak memory in MiB.
+
+    ``before`` are the processor seconds that a first use took once.
+    """
 
     name: str
     seconds: float
     memory: float
     runs: int
+    processor: float = 0.0
+    before: float | None = None
 
 
 def figures(repeats: int) -> list[Figure]:
-    """Every figure; the sweep first with an empty cache of compiled code, then ``repeats`` times with it."""
+    """Every figure: first uses once each, with an empty cache, and the sweep again ``repeats`` times with its own."""
     measured = [
         _figure("python -c pass", ("-c", "pass"), repeats),
         _figure("import shardmath", ("-c", "import shardmath"), repeats),
@@ -47,11 +64,13 @@ def figures(repeats: int) -> list[Figure]:
         _figure("derive(): all of generated/, in memory",
                 ("-c", "from shardmath.symbolic.derive import derive; derive()"), repeats),
     ]
-    with TemporaryDirectory() as folder:
-        cache = f"XDG_CACHE_HOME={folder}"
-        command = ("-m", "shardmath", *_SWEEP)
-        measured.append(_figure("shardmath sweep, first: it compiles", command, 1, cache))
-        measured.append(_figure("shardmath sweep, again", command, repeats, cache))
+    for name, (arguments, before) in FIRST_USES.items():
+        with TemporaryDirectory() as folder:
+            cache = f"XDG_CACHE_HOME={folder}"
+            first = _figure(f"first use: {name}", ("-m", "shardmath", *arguments), 1, cache)
+            measured.append(replace(first, before=before))
+            if arguments == _SWEEP:
+                measured.append(_figure("shardmath sweep, again", ("-m", "shardmath", *_SWEEP), repeats, cache))
     return measured
 
 
@@ -64,18 +83,18 @@ def imported() -> dict[str, bool]:
 
 
 def _figure(name: str, arguments: tuple[str, ...], repeats: int, environment: str = "") -> Figure:
-    taken, memory = zip(*(run_fresh(arguments, environment) for _ in range(repeats)), strict=True)
-    return Figure(name, median(taken), max(memory), repeats)
+    taken, processor, memory = zip(*(run_fresh(arguments, environment) for _ in range(repeats)), strict=True)
+    return Figure(name, median(taken), max(memory), repeats, median(processor))
 
 
-def run_fresh(arguments: tuple[str, ...], environment: str = "") -> tuple[float, float]:
-    """Seconds and peak memory in MiB of a fresh process of Python; ``environment`` has NAME=VALUE, joined by |.
+def run_fresh(arguments: tuple[str, ...], environment: str = "") -> tuple[float, float, float]:
+    """Seconds, processor seconds and peak memory in MiB of a fresh process.
 
-    Raises RuntimeError if it fails.
+    ``environment`` has NAME=VALUE, joined by |. Raises RuntimeError if it fails.
     """
     launch = [sys.executable, "-I", "-S", "-c", _LAUNCHER, environment, sys.executable, *arguments]
     answer = subprocess.run(launch, cwd=_ROOT, check=True, stdout=subprocess.PIPE, text=True)
-    seconds, peak, code = answer.stdout.split()
+    seconds, processor, peak, code = answer.stdout.split()
     if int(code):
         raise RuntimeError(f"exit code {code}: python {' '.join(arguments)}")
-    return float(seconds), int(peak) / (2**20 if sys.platform == "darwin" else 2**10)
+    return float(seconds), float(processor), int(peak) / (2**20 if sys.platform == "darwin" else 2**10)

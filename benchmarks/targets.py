@@ -13,6 +13,8 @@ from benchmarks.startup import Figure
 
 _STARTUP = {"import shardmath": 0.2, "shardmath --help": 0.3, "derive(): all of generated/, in memory": 10.0,
             "shardmath sweep, again": 0.6}
+#: Processor seconds of first uses, by the command.
+_FIRST = {"explain": 2.0, "sweep": 4.0, "formula": 0.5}
 _MILLION = 0.1
 #: The flat evaluator: at least so much of the same loop in C, of the copy bandwidth, and of lambdify with NumPy.
 _OF_C, _OF_COPY, _OF_LAMBDIFY = 0.9, 0.85, 100.0
@@ -56,6 +58,10 @@ def targets(
         if figure.name in _STARTUP:
             remark = f"loads {', '.join(heavy)}" if heavy and figure.name == "import shardmath" else ""
             found.append(Target(figure.name, _STARTUP[figure.name], figure.seconds, remark=remark))
+        if figure.before is not None:
+            command = figure.name.partition(": ")[2].split()[0].strip(",")
+            kernels = "--kernel" in figure.name
+            found.append(Target(figure.name, 4.0 if kernels else _FIRST[command], figure.processor))
     return found
 
 

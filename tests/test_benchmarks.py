@@ -17,6 +17,7 @@ from benchmarks.rates import DisagreementError, check, contenders, measure
 from benchmarks.roofline import Limit, Roofline, Stream
 from benchmarks.startup import Figure
 from benchmarks.targets import targets
+from shardmath.cli.main import exit_code
 
 COUNT = 500
 
@@ -98,7 +99,11 @@ def test_targets_are_reported_met_or_not(rivals: list[Contender], batches: tuple
     slow = [replace(rate, rate=5e6) for rate in measure(rivals, batches[0], 1)]
     ours = Stream("ours", 2, 8e6, 10, 0.5)
     reached = Roofline(4, [], [replace(ours, threads=1), ours, replace(ours, contender="C", rate=4e6)], [])
-    figures = [Figure("import shardmath", 0.1, 10, 1), Figure("shardmath --help", 0.4, 10, 1)]
+    figures = [
+        Figure("import shardmath", 0.1, 10, 1), Figure("shardmath --help", 0.4, 10, 1),
+        *(Figure(f"first use: {name}", 9.0, 10, 1, processor, 9.0) for name, processor in (
+            ("explain a", 1.9), ("explain, --kernel rope=unfused", 3.9), ("sweep b", 4.1), ("formula peak", 0.6))),
+    ]
     met = {item.name: item.met for item in targets(slow, reached, (), None, figures, {"sympy": True, "numba": False})}
     assert met == {
         "a million legal layouts on all cores, after compilation": False,
@@ -108,6 +113,10 @@ def test_targets_are_reported_met_or_not(rivals: list[Contender], batches: tuple
         "flat evaluator / SymPy lambdify, cse=True, blocks": False,
         "import shardmath": False,
         "shardmath --help": False,
+        "first use: explain a": True,
+        "first use: explain, --kernel rope=unfused": True,
+        "first use: sweep b": False,
+        "first use: formula peak": False,
     }
     light = targets(slow, reached, (), None, figures[:1], {"sympy": False, "numba": False})
     assert {item.name: item.met for item in light}["import shardmath"]
@@ -188,9 +197,17 @@ def test_runner_prints_and_writes(
 def test_commands_are_measured_in_fresh_processes() -> None:
     figure = startup._figure("import", ("-c", "import shardmath"), 1)
     assert figure.seconds > 0
+    assert 0 < figure.processor < figure.seconds + 1
     assert 1 < figure.memory < 1000
     with pytest.raises(RuntimeError, match="exit code 3"):
         startup.run_fresh(("-c", "raise SystemExit(3)"))
+
+
+@pytest.mark.slow
+def test_first_uses_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, (arguments, _) in startup.FIRST_USES.items():
+        assert exit_code(list(arguments)) == 0, name
+    assert "peak" in capsys.readouterr().out
 
 
 @pytest.mark.slow
