@@ -1060,3 +1060,13 @@ def verdict(estimate: Any, gpu_memory: int) -> int:
         return 1
     else:
         return 2
+
+
+def model_ranks(*, context_parallel: Any, pipeline_parallel: Any, tensor_parallel: Any, **others: Any) -> Any:
+    """Count the ranks that hold one replica of the model together. Other parameters are ignored."""
+    return context_parallel*pipeline_parallel*tensor_parallel
+
+
+def num_microbatches(*, data_parallel: Any, global_batch_size: Any, micro_batch_size: Any, **others: Any) -> Any:
+    """Count the micro-batches of one step and rank. Other parameters are ignored."""
+    return global_batch_size // (data_parallel*micro_batch_size)

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Expr, Gt, Integer, lambdify, simplify, true
 
+from shardmath.generated.definitions import model_ranks, num_microbatches
 from shardmath.symbolic.choices import BY_NAME
 from shardmath.symbolic.functions import Iverson, Min
 from shardmath.symbolic.parallel.schedules import GROUPS, SCHEDULES, Schedule
@@ -211,3 +212,10 @@ def test_rules(program: str, name: str, values: dict[str, int], broken: list[str
 def test_groups(program: str, values: dict[str, int], group: int) -> None:
     numbers = {symbol(letter): Integer(number) for letter, number in values.items()}
     assert GROUPS[program].xreplace(numbers) == group
+
+
+def test_counts_of_a_layout_are_those_of_the_ledger() -> None:
+    values = {"tensor_parallel": 4, "context_parallel": 2, "pipeline_parallel": 8, "data_parallel": 3,
+              "micro_batch_size": 5, "global_batch_size": 60, "num_layers": 1}
+    assert model_ranks(**values) == 64
+    assert num_microbatches(**values) == 4

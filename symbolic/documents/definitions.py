@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from sympy import Expr, fraction
+
 from ..accounts.lines import lines
 from ..accounts.moments import CANDIDATES, OF_EXPERTS
 from ..choices import ARCHITECTURE, AXES
@@ -12,10 +14,12 @@ from ..efficiencies import EFFICIENCIES
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..ledger import SITES, Held, Role
 from ..overheads import OVERHEADS
+from ..parallel.derived import MICROBATCHES, MODEL_RANKS
 from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import fixed_values
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import BY_LETTER, PARAMETERS
+from ..printers.python import PythonPrinter
 from ..published import all_published
 from ..recompute import MODES, REGIONS
 from ..workspaces import LIBRARIES, TORCH_WORKSPACES
@@ -55,6 +59,10 @@ def definitions() -> dict[str, Any]:
         "libraries": LIBRARIES, "torch_workspaces": TORCH_WORKSPACES,
         "efficiencies": EFFICIENCIES,
         "verdicts": verdicts(),
+        "counts": [_count(name, meaning, size) for name, meaning, size in (
+            ("model_ranks", "Count the ranks that hold one replica of the model together.", MODEL_RANKS),
+            ("num_microbatches", "Count the micro-batches of one step and rank.", MICROBATCHES),
+        )],
     }
 
 
@@ -68,6 +76,15 @@ def _implementation(item: Implementation) -> dict[str, Any]:
         "fixed": _named(fixed_values(item)),
         "defaults": _named({**item.defaults, **fixed_values(item)}),
     }
+
+
+def _count(name: str, meaning: str, size: Expr) -> dict[str, str]:
+    """Return a whole number that follows from parameters, as the expression of a function of them."""
+    over, under = fraction(size)
+    printer = PythonPrinter()
+    body = printer.doprint(over) if under == 1 else f"{printer.doprint(over)} // ({printer.doprint(under)})"
+    arguments = ", ".join(f"{item}: Any" for item in sorted(printer.doprint(letter) for letter in size.free_symbols))
+    return {"name": name, "meaning": meaning, "arguments": arguments, "body": body}
 
 
 def _named(values: Mapping[str, int]) -> dict[str, int]:

@@ -10,7 +10,12 @@ from ..functions import Max, pad_to
 from ..parameters import symbols
 from . import data, dispatch, pipeline
 
-a, k, d, u, g, t, sp, B, b, D, R = symbols("a k d u g t sp B b D R")
+a, k, d, u, g, t, c, p, sp, B, b, D, R = symbols("a k d u g t c p sp B b D R")
+
+#: Ranks that hold one replica of the model together.
+MODEL_RANKS = t * c * p
+#: Micro-batches of one step and rank.
+MICROBATCHES = B / (b * D)
 
 _SIZES: dict[str, Expr] = {
     "A": a * d,
@@ -18,7 +23,7 @@ _SIZES: dict[str, Expr] = {
     "v": pad_to(u, g * t),
     "ts": Integer(1) + sp * (t - 1),
     "kt": Max(k / t, Integer(1)),
-    "m": B / (b * D),
+    "m": MICROBATCHES,
 }
 
 

@@ -18,6 +18,7 @@ from ..parameters import BY_LETTER, symbol, symbols
 from .data import fixed_by_choices
 from .deepspeed import freed
 from .demands import state_rules
+from .derived import MODEL_RANKS
 from .dimensions import SHAPE_RULES
 from .dimensions.tensor import RULE as TENSOR
 from .pipeline import chunks
@@ -43,7 +44,7 @@ def _implies(premise: Boolean, conclusion: Boolean) -> Boolean:
 
 
 _CLUSTER: tuple[Rule, ...] = (
-    Rule("gpus", "N", Eq(N, t * c * p * D),
+    Rule("gpus", "N", Eq(N, MODEL_RANKS * D),
          "must equal tensor_parallel * context_parallel * pipeline_parallel * data_parallel"),
     Rule("node", "t", Le(t, n), "must not exceed node_size: tensor parallelism stays inside a node"),
 )

@@ -15,7 +15,7 @@ from shardmath.configuration.settings import as_gpu, as_model, recompute_mode, r
 from shardmath.configuration.stages import ANY, listed, parsed
 from shardmath.configuration.zero import staged
 from shardmath.errors import InputError
-from shardmath.generated.definitions import DEFAULTS
+from shardmath.generated.definitions import DEFAULTS, model_ranks
 from shardmath.input.parameters import checked, other_values, refuse_illegal
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
@@ -116,7 +116,7 @@ def without_effect(evaluator: Evaluator) -> dict[str, int]:
 
 
 def _gpus(values: Mapping[str, int], data_parallel: int | None, num_gpus: int | None) -> dict[str, int]:
-    ranks = values["tensor_parallel"] * values["context_parallel"] * values["pipeline_parallel"]
+    ranks = model_ranks(**values)
     if num_gpus is None:
         data = checked("data_parallel", 1 if data_parallel is None else data_parallel)
         return {"data_parallel": data, "num_gpus": checked("num_gpus", ranks * data)}

@@ -8,6 +8,7 @@ from itertools import accumulate
 from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.configuration.choosing import has_own_pipeline
 from shardmath.errors import InputError
+from shardmath.generated.definitions import num_microbatches
 from shardmath.input.parameters import checked
 
 #: What a list gives instead of a formula; any legal value serves to find what one layer costs.
@@ -42,7 +43,7 @@ def listed(evaluator: Evaluator, values: Mapping[str, int], layers: Sequence[int
     from shardmath.symbolic.parallel.walk import held_at_peak, stage
 
     schedule = evaluator.choices["schedule"]
-    m = values["global_batch_size"] // (values["micro_batch_size"] * values["data_parallel"])
+    m = num_microbatches(**values)
     if m * p * V > _ACTIONS:
         rule = f"must have at most {_ACTIONS} passes of a step in all its stages, to be walked through, not {m * p * V}"
         raise InputError("pipeline_layout", ",".join(map(str, layers)), rule)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardmath.answers import Answer
+from shardmath.generated.definitions import num_microbatches
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
 from shardmath.symbolic.nests.standard import BY_MEMORY, BY_TIME
@@ -86,7 +87,7 @@ def layout_of(configuration: Configuration) -> Layout:
     sizes = {name: value[name] for name in (*_SIZES, *UNEVEN)}
     return Layout(
         **sizes, recompute=str(configuration.labels["recompute"]), schedule=schedule_of(configuration),
-        num_microbatches=value["global_batch_size"] // (value["data_parallel"] * value["micro_batch_size"]),
+        num_microbatches=num_microbatches(**value),
         first_stage_bytes=int(terms["first.total"]), last_stage_bytes=int(terms["last.total"]),
         peak_bytes=configuration.peak_bytes, share=configuration.share, verdict=configuration.verdict, **timed,
     )

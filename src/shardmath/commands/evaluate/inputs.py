@@ -19,7 +19,7 @@ from shardmath.configuration.fields import LAYOUT
 from shardmath.configuration.job import filling_batch, refuse_what_changes_nothing, without_effect
 from shardmath.configuration.settings import as_model, recompute_mode, recompute_switches, settings
 from shardmath.errors import ABSENT, InputError
-from shardmath.generated.definitions import IMPLEMENTATIONS
+from shardmath.generated.definitions import IMPLEMENTATIONS, model_ranks
 from shardmath.input.parameters import OTHERS, checked, limits
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -51,7 +51,7 @@ class Inputs:
         """
         complete = {**self.values, **columns}
         if not self.asked >= {"num_gpus", "data_parallel"}:
-            ranks = complete["tensor_parallel"] * complete["context_parallel"] * complete["pipeline_parallel"]
+            ranks = model_ranks(**complete)
             if "num_gpus" in self.asked:
                 complete["data_parallel"] = np.maximum(complete["num_gpus"] // ranks, 1)
             else:

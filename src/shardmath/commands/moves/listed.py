@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from shardmath.account.configured import Configuration
 from shardmath.account.time import step_time
-from shardmath.commands.moves.peaks import SIZES, Peak
+from shardmath.commands.moves.peaks import Peak
 from shardmath.configuration.choosing import following
 from shardmath.configuration.settings import recompute_switches
 from shardmath.configuration.stages import listed, parsed
+from shardmath.generated.definitions import model_ranks
 from shardmath.search.stages import ACCOUNTED
 
 Layout = Mapping[str, int | str]
@@ -54,8 +55,8 @@ def columns_of(
         values = {**job.values, **{name: int(size) for name, size in sizes.items() if name != "recompute"},
                   **recompute_switches(str(sizes["recompute"]))}
         values |= {name: values[leader] for name, leader in following(job.evaluator, arguments).items()}
-        ranks = np.prod([values[name] for name in SIZES if name != "data_parallel"])
-        values["data_parallel"] = values["num_gpus"] // int(ranks)
+        ranks = model_ranks(**values)
+        values["data_parallel"] = values["num_gpus"] // ranks
         if values["data_parallel"] * ranks == values["num_gpus"] and peak.keeps_rules(values):
             seconds = np.nan
             if timed:

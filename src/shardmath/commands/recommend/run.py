@@ -17,6 +17,7 @@ from shardmath.configuration.defaults import default_implementation, default_seq
 from shardmath.configuration.settings import as_model
 from shardmath.errors import InputError
 from shardmath.formats import written
+from shardmath.generated.definitions import num_microbatches
 from shardmath.input.arguments import typed_like
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
@@ -164,7 +165,7 @@ def _choice(role: str, configuration: Configuration, account: Explanation) -> Ch
         script = None
     return Choice(
         role, sizes_of(configuration), values["data_parallel"],
-        values["global_batch_size"] // (values["data_parallel"] * values["micro_batch_size"]), time, peak.total,
+        num_microbatches(**values), time, peak.total,
         account.gpu.memory_bytes - peak.total, peak.share, peak.verdict,
         dict(sorted(((part, share) for part, share in shares.items() if share > 0), key=lambda item: -item[1])),
         tuple(neighbours(configuration)), script, account,
