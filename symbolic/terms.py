@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from sympy import Add, Expr, Integer, Mul, Symbol
 
@@ -37,6 +38,11 @@ class Term:
     unit: str
     meaning: str
     rows: tuple[Contribution, ...] = ()
+
+    @cached_property
+    def symbols(self) -> frozenset[Symbol]:
+        """What the expression is made of; SymPy looks through all of it each time that it is asked."""
+        return frozenset(self.expression.free_symbols)
 
     @property
     def owner(self) -> str:
@@ -81,11 +87,10 @@ class TermSet:
         term = Term(name, term_symbol(name), expression, unit, meaning, rows)
         if self.base is not None:
             known = self.base.by_symbol
-            needed = (expression.free_symbols & known.keys()) - self.by_symbol.keys()
-            self.include(known[symbol].name for symbol in needed)
-        unknown = sorted(map(str, expression.free_symbols - self.by_symbol.keys() - _INPUTS - self.as_inputs))
+            self.include([known[part].name for part in term.symbols if part in known and part not in self.by_symbol])
+        unknown = [part for part in term.symbols - _INPUTS - self.as_inputs if part not in self.by_symbol]
         if unknown:
-            raise ValueError(f"term {name} uses {unknown} before their definition")
+            raise ValueError(f"term {name} uses {sorted(map(str, unknown))} before their definition")
         self.terms[name] = self.by_symbol[term.symbol] = term
         return term.symbol
 
@@ -110,7 +115,7 @@ class TermSet:
             term = pending.pop()
             if term.name not in wanted:
                 wanted.add(term.name)
-                pending.extend(self.by_symbol[s] for s in term.expression.free_symbols & self.by_symbol.keys())
+                pending.extend(self.by_symbol[part] for part in term.symbols if part in self.by_symbol)
         return [term for name, term in self.terms.items() if name in wanted]
 
     def at(
@@ -124,7 +129,7 @@ class TermSet:
         """
         replaced: dict[Symbol, Expr] = dict(values)
         for term in self.closure(names):
-            if term.symbol in kept or not term.expression.free_symbols & replaced.keys():
+            if term.symbol in kept or replaced.keys().isdisjoint(term.symbols):
                 continue
             name = f"{prefix}.{term.name.removeprefix('stage.')}"
             expression = in_place(term.expression, replaced)

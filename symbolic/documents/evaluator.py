@@ -31,10 +31,10 @@ def evaluator(
     """Data of ``evaluator.py.jinja``: every term of the set in the form ``form``, and every rule."""
     every = list(terms.terms.values())
     printer = printer or EvaluatorPrinter()
-    needed = _needed_inputs(every, rules)
+    needed = _needed_inputs(every, rules) - terms.by_symbol.keys()
     return {
         "title": title,
-        "inputs": [parameter.name for parameter in PARAMETERS if parameter.symbol in needed - terms.by_symbol.keys()],
+        "inputs": [parameter.name for parameter in PARAMETERS if parameter.symbol in needed],
         "terms": [_term(terms, term, printer, form) for term in every],
         "rules": [_rule(rule, printer) for rule in rules],
         "rule_terms": [_term(terms, term, printer, form) for term in _rule_terms(terms, rules)],
@@ -93,5 +93,4 @@ def _rule_terms(terms: TermSet, rules: Sequence[Rule]) -> list[Term]:
 
 
 def _needed_inputs(terms: Iterable[Term], rules: Sequence[Rule]) -> set[Basic]:
-    expressions = [*(term.expression for term in terms), *(rule.condition for rule in rules)]
-    return set().union(*(expression.free_symbols for expression in expressions))
+    return set().union(*(term.symbols for term in terms), *(rule.condition.free_symbols for rule in rules))
