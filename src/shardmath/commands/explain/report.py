@@ -9,7 +9,7 @@ from rich.table import Table
 from shardmath.account.accounting import Explanation, RankAccount
 from shardmath.answers import plain
 from shardmath.files.writing import whole_file
-from shardmath.generated.definitions import DEGREES, ROLES, SHORT
+from shardmath.generated.definitions import DEGREES, ROLES, SHORT, SPLIT_BACKWARD
 from shardmath.input.parameters import OTHERS
 from shardmath.reports.tables import console, gib, judged, table
 from shardmath.reports.time import show_time
@@ -20,8 +20,6 @@ _ENDS = 3
 _NARROW = 100
 #: Of more ranks than this moments are written in words, which may wrap, and parameters in millions: terms need room.
 _WHOLE = 3
-#: Schedules whose backward passes come in two halves.
-_SPLIT = ("zero_bubble", "zbv", "dualpipev")
 
 
 def show(explanation: Explanation, all_ranks: bool = False) -> None:
@@ -66,7 +64,7 @@ def show(explanation: Explanation, all_ranks: bool = False) -> None:
     if not explanation.moments_counted:
         out.print("Counted are saved tensors and the loss; other moments of a step are not (kernel peak=saved).",
                   markup=False)
-    if explanation.choices["pipeline"] == "torch" and explanation.choices["schedule"] in _SPLIT:
+    if explanation.choices["pipeline"] == "torch" and explanation.choices["schedule"] in SPLIT_BACKWARD:
         out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
                   markup=False)
     out.print(process_line(explanation), markup=False)
