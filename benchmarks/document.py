@@ -6,6 +6,7 @@ from benchmarks.contenders.lambdified import BLOCK
 from benchmarks.native import FAST, IEEE
 from benchmarks.roofline import CHAINS
 from shardmath.compiler.engine import CHUNK
+from shardmath.compiler.native.options import MARGIN
 
 _TEXT = f"""# Speed, side by side
 
@@ -83,6 +84,19 @@ that the innermost loop runs over; eight entries are forced on the generator. Th
 plan and built with -O3 -march=native -ffast-math -fno-reciprocal-math for vectors of both widths; `/ C` is to the
 faster one. Their answers are equal. *Passing over what cannot fit* skips tables whose lower bound is above the memory:
 it evaluates less, so that its rate is lower and its time shorter.
+
+Nests of spaces with 10⁸ configurations and more are compiled with options that were measured on the processor: the
+width of vectors, gathers, adding by masks, unrolling and interleaving. A small loop of a nest's shape is compiled with
+each, and run in turn; what takes at most {MARGIN:.0%} of the time of the usual options, at its best and in most rounds,
+replaces them. The line `compiler` at the top names the choice. No option changes a number. The flat evaluator is
+compiled as Numba has it for the processor: Numba takes other options for a whole process only (`NUMBA_CPU_FEATURES`).
+
+*Proofs* leave out of an estimate the ranks and moments that are never the largest. They and passing over tables take
+time to derive, change what there is to compile, and shorten each run: the table has both, for spaces that are cut from
+`LARGE`. From 10⁸ configurations on both together are about even at the first use of a dense model, and gain with every
+further one; below they save milliseconds. Formulas of models with experts are longer, and proofs about them take
+seconds, which only spaces of some 10¹⁰ configurations give back. The thresholds in `symbolic/nesting.py` and in the
+`posing` of nests follow from that.
 
 The commands run as fresh processes from start to exit, with files already in the system's cache. A first use finds
 nothing in the user's cache, which is a folder of its own; the repeated sweeps find what the first one left.

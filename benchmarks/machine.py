@@ -7,19 +7,34 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import llvmlite.binding as llvm
+
+from shardmath.compiler.native.measured import quickest_here
+from shardmath.compiler.native.options import usual
+
 _PACKAGES = ("numba", "numpy", "sympy", "numexpr", "jax")
 
 
 def machine() -> dict[str, str]:
-    """Processor, memory, system, versions, and how busy the machine was before anything was measured."""
+    """Processor, memory, system, options of the compiler, versions, and how busy the machine was before the run."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{pages / 2**30:.1f} GiB",
         "system": f"{platform.system()} {platform.machine()}",
+        "compiler": _compiler(),
         "versions": f"Python {platform.python_version()}, {', '.join(_versions())}",
         "load": f"{os.getloadavg()[0]:.2f} (one-minute average before the run; it should be near 0)",
     }
+
+
+def _compiler() -> str:
+    """LLVM, its name for the processor, and the options that were measured here for nests of large spaces."""
+    options = quickest_here()
+    words = [*options.features, *(name for name in ("masks", "unrolling", "interleaving") if getattr(options, name))]
+    chosen = "as usual" if options == usual() else "chosen by measurement"
+    version = ".".join(map(str, llvm.llvm_version_info))
+    return f"LLVM {version} for {llvm.get_host_cpu_name()}; nests: {', '.join(words) or 'no options'} ({chosen})"
 
 
 def widths() -> tuple[int, ...]:

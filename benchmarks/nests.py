@@ -22,7 +22,7 @@ from shardmath.search.nests.answers import Answer
 from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.nests.running import run
-from shardmath.search.spaces import Best, Space
+from shardmath.search.spaces import Best, Part, Space
 from shardmath.symbolic.nesting import nest_of
 from shardmath.symbolic.nests import order
 from shardmath.symbolic.nests.standard import BY_MEMORY, BY_TIME
@@ -47,7 +47,7 @@ SMALL: dict[str, Sequence[Any]] = {
 }
 #: What is computed of every layout: kernel choices, and what decides which is best. The last one has step time.
 TIMED = "saved tensors and step time"
-_COMPUTED: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
+COMPUTED: dict[str, tuple[Mapping[str, str], tuple[str, ...]]] = {
     "saved tensors": ({"peak": "saved"}, BY_MEMORY), "every moment": ({}, BY_MEMORY),
     TIMED: ({"peak": "saved"}, BY_TIME),
 }
@@ -83,7 +83,7 @@ def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
     """All measurements, and a line for what was left out."""
     found: list[NestRate] = []
     left_out: list[str] = []
-    for name, (kernels, ranking) in _COMPUTED.items():
+    for name, (kernels, ranking) in COMPUTED.items():
         for most in (order.MOST_ENTRIES, 8) if ranking is BY_MEMORY else (order.MOST_ENTRIES,):
             with tempfile.TemporaryDirectory() as folder, _at_most(most):
                 nest = _nest(LARGE, kernels, ranking, Path(folder))
@@ -96,8 +96,8 @@ def nest_rates(repeats: int) -> tuple[list[NestRate], list[str]]:
         with tempfile.TemporaryDirectory() as folder:
             skipping = _nest(LARGE, kernels, ranking, Path(folder), skipping=True)
             found += _measured(name, {"shardmath, passing over what cannot fit": skipping}, repeats)
-        question = _question(ranking)
-        small = CompiledNest(_part(SMALL, kernels, question, 64), question)
+        asked = question(ranking)
+        small = CompiledNest(part_of(SMALL, kernels, asked, 64), asked)
         found += _measured(name, {"shardmath, 3.2 million layouts of 64 GPUs": small}, repeats)
     return found, left_out
 
@@ -109,20 +109,23 @@ def memory() -> float:
 
 def sweep_once() -> None:
     """Sweep the large space."""
-    kernels, ranking = _COMPUTED["saved tensors"]
-    run(CompiledNest(_part(LARGE, kernels, _question(ranking)), _question(ranking)))
+    kernels, ranking = COMPUTED["saved tensors"]
+    run(CompiledNest(part_of(LARGE, kernels, question(ranking)), question(ranking)))
 
 
-def _question(ranking: tuple[str, ...]) -> tuple[Best]:
+def question(ranking: tuple[str, ...]) -> tuple[Best]:
+    """The ten best configurations."""
     return (Best("best", ranking),)
 
 
-def _part(
+def part_of(
     axes: Mapping[str, Sequence[Any]], kernels: Mapping[str, str], questions: tuple[Best], gpus: int | None = None,
-) -> Any:
+    model: str = "llama-3.1-70b",
+) -> Part:
+    """The space of a model on some axes; on so many GPUs, unless that is one of them."""
     fixed = {} if "global_batch_size" in axes else {"global_batch_size": 840 * 64}
     fixed |= {} if gpus is None else {"num_gpus": gpus}
-    space = Space(axes=axes, model="llama-3.1-70b", gpu="h100-80gb", kernels=kernels, fixed=fixed,
+    space = Space(axes=axes, model=model, gpu="h100-80gb", kernels=kernels, fixed=fixed,
                   questions=questions)
     return space.parts()[0]
 
@@ -131,12 +134,12 @@ def _nest(
     axes: Mapping[str, Sequence[Any]], kernels: Mapping[str, str], ranking: tuple[str, ...], folder: Path, *,
     skipping: bool = False,
 ) -> CompiledNest:
-    question = _question(ranking)
-    part = _part(axes, kernels, question)
-    posing = replace(posing_of(part, question, literal=True), skipping=skipping)
+    asked = question(ranking)
+    part = part_of(axes, kernels, asked)
+    posing = replace(posing_of(part, asked, literal=True), skipping=skipping)
     path = folder / "nest.py"
     path.write_text(nest_of("benchmark", posing, evaluator_source(part), verdict_source()), encoding="utf-8")
-    return CompiledNest(part, question, module_of(f"benchmark_{folder.name}", path))
+    return CompiledNest(part, asked, module_of(f"benchmark_{folder.name}", path))
 
 
 @contextmanager

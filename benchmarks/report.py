@@ -12,6 +12,7 @@ from rich.table import Table
 
 from benchmarks.data import GLOBAL_BATCH_SIZE, GPU, MODEL, NUM_GPUS, SEQ_LENGTH, Batch
 from benchmarks.nests import NestRate
+from benchmarks.proofs import ProofCost
 from benchmarks.rates import REFERENCES, Rate
 from benchmarks.roofline import Roofline
 from benchmarks.startup import Figure
@@ -33,6 +34,7 @@ class Run:
     roofline: Roofline
     nests: Sequence[NestRate]
     nest_memory: float | None
+    proofs: Sequence[ProofCost]
     figures: Sequence[Figure]
     imported: Mapping[str, bool]
     targets: Sequence[Target]
@@ -52,6 +54,7 @@ class Run:
             "roofline": asdict(self.roofline),
             "nests": [asdict(nest) | {"rate": nest.rate} for nest in self.nests],
             "nest_memory": self.nest_memory,
+            "proofs": [asdict(cost) | {"seconds": cost.seconds} for cost in self.proofs],
             "startup": [asdict(figure) for figure in self.figures],
             "imported": dict(self.imported),
             "targets": [asdict(target) | {"met": target.met} for target in self.targets],
@@ -68,7 +71,7 @@ def show(run: Run, console: Console) -> None:
         console.print(f"left out   {line}", highlight=False)
     tables = [*(_rates(run, batch) for batch in run.batches), _streams(run.roofline), _limits(run.roofline)]
     if run.nests:
-        tables.append(_nests(run))
+        tables += [_nests(run), proof_table(run.proofs)]
     for table in (*tables, *([_figures(run)] if run.figures else []), _targets(run)):
         console.print()
         console.print(table)
@@ -119,6 +122,29 @@ def _nests(run: Run) -> Table:
         numbers = [str(rate.entries), f"{rate.size:,}", f"{rate.evaluated:,}", f"{rate.best:.4f}",
                    f"{rate.rate / 1e9:.2f}", "" if rate.in_c is None else f"{rate.in_c:.2f}"]
         table.add_row(rate.evaluator, rate.contender, str(rate.threads), *numbers)
+    return table
+
+
+def proof_table(costs: Sequence[ProofCost]) -> Table:
+    """Seconds with and without proofs and passing over, one space after the other."""
+    table = _table(
+        "Proofs that leave ranks and moments out of an estimate, and passing over tables in which nothing fits:\n"
+        "processor seconds of one thread to derive, to compile and to run a nest for just these sizes.\n"
+        "Usual is the one of the thresholds; below 10⁸ configurations, nests are for all sizes, with neither."
+    )
+    table.add_column("model", no_wrap=True)
+    table.add_column("formulas", no_wrap=True)
+    table.add_column("configurations", justify="right")
+    for name in ("proofs", "passing over"):
+        table.add_column(name)
+    for name in ("derive s", "compile s", "run s", "first use s"):
+        table.add_column(name, justify="right")
+    table.add_column("usual")
+    for cost in costs:
+        words = ["yes" if is_so else "" for is_so in (cost.proving, cost.skipping)]
+        seconds = [f"{number:.3f}" for number in (cost.derived, cost.compiled)]
+        table.add_row(cost.model, cost.formulas, f"{cost.size:,}", *words, *seconds, f"{cost.run:.4f}",
+                      f"{cost.seconds:.3f}", "yes" if cost.usual else "")
     return table
 
 

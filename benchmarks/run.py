@@ -16,6 +16,7 @@ from benchmarks.document import document
 from benchmarks.machine import machine
 from benchmarks.memory import peaks
 from benchmarks.nests import DifferentAnswersError, NestRate, memory, nest_rates
+from benchmarks.proofs import proof_costs
 from benchmarks.rates import DisagreementError, check, contenders, measure
 from benchmarks.report import Run, show
 from benchmarks.roofline import roofline
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rates = [replace(rate, memory=peak.get(rate.key)) for rate in rates]
     reached = roofline(measured, rivals, batches[0], _STREAMED * options.layouts, options.repeats)
     nests: list[NestRate] = []
-    nest_memory = None
+    nest_memory, proofs = None, []
     if options.nests:
         try:
             nests, missing = nest_rates(options.nest_repeats)
@@ -53,10 +54,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"nests disagree: {error}", file=sys.stderr)
             return 1
         left_out += missing
-        nest_memory = memory()
+        nest_memory, proofs = memory(), proof_costs(options.nest_repeats)
     commands = figures(options.startup_repeats) if options.startup else []
     packages = imported() if options.startup else {}
-    run = Run(described, batches, rates, loaded, reached, nests, nest_memory, commands, packages,
+    run = Run(described, batches, rates, loaded, reached, nests, nest_memory, proofs, commands, packages,
               targets(rates, reached, nests, nest_memory, commands, packages),
               [*left_out, *reached.left_out], options.repeats)
     console = Console(record=True, width=None if sys.stdout.isatty() else _WIDTH)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import machine, native, nests, rates, roofline, run, startup
+from benchmarks import machine, native, nests, proofs, rates, roofline, run, startup
 from benchmarks.contenders import CORES, Contender, Whole, converted, in_blocks
 from benchmarks.data import Batch, Columns, Job, Outputs, draw, job
 from benchmarks.memory import peaks
@@ -176,6 +176,8 @@ def test_runner_prints_and_writes(
     monkeypatch.setattr(run, "peaks", lambda rivals, batch: ({rival.key: 321.0 for rival in rivals}, 12.0))
     monkeypatch.setattr(nests, "LARGE", {name: values[:2] for name, values in nests.LARGE.items()})
     monkeypatch.setattr(nests, "SMALL", {name: values[:2] for name, values in nests.SMALL.items()})
+    monkeypatch.setattr(proofs, "LARGE", nests.LARGE)
+    monkeypatch.setattr(proofs, "MEASURED", ((proofs.DENSE, "saved tensors", (10**5,)),))
     tiny = ["--layouts", "40", "--sample", "3", "--repeats", "1", "--nest-repeats", "1", "--startup-repeats", "2"]
     assert run.main([*tiny, "--json", str(data), "--document", str(document)]) == 0
     printed = capsys.readouterr().out
@@ -185,6 +187,13 @@ def test_runner_prints_and_writes(
     assert found["imported"]["sympy"] is False
     assert found["loaded"] == 12.0
     assert found["roofline"]["rows"] == 160
+    assert [(cost["proving"], cost["skipping"], cost["usual"]) for cost in found["proofs"]] == [
+        (False, False, True), (False, True, False), (True, False, False), (True, True, False),
+    ]
+    for cost in found["proofs"]:
+        assert cost["seconds"] == cost["derived"] + cost["compiled"] + cost["run"]
+        assert min(cost["derived"], cost["compiled"], cost["run"]) > 0
+    assert "as usual" in found["machine"]["compiler"]
     for rate in found["rates"]:
         assert rate["contender"] in printed
         assert rate["memory"] == 321.0

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import llvmlite.binding as llvm
 
 #: A rival replaces what stands if it takes at most this share of its time.
-_MARGIN = 0.92
+MARGIN = 0.92
 _WIDTHS = ("-prefer-256-bit", "+prefer-256-bit")
 _GATHERS = ("-prefer-no-gather", "+prefer-no-gather")
 
@@ -83,7 +83,7 @@ def _winner(candidates: Sequence[Options], timed: Timed) -> Options:
     best = min(first)
     quicker = [
         (min(taken), place) for place, taken in enumerate(others, 1)
-        if min(taken) <= _MARGIN * best
-        and median(mine / other for mine, other in zip(taken, first, strict=True)) <= _MARGIN
+        if min(taken) <= MARGIN * best
+        and median(mine / other for mine, other in zip(taken, first, strict=True)) <= MARGIN
     ]
     return candidates[min(quicker)[1]] if quicker else candidates[0]
