@@ -21,8 +21,8 @@ from shardmath.compiler.native.objects import Native, native
 from shardmath.compiler.native.options import Options, has, quickest, usual
 from shardmath.compiler.native.values import ELEMENTS
 from shardmath.files.cached import module_of, source_of
-from shardmath.search.nests import nest as nests
-from shardmath.search.nests.nest import Nest
+from shardmath.search.nests import compiled as nests
+from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Best, Part, Rows, Space
 from shardmath.symbolic.nesting import nest_of
@@ -153,7 +153,7 @@ def test_no_option_changes_a_bit_of_bytes_or_times(tmp_path: Path) -> None:
     module = module_of(f"timed_{tmp_path.name}", path)
     answers = []
     for item in every()[::7]:  # each switch, with several of the others
-        nest = Nest(part, ASKED, module, partial(native, options=partial(Options, **asdict(item))))
+        nest = CompiledNest(part, ASKED, module, partial(native, options=partial(Options, **asdict(item))))
         table = nest.table(0, nest.shards)
         answer = nest.swept(0, nest.shards, nest.empty(), table)
         assert table is not None
