@@ -41,18 +41,18 @@ class Term:
 
     @cached_property
     def symbols(self) -> frozenset[Symbol]:
-        """What the expression is made of; SymPy looks through all of it each time that it is asked."""
+        """The symbols in the expression; SymPy looks through all of it each time that it is asked."""
         return frozenset(self.expression.free_symbols)
 
     @property
     def owner(self) -> str:
-        """What the term belongs to: a component, ``layer``, ``stage`` for rank r, a rank; nothing for a definition."""
+        """The owner of the term: a component, ``layer``, ``stage`` for rank r, a rank; nothing for a definition."""
         owner, dot, _ = self.name.partition(".")
         return owner if dot else ""
 
     @property
     def kind(self) -> str:
-        """What the term counts of its owner."""
+        """The last part of the name: the size or time of its owner that the term counts."""
         return self.name.rpartition(".")[2]
 
 

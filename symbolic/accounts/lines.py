@@ -16,7 +16,7 @@ from .units import COUNTED_ROLES
 
 
 class Line(NamedTuple):
-    """What a term of rank r is about.
+    """The subject of a term of rank r.
 
     ``moment`` is that of a transient, which exists at no other; ``held`` the least of ``Held`` at whose moments it
     still exists.

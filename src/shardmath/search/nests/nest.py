@@ -106,7 +106,7 @@ class Nest(ABC):
 
 
 def steps(axes: Sequence[Axis]) -> dict[str, int]:
-    """What one step on each axis adds to the number of a configuration: the last axis runs fastest."""
+    """How much a step on each axis adds to the number of a configuration: the last axis runs fastest."""
     of_axes, step = dict[str, int](), 1
     for axis in reversed(axes):
         of_axes[axis.name], step = step, step * axis.size
