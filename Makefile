@@ -22,7 +22,7 @@ SWEEP ?= llama-3.1-70b --gpu h100-80gb --num-gpus 512 --global-batch-size 1024 -
 INPUTS ?= 1000000
 
 # Tests that draw more where ORACLES=full.
-DRAWN := $(shell grep -l '^from oracles.extent import' tests/test_*.py)
+DRAWN := $(shell grep -lE '^from oracles.extent import|get\("ORACLES"\)' tests/test_*.py)
 
 LATEX := pdflatex -interaction=nonstopmode -halt-on-error -output-directory=build
 LATEX_FILES := booktabs.sty lmodern.sty ptmr7t.tfm

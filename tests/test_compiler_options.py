@@ -128,6 +128,7 @@ def test_each_candidate_runs_as_often() -> None:
     assert all(second > 0 for seconds in taken for second in seconds)
 
 
+@pytest.mark.slow
 def test_only_large_parts_are_compiled_with_what_was_measured() -> None:
     small = timed_part()
     assert nests._native_for(small).keywords == {"options": usual}
