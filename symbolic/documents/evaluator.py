@@ -11,7 +11,7 @@ from sympy import Basic, Expr, Symbol
 from ..parallel.rules import Rule
 from ..parameters import BY_LETTER, PARAMETERS
 from ..printers.javascript import JavascriptPrinter
-from ..printers.python import EvaluatorPrinter, PythonPrinter, WrittenPrinter, identifier
+from ..printers.python import EvaluatorPrinter, PythonPrinter, identifier
 from ..simplify import computed
 from ..terms import Term, TermSet
 from ..verdict import VERDICTS
@@ -30,7 +30,7 @@ def evaluator(
 ) -> dict[str, Any]:
     """Data of ``evaluator.py.jinja``: every term of the set in the form ``form``, and every rule."""
     every = list(terms.terms.values())
-    printer = printer or (WrittenPrinter() if form is as_written else EvaluatorPrinter())
+    printer = printer or EvaluatorPrinter()
     needed = _needed_inputs(every, rules) - terms.by_symbol.keys()
     return {
         "title": title,

@@ -53,14 +53,11 @@ class PythonPrinter(PythonCodePrinter):  # type: ignore[misc]
         return str(int(expr))
 
     def _print_Mul(self, expr: Mul) -> str:
-        over, under = _numerator_and_denominator(self._ordered_factors(expr))
+        over, under = _numerator_and_denominator(expr)
         if over and over[0].is_Integer and over[0].is_negative:
             rest = [] if over[0] == -1 else [-over[0]]
             return "-" + self._quotient(rest + over[1:], under)
         return self._quotient(over, under)
-
-    def _ordered_factors(self, expr: Mul) -> Iterable[Expr]:
-        return expr.as_ordered_factors()  # type: ignore[no-any-return]
 
     def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
         if not expr.exp.is_Integer:
@@ -122,20 +119,10 @@ class EvaluatorPrinter(PythonPrinter):
         return f"ratio({numerator}, {self._factors(under)})" if under else numerator
 
 
-class WrittenPrinter(EvaluatorPrinter):
-    """Prints summands and factors in the order in which they stand, which takes half the time."""
-
-    def _as_ordered_terms(self, expr: Expr, order: str | None = None) -> list[Expr]:
-        return list(expr.args)
-
-    def _ordered_factors(self, expr: Mul) -> Iterable[Expr]:
-        return tuple(expr.args)
-
-
-def _numerator_and_denominator(factors: Iterable[Expr]) -> tuple[list[Expr], list[Expr]]:
+def _numerator_and_denominator(expr: Mul) -> tuple[list[Expr], list[Expr]]:
     over: list[Expr] = []
     under: list[Expr] = []
-    for factor in factors:
+    for factor in expr.as_ordered_factors():
         if factor.is_Rational and not factor.is_Integer:
             over += [Integer(factor.p)] if factor.p != 1 else []
             under.append(Integer(factor.q))
