@@ -9,11 +9,12 @@ from test_nests_counted import QUESTIONS, SPACES, counted, part_of
 from test_nests_random import compare
 
 from shardmath.compiler.arrays import computed, constant, steps_of
-from shardmath.search.nests import chosen
+from shardmath.search.nests import chosen, turns
 from shardmath.search.nests.answers import BestAnswer, FrontAnswer
 from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.columns import ColumnNest
 from shardmath.search.nests.compiled import CompiledNest
+from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import PowersOfTwo, Space
 from shardmath.symbolic.nests.graph import CEIL_DIV, DIV, DIVIDES, FLOOR_DIV, LCM, MAX, NUMBER, Graph, exact, ordered
@@ -78,13 +79,21 @@ def test_small_spaces_are_swept_on_columns(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.slow
-def test_large_spaces_are_compiled_without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chosen, "ColumnNest", None)
-    axes = {**small_space.AXES, "num_gpus": PowersOfTwo(1, 2**20), "seq_length": [*range(4096, 4096 + 64000, 4)],
-            "micro_batch_size": [1, 2, 4, 8, 16, 32]}
-    space = Space(axes, "llama-3.1-8b", "a100-40gb", fixed={"global_batch_size": 256}, questions=small_space.QUESTIONS)
-    assert space.parts()[0].size >= 10**8
-    assert isinstance(nest_of(space.parts()[0], space.questions), CompiledNest)
+@pytest.mark.parametrize(("sizes", "kind"), [
+    ({"seq_length": [*range(4096, 4096 + 64000, 4)], "micro_batch_size": [1, 2, 4, 8, 16, 32]}, CompiledNest),
+    ({"micro_batch_size": [*range(3, 3 + 2 * 2**14, 2)]}, ColumnNest),  # none of which divides the batch
+], ids=["legal", "illegal"])
+def test_large_spaces_are_compiled_unless_most_of_them_is_illegal(
+    sizes: dict[str, list[int]], kind: type[Nest], monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pieces: list[int] = []
+    monkeypatch.setattr(turns, "computed", lambda steps, values: pieces.append(1) or computed(steps, values))
+    space = Space({**small_space.AXES, "num_gpus": PowersOfTwo(1, 2**20), **sizes}, "llama-3.1-8b", "a100-40gb",
+                  fixed={"global_batch_size": 256}, questions=small_space.QUESTIONS)
+    (part,) = space.parts()
+    assert part.size >= 10**8
+    assert isinstance(nest_of(part, space.questions), kind)
+    assert len(pieces) < 5000  # the count ends where it is enough
 
 
 @pytest.mark.parametrize("text", [

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 
 from shardmath.configuration.job import without_effect
-from shardmath.files.cached import source_of
+from shardmath.files.cached import cached_text, source_of, sources_digest
 from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS, RECOMPUTE_WITHIN
 from shardmath.search.spaces import Part
 from shardmath.symbolic.nests.formulas import formulas
@@ -53,11 +55,16 @@ def _sets(regions: tuple[str, ...]) -> Iterator[str]:
 
 
 def _asked_for(part: Part, switches: Collection[str]) -> set[str]:
-    """Those of some switches that are left in the formulas when all fixed values are put in."""
-    graph = Graph()
+    """Those of some switches that are left in the formulas when all fixed values are put in: found once, and kept."""
     source = "\n".join(map(source_of, (part.evaluator.terms, part.evaluator.times)))
-    values = {name: graph.number(value) for name, value in part.fixed.items() if name not in switches}
-    wanted = ("peak", "step.time")
-    known = formulas(source, graph, wanted, values)
-    left = ordered(known.terms[name] for name in wanted)
-    return {str(node.value) for node in left if node.op == NAME} & {*switches}
+    values = {name: value for name, value in part.fixed.items() if name not in switches}
+
+    def left() -> str:
+        graph, wanted = Graph(), ("peak", "step.time")
+        known = formulas(source, graph, wanted, {name: graph.number(value) for name, value in values.items()})
+        nodes = ordered(known.terms[name] for name in wanted)
+        return json.dumps(sorted({str(node.value) for node in nodes if node.op == NAME} & {*switches}))
+
+    asked = (sources_digest(), source, sorted(values.items()), sorted(switches))
+    key = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
+    return set(json.loads(cached_text("switches", f"{key}.json", left)))
