@@ -56,9 +56,10 @@ page: $(DEVELOPMENT) | chromium ## write build/page.html, and try the page in Ch
 sweep: $(RUNTIME) ## the main job: every layout of Llama 3.1 70B on 512 H100, ranked
 	@$(VENV)/bin/shardmath sweep $(SWEEP)
 
-lowest: $(DEVELOPMENT) ## the main job with the lowest versions of all that it needs
-	@.ci/environment .cache/environments/lowest $(RUN) lowest
+lowest: $(DEVELOPMENT) ## the main job and the quick tests with the lowest versions of all that they need
+	@.ci/environment .cache/environments/lowest $(RUN) lowest parquet,yaml,shell,plots,calibrate,dev
 	@.cache/environments/lowest/bin/shardmath sweep $(SWEEP)
+	@.cache/environments/lowest/bin/python -m pytest -n 2 --dist worksteal --quick
 
 quick: $(DEVELOPMENT) ## the tests that start no process, derive and compile no other kernels and ask no oracle: half a minute
 	@$(RUN) -m pytest -n 2 --dist worksteal --quick

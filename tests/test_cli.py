@@ -153,7 +153,7 @@ BAD = {
     "sweep llama-3.1-8b --gpu h100-80gb --num-gpus 735134400 --global-batch-size 8": ("num_gpus", "some axes"),
     "formula swiglu.save": ("term = 'swiglu.save'", "swiglu.saved"),
     "formula": ("term = absent", "--list"),
-    "sweap": ("No such command", "sweep"),
+    "sweap": ("command = 'sweap'", "nearest legal: sweep"),
 }
 
 

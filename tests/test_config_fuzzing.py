@@ -35,8 +35,8 @@ def outcome(folder_factory: pytest.TempPathFactory, content: bytes) -> Model | I
 
 
 @pytest.mark.slow
-@given(st.sampled_from(sorted(SMALL)), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
 @pytest.mark.filterwarnings("ignore::shardmath.errors.InputWarning")
+@given(st.sampled_from(sorted(SMALL)), st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=4))
 def test_any_values_make_a_model_or_an_input_error(
     tmp_path_factory: pytest.TempPathFactory, name: str, changes: dict[str, Any]
 ) -> None:
@@ -46,6 +46,7 @@ def test_any_values_make_a_model_or_an_input_error(
         assert Model(**found.model_dump()) == found
 
 
+@pytest.mark.filterwarnings("ignore::shardmath.errors.InputWarning")
 @given(st.sampled_from(sorted(SMALL)), st.sets(st.sampled_from(KEYS)))
 def test_any_keys_may_be_missing(tmp_path_factory: pytest.TempPathFactory, name: str, gone: set[str]) -> None:
     found = outcome(tmp_path_factory, json.dumps({k: v for k, v in SMALL[name].items() if k not in gone}).encode())

@@ -3,11 +3,15 @@
 from typing import Any
 
 import pytest
+from pydantic.fields import FieldInfo
 
 from shardmath.catalogue import read
 from shardmath.errors import InputError
 from shardmath.generated.definitions import PARAMETERS
-from shardmath.models.model import Model, load_model
+from shardmath.machines.gpu import Nanoseconds
+from shardmath.models.dense_families import Epsilon
+from shardmath.models.model import Count, Model, Size, load_model
+from shardmath.models.rotary import Factor
 from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
@@ -22,6 +26,13 @@ def test_every_catalogued_model_says_where_it_is_from(name: str) -> None:
     model = Model.named(name)
     assert model.name == name
     assert model.source
+
+
+@pytest.mark.parametrize("kind", [Size, Count, Epsilon, Factor, Nanoseconds])
+def test_kinds_of_numbers_share_no_field(kind: Any) -> None:
+    """Pydantic before 2.12 keeps the default of one key in such a field, and gives it to keys that must be given."""
+    assert kind.__metadata__
+    assert not [item for item in kind.__metadata__ if isinstance(item, FieldInfo)]
 
 
 def test_every_field_reaches_the_ledger() -> None:

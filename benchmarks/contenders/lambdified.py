@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,17 @@ BLOCK = 1 << 14
 Compute = Callable[..., Outputs]
 
 
+#: Before, ``lambdify`` puts the arguments of a maximum into one array, be they numbers or columns.
+TAKES_COLUMNS = tuple(map(int, version("sympy").split(".")[:2])) >= (1, 14)
+
+
 def contenders(job: Job) -> list[Contender]:
-    """Common subexpressions found by SymPy, or a statement for every term as in the generated code."""
+    """Common subexpressions found by SymPy, or a statement for every term as in the generated code.
+
+    Raises RuntimeError with a SymPy that cannot.
+    """
+    if not TAKES_COLUMNS:
+        raise RuntimeError("the benchmarks need SymPy 1.14, whose lambdify takes numbers and columns together")
     symbols = inputs(job)
     by_cse = _peak_only(to_numpy(symbols, expanded("peak")["peak"], cse=True))
     by_term = _peak_only(_statements(symbols))

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
+from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
 from shardmath.catalogue import read
@@ -20,9 +21,9 @@ GIB = 2**30
 _LARGEST_GIB = 100 * 1024
 """100 TiB. No single device comes near; it catches bytes that were passed as GiB."""
 
-Speed = Annotated[int, Field(ge=1, le=10**9)] | None
+Speed = Annotated[int, Ge(1), Le(10**9)] | None
 """10^9 FLOP/s or 10^6 bytes/s, at most 10^18 FLOP/s and 10^15 bytes/s; None where it is not known."""
-Nanoseconds = Annotated[int, Field(ge=0, le=10**9)]
+Nanoseconds = Annotated[int, Ge(0), Le(10**9)]
 """At most a second."""
 
 

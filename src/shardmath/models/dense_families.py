@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+from annotated_types import Gt, Lt
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from shardmath.errors import InputError
@@ -48,7 +49,7 @@ GELU: Mapping[str, Literal["fused", "new", "fast", "python"]] = {
     "gelu_python_tanh": "new", "gelu_accurate": "new",
 }
 Gelu = Annotated[str, only(*GELU, why="")]
-Epsilon = Annotated[float, Field(gt=0, lt=1)]
+Epsilon = Annotated[float, Gt(0), Lt(1)]
 
 
 class Family(BaseModel):

@@ -4,6 +4,7 @@ import os
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
+from annotated_types import Ge, Le
 from pydantic import Field, model_validator
 
 from shardmath.catalogue import read
@@ -19,8 +20,9 @@ __all__ = ["LARGEST", "Count", "Factor", "Model", "Size", "load_model"]
 LARGEST = 2**31
 """Above every dimension of a model that fits on Earth; it keeps slips such as 1e30 out of the arithmetic."""
 
-Size = Annotated[int, Field(ge=1, le=LARGEST)]
-Count = Annotated[int, Field(ge=0, le=LARGEST)]
+#: Bounds without ``Field``, whose defaults pydantic before 2.12 takes from one key to the next with the same type.
+Size = Annotated[int, Ge(1), Le(LARGEST)]
+Count = Annotated[int, Ge(0), Le(LARGEST)]
 if TYPE_CHECKING:
     Normalisation = str
     Mlp = str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from annotated_types import Ge, Lt
+from pydantic import AllowInfNan, BaseModel, ConfigDict, Field
 
 __all__ = ["LARGEST", "Factor", "Kind", "RopeScaling"]
 
@@ -14,7 +15,7 @@ Kind = Literal["linear", "dynamic", "yarn", "longrope", "llama3"]
 LARGEST = 2**31
 """Above every base and factor; it keeps slips out of the arithmetic."""
 
-Factor = Annotated[float, Field(ge=0, lt=LARGEST, allow_inf_nan=False)]
+Factor = Annotated[float, Ge(0), Lt(LARGEST), AllowInfNan(False)]
 
 
 class RopeScaling(BaseModel):
