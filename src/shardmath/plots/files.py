@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from io import BytesIO, StringIO
 from pathlib import Path
 from textwrap import wrap
@@ -21,9 +22,11 @@ FORMATS = ("png", "svg", "html")
 _DPI = 200
 #: Letters of a line of the title that a column has room for, and the inches of one line.
 _LETTERS, _LINE = 64, 0.13
-#: What refers to an element of an SVG, or names it.
+#: Steps of the grid that positions are rounded to, in a figure's height or width.
+_GRID = 2**20
 #: A name that matplotlib makes of what it names.
 _DIGEST = re.compile(r'(?<=[#"])([a-zA-Z])[0-9a-f]{10}(?![0-9a-zA-Z])')
+#: What refers to an element of an SVG, or names it.
 _NAMED = re.compile(r'(\bid="|href="#|url\(#)')
 
 
@@ -62,11 +65,27 @@ def svg_of(figure: Any) -> str:
 
     Names that matplotlib makes of sizes become numbers: the last digits of a size may be others on another run.
     """
+    _settle(figure)
     text = StringIO()
     figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
     places: dict[str, int] = {}
     numbered = _DIGEST.sub(lambda name: f"{name[1]}{places.setdefault(name[0], len(places))}", text.getvalue())
     return "\n".join(line.rstrip() for line in numbered.splitlines()) + "\n"
+
+
+def _settle(figure: Any) -> None:
+    """Leave everything where the layout puts it, on a grid of a millionth: the solver's last digits differ by run."""
+    figure.savefig(StringIO(), format="svg")  # lays it out, by the sizes that letters have there
+    figure.set_layout_engine("none")
+    for part in figure.subfigs:
+        box = part.bbox_relative
+        box.p0, box.p1 = (_on_grid(corner) for corner in (box.p0, box.p1))
+    for axes in figure.axes:
+        axes.set_position(_on_grid(axes.get_position(original=True).bounds))
+
+
+def _on_grid(shares: Iterable[float]) -> list[float]:
+    return [round(share * _GRID) / _GRID for share in shares]
 
 
 def in_black(svg: str) -> str:
