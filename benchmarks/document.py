@@ -95,7 +95,7 @@ compiled as Numba has it for the processor: Numba takes other options for a whol
 time to derive, change what there is to compile, and shorten each run: the table has both, for spaces that are cut from
 `LARGE`. From 10⁸ configurations on both together are about even at the first use of a dense model, and gain with every
 further one; below they save milliseconds. Formulas of models with experts are longer, and proofs about them take
-seconds, which only spaces of some 10¹⁰ configurations give back. The thresholds in `symbolic/nesting.py` and in the
+seconds, which only spaces of some 10¹⁰ configurations give back. The thresholds in `compiler/nesting.py` and in the
 `posing` of nests follow from that.
 
 The commands run as fresh processes from start to exit, with files already in the system's cache. A first use finds

@@ -11,13 +11,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from shardmath.compiler.nesting import plan_of
+from shardmath.compiler.printers.nest import nest as document
+from shardmath.compiler.printers.nodes import C
+from shardmath.files.rendering import rendered
 from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Best
-from shardmath.symbolic.documents.nest import nest as document
-from shardmath.symbolic.nesting import plan_of
-from shardmath.symbolic.printers.nest import C
-from shardmath.symbolic.rendering import rendered
 
 #: Reciprocals are left out of fast-math: a quotient below a ceiling must not be rounded twice.
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-reciprocal-math", "-fPIC")

@@ -17,15 +17,15 @@ from benchmarks.contenders import CORES
 from benchmarks.machine import widths
 from benchmarks.nest_in_c import in_c
 from benchmarks.startup import run_fresh
+from shardmath.compiler.nesting import nest_of
+from shardmath.compiler.nests import order
 from shardmath.files.cached import module_of
 from shardmath.search.nests.answers import Answer
 from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import Best, Part, Space
-from shardmath.symbolic.nesting import nest_of
-from shardmath.symbolic.nests import order
-from shardmath.symbolic.nests.standard import BY_MEMORY, BY_TIME
+from shardmath.search.spaces.usual import BY_MEMORY, BY_TIME
 
 #: Every layout of many shapes of a 70B model: 1.7 billion configurations.
 LARGE: dict[str, Sequence[Any]] = {

@@ -14,11 +14,11 @@ from typing import Any
 from benchmarks.nests import COMPUTED, LARGE, TIMED, part_of, question
 from shardmath.compiler.native.code import compiled, flat, kind_of, loaded
 from shardmath.compiler.native.measured import quickest_here
+from shardmath.compiler.nesting import nest_of
 from shardmath.files.cached import module_of, source_of
 from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Part, Question
-from shardmath.symbolic.nesting import nest_of
 
 DENSE, EXPERTS = "llama-3.1-70b", "mixtral-8x7b"
 #: How many candidates of each axis of the large space are left, to have about so many configurations.

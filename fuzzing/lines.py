@@ -128,8 +128,8 @@ class _Parsed(HTMLParser):
 
 def _shown(model: Any) -> str:
     from shardmath.commands.page.catalogue import model_data
-    from shardmath.symbolic.nests.standard import BY_MEMORY, DATA_PARALLEL
-    from shardmath.symbolic.rendering import rendered
+    from shardmath.files.rendering import rendered
+    from shardmath.search.spaces.usual import BY_MEMORY, DATA_PARALLEL
 
     nothing: dict[str, Any] = {"gpus": [], "parameters": {}, "modes": {}, "roles": {}, "evaluators": {}, "formulas": {}}
     data = {"start": model.name, "models": [model_data(model, {})], **nothing}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from shardmath.files.rendering import rendered
+
 from .documents.inverse_kernel import inverse_kernel
 from .documents.kernel import kernel
 from .implementations import Implementation
-from .rendering import rendered
 
 
 def derive_layouts(implementation: Implementation, memory: str, *, simplified: bool = False) -> str:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from shardmath.files.rendering import COMMAND, rendered
+
 from .accounts import build
 from .compiled import derive_layouts
 from .documents.appendix import APPENDIX, of_examples, of_terms, of_work
@@ -19,7 +21,6 @@ from .documents.formulas import formulas
 from .implementations import IMPLEMENTATIONS, Implementation
 from .plain import derive_memory, derive_time
 from .published import PublishedSet, all_published
-from .rendering import COMMAND, rendered
 from .simplify import computed
 from .timing import is_timed
 

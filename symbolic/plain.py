@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from shardmath.files.rendering import rendered
+
 from .accounts import build
 from .documents.evaluator import Form, as_written, evaluator, script
 from .implementations import Implementation
 from .parallel.legality import rules_for
-from .rendering import rendered
 from .simplify import computed
 from .timing import build_times
 

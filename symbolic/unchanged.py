@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Folders of what is derived from, and of what is derived.
-_FOLDERS = ("catalogue", "generated", "symbolic", "templates")
+_FOLDERS = ("catalogue", "generated", "src/shardmath/compiler", "symbolic", "templates")
 _LIBRARIES = ("jinja2", "sympy")
 
 

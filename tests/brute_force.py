@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
+from shardmath.compiler.expressions.graph import NAME, Graph, Node, exact, ordered
+from shardmath.compiler.expressions.source import parse
 from shardmath.generated.definitions import verdict
 from shardmath.search.spaces import Best, Front, Histogram, Part, Question, Space
-from shardmath.symbolic.nests.graph import NAME, Graph, Node, exact, ordered
-from shardmath.symbolic.nests.source import parse
 
 #: The verdicts with which a configuration belongs to a question.
 AMONG = {"fits": {0}, "uncertain": {0, 1}, "legal": {0, 1, 2}}

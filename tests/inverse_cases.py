@@ -11,9 +11,9 @@ import numpy as np
 
 from shardmath.commands.fit.symbols import KEPT
 from shardmath.compiler.evaluators import Evaluator, find
+from shardmath.compiler.inverses.posed import Question
 from shardmath.files.cached import source_of
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
-from shardmath.symbolic.inverses.posed import Question
 
 #: Implementations with their architectures, by name.
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {

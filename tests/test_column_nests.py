@@ -8,7 +8,21 @@ import small_space
 from test_nests_counted import QUESTIONS, SPACES, counted, part_of
 from test_nests_random import compare
 
-from shardmath.compiler.arrays import computed, constant, steps_of
+from shardmath.compiler.expressions.arrays import computed, constant, steps_of
+from shardmath.compiler.expressions.graph import (
+    CEIL_DIV,
+    DIV,
+    DIVIDES,
+    FLOOR_DIV,
+    LCM,
+    MAX,
+    NUMBER,
+    Graph,
+    exact,
+    ordered,
+)
+from shardmath.compiler.expressions.source import parse
+from shardmath.compiler.nests.stored import restored, stored
 from shardmath.search.nests import chosen, turns
 from shardmath.search.nests.answers import BestAnswer, FrontAnswer
 from shardmath.search.nests.chosen import nest_of
@@ -17,9 +31,6 @@ from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import PowersOfTwo, Space
-from shardmath.symbolic.nests.graph import CEIL_DIV, DIV, DIVIDES, FLOOR_DIV, LCM, MAX, NUMBER, Graph, exact, ordered
-from shardmath.symbolic.nests.source import parse
-from shardmath.symbolic.nests.stored import restored, stored
 
 
 @pytest.mark.slow

@@ -20,12 +20,12 @@ from shardmath.compiler.native.functions import translated
 from shardmath.compiler.native.objects import Native, native
 from shardmath.compiler.native.options import Options, has, quickest, usual
 from shardmath.compiler.native.values import ELEMENTS
+from shardmath.compiler.nesting import nest_of
 from shardmath.files.cached import module_of, source_of
 from shardmath.search.nests import compiled as nests
 from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.spaces import Best, Part, Rows, Space
-from shardmath.symbolic.nesting import nest_of
 
 #: Every configuration with its bytes and its time, and the quickest.
 ASKED = (Best("best", ("step.time", "peak"), 5, (), "legal"), Rows(of=("step.time",), among="legal"))
@@ -109,7 +109,7 @@ def test_what_was_measured_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measured, "timed", lambda _: pytest.fail("measured once more"))
     assert measured.quickest_here() == first
     measured.quickest_here.cache_clear()
-    monkeypatch.setattr(measured, "processor", lambda: ("another",))
+    monkeypatch.setattr(measured, "made_by", lambda: ("another",))
     with pytest.raises(pytest.fail.Exception, match="once more"):
         measured.quickest_here()
 

@@ -16,7 +16,7 @@ from shardmath.cli.main import exit_code
 
 DERIVED = """
 from shardmath.symbolic.documents.definitions import definitions
-from shardmath.symbolic.rendering import rendered
+from shardmath.files.rendering import rendered
 print(rendered("definitions.py", definitions()), end="")
 """
 ROOT = Path(__file__).resolve().parents[1]

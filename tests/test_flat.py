@@ -14,19 +14,19 @@ from interpreted import interpreted
 from numba import njit
 from test_nests_random import Drawn
 
+from shardmath.compiler.expressions.graph import EQ, LE, MUL, NUMBER, Graph, Node, exact, ordered
+from shardmath.compiler.expressions.source import parse
+from shardmath.compiler.flat.choices import with_choices
+from shardmath.compiler.flat.factors import factored
+from shardmath.compiler.flat.plan import Flat, Plan, planned
+from shardmath.compiler.flat.quotients import BELOW
+from shardmath.compiler.printers.nodes import PYTHON
+from shardmath.files.rendering import rendered
 from shardmath.generated import megatron_kernel
 from shardmath.symbolic.compiled import derive_inverse
 from shardmath.symbolic.documents.kernel import lines
-from shardmath.symbolic.flat.choices import with_choices
-from shardmath.symbolic.flat.factors import factored
-from shardmath.symbolic.flat.plan import Flat, Plan, planned
-from shardmath.symbolic.flat.quotients import BELOW
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
-from shardmath.symbolic.nests.graph import EQ, LE, MUL, NUMBER, Graph, Node, exact, ordered
-from shardmath.symbolic.nests.source import parse
 from shardmath.symbolic.parameters import PARAMETERS, Kind
-from shardmath.symbolic.printers.nest import PYTHON
-from shardmath.symbolic.rendering import rendered
 from shardmath.symbolic.write import GENERATED
 
 SWITCHES = ("u", "w")

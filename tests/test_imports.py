@@ -25,8 +25,8 @@ FOLDERS = {
 #: The modules and packages of ``shardmath.symbolic``, and modules of a package that are below others of it. Each
 #: imports from lower layers and from its own package only.
 LAYERS = (
-    {"nests", "rendering", "workspaces"},
-    {"flat", "functions", "inverses", "parameters", "sources"},
+    {"workspaces"},
+    {"functions", "parameters", "sources"},
     {"expert_layers"},
     {"dimension"},
     {"efficiencies", "work"},
@@ -46,7 +46,7 @@ LAYERS = (
     {"simplify"},
     {"printers"},
     {"documents"},
-    {"nesting", "plain"},
+    {"plain"},
     {"compiled"},
     {"derive"},
     {"write"},
@@ -54,6 +54,14 @@ LAYERS = (
 )
 LEVEL = {name: level for level, layer in enumerate(LAYERS) for name in layer}
 
+#: The rooms of the compiler, which knows neither the mathematics nor what is derived from it; both are compiled by it.
+COMPILER = (
+    {"compiler.expressions"},
+    {"compiler.flat", "compiler.inverses", "compiler.native", "compiler.nests"},
+    {"compiler.printers"},
+    {"compiler.nesting"},
+)
+COMPILES = tuple(f"shardmath.{room}" for layer in COMPILER for room in sorted(layer - {"compiler.native"}))
 #: The rooms of running code, lowest first. Each imports from lower layers and from itself only, also inside functions.
 ROOMS = (
     {"answers", "divisors"},
@@ -61,7 +69,7 @@ ROOMS = (
     {"files"},
     {"input"},
     {"models", "machines"},
-    {"compiler.native"},
+    *COMPILER,
     {"compiler"},
     {"configuration"},
     {"account"},
@@ -83,26 +91,22 @@ ROOMS = (
 )
 HEIGHT = {name: height for height, layer in enumerate(ROOMS) for name in layer}
 
-#: The modules that show, derive or read formulas; no other part of the running code may import ``shardmath.symbolic``,
-#: but for what loop nests are planned with: that is plain Python, which reads formulas as text.
+#: The modules that show or derive formulas; no other part of the running code may import ``shardmath.symbolic``.
 SHOW_FORMULAS = {
     "shardmath.commands.appendix.run",
     "shardmath.commands.compare.causes", "shardmath.commands.compare.changes", "shardmath.commands.compare.comparison",
     "shardmath.commands.compare.published", "shardmath.commands.compare.tensors", "shardmath.commands.fit.compiled",
     "shardmath.commands.fit.formula", "shardmath.commands.formula.run", "shardmath.commands.moves.formulas",
-    "shardmath.commands.page.typesetting", "shardmath.commands.page.writing", "shardmath.compiler.evaluators",
-    "shardmath.configuration.stages", "shardmath.plots.files", "shardmath.search.nests.compiled",
+    "shardmath.commands.page.typesetting", "shardmath.compiler.evaluators", "shardmath.configuration.stages",
 }
-#: What running code may import at any time: plain Python, without SymPy.
-NEED_NO_SYMPY = ("shardmath.symbolic.inverses", "shardmath.symbolic.nests")
 HEAVY = {"jinja2", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 #: Other packages that load slowly, or that only an extra installs: imported where they are needed.
 LATE = HEAVY | {
     "distributed", "importlib", "matplotlib", "platformdirs", "scipy", "tomli_w", "tomllib", "tree_sitter",
     "tree_sitter_bash", "yaml",
 }
-#: Modules of our own that load LLVM or Numba.
-COMPILING = ("shardmath.compiler.native",)
+#: Modules of our own that load LLVM, Numba or Jinja.
+LOADING = ("shardmath.compiler.native", "shardmath.compiler.nesting", "shardmath.files.rendering")
 #: Two modules of a room that need each other: the second is imported inside a function of the first.
 MUTUAL = {
     ("shardmath.account.anchor", "shardmath.account.accounting"),
@@ -237,24 +241,28 @@ def test_symbolic_modules_import_from_lower_layers() -> None:
     assert not wrong
 
 
-def test_symbolic_imports_no_running_code() -> None:
+def test_symbolic_imports_no_running_code_but_the_compiler() -> None:
+    allowed = ("shardmath.symbolic", "shardmath.catalogue", "shardmath.files.rendering", *COMPILES)
     wrong = [
         found for found in _of("shardmath.symbolic")
-        if _within(found.target, "shardmath") and not _within(found.target, "shardmath.symbolic", "shardmath.catalogue")
+        if _within(found.target, "shardmath")
+        and not _within(found.target, *allowed)
     ]
     assert not wrong
 
 
-def test_symbolic_needs_sympy_and_to_derive_jinja_but_nothing_else() -> None:
+def test_symbolic_needs_sympy_and_nothing_else() -> None:
     outside = {
-        (found.target.partition(".")[0], found.importer if found.target.startswith(("jinja2", "numpy")) else "")
-        for found in _of("shardmath.symbolic")
+        found.target.partition(".")[0] for found in _of("shardmath.symbolic")
         if found.target.partition(".")[0] not in {*sys.stdlib_module_names, "shardmath"}
     }
-    assert outside <= {
-        ("sympy", ""), ("mpmath", ""), ("jinja2", "shardmath.symbolic.rendering"),
-        ("numpy", "shardmath.symbolic.nests.trials"),
-    }
+    assert outside <= {"sympy", "mpmath"}
+
+
+def test_the_compiler_knows_no_formulas() -> None:
+    met = {found.target for found in _of_running_code() if _within(found.importer, *COMPILES)
+           and _within(found.target, "shardmath") and not _within(found.target, *COMPILES)}
+    assert met == {"shardmath.files.rendering"}
 
 
 def test_generated_files_stand_alone() -> None:
@@ -271,19 +279,21 @@ def test_data_packages_import_only_the_standard_library(package: str) -> None:
 def test_running_code_meets_the_mathematics_only_to_show_it() -> None:
     meeting = [
         found for found in _of_running_code()
-        if _within(found.target, "shardmath.symbolic") and not _within(found.target, *NEED_NO_SYMPY)
+        if _within(found.target, "shardmath.symbolic")
     ]
     assert [found for found in meeting if not found.lazy] == [], "import shardmath.symbolic inside the function"
     assert {found.importer for found in meeting} == SHOW_FORMULAS
 
 
 def test_running_code_does_not_import_sympy() -> None:
-    assert [found for found in _of_running_code() if _within(found.target, "sympy", "jinja2") and not found.lazy] == []
+    met = {(found.importer, found.target.partition(".")[0]) for found in _of_running_code()
+           if _within(found.target, "sympy", "jinja2") and not found.lazy}
+    assert met == {("shardmath.files.rendering", "jinja2")}
 
 
 @pytest.mark.process
 def test_planning_a_nest_needs_no_sympy() -> None:
-    modules = sorted(module for module in MODULES if _within(module, *NEED_NO_SYMPY))
+    modules = sorted(module for module in MODULES if _within(module, *COMPILES) and module not in LOADING)
     assert _loaded_after(f"import {', '.join(modules)}") & HEAVY <= {"numpy"}
 
 
@@ -292,8 +302,8 @@ def test_imports_inside_functions_load_what_is_heavy() -> None:
     inside = {
         (found.importer, found.target) for found in _of_running_code()
         if found.in_function and not _within(found.importer, "shardmath.cli") and found.importer != "shardmath"
-        and found.target.partition(".")[0] not in LATE and not _within(found.target, *COMPILING)
-        and (not _within(found.target, "shardmath.symbolic") or _within(found.target, *NEED_NO_SYMPY))
+        and found.target.partition(".")[0] not in LATE and not _within(found.target, *LOADING)
+        and not _within(found.target, "shardmath.symbolic")
         and found.target != "shardmath.generated"  # the evaluator whose name was asked for
     }
     assert inside == MUTUAL

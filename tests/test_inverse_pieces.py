@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardmath.symbolic.inverses.enclosure import enclosed
-from shardmath.symbolic.inverses.laurent import NoClosedFormError, signs, value
-from shardmath.symbolic.inverses.legal import LegalValues
-from shardmath.symbolic.nests.graph import Graph, Node, exact
-from shardmath.symbolic.nests.source import parse
+from shardmath.compiler.expressions.graph import Graph, Node, exact
+from shardmath.compiler.expressions.source import parse
+from shardmath.compiler.inverses.enclosure import enclosed
+from shardmath.compiler.inverses.laurent import NoClosedFormError, signs, value
+from shardmath.compiler.inverses.legal import LegalValues
 
 COUNTS = st.fractions(-50, 50, max_denominator=7)
 NONZERO = st.builds(Fraction, st.integers(1, 50) | st.integers(-50, -1), st.integers(1, 7))

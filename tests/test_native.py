@@ -14,13 +14,13 @@ from sympy import And, Eq, Expr, Ge, Gt, Integer, Le, Max, Min, Ne, Not, Or, Rat
 
 from benchmarks import native
 from benchmarks.roofline import CHAINS
+from shardmath.compiler.expressions.graph import Graph
+from shardmath.compiler.expressions.source import parse
+from shardmath.compiler.flat.plan import Flat, planned
+from shardmath.compiler.printers.nodes import C
 from shardmath.symbolic.documents.kernel import lines
-from shardmath.symbolic.flat.plan import Flat, planned
 from shardmath.symbolic.functions import CeilDiv, Divides, FloorDiv, Iverson, LeastCommonMultiple
-from shardmath.symbolic.nests.graph import Graph
-from shardmath.symbolic.nests.source import parse
 from shardmath.symbolic.parameters import symbols
-from shardmath.symbolic.printers.nest import C
 from shardmath.symbolic.printers.python import PythonPrinter, identifier
 
 pytestmark = pytest.mark.skipif(shutil.which(native.COMPILER) is None, reason="needs gcc")

@@ -14,13 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardmath.compiler.evaluators import find
-from shardmath.generated.definitions import PARAMETERS
-from shardmath.symbolic.compiled import derive_layouts
-from shardmath.symbolic.implementations import IMPLEMENTATIONS
-from shardmath.symbolic.nests.comparing import Prover
-from shardmath.symbolic.nests.dominated import pairs_of, thinned, without_dominated
-from shardmath.symbolic.nests.formulas import formulas
-from shardmath.symbolic.nests.graph import (
+from shardmath.compiler.expressions.comparing import Prover
+from shardmath.compiler.expressions.dominated import pairs_of, thinned, without_dominated
+from shardmath.compiler.expressions.formulas import formulas
+from shardmath.compiler.expressions.graph import (
     ADD,
     CEIL_DIV,
     DIV,
@@ -42,9 +39,12 @@ from shardmath.symbolic.nests.graph import (
     exact,
     ordered,
 )
-from shardmath.symbolic.nests.intervals import Bounds
-from shardmath.symbolic.nests.source import parse
-from shardmath.symbolic.nests.trials import Points
+from shardmath.compiler.expressions.intervals import Bounds
+from shardmath.compiler.expressions.source import parse
+from shardmath.compiler.expressions.trials import Points
+from shardmath.generated.definitions import PARAMETERS
+from shardmath.symbolic.compiled import derive_layouts
+from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.plain import derive_memory
 
 LIMITS = {name: (item[2], item[3]) for name, item in PARAMETERS.items()}

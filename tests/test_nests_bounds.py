@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardmath.symbolic.nests.bounds import bounds, degree
-from shardmath.symbolic.nests.graph import Graph, Node, exact
-from shardmath.symbolic.nests.source import FormulaError, parse
+from shardmath.compiler.expressions.bounds import bounds, degree
+from shardmath.compiler.expressions.graph import Graph, Node, exact
+from shardmath.compiler.expressions.source import FormulaError, parse
 
 NAMES = "abc"
 _LEAVES = st.sampled_from([*NAMES, "0", "1", "2", "7"])

@@ -10,13 +10,13 @@ from brute_force import Row
 from interpreted import interpreted
 from test_nests_random import compare
 
+from shardmath.compiler import nesting
+from shardmath.compiler.nesting import nest_of
 from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import Best, Front, Histogram, Part, PowersOfTwo, Space
-from shardmath.symbolic import nesting
-from shardmath.symbolic.nesting import nest_of
 
 pytestmark = pytest.mark.slow
 

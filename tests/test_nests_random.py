@@ -15,17 +15,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
 
-from shardmath.search.nests import turns as turns_of_loops
-from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
-from shardmath.search.nests.columns import ColumnNest
-from shardmath.search.nests.compiled import CompiledNest
-from shardmath.search.nests.nest import Nest
-from shardmath.search.nests.running import Run
-from shardmath.search.spaces import Axis, Best, Front, Histogram, Part, Question
-from shardmath.symbolic.nesting import nest_source
-from shardmath.symbolic.nests import order
-from shardmath.symbolic.nests import problem as posed
-from shardmath.symbolic.nests.graph import (
+from shardmath.compiler.expressions.graph import (
     CEIL_DIV,
     DIV,
     DIVIDES,
@@ -40,8 +30,18 @@ from shardmath.symbolic.nests.graph import (
     Node,
     exact,
 )
-from shardmath.symbolic.nests.intervals import Limits
-from shardmath.symbolic.nests.problem import ESTIMATE
+from shardmath.compiler.expressions.intervals import Limits
+from shardmath.compiler.nesting import nest_source
+from shardmath.compiler.nests import order
+from shardmath.compiler.nests import problem as posed
+from shardmath.compiler.nests.problem import ESTIMATE
+from shardmath.search.nests import turns as turns_of_loops
+from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
+from shardmath.search.nests.columns import ColumnNest
+from shardmath.search.nests.compiled import CompiledNest
+from shardmath.search.nests.nest import Nest
+from shardmath.search.nests.running import Run
+from shardmath.search.spaces import Axis, Best, Front, Histogram, Part, Question
 
 pytestmark = pytest.mark.slow
 

@@ -20,6 +20,9 @@ from test_nests_random import AMONG, Drawn, Made, Source, rows_of
 
 from shardmath.commands.explore import rows as writing
 from shardmath.commands.explore.run import explore
+from shardmath.compiler.expressions.graph import LE
+from shardmath.compiler.nests import problem as posed
+from shardmath.compiler.nests.problem import ESTIMATE
 from shardmath.errors import InputError
 from shardmath.search.nests import answers
 from shardmath.search.nests.columns import ColumnNest
@@ -27,9 +30,6 @@ from shardmath.search.nests.compiled import CompiledNest
 from shardmath.search.nests.rows import Folder, Table, regrouped
 from shardmath.search.nests.running import run
 from shardmath.search.spaces import Part, Rows
-from shardmath.symbolic.nests import problem as posed
-from shardmath.symbolic.nests.graph import LE
-from shardmath.symbolic.nests.problem import ESTIMATE
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,12 @@ import numpy as np
 from benchmarks.contenders import CORES, Contender, filling
 from benchmarks.data import IMPLEMENTATION, Columns, Job, Outputs
 from benchmarks.native import FAST, IEEE, build, render
+from shardmath.compiler.printers.nodes import C
+from shardmath.files.rendering import rendered
 from shardmath.symbolic.accounts import build as terms_of
 from shardmath.symbolic.documents.evaluator import evaluator
 from shardmath.symbolic.documents.kernel import kernel
 from shardmath.symbolic.parallel.legality import rules_for
-from shardmath.symbolic.printers.nest import C
-from shardmath.symbolic.rendering import rendered
 
 #: The builds that are timed; the first one is exact for every job, the second one where reciprocals are.
 BUILDS = {"C, gcc -O3": IEEE, "C, gcc -O3 -ffast-math": FAST}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from shardmath.files.rendering import rendered, source_of
+
 from ..implementations import Implementation
-from ..rendering import rendered, source_of
 from .appendix import ledger
 from .bibtex import bibtex, cited
 from .configured import Configured, configured

@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from ..flat.plan import Flat, planned
-from ..inverses.coefficients import Polynomials
-from ..nests.dominated import without_dominated
-from ..nests.formulas import formulas
-from ..nests.graph import AND, DIV, DIVIDES, NAME, OR, Graph, Node, ordered
+from shardmath.compiler.expressions.dominated import without_dominated
+from shardmath.compiler.expressions.formulas import formulas
+from shardmath.compiler.expressions.graph import AND, DIV, DIVIDES, NAME, OR, Graph, Node, ordered
+from shardmath.compiler.flat.plan import Flat, planned
+from shardmath.compiler.inverses.coefficients import Polynomials
+from shardmath.compiler.printers.nodes import PYTHON
+
 from ..parameters import PARAMETERS
-from ..printers.nest import PYTHON
 from .inverted import NAMES
 from .kernel import ESTIMATE, lines
 

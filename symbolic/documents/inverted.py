@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from sympy import Add, Expr, Integer, Mul, Rational, Symbol, sqrt
 from sympy.logic.boolalg import Boolean
 
+from shardmath.compiler.expressions.differences import number
+from shardmath.compiler.expressions.graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, LCM, MAX, MIN, MUL, NAME, NUMBER, Node
+from shardmath.compiler.inverses.laurent import NoClosedFormError
+
 from ..functions import CeilDiv, FloorDiv, LeastCommonMultiple, Max, Min
-from ..inverses.laurent import NoClosedFormError
-from ..nests.differences import number
-from ..nests.graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, LCM, MAX, MIN, MUL, NAME, NUMBER, Node
 from ..parameters import BY_NAME
 from ..simplify import simplify
 from ..terms import term_symbol

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from ..flat.plan import Flat, Plan, planned, thinned
-from ..nests.formulas import formulas
-from ..nests.graph import LCM, NAME, NUMBER, Graph, Node, ordered
-from ..nests.source import parse
+from shardmath.compiler.expressions.formulas import formulas
+from shardmath.compiler.expressions.graph import LCM, NAME, NUMBER, Graph, Node, ordered
+from shardmath.compiler.expressions.source import parse
+from shardmath.compiler.flat.plan import Flat, Plan, planned, thinned
+from shardmath.compiler.printers.columns import FlatPrinter
+from shardmath.compiler.printers.nodes import PYTHON, Dialect
+
 from ..parameters import PARAMETERS, Kind
-from ..printers.flat import FlatPrinter
-from ..printers.nest import PYTHON, Dialect
 from ..printers.python import PythonPrinter
 from ..verdict import ESTIMATE as ESTIMATE_SYMBOL
 from ..verdict import VERDICTS

@@ -9,10 +9,10 @@ from typing import Any
 
 from counted import values
 
+from shardmath.files.rendering import rendered
 from shardmath.symbolic.documents.evaluator import evaluator
 from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.parameters import BY_NAME, PARAMETERS, Kind
-from shardmath.symbolic.rendering import rendered
 from shardmath.symbolic.timing import build_times
 
 #: A machine on which every number is a round one; work and traffic do not depend on it.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import operator
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 from shardmath.errors import InputError, nearest_names
-from shardmath.files.cached import cached_module, cached_text, source_of, sources_digest
+from shardmath.files.cached import cached_module, cached_text, key_of, source_of, sources_digest
 from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, UNTIMED
 
 if TYPE_CHECKING:
@@ -238,5 +237,4 @@ def _chosen(implementation: str, choices: Mapping[str, str]) -> Implementation:
 
 def _key(implementation: str, choices: Mapping[str, str], *more: object) -> str:
     """A digest of what a derived module depends on: its choices, ``more``, and every source that it is derived from."""
-    asked = json.dumps([implementation, choices, *more], sort_keys=True)
-    return hashlib.sha256((sources_digest() + asked).encode()).hexdigest()[:16]
+    return key_of(sources_digest(), implementation, sorted(choices.items()), *more)

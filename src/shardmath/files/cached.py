@@ -95,11 +95,16 @@ def keep(kind: str, name: str, content: bytes) -> None:
         _say_once(f"nothing can be kept in {'a cache' if path is None else user_folder()}: {error.strerror}")
 
 
+def key_of(*made_from: object) -> str:
+    """A name for what is made from these, by how Python writes them."""
+    return hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]
+
+
 @cache
 def sources_digest() -> str:
     """A digest of everything that generated modules are made from."""
     content = hashlib.sha256()
-    for module in ("symbolic", "templates"):
+    for module in ("compiler", "symbolic", "templates"):
         spec = find_spec(f"shardmath.{module}")
         assert spec is not None
         assert spec.origin is not None

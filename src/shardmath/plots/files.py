@@ -128,7 +128,7 @@ def _printable(text: str) -> str:
 
 def _page(picture: Picture) -> str:
     """Every panel by itself, so that a wide screen has them side by side, and all tables."""
-    from shardmath.symbolic.rendering import rendered
+    from shardmath.files.rendering import rendered
 
     panels, styles = in_one_sheet([_inline(panel, place) for place, panel in enumerate(picture.panels, 1)])
     return with_policy(rendered("plot.html", {"picture": picture, "panels": panels, "styles": styles},

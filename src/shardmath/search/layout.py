@@ -9,7 +9,7 @@ from shardmath.answers import Answer
 from shardmath.generated.definitions import num_microbatches
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
-from shardmath.symbolic.nests.standard import BY_MEMORY, BY_TIME
+from shardmath.search.spaces.usual import BY_MEMORY, BY_TIME
 
 #: The formulas that rank layouts by time, and by memory.
 RANKINGS = {"time": BY_TIME, "memory": BY_MEMORY}

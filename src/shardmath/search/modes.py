@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 
+from shardmath.compiler.expressions.formulas import formulas
+from shardmath.compiler.expressions.graph import NAME, Graph, ordered
 from shardmath.configuration.job import without_effect
-from shardmath.files.cached import cached_text, source_of, sources_digest
+from shardmath.files.cached import cached_text, key_of, source_of, sources_digest
 from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS, RECOMPUTE_WITHIN
 from shardmath.search.spaces import Part
-from shardmath.symbolic.nests.formulas import formulas
-from shardmath.symbolic.nests.graph import NAME, Graph, ordered
 
 
 def recompute_modes(part: Part) -> tuple[str, ...]:
@@ -65,6 +64,5 @@ def _asked_for(part: Part, switches: Collection[str]) -> set[str]:
         nodes = ordered(known.terms[name] for name in wanted)
         return json.dumps(sorted({str(node.value) for node in nodes if node.op == NAME} & {*switches}))
 
-    asked = (sources_digest(), source, sorted(values.items()), sorted(switches))
-    key = hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
+    key = key_of(sources_digest(), source, sorted(values.items()), sorted(switches))
     return set(json.loads(cached_text("switches", f"{key}.json", left)))

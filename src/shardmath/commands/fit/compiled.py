@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Sequence
 from types import ModuleType
 
 from shardmath.compiler.evaluators import Evaluator
-from shardmath.files.cached import cached_module, source_of, sources_digest
+from shardmath.files.cached import cached_module, key_of, source_of, sources_digest
 
 
 def inverse_for(evaluator: Evaluator, symbol: str, along: Sequence[str], columns: Collection[str]) -> ModuleType:
@@ -24,7 +22,6 @@ def inverse_for(evaluator: Evaluator, symbol: str, along: Sequence[str], columns
 
     from shardmath.compiler.native.kernels import remembered
 
-    asked = json.dumps(["inverse", evaluator.implementation, evaluator.choices, symbol, list(along), known],
-                       sort_keys=True)
-    key = hashlib.sha256((sources_digest() + asked).encode()).hexdigest()[:16]
+    asked = sorted(evaluator.choices.items()), symbol, tuple(along), known
+    key = key_of(sources_digest(), "inverse", evaluator.implementation, *asked)
     return remembered(cached_module("kernels", key, source))

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 from shardmath.answers import Answer, Exact
 from shardmath.compiler.evaluators import Evaluator
+from shardmath.compiler.inverses.binding import Binding
+from shardmath.compiler.inverses.laurent import NoClosedFormError, combined, constant, signs, value
 from shardmath.generated.definitions import PARAMETERS
-from shardmath.symbolic.inverses.binding import Binding
-from shardmath.symbolic.inverses.laurent import NoClosedFormError, combined, constant, signs, value
 
 _SWITCHES = frozenset(name for name, row in PARAMETERS.items() if row[2:4] == (0, 1))
 

@@ -23,6 +23,8 @@ from shardmath.commands.fit.symbols import (
     solved_for,
     unit_of,
 )
+from shardmath.compiler.inverses.laurent import NoClosedFormError
+from shardmath.compiler.inverses.posed import Question
 from shardmath.configuration.job import Job
 from shardmath.divisors import divisors
 from shardmath.errors import InputError, nearest_names
@@ -32,8 +34,6 @@ from shardmath.input.arguments import typed_like
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
-from shardmath.symbolic.inverses.laurent import NoClosedFormError
-from shardmath.symbolic.inverses.posed import Question
 
 _WHOLE = 10**6
 CLOSED = "closed form"

@@ -16,7 +16,7 @@ from shardmath.commands.page.catalogue import (
 from shardmath.commands.page.typesetting import formulas_of, script_of
 from shardmath.generated.definitions import RECOMPUTE_MODES, ROLES
 from shardmath.reports.policy import with_policy
-from shardmath.symbolic.nests.standard import BY_MEMORY, DATA_PARALLEL
+from shardmath.search.spaces.usual import BY_MEMORY, DATA_PARALLEL
 
 
 def page(asked: Sequence[str | PathLike[str]] = ()) -> str:
@@ -25,7 +25,7 @@ def page(asked: Sequence[str | PathLike[str]] = ()) -> str:
     It knows the models asked for and all of the catalogue that the stored evaluators are about. Raises InputError
     for an unknown model.
     """
-    from shardmath.symbolic.rendering import rendered
+    from shardmath.files.rendering import rendered
 
     chosen = models(asked)
     by_model = evaluators_of(chosen)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from shardmath.search.answered import Answered, answered, asked_again
 from shardmath.search.spaces import Best, Front, Question, Space
-from shardmath.symbolic.nests.standard import BY_TIME
+from shardmath.search.spaces.usual import BY_TIME
 
 #: The sizes that make a kind of layout, and those whose other values are tried one by one.
 KINDS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "expert_parallel")

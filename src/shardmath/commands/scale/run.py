@@ -22,8 +22,8 @@ from shardmath.search.offered import as_arguments, offered
 from shardmath.search.sizes import sizes_of
 from shardmath.search.spaces import Best
 from shardmath.search.spaces.standard import layouts
+from shardmath.search.spaces.usual import BY_TIME
 from shardmath.search.untried import Untried, untried
-from shardmath.symbolic.nests.standard import BY_TIME
 
 #: Parts of a step in which a rank works.
 _OWN = ("computing", "recomputing", "optimizer")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
+import llvmlite
 import llvmlite.binding as llvm
 import numpy as np
 
@@ -61,10 +64,12 @@ def loaded(
     return prototype(engine.get_function_address(name)), engine
 
 
-def processor() -> tuple[str, ...]:
-    """Return the dependencies of code besides its source and options: LLVM, the processor and its features."""
+@cache
+def made_by() -> tuple[str, ...]:
+    """The makers of code from its source and options: this room, LLVM, the processor and its features."""
+    own = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
     return (
-        str(llvm.llvm_version_info), llvm.get_process_triple(), llvm.get_host_cpu_name(),
+        *own, llvmlite.__version__, str(llvm.llvm_version_info), llvm.get_process_triple(), llvm.get_host_cpu_name(),
         llvm.get_host_cpu_features().flatten(),
     )
 

@@ -221,4 +221,3 @@ class Expressions:
         wanted = _TYPES[tree.func.attr]
         return self.builder.fptosi(value, INTEGER) if (value.type, wanted) == (FLOAT, INTEGER) else self.as_type(
             value, wanted)
-

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import pickle
 from types import ModuleType
 from typing import Any
@@ -13,7 +12,7 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
-from shardmath.files.cached import keep, kept, source_of
+from shardmath.files.cached import keep, kept, key_of, source_of
 
 _KIND = "numba"
 
@@ -45,4 +44,4 @@ class _Kept(NullCache):  # type: ignore[misc]
     def _name(self, sig: Any, target_context: Any) -> str:
         made_from = (*self._module, str(sig), target_context.codegen().magic_tuple(), numba.__version__,
                      llvmlite.__version__)
-        return f"{hashlib.sha256(repr(made_from).encode()).hexdigest()[:32]}.pickle"
+        return f"{key_of(*made_from)}.pickle"

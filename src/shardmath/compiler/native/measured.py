@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -14,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from shardmath.files.cached import keep, kept, source_of
+from shardmath.files.cached import keep, kept, key_of, source_of
 
 from . import trial
-from .code import compiled, flat, kind_of, loaded, processor
+from .code import compiled, flat, kind_of, loaded, made_by
 from .options import Options, quickest, usual
 
 #: ``usual`` to measure nothing, and to compile for every processor as for one that nothing was measured on.
@@ -32,7 +31,7 @@ def quickest_here() -> Options:
     """The options for functions that run long: those measured here before, or measured now, in half a second."""
     if os.environ.get(VARIABLE) == "usual":
         return usual()
-    name = f"{hashlib.sha256(repr((_model(), processor(), _sources())).encode()).hexdigest()[:32]}.json"
+    name = f"{key_of(_model(), made_by())}.json"
     text = kept(_KIND, name)
     if text is None:
         chosen = quickest(usual(), timed)
@@ -69,10 +68,6 @@ def trial_arguments(rounds: int = _ROUNDS) -> tuple[Any, ...]:
     row = draw.integers(0, 1000, 5 * trial.ENTRIES).astype(np.float64)
     limits = np.array([700.0, 900.0, -1.0])
     return rounds, places, block, np.zeros_like(block), row, limits, np.zeros(3, np.int64)
-
-
-def _sources() -> list[str]:
-    return [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
 
 
 def _model() -> str:

@@ -6,19 +6,15 @@ its options, the processor and what it can do. The cache gives back what was put
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import llvmlite
+from shardmath.files.cached import keep, kept, key_of, source_of
 
-from shardmath.files.cached import keep, kept, source_of
-
-from .code import NumpyKind, compiled, flat, kind_of, loaded, processor
+from .code import NumpyKind, compiled, flat, kind_of, loaded, made_by
 from .options import Options, usual
 
 _LOCK = threading.Lock()
@@ -53,7 +49,7 @@ class Native:
 
     def _made(self, kinds: tuple[NumpyKind, ...]) -> Callable[..., int | None]:
         text, options = source_of(self._module), self._options()
-        key = hashlib.sha256(repr((text, self._name, kinds, options, _origin())).encode()).hexdigest()[:32]
+        key = key_of(text, self._name, kinds, options, made_by())
         code = kept("objects", f"{key}.o")
         if code is None:
             code = compiled(self._module, text, self._name, kinds, options)
@@ -62,9 +58,3 @@ class Native:
         self._engines.append(engine)
         return function
 
-
-@cache
-def _origin() -> tuple[str, ...]:
-    """Return the dependencies of compiled code besides its source and options."""
-    own = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("*.py"))]
-    return (*own, llvmlite.__version__, *processor())

@@ -11,6 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.compiler.nests.order import nested_order
+from shardmath.compiler.nests.posing import posed
+from shardmath.compiler.nests.problem import ESTIMATE, Problem
+from shardmath.compiler.nests.stored import restored, stored
 from shardmath.files.cached import cached_text, sources_digest
 from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
 from shardmath.search.nests.nest import Nest
@@ -18,10 +22,6 @@ from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_s
 from shardmath.search.nests.rows import Table
 from shardmath.search.nests.turns import Loops, Turns
 from shardmath.search.spaces import Best, Part, Question
-from shardmath.symbolic.nests.order import nested_order
-from shardmath.symbolic.nests.posing import posed
-from shardmath.symbolic.nests.problem import ESTIMATE, Problem
-from shardmath.symbolic.nests.stored import restored, stored
 
 
 class ColumnNest(Nest):

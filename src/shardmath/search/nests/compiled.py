@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from shardmath.compiler.native.measured import quickest_here
 from shardmath.compiler.native.objects import native
 from shardmath.compiler.native.options import usual
+from shardmath.compiler.nests.posing import Posing
 from shardmath.files.cached import cached_module, source_of, sources_digest
 from shardmath.search.nests import answers
 from shardmath.search.nests.answers import Answer
@@ -23,7 +24,6 @@ from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.posing import evaluator_source, is_large, posing_of, verdict_source
 from shardmath.search.nests.rows import Table
 from shardmath.search.spaces import Axis, Part, Question
-from shardmath.symbolic.nests.posing import Posing
 
 
 class CompiledNest(Nest):
@@ -173,7 +173,7 @@ def module_for_gpu(part: Part, questions: tuple[Question, ...]) -> ModuleType:
 
 def _cached(part: Part, posing: Posing, evaluator: str, kernel: bool = False) -> ModuleType:
     def source() -> str:
-        from shardmath.symbolic.nesting import nest_of
+        from shardmath.compiler.nesting import nest_of
 
         return nest_of(part.evaluator.name, posing, evaluator, verdict_source(), kernel=kernel)
 

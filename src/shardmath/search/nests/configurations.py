@@ -8,10 +8,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+from shardmath.compiler.expressions.graph import Graph, exact
+from shardmath.compiler.expressions.source import parse
 from shardmath.generated.definitions import VERDICTS, verdict
 from shardmath.search.spaces import Best, Front, Part
-from shardmath.symbolic.nests.graph import Graph, exact
-from shardmath.symbolic.nests.source import parse
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -10,6 +9,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.files.cached import key_of
 from shardmath.search.nests import answers
 from shardmath.search.nests.answers import Answer
 from shardmath.search.nests.posing import VERDICT_NAMES
@@ -45,8 +45,7 @@ class Nest(ABC):
         """A digest of all that answers depend on, and of what a shard is."""
         part = self.part
         described = part.labels, part.axes, sorted(part.fixed.items()), part.derived, part.constraints, self.asked
-        words = (*self.origin, *described)
-        return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
+        return key_of(*self.origin, *described)
 
     @property
     @abstractmethod

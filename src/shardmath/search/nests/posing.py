@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
+from shardmath.compiler.nests.posing import Asked, Posing
+from shardmath.compiler.nests.problem import NestAxis
 from shardmath.files.cached import source_of
 from shardmath.generated import definitions
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, VERDICTS
 from shardmath.search.spaces import Axis, Best, Part, Question
 from shardmath.search.spaces.questions import AMONG
-from shardmath.symbolic.nests.posing import Asked, Posing
-from shardmath.symbolic.nests.problem import NestAxis
-from shardmath.symbolic.nests.standard import USUAL
+from shardmath.search.spaces.usual import USUAL
 
 #: Names of the verdicts, in order.
 VERDICT_NAMES = tuple(name for name, _ in VERDICTS)

@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.compiler.arrays import Step, computed, constant, steps_of
+from shardmath.compiler.expressions.arrays import Step, computed, constant, steps_of
+from shardmath.compiler.expressions.graph import NAME, NUMBER, TRUTH, Node, ordered
+from shardmath.compiler.nests.order import Order
+from shardmath.compiler.nests.problem import Problem
 from shardmath.search.nests.nest import steps
 from shardmath.search.spaces import Axis
-from shardmath.symbolic.nests.graph import NAME, NUMBER, TRUTH, Node, ordered
-from shardmath.symbolic.nests.order import Order
-from shardmath.symbolic.nests.problem import Problem
 
 #: Turns that are computed at a time: columns of them stay in the processor's cache.
 _TURNS = 1 << 13

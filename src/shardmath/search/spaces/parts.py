@@ -24,7 +24,7 @@ from shardmath.search.spaces.deriving import derived_of
 from shardmath.search.spaces.machine import with_machine
 from shardmath.search.spaces.symbols import SYMBOLS, set_by
 from shardmath.search.spaces.texts import Texts, names_written
-from shardmath.symbolic.nests.standard import DATA_PARALLEL, MODEL_PARALLEL
+from shardmath.search.spaces.usual import DATA_PARALLEL, MODEL_PARALLEL
 
 #: What symbols of the layout are where nothing is said of them, as in ``explain``.
 _SINGLE = {**LAYOUT, "sequence_parallel": 0, "pipeline_rank": 0}

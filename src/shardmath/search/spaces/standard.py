@@ -16,7 +16,7 @@ from shardmath.input.parameters import MACHINE, checked, other_values
 from shardmath.search.spaces.candidates import Candidates, DivisorsOf
 from shardmath.search.spaces.declared import Space
 from shardmath.search.spaces.questions import MOST, Best
-from shardmath.symbolic.nests.standard import BY_MEMORY
+from shardmath.search.spaces.usual import BY_MEMORY
 
 
 def space_of(search: Search) -> Space:

@@ -7,10 +7,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 
-from shardmath.errors import InputError
-from shardmath.search.spaces.symbols import closest
-from shardmath.symbolic.nests.bounds import bounds, degree
-from shardmath.symbolic.nests.graph import (
+from shardmath.compiler.expressions.bounds import bounds, degree
+from shardmath.compiler.expressions.graph import (
     CEIL_DIV,
     DIV,
     DIVIDES,
@@ -23,7 +21,9 @@ from shardmath.symbolic.nests.graph import (
     exact,
     ordered,
 )
-from shardmath.symbolic.nests.source import FormulaError, parse
+from shardmath.compiler.expressions.source import FormulaError, parse
+from shardmath.errors import InputError
+from shardmath.search.spaces.symbols import closest
 
 Formula = Node
 Bounds = tuple[int | Fraction, int | Fraction]

@@ -1,0 +1,161 @@
+"""From the graph of an expression in one symbol to its pieces: every operation on polynomials instead of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from fractions import Fraction
+from math import lcm
+
+from ..expressions.differences import number as number_of
+from ..expressions.differences import plain
+from ..expressions.graph import (
+    ADD,
+    AND,
+    CEIL_DIV,
+    DIV,
+    DIVIDES,
+    EQ,
+    FLOOR_DIV,
+    LCM,
+    LE,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    NAME,
+    NOT,
+    NUMBER,
+    OR,
+    SELECT,
+    TRUTH,
+    Node,
+    ordered,
+)
+from .laurent import Laurent, NoClosedFormError, constant
+from .pieces import (
+    Pieces,
+    Truth,
+    added,
+    between,
+    compared,
+    divided,
+    largest,
+    multiplied,
+    number,
+    padded,
+    polynomial,
+    rounded,
+    selected,
+    smallest,
+)
+
+
+def enclosed(root: Node, name: str, first: int, last: int) -> Pieces:
+    """Bounds of ``root``, in which ``name`` is the only one, at the integers from ``first``, at least 1, to ``last``.
+
+    Raises NoClosedFormError where there are none.
+    """
+    return _Enclosure(name, first, last).pieces(root)
+
+
+class _Enclosure:
+    """Pieces and truths of the nodes of one graph on one stretch of integers."""
+
+    def __init__(self, name: str, first: int, last: int) -> None:
+        self.name, self.first, self.last = name, first, last
+        self._values: dict[Node, Pieces] = {}
+        self._truths: dict[Node, Truth] = {}
+        self._unknown: dict[Node, NoClosedFormError] = {}
+        self._rules: dict[str, Callable[[Node], Pieces]] = {
+            ADD: lambda node: added(self._of(node.args)),
+            MUL: self._product,
+            DIV: lambda node: divided(*self._of(node.args)),
+            CEIL_DIV: self._quotient, FLOOR_DIV: self._quotient, LCM: self._multiple,
+            MAX: lambda node: largest(self._of(node.args)),
+            MIN: lambda node: smallest(self._of(node.args)),
+            SELECT: lambda node: selected(self._truths[node.args[0]], *self._of(node.args[1:])),
+        }
+
+    def pieces(self, root: Node) -> Pieces:
+        for node in ordered([root]):
+            if node.is_condition:
+                self._truths[node] = self._truth(node)
+            elif node.op == NUMBER:
+                self._values[node] = self._polynomial(constant(plain(number_of(node))))
+            elif node.op == NAME:
+                if node.value != self.name:
+                    raise NoClosedFormError(f"{node.value} has no value")
+                self._values[node] = self._polynomial({1: 1} if self.first < self.last else {0: self.first})
+            elif node.op in self._rules:
+                try:
+                    self._values[node] = self._rules[node.op](node)
+                except NoClosedFormError as error:  # it may yet be part of a padding
+                    self._unknown[node] = error
+            else:
+                self._unknown[node] = NoClosedFormError(f"an operation {node.op}")
+        return self._of([root])[0]
+
+    def _polynomial(self, exact: Laurent) -> Pieces:
+        return polynomial(self.first, self.last, exact)
+
+    def _of(self, nodes: Iterable[Node]) -> list[Pieces]:
+        nodes = list(nodes)
+        for node in nodes:
+            if node in self._unknown:
+                raise self._unknown[node]
+        return [self._values[node] for node in nodes]
+
+    def _product(self, node: Node) -> Pieces:
+        """A product; a quotient rounded up times its divisor is a padding, which adds less than the divisor."""
+        factors = list(node.args)
+        values = []
+        for factor in node.args:
+            if factor.op == CEIL_DIV and factor.args[1] in factors and factor in factors:
+                factors.remove(factor)
+                factors.remove(factor.args[1])
+                values.append(padded(*self._of(factor.args)))
+        values += self._of(factors)
+        result = values[0]
+        for other in values[1:]:
+            result = multiplied(result, other)
+        return result
+
+    def _quotient(self, node: Node) -> Pieces:
+        over, under = self._of(node.args)
+        return rounded(over, under, node.op == CEIL_DIV)
+
+    def _multiple(self, node: Node) -> Pieces:
+        """The least common multiple: at least each of both, at most their product."""
+        size, two = self._of(node.args)
+        left, right = number(size), number(two)
+        if left is not None and right is not None and Fraction(left).denominator == Fraction(right).denominator == 1:
+            return self._polynomial({0: lcm(int(left), int(right))})
+        return between(largest((size, two)), multiplied(size, two))
+
+    def _truth(self, node: Node) -> Truth:
+        if node.op == TRUTH:
+            return ((self.first, self.last, bool(node.value)),)
+        if node.op in (EQ, LE, LT):
+            if self._unknown.keys() & {*node.args}:
+                return ((self.first, self.last, None),)
+            return compared(node.op, *self._of(node.args))
+        if node.op == NOT:
+            return tuple((first, last, None if holds is None else not holds)
+                         for first, last, holds in self._truths[node.args[0]])
+        if node.op in (AND, OR):
+            return self._connected(node)
+        if node.op == DIVIDES:
+            return ((self.first, self.last, None),)
+        raise NoClosedFormError(f"a condition {node.op}")
+
+    def _connected(self, node: Node) -> Truth:
+        decisive = node.op == OR
+        ends = sorted({last for arg in node.args for _, last, _ in self._truths[arg]})
+        stretches, start = [], self.first
+        for end in ends:
+            answers = {next(holds for first, last, holds in self._truths[arg] if first <= end <= last)
+                       for arg in node.args}
+            answer = decisive if decisive in answers else None if None in answers else not decisive
+            stretches.append((start, end, answer))
+            start = end + 1
+        return tuple(stretches)

@@ -1,0 +1,144 @@
+"""Source of the nodes of a nest: in Python for processors and GPUs, for whole columns in NumPy, and in C."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from ..expressions.graph import (
+    ADD,
+    AND,
+    CEIL_DIV,
+    DIV,
+    DIVIDES,
+    EQ,
+    FLOOR_DIV,
+    LCM,
+    LE,
+    LT,
+    MAX,
+    MIN,
+    MUL,
+    NOT,
+    NUMBER,
+    OR,
+    SELECT,
+    TRUTH,
+    Node,
+)
+
+_CALLS = {MAX: "larger", MIN: "smaller", LCM: "lcm", DIVIDES: "divides", SELECT: "select",
+          CEIL_DIV: "ceil_div", FLOOR_DIV: "floor_div"}
+_COMPARISONS = {EQ: "==", LE: "<=", LT: "<"}
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a language writes what languages write differently; the functions are those that its template defines."""
+
+    prefix: str
+    conjunction: str
+    disjunction: str
+    negation: str
+    truths: tuple[str, str]
+
+
+PYTHON = Dialect("", " & ", " | ", "opposite({})", ("True", "False"))
+NUMPY = Dialect("all_", " & ", " | ", "np.logical_not({})", ("TRUE", "FALSE"))
+CUDA = Dialect("device_", " & ", " | ", "(not {})", ("True", "False"))
+C = Dialect("", " & ", " | ", "!({})", ("1", "0"))
+
+
+class NestPrinter:
+    """Prints nodes; those in ``names`` by their name, the others as the operation that they are."""
+
+    def __init__(self, dialect: Dialect, names: Mapping[Node, str] | Callable[[Node], str | None]) -> None:
+        self.dialect = dialect
+        self.named = names.get if isinstance(names, Mapping) else names
+
+    def doprint(self, node: Node) -> str:
+        """The source of what ``node`` is, even if it has a name."""
+        return self._operation(node)
+
+    def _print(self, node: Node) -> str:
+        return self.named(node) or self._operation(node)
+
+    def _operation(self, node: Node) -> str:
+        if node.op == NUMBER:
+            return number(node.value)
+        if node.op == TRUTH:
+            return self.dialect.truths[0 if node.value else 1]
+        if node.op == ADD:
+            return self._sum(node)
+        if node.op == MUL:
+            return self._product(node)
+        if node.op == DIV:
+            return f"{self._tight(node.args[0])}/{self._tight(node.args[1])}"
+        if node.op in _COMPARISONS:
+            return f"({self._print(node.args[0])} {_COMPARISONS[node.op]} {self._print(node.args[1])})"
+        if node.op in (AND, OR):
+            sign = self.dialect.conjunction if node.op == AND else self.dialect.disjunction
+            return f"({sign.join(self._print(arg) for arg in node.args)})"
+        if node.op == NOT:
+            return self.dialect.negation.format(self._print(node.args[0]))
+        return self._call(node)
+
+    def _call(self, node: Node) -> str:
+        name = self.dialect.prefix + _CALLS[node.op]
+        inner, *rest = (self._print(arg) for arg in node.args)
+        if node.op in (MAX, MIN):
+            for arg in rest:
+                inner = f"{name}({inner}, {arg})"
+            return inner
+        return f"{name}({', '.join((inner, *rest))})"
+
+    def _sum(self, node: Node) -> str:
+        first, *rest = sorted(node.args, key=self._is_negative)
+        text = self._print(first)
+        for arg in rest:
+            if self._is_negative(arg):
+                text += f" - {self._opposite(arg)}"
+            else:
+                text += f" + {self._print(arg)}"
+        return text
+
+    def _is_negative(self, node: Node) -> bool:
+        """A summand that is written with a minus sign."""
+        if self.named(node):
+            return False
+        number_ = node if node.op == NUMBER else node.args[0] if node.op == MUL else None
+        return number_ is not None and isinstance(number_.value, Fraction) and number_.value < 0
+
+    def _opposite(self, node: Node) -> str:
+        if node.op == NUMBER:
+            return number(-_fraction(node))
+        count = -_fraction(node.args[0])
+        factors = [self._tight(arg) for arg in node.args[1:]]
+        return "*".join(factors if count == 1 else [number(count), *factors])
+
+    def _product(self, node: Node) -> str:
+        if node.args[0].op == NUMBER and node.args[0].value == -1:
+            return "-" + "*".join(self._tight(arg) for arg in node.args[1:])
+        return "*".join(self._tight(arg) for arg in node.args)
+
+    def _tight(self, node: Node) -> str:
+        """An operand of a product or quotient."""
+        text = self._print(node)
+        loose = node.op in (ADD, MUL, DIV) or (node.op == NUMBER and _fraction(node) < 0)
+        return f"({text})" if loose and not self.named(node) else text
+
+
+def number(value: object) -> str:
+    """A constant as a float; a quotient that is not whole, as a broken condition leaves it, as a quotient."""
+    assert isinstance(value, Fraction)
+    if Fraction(float(value)) == value:
+        return repr(float(value))
+    if value.denominator == 1:
+        raise ValueError(f"{value} is not exact in 64-bit floating point")
+    return f"({float(value.numerator)!r}/{float(value.denominator)!r})"
+
+
+def _fraction(node: Node) -> Fraction:
+    assert isinstance(node.value, Fraction)
+    return node.value
