@@ -98,6 +98,10 @@ further one; below they save milliseconds. Formulas of models with experts are l
 seconds, which only spaces of some 10¹⁰ configurations give back. The thresholds in `compiler/nesting.py` and in the
 `posing` of nests follow from that.
 
+*Backends*: Numba compiles every nest (`shardmath explore --backend numba`) to the same numbers and at about the same
+rate, and takes many times as long for it as LLVM given the same loops. So LLVM compiles nests, Numba the flat
+evaluators and CUDA, and spaces that NumPy goes through within a second are compiled by nothing.
+
 The commands run as fresh processes from start to exit, with files already in the system's cache. A first use finds
 nothing in the user's cache, which is a folder of its own; the repeated sweeps find what the first one left.
 

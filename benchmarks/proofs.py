@@ -67,11 +67,16 @@ def proof_costs(repeats: int) -> list[ProofCost]:
     ]
 
 
-def _costs(model: str, formulas: str, size: int, repeats: int) -> Iterator[ProofCost]:
+def cut(model: str, formulas: str, size: int) -> tuple[Part, tuple[Question, ...]]:
+    """A part of the large space with about so many configurations, and what is asked of it."""
     kernels, ranking = COMPUTED[formulas]
     axes = {name: values[: SIZES[size].get(name, len(values))] for name, values in LARGE.items()}
     asked = question(ranking)
-    part = part_of(axes, kernels, asked, model=model)
+    return part_of(axes, kernels, asked, model=model), asked
+
+
+def _costs(model: str, formulas: str, size: int, repeats: int) -> Iterator[ProofCost]:
+    part, asked = cut(model, formulas, size)
     usual = nest_of("benchmark", posing_of(part, asked, literal=True), evaluator_source(part), verdict_source())
     with tempfile.TemporaryDirectory() as folder:
         nests = [

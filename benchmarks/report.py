@@ -10,6 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.backends import BackendCost
 from benchmarks.data import GLOBAL_BATCH_SIZE, GPU, MODEL, NUM_GPUS, SEQ_LENGTH, Batch
 from benchmarks.nests import NestRate
 from benchmarks.proofs import ProofCost
@@ -35,6 +36,7 @@ class Run:
     nests: Sequence[NestRate]
     nest_memory: float | None
     proofs: Sequence[ProofCost]
+    backends: Sequence[BackendCost]
     figures: Sequence[Figure]
     imported: Mapping[str, bool]
     targets: Sequence[Target]
@@ -55,6 +57,7 @@ class Run:
             "nests": [asdict(nest) | {"rate": nest.rate} for nest in self.nests],
             "nest_memory": self.nest_memory,
             "proofs": [asdict(cost) | {"seconds": cost.seconds} for cost in self.proofs],
+            "backends": [asdict(cost) | {"seconds": cost.seconds} for cost in self.backends],
             "startup": [asdict(figure) for figure in self.figures],
             "imported": dict(self.imported),
             "targets": [asdict(target) | {"met": target.met} for target in self.targets],
@@ -71,7 +74,7 @@ def show(run: Run, console: Console) -> None:
         console.print(f"left out   {line}", highlight=False)
     tables = [*(_rates(run, batch) for batch in run.batches), _streams(run.roofline), _limits(run.roofline)]
     if run.nests:
-        tables += [_nests(run), proof_table(run.proofs)]
+        tables += [_nests(run), proof_table(run.proofs), _backends(run.backends)]
     for table in (*tables, *([_figures(run)] if run.figures else []), _targets(run)):
         console.print()
         console.print(table)
@@ -145,6 +148,22 @@ def proof_table(costs: Sequence[ProofCost]) -> Table:
         seconds = [f"{number:.3f}" for number in (cost.derived, cost.compiled)]
         table.add_row(cost.model, cost.formulas, f"{cost.size:,}", *words, *seconds, f"{cost.run:.4f}",
                       f"{cost.seconds:.3f}", "yes" if cost.usual else "")
+    return table
+
+
+def _backends(costs: Sequence[BackendCost]) -> Table:
+    table = _table(
+        "Backends of loops, for just these sizes: processor seconds of one thread to plan and print (numpy: to read),\n"
+        "to compile and to run. All answers are equal, of llvm and numba to the last bit."
+    )
+    table.add_column("formulas", no_wrap=True)
+    table.add_column("configurations", justify="right")
+    table.add_column("backend")
+    for name in ("plan s", "compile s", "run s", "first use s"):
+        table.add_column(name, justify="right")
+    for cost in costs:
+        table.add_row(cost.formulas, f"{cost.size:,}", cost.backend, f"{cost.derived:.3f}", f"{cost.compiled:.3f}",
+                      f"{cost.run:.4f}", f"{cost.seconds:.3f}")
     return table
 
 

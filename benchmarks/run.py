@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.backends import backend_costs
 from benchmarks.data import draw, job
 from benchmarks.document import document
 from benchmarks.machine import machine
@@ -46,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rates = [replace(rate, memory=peak.get(rate.key)) for rate in rates]
     reached = roofline(measured, rivals, batches[0], _STREAMED * options.layouts, options.repeats)
     nests: list[NestRate] = []
-    nest_memory, proofs = None, []
+    nest_memory, proofs, backends = None, [], []
     if options.nests:
         try:
             nests, missing = nest_rates(options.nest_repeats)
@@ -55,9 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         left_out += missing
         nest_memory, proofs = memory(), proof_costs(options.nest_repeats)
+        backends = backend_costs(options.nest_repeats)
     commands = figures(options.startup_repeats) if options.startup else []
     packages = imported() if options.startup else {}
-    run = Run(described, batches, rates, loaded, reached, nests, nest_memory, proofs, commands, packages,
+    run = Run(described, batches, rates, loaded, reached, nests, nest_memory, proofs, backends, commands, packages,
               targets(rates, reached, nests, nest_memory, commands, packages),
               [*left_out, *reached.left_out], options.repeats)
     console = Console(record=True, width=None if sys.stdout.isatty() else _WIDTH)

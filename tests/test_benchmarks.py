@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import machine, native, nests, proofs, rates, roofline, run, startup
+from benchmarks import backends, machine, native, nests, proofs, rates, roofline, run, startup
 from benchmarks.contenders import CORES, Contender, Whole, converted, in_blocks, lambdified
 from benchmarks.data import Batch, Columns, Job, Outputs, draw, job
 from benchmarks.memory import peaks
@@ -182,6 +182,7 @@ def test_runner_prints_and_writes(
     monkeypatch.setattr(nests, "SMALL", {name: values[:2] for name, values in nests.SMALL.items()})
     monkeypatch.setattr(proofs, "LARGE", nests.LARGE)
     monkeypatch.setattr(proofs, "MEASURED", ((proofs.DENSE, "saved tensors", (10**5,)),))
+    monkeypatch.setattr(backends, "MEASURED", (("saved tensors", 10**5),))
     tiny = ["--layouts", "40", "--sample", "3", "--repeats", "1", "--nest-repeats", "1", "--startup-repeats", "2"]
     assert run.main([*tiny, "--json", str(data), "--document", str(document)]) == 0
     printed = capsys.readouterr().out
@@ -197,6 +198,9 @@ def test_runner_prints_and_writes(
     for cost in found["proofs"]:
         assert cost["seconds"] == cost["derived"] + cost["compiled"] + cost["run"]
         assert min(cost["derived"], cost["compiled"], cost["run"]) > 0
+    assert [cost["backend"] for cost in found["backends"]] == ["llvm", "numba", "numpy"]
+    for cost in found["backends"]:
+        assert cost["seconds"] == cost["derived"] + cost["compiled"] + cost["run"]
     assert "as usual" in found["machine"]["compiler"]
     for rate in found["rates"]:
         assert rate["contender"] in printed

@@ -33,6 +33,9 @@ from shardmath.reports.answers import answer
                    "TCP: use a network of your own, or TLS (tls://HOST:PORT).")
 @click.option("--device", default="cpu", show_default=True, metavar="DEVICE",
               help="Sweep on processors (cpu) or on a GPU (cuda).")
+@click.option("--backend", default="auto", show_default=True, metavar="NAME",
+              help="Compile the loops with llvm or numba, or run them on columns (numpy); auto is numpy or llvm, "
+                   "whichever answers sooner.")
 @click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")
 def explore(
     space: str, json: bool, resume: bool, checkpoint: str | None, plot: str | None, **options: Any,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from shardmath.commands.explore.answer import Explored, explored
 from shardmath.commands.explore.rows import refuse_unwritable, write_rows
-from shardmath.errors import InputError
+from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
 from shardmath.search.distinct import with_room
 from shardmath.search.nests.checkpoint import Checkpoint
-from shardmath.search.nests.chosen import nest_of
+from shardmath.search.nests.chosen import BACKENDS
 from shardmath.search.nests.clusters import LOCAL, client_of, on_cluster
 from shardmath.search.nests.cuda import CudaNest, on_gpu
 from shardmath.search.nests.nest import Nest
@@ -34,14 +34,16 @@ DEVICES = ("cpu", "cuda")
 @typed
 def explore(
     space: Space, *, threads: int | None = None, dask: str | None = None, device: str = "cpu",
-    rows: str | os.PathLike[str] | None = None, terms: Sequence[str] = (), among: str = "fits",
+    backend: str = "auto", rows: str | os.PathLike[str] | None = None, terms: Sequence[str] = (), among: str = "fits",
     checkpoint: str | os.PathLike[str] | None = None, resume: bool = False, progress: Progress | None = None,
     writing: Progress | None = None, stopped: Callable[[], bool] = lambda: False,
 ) -> Explored:
     """Look at every configuration of ``space`` and answer its questions.
 
     ``threads`` work here, or the workers of the Dask scheduler at the address ``dask``; ``local`` are as many
-    processes of this machine. With ``device`` "cuda" a GPU of this machine works instead.
+    processes of this machine. With ``device`` "cuda" a GPU of this machine works instead. ``backend`` runs the loops:
+    "llvm" as machine code, soonest; "numba" as machine code too, with the same numbers; "numpy" on columns, without a
+    compiler; "auto" is numpy or llvm, whichever answers sooner.
     ``rows`` is a file (.parquet, .csv) for the configurations ``among`` those that fit, may fit (``uncertain``) or are
     ``legal``, with ``terms`` (names or formulas) as further columns.
     ``checkpoint`` is a file for the state, kept up to date every few seconds and at the end; with ``resume`` the sweep
@@ -56,6 +58,10 @@ def explore(
         raise InputError("device", device, "must be one of the devices", " or ".join(DEVICES))
     if device == "cuda" and (threads is not None or dask is not None):
         raise InputError("device", device, "must not be given with threads or a cluster: one GPU works", "cpu")
+    if backend not in BACKENDS:
+        raise InputError("backend", backend, "must be one of the backends", nearest_names(backend, BACKENDS))
+    if device == "cuda" and backend != "auto":
+        raise InputError("backend", backend, "must not be given with a GPU, which has its own", "auto")
     if threads is not None and threads < 1:
         raise InputError("threads", threads, "must be at least 1", "1")
     if threads is not None and dask not in (None, LOCAL):
@@ -67,7 +73,7 @@ def explore(
         raise InputError("questions", "rows", "must not be among the questions: give rows, terms and among")
     asked = space if table is None else replace(space, questions=(*space.questions, table.question))
     parts = asked.parts()
-    made = CudaNest if device == "cuda" else nest_of
+    made = CudaNest if device == "cuda" else BACKENDS[backend]
     nests = [made(part, tuple(with_room(part, _of_part(item)) for item in asked.questions)) for part in parts]
     kept = None if checkpoint is None else Checkpoint(Path(os.path.abspath(checkpoint)), nests)
     runs = _begun(nests, kept, resume, table)

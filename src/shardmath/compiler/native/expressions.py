@@ -1,9 +1,8 @@
 """Expressions of generated loops as instructions of LLVM.
 
 Arithmetic is Python's, but for integers that must stay within 64 bits, divisions of integers that must not be negative,
-and floats that are divided by zero without an error. A choice between two values computes both. A sum of a product and
-a number is rounded once where the processor can do that. Which sums those are follows from the expressions alone: no
-instruction leaves LLVM a choice that changes a number, so numbers do not depend on the options of the compiler.
+and floats that are divided by zero without an error. A choice between two values computes both. Sums that are rounded
+once are calls, see ``fusing``.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from llvmlite import ir
 
+from .fusing import FUSED
 from .values import FLOAT, INTEGER, SMALL, TRUTH, Array, Value, constant
 
 _SIGNS: dict[type[ast.cmpop], str] = {
@@ -153,23 +153,14 @@ class Expressions:
         return self.builder.fneg(operand) if operand.type == FLOAT else self.builder.neg(operand)
 
     def _binop(self, tree: ast.BinOp) -> Value:
-        if isinstance(tree.op, ast.Add | ast.Sub):
-            for product, other in ((tree.left, tree.right), (tree.right, tree.left)):
-                if isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult):
-                    return self._sum_of(product, tree.op, self.number(other), is_last=product is tree.right)
         return self.combined(tree.op, self.number(tree.left), self.number(tree.right))
 
-    def _sum_of(self, product: ast.BinOp, operator: ast.operator, other: ir.Value, *, is_last: bool) -> ir.Value:
-        """The sum or difference of a product, first or last, and a number; of floats, rounded once if that is quick."""
-        left, right = self.number(product.left), self.number(product.right)
+    def _fused(self, left: ir.Value, right: ir.Value, other: ir.Value) -> ir.Value:
+        """A product and a sum; of floats, with one rounding if that is quick."""
         if FLOAT not in (left.type, right.type):
-            whole = self.combined(product.op, left, right)
-            return self.combined(operator, *((other, whole) if is_last else (whole, other)))
-        left, right, other = (self.as_type(part, FLOAT) for part in (left, right, other))
-        if isinstance(operator, ast.Sub):
-            left, other = (self.builder.fneg(left), other) if is_last else (left, self.builder.fneg(other))
+            return self.combined(ast.Add(), self.combined(ast.Mult(), left, right), other)
         fused = self.builder.module.declare_intrinsic("llvm.fmuladd", [FLOAT], _OF_THREE)
-        return self.builder.call(fused, [left, right, other])
+        return self.builder.call(fused, [self.as_type(part, FLOAT) for part in (left, right, other)])
 
     def _compare(self, tree: ast.Compare) -> Value:
         (operator,), (other,) = tree.ops, tree.comparators
@@ -208,6 +199,8 @@ class Expressions:
         return self.builder.select(condition, yes, no)
 
     def _call(self, tree: ast.Call) -> Value:
+        if isinstance(tree.func, ast.Name) and tree.func.id == FUSED:
+            return self._fused(*map(self.number, tree.args))
         if isinstance(tree.func, ast.Name) and tree.func.id != "len":
             return self.called(tree.func.id, [self.value(arg) for arg in tree.args])
         (only,) = tree.args

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from llvmlite import ir
 
 from .expressions import Expressions
+from .fusing import with_fused_sums
 from .values import ADDRESS, FLOAT, INTEGER, TRUTH, Array, Kind, Value, kind_of, types_of, unflattened
 
 _RETURNED = {"bool": TRUTH, "float": FLOAT, "int": INTEGER, "None": ir.VoidType()}
@@ -25,7 +26,7 @@ def translated(
     ``names`` are what the names of the module stand for, ``text`` is its source. With ``masks``, the processor can add
     to some parts of a vector only. Raises TypeError for what loops have no use for.
     """
-    functions = {item.name: item for item in ast.parse(text).body if isinstance(item, ast.FunctionDef)}
+    functions = {item.name: item for item in with_fused_sums(text).body if isinstance(item, ast.FunctionDef)}
     translator = _Translator(names, functions, masks)
     translator.function(name, tuple(kinds)).linkage = "external"
     return translator.module

@@ -50,7 +50,7 @@ class CompiledNest(Nest):
         self._fused = [axes[name] for name in self.module.FUSED]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _sent, (self.part, self.asked, Path(str(self.module.__file__)).stem, source_of(self.module))
+        return _sent, (type(self), self.part, self.asked, Path(str(self.module.__file__)).stem, source_of(self.module))
 
     @property
     def origin(self) -> tuple[object, ...]:
@@ -142,6 +142,15 @@ def _native_for(part: Part) -> Callable[[ModuleType, str], Callable[..., Any]]:
     return partial(native, options=quickest_here if is_large(part) else usual)
 
 
+class NumbaNest(CompiledNest):
+    """A nest that Numba compiles: the same numbers, to the last bit, and seconds later the first time."""
+
+    def __init__(self, part: Part, questions: Sequence[Question], module: ModuleType | None = None) -> None:
+        from shardmath.compiler.native.jitted import jitted
+
+        super().__init__(part, questions, module, jitted)
+
+
 def _places(axes: Sequence[Axis]) -> NDArray[np.int64]:
     """The place on each of some axes of all combinations, the last axis running fastest."""
     shape = [axis.size for axis in axes]
@@ -181,9 +190,11 @@ def _cached(part: Part, posing: Posing, evaluator: str, kernel: bool = False) ->
     return cached_module(kind, f"{posing.key(evaluator)}_{sources_digest()[:16]}", source)
 
 
-def _sent(part: Part, questions: tuple[Question, ...], name: str, source: str) -> CompiledNest:
+def _sent(
+    kind: type[CompiledNest], part: Part, questions: tuple[Question, ...], name: str, source: str,
+) -> CompiledNest:
     """A nest that was made elsewhere, perhaps by another version: under its name unless that is taken."""
     module = cached_module("nests", name, lambda: source)
     if source_of(module) != source:
         module = cached_module("nests", hashlib.sha256(source.encode()).hexdigest()[:16], lambda: source)
-    return CompiledNest(part, questions, module)
+    return kind(part, questions, module)
