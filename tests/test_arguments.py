@@ -94,12 +94,13 @@ NO_FUNCTION = tuple(value for value in WRONG if not callable(value))
 def wrong_calls(name: str) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
     """Calls with one argument wrong, missing, unknown or twice, and with two that are wrong."""
     function, right = RIGHT[name]
-    parameters = [key for key, item in inspect.signature(function).parameters.items()
-                  if item.kind not in (item.VAR_KEYWORD, item.VAR_POSITIONAL)]
+    parameters = {key: item.default for key, item in inspect.signature(function).parameters.items()
+                  if item.kind not in (item.VAR_KEYWORD, item.VAR_POSITIONAL)}
     names = [*dict.fromkeys((*parameters, *right, *HIDDEN))]
     for key in names:
         for value in NO_TEXT if key == "dask" else NO_FUNCTION if key in CALLED else WRONG:
-            yield function, (), {**right, key: value}
+            if key in right or value is not parameters.get(key, ...):  # with a default, it is the right call again
+                yield function, (), {**right, key: value}
     for key in right:
         yield function, (), {other: value for other, value in right.items() if other != key}
     yield function, (), {**right, "tensr_parallel": 1}

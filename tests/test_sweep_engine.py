@@ -90,7 +90,8 @@ def counted(result: SweepResult, question: Mapping[str, Any]) -> tuple[SweepResu
         met = dict(zip(rules, module.rules_met(**{name: row[name] for name in module.INPUTS}), strict=True))
         met["data_parallel"] = gpus % (t * c * p) == 0
         if all(met.values()):
-            terms = module.terms(**{name: Fraction(row[name]) for name in module.INPUTS})
+            row["data_parallel"] = gpus // (t * c * p)
+            terms = module.terms(*(row[name] for name in module.INPUTS))
             first, last, peak = (int(terms[name]) for name in ("first.total", "last.total", "peak"))
             verdict = "fits" if 5 * peak <= 4 * memory else "uncertain" if peak <= memory else "out of memory"
             D = gpus // (t * c * p)
@@ -117,7 +118,7 @@ def _times(result: SweepResult, row: Mapping[str, Any]) -> tuple[float, ...]:
     module = find(result.implementation).times
     if "matmul_flops" not in result.values:
         return ()
-    terms = module.terms(**{name: Fraction(row[name]) for name in module.INPUTS})
+    terms = module.terms(*(row[name] for name in module.INPUTS))
     return tuple(float(terms[f"step.{name}"]) for name in ("time", "tokens_per_second_per_gpu", "mfu"))
 
 
