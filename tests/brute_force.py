@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
 
-from shardmath.compiler.expressions.graph import NAME, Graph, Node, exact, ordered
+from shardmath.compiler.expressions import ops
+from shardmath.compiler.expressions.graph import Graph, Node, exact, ordered
 from shardmath.compiler.expressions.source import parse
 from shardmath.generated.definitions import verdict
 from shardmath.search.spaces import Best, Front, Histogram, Part, Question, Space
@@ -150,7 +151,7 @@ class _Formulas:
     def names(self, node: Node) -> tuple[str, ...]:
         """The names in a formula."""
         if node not in self._names:
-            self._names[node] = tuple(str(part.value) for part in ordered([node]) if part.op == NAME)
+            self._names[node] = tuple(str(part.value) for part in ordered([node]) if part.op == ops.NAME)
         return self._names[node]
 
     def value(self, node: Node, known: Mapping[str, Fraction]) -> Fraction | bool:

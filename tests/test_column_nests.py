@@ -8,19 +8,9 @@ import small_space
 from test_nests_counted import QUESTIONS, SPACES, counted, part_of
 from test_nests_random import compare
 
+from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.arrays import computed, constant, steps_of
-from shardmath.compiler.expressions.graph import (
-    CEIL_DIV,
-    DIV,
-    DIVIDES,
-    FLOOR_DIV,
-    LCM,
-    MAX,
-    NUMBER,
-    Graph,
-    exact,
-    ordered,
-)
+from shardmath.compiler.expressions.graph import Graph, exact, ordered
 from shardmath.compiler.expressions.source import parse
 from shardmath.compiler.nests.stored import restored, stored
 from shardmath.search.nests import chosen, turns
@@ -118,7 +108,7 @@ def test_operations_on_columns_are_exact(text: str) -> None:
     points = [(a, b, c) for a in (0, 1, 6, 7, 2**40) for b in (1, 2, 3, 2**20) for c in (1, 5, 7)]
     values = {graph.name(name): column.astype(float) for name, column in zip("abc", np.array(points).T, strict=True)}
     nodes = ordered([root])
-    values |= {node: constant(node) for node in nodes if node.op == NUMBER}
+    values |= {node: constant(node) for node in nodes if node.op == ops.NUMBER}
     computed(steps_of([node for node in nodes if node.args], [root]), values)
     expected = [exact([root], dict(zip("abc", point, strict=True)))[0] for point in points]
     assert np.broadcast_to(values[root], len(points)).tolist() == [float(item) for item in expected]
@@ -127,8 +117,9 @@ def test_operations_on_columns_are_exact(text: str) -> None:
 
 def test_what_a_broken_condition_leaves_is_a_number() -> None:
     graph = Graph()
-    nodes = [graph.binary(op, graph.name("a"), graph.name("b")) for op in (DIV, CEIL_DIV, FLOOR_DIV, LCM, DIVIDES)]
-    root = graph.extreme(MAX, nodes[:4])
+    quotients = (ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV, ops.LCM, ops.DIVIDES)
+    nodes = [graph.binary(op, graph.name("a"), graph.name("b")) for op in quotients]
+    root = graph.extreme(ops.MAX, nodes[:4])
     values = {graph.name("a"): np.array([0.0, 1.0]), graph.name("b"): np.array([0.0, np.inf])}
     computed(steps_of([*nodes, root], [*nodes, root]), values)
     assert all(np.ndim(values[node]) == 1 for node in (*nodes, root))

@@ -14,7 +14,8 @@ from interpreted import interpreted
 from numba import njit
 from test_nests_random import Drawn
 
-from shardmath.compiler.expressions.graph import EQ, LE, MUL, NUMBER, Graph, Node, exact, ordered
+from shardmath.compiler.expressions import ops
+from shardmath.compiler.expressions.graph import Graph, Node, exact, ordered
 from shardmath.compiler.expressions.source import parse
 from shardmath.compiler.flat.choices import with_choices
 from shardmath.compiler.flat.factors import factored
@@ -46,9 +47,9 @@ def problem(draw: Any) -> tuple[Flat, Plan, list[str], list[dict[str, int]]]:
     switched = graph.add([drawn.peak, graph.mul([ends[0], drawn.quantity(1)]), graph.mul(
         [graph.number(3), graph.add([graph.number(1), graph.mul([graph.number(-1), ends[1]])]), drawn.quantity(1)])])
     rules = [condition for _, condition in drawn.conditions]
-    rules.insert(0, graph.binary(EQ, graph.name(columns[0]), graph.number(draw(st.integers(1, 12))))
+    rules.insert(0, graph.binary(ops.EQ, graph.name(columns[0]), graph.number(draw(st.integers(1, 12))))
                  if draw(st.booleans()) else graph.truth(True))
-    flat = Flat(graph, tuple(rules), (graph.binary(LE, drawn.peak, graph.name(MEMORY)),), (switched, drawn.peak))
+    flat = Flat(graph, tuple(rules), (graph.binary(ops.LE, drawn.peak, graph.name(MEMORY)),), (switched, drawn.peak))
     rows = [
         {**{name: draw(st.integers(1, 12)) for name in columns}, **{name: draw(st.integers(0, 1)) for name in SWITCHES},
          MEMORY: drawn.fixed[MEMORY]} for _ in range(4)
@@ -125,14 +126,14 @@ def test_products_are_multiplied_once(data: st.DataObject) -> None:
     products = [graph.mul([graph.name(name) for name in draw(st.lists(st.sampled_from(names), min_size=1, max_size=4))])
                 for _ in range(draw(st.integers(1, 6)))]
     total = graph.add(graph.mul([graph.number(draw(st.integers(1, 3))), one]) for one in products)
-    new = factored(graph, [total], lambda node: node.op != NUMBER)[total]
+    new = factored(graph, [total], lambda node: node.op != ops.NUMBER)[total]
     row = {name: draw(st.integers(0, 50)) for name in names}
     assert exact([new], row) == exact([total], row)
     assert _multiplications(new) <= _multiplications(total)
 
 
 def _multiplications(root: Node) -> int:
-    return sum(len(node.args) - 1 for node in ordered([root]) if node.op == MUL)
+    return sum(len(node.args) - 1 for node in ordered([root]) if node.op == ops.MUL)
 
 
 @pytest.mark.slow
@@ -145,7 +146,7 @@ def test_nothing_multiplies_what_a_quotient_was_rounded_to(data: st.DataObject) 
     text = f"{draw(few)}*({by})*(x - y/z)"
     text += draw(st.sampled_from(("", f" + {draw(few)}*{by}*(y/z)", f" - {draw(few)}*(x - {draw(few)}*y/z)")))
     total = parse(text, graph, graph.name)
-    flat = Flat(graph, (graph.truth(True),), (graph.binary(LE, total, graph.name(MEMORY)),), (total,))
+    flat = Flat(graph, (graph.truth(True),), (graph.binary(ops.LE, total, graph.name(MEMORY)),), (total,))
     columns = draw(st.sampled_from((["x", "y", "z"], ["z"], ["n", "y"])))
     plan, names = planned(flat, columns, SWITCHES, {}), ["n", "x", "y", "z", "u", MEMORY]
     scalars = [name for name in names if name not in columns]

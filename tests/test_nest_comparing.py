@@ -14,31 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardmath.compiler.evaluators import find
+from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.comparing import Prover
 from shardmath.compiler.expressions.dominated import pairs_of, thinned, without_dominated
 from shardmath.compiler.expressions.formulas import formulas
-from shardmath.compiler.expressions.graph import (
-    ADD,
-    CEIL_DIV,
-    DIV,
-    DIVIDES,
-    EQ,
-    FLOOR_DIV,
-    LCM,
-    LE,
-    LT,
-    MAX,
-    MIN,
-    MUL,
-    NAME,
-    NUMBER,
-    SELECT,
-    TRUTH,
-    Graph,
-    Node,
-    exact,
-    ordered,
-)
+from shardmath.compiler.expressions.graph import Graph, Node, exact, ordered
 from shardmath.compiler.expressions.intervals import Bounds
 from shardmath.compiler.expressions.source import parse
 from shardmath.compiler.expressions.trials import Points
@@ -81,9 +61,9 @@ class Space:
             name: draw(st.integers(low, 40 if high is None else high)) for name, (low, high) in NAMES.items()
         }
         y = self.values["y"]
-        if holds == DIVIDES:
+        if holds == ops.DIVIDES:
             self.values["x"] = y * draw(st.integers(1, 40 // y))
-        elif holds == LE:
+        elif holds == ops.LE:
             self.values["x"] = draw(st.integers(1, y))
 
     def any_of(self, *options: Any) -> Any:
@@ -91,31 +71,32 @@ class Space:
 
     def number(self, depth: int) -> Node:
         graph = self.graph
-        kind = self.any_of("leaf", ADD, MUL, MAX, MIN, DIV, CEIL_DIV, FLOOR_DIV, LCM, SELECT) if depth else "leaf"
+        inner = (ops.ADD, ops.MUL, ops.MAX, ops.MIN, ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV, ops.LCM, ops.SELECT)
+        kind = self.any_of("leaf", *inner) if depth else "leaf"
         if kind == "leaf":
             return self.any_of(*map(graph.name, NAMES), *map(graph.number, (-2, -1, 0, 1, 2, 3)))
-        if kind == SELECT:
+        if kind == ops.SELECT:
             return graph.select(self.condition(depth - 1), self.any_of(graph.number(1), self.number(depth - 1)),
                                 self.any_of(graph.number(0), self.number(depth - 1)))
         parts = [self.number(depth - 1), self.number(depth - 1)]
-        if kind in (ADD, MUL):
+        if kind in (ops.ADD, ops.MUL):
             return getattr(graph, kind)(parts)
-        if kind in (MAX, MIN):
+        if kind in (ops.MAX, ops.MIN):
             return graph.extreme(kind, [*parts, self.number(depth - 1)])
-        if kind == LCM:
+        if kind == ops.LCM:
             return graph.binary(kind, *(self.any_of(*map(graph.name, ("x", "y"))) for _ in parts))
         return graph.binary(kind, parts[0], self.any_of(graph.name("x"), graph.name("y"), graph.number(3)))
 
     def condition(self, depth: int) -> Node:
         graph = self.graph
         pair = self.number(depth), self.number(depth)
-        kind = self.any_of(EQ, LE, LT, DIVIDES, "not", "and")
-        if kind == DIVIDES:
+        kind = self.any_of(ops.EQ, ops.LE, ops.LT, ops.DIVIDES, "not", "and")
+        if kind == ops.DIVIDES:
             return graph.binary(kind, graph.name("y"), pair[1])
         if kind == "not":
-            return graph.negation(graph.binary(LE, *pair))
+            return graph.negation(graph.binary(ops.LE, *pair))
         if kind == "and":
-            return graph.logic("and", [graph.binary(LE, *pair), graph.binary(EQ, pair[0], graph.number(1))])
+            return graph.logic("and", [graph.binary(ops.LE, *pair), graph.binary(ops.EQ, pair[0], graph.number(1))])
         return graph.binary(kind, *pair)
 
     def exact(self, *roots: Node) -> list[Any]:
@@ -133,7 +114,7 @@ def spaces_where(draw: st.DrawFn, *conditions: str) -> tuple[Space, Node]:
     holds = draw(st.sampled_from(conditions))
     space = Space(draw, holds)
     x, y = map(space.graph.name, "xy")
-    condition = space.graph.binary(holds, *((y, x) if holds == DIVIDES else (x, y)))
+    condition = space.graph.binary(holds, *((y, x) if holds == ops.DIVIDES else (x, y)))
     assert space.exact(condition) == [True]
     return space, condition
 
@@ -158,7 +139,7 @@ def test_what_is_proved_holds(space: Space) -> None:
     graph = space.graph
     left, right, more = space.number(3), space.number(3), space.number(2)
     nodes = [left, right, graph.add((left, more)), graph.mul((left, space.graph.name("x"))),
-             graph.extreme(MAX, (left, right)), graph.extreme(MIN, (right, more)), graph.name("y")]
+             graph.extreme(ops.MAX, (left, right)), graph.extreme(ops.MIN, (right, more)), graph.name("y")]
     bounds = Bounds(graph, NAMES)
     prover = Prover(bounds, Points(bounds, nodes))
     values = space.exact(*nodes)
@@ -169,7 +150,7 @@ def test_what_is_proved_holds(space: Space) -> None:
 
 @pytest.mark.slow
 @settings(max_examples=200)
-@given(spaces_where(DIVIDES))
+@given(spaces_where(ops.DIVIDES))
 def test_thinned_maxima_and_minima_keep_values(drawn: tuple[Space, Node]) -> None:
     space, condition = drawn
     roots = [space.number(4), space.condition(3)]
@@ -178,14 +159,16 @@ def test_thinned_maxima_and_minima_keep_values(drawn: tuple[Space, Node]) -> Non
 
 @pytest.mark.slow
 @settings(max_examples=100)
-@given(spaces_where(DIVIDES, LE))
+@given(spaces_where(ops.DIVIDES, ops.LE))
 def test_what_is_left_out_is_never_the_largest(drawn: tuple[Space, Node]) -> None:
     space, condition = drawn
     graph = space.graph
     parts = [space.number(2) for _ in range(4)]
-    ranks = [graph.add((space.number(1), graph.extreme(MAX, [graph.add((part, space.number(1))) for part in parts])))
-             for _ in range(3)]
-    estimate = graph.extreme(MAX, ranks)
+    def largest() -> Node:
+        return graph.extreme(ops.MAX, [graph.add((part, space.number(1))) for part in parts])
+
+    ranks = [graph.add((space.number(1), largest())) for _ in range(3)]
+    estimate = graph.extreme(ops.MAX, ranks)
     assert space.exact(without_dominated(graph, estimate, NAMES, [condition])) == space.exact(estimate)
 
 
@@ -301,11 +284,13 @@ def layouts(fixed: Mapping[str, int], count: int) -> Iterator[dict[str, int]]:
 
 
 _SOURCES = {
-    ADD: " + ".join, MUL: "*".join, DIV: "/".join, MAX: lambda args: f"max({', '.join(args)})",
-    MIN: lambda args: f"min({', '.join(args)})", CEIL_DIV: lambda args: f"ceil({args[0]}/{args[1]})",
-    FLOOR_DIV: lambda args: f"floor({args[0]}/{args[1]})", LCM: lambda args: f"lcm(int({args[0]}), int({args[1]}))",
-    SELECT: lambda args: f"({args[1]} if {args[0]} else {args[2]})", EQ: " == ".join, LE: " <= ".join, LT: " < ".join,
-    DIVIDES: lambda args: f"{args[1]} % {args[0]} == 0", "and": " and ".join, "or": " or ".join,
+    ops.ADD: " + ".join, ops.MUL: "*".join, ops.DIV: "/".join, ops.MAX: lambda args: f"max({', '.join(args)})",
+    ops.MIN: lambda args: f"min({', '.join(args)})", ops.CEIL_DIV: lambda args: f"ceil({args[0]}/{args[1]})",
+    ops.FLOOR_DIV: lambda args: f"floor({args[0]}/{args[1]})",
+    ops.LCM: lambda args: f"lcm(int({args[0]}), int({args[1]}))",
+    ops.SELECT: lambda args: f"({args[1]} if {args[0]} else {args[2]})",
+    ops.EQ: " == ".join, ops.LE: " <= ".join, ops.LT: " < ".join,
+    ops.DIVIDES: lambda args: f"{args[1]} % {args[0]} == 0", "and": " and ".join, "or": " or ".join,
     "not": lambda args: f"not {args[0]}",
 }
 
@@ -315,10 +300,10 @@ def compiled(root: Node) -> Any:
     names: dict[Node, str] = {}
     lines = ["def function(inputs):"]
     for node in ordered([root]):
-        if node.op == NAME:
+        if node.op == ops.NAME:
             names[node] = f"inputs[{node.value!r}]"
-        elif node.op in (NUMBER, TRUTH):
-            names[node] = f"Fraction({node.value})" if node.op == NUMBER else str(node.value)
+        elif node.op in (ops.NUMBER, ops.TRUTH):
+            names[node] = f"Fraction({node.value})" if node.op == ops.NUMBER else str(node.value)
         else:
             lines.append(f"    v{len(lines)} = {_SOURCES[node.op]([names[arg] for arg in node.args])}")
             names[node] = f"v{len(lines) - 1}"

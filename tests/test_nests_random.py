@@ -15,21 +15,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from interpreted import interpreted
 
-from shardmath.compiler.expressions.graph import (
-    CEIL_DIV,
-    DIV,
-    DIVIDES,
-    FLOOR_DIV,
-    LCM,
-    LE,
-    LT,
-    MAX,
-    MIN,
-    TRUTH,
-    Graph,
-    Node,
-    exact,
-)
+from shardmath.compiler.expressions import ops
+from shardmath.compiler.expressions.graph import Graph, Node, exact
 from shardmath.compiler.expressions.intervals import Limits
 from shardmath.compiler.nesting import nest_source
 from shardmath.compiler.nests import order
@@ -95,7 +82,7 @@ class Drawn:
         graph = self.graph
         over = graph.mul([self.quantity(1), graph.number(self.draw(st.sampled_from((1, 4, 12))))])
         under = graph.add([self.quantity(0), graph.number(1)])
-        return graph.binary(DIV, over, under), graph.binary(DIVIDES, under, over)
+        return graph.binary(ops.DIV, over, under), graph.binary(ops.DIVIDES, under, over)
 
     def quantity(self, depth: int) -> Node:
         """A number that is whole wherever all conditions hold, and never negative."""
@@ -114,13 +101,13 @@ class Drawn:
         if kind == "*":
             return graph.mul(parts)
         if kind in "mM":
-            return graph.extreme(MIN if kind == "m" else MAX, parts)
+            return graph.extreme(ops.MIN if kind == "m" else ops.MAX, parts)
         if kind == "s":
             return graph.select(self.condition(depth - 1), *parts)
         if kind == "l":
-            return graph.binary(LCM, graph.add([graph.name(self.names[0]), graph.number(1)]), graph.number(4))
+            return graph.binary(ops.LCM, graph.add([graph.name(self.names[0]), graph.number(1)]), graph.number(4))
         divisor = graph.add([parts[1], graph.number(1)])
-        return graph.binary(CEIL_DIV if kind == "/" else FLOOR_DIV, parts[0], divisor)
+        return graph.binary(ops.CEIL_DIV if kind == "/" else ops.FLOOR_DIV, parts[0], divisor)
 
     def condition(self, depth: int) -> Node:
         """A comparison, or several of them."""
@@ -128,8 +115,8 @@ class Drawn:
         if depth and draw(st.booleans()):
             return graph.logic(draw(st.sampled_from(("and", "or"))), [self.condition(depth - 1) for _ in range(2)])
         if draw(st.booleans()):
-            return graph.negation(graph.binary(LE, self.quantity(0), self.quantity(0)))
-        return graph.binary(draw(st.sampled_from((LE, LT))), self.quantity(1), self.quantity(1))
+            return graph.negation(graph.binary(ops.LE, self.quantity(0), self.quantity(0)))
+        return graph.binary(draw(st.sampled_from((ops.LE, ops.LT))), self.quantity(1), self.quantity(1))
 
 
 def question(drawn: Drawn, number: int) -> tuple[Question, posed.Question]:
@@ -214,9 +201,9 @@ def compare_random(data: st.DataObject, made: Made) -> None:
     graph = drawn.graph
     pairs = [question(drawn, number) for number in range(data.draw(st.integers(0, 3)))]
     estimate, limit = graph.name(ESTIMATE), graph.name("limit")
-    verdicts = (graph.binary(LE, graph.mul([graph.number(2), estimate]), limit), graph.binary(LE, estimate, limit))
+    verdicts = tuple(graph.binary(ops.LE, graph.mul([graph.number(count), estimate]), limit) for count in (2, 1))
     axes = tuple(posed.NestAxis(axis.name, tuple(axis.values), axis.size) for axis in drawn.axes)
-    conditions = tuple((name, node) for name, node in drawn.conditions if node.op != TRUTH or not node.value)
+    conditions = tuple((name, node) for name, node in drawn.conditions if node.op != ops.TRUTH or not node.value)
     problem = posed.Problem(graph, axes, conditions, drawn.peak, verdicts, tuple(item for _, item in pairs))
     limits = {name: (0 if name in FIXED else 1, None) for name in drawn.names} if data.draw(st.booleans()) else None
     size = int(np.prod([axis.size for axis in drawn.axes]))

@@ -20,7 +20,7 @@ from test_nests_random import AMONG, Drawn, Made, Source, rows_of
 
 from shardmath.commands.explore import rows as writing
 from shardmath.commands.explore.run import explore
-from shardmath.compiler.expressions.graph import LE
+from shardmath.compiler.expressions import ops
 from shardmath.compiler.nests import problem as posed
 from shardmath.compiler.nests.problem import ESTIMATE
 from shardmath.errors import InputError
@@ -103,7 +103,7 @@ def compare_rows(data: st.DataObject, made: Made) -> None:
     among = data.draw(st.sampled_from(tuple(AMONG)))
     keys = tuple(drawn.quantity(2) for _ in range(data.draw(st.integers(0, 2))))
     asked = Rows("rows", tuple(f"key{number}" for number in range(len(keys))), among)
-    verdicts = (graph.binary(LE, graph.mul([graph.number(2), estimate]), limit), graph.binary(LE, estimate, limit))
+    verdicts = tuple(graph.binary(ops.LE, graph.mul([graph.number(count), estimate]), limit) for count in (2, 1))
     axes = tuple(posed.NestAxis(axis.name, tuple(axis.values), axis.size) for axis in drawn.axes)
     question = posed.Rows("rows", (estimate, *keys), AMONG[among])
     conditions = tuple(item for item in drawn.conditions if item[1] is not graph.truth(True))

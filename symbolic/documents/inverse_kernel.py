@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.dominated import without_dominated
 from shardmath.compiler.expressions.formulas import formulas
-from shardmath.compiler.expressions.graph import AND, DIV, DIVIDES, NAME, OR, Graph, Node, ordered
+from shardmath.compiler.expressions.graph import Graph, Node, ordered
 from shardmath.compiler.flat.plan import Flat, planned
 from shardmath.compiler.inverses.coefficients import Polynomials
 from shardmath.compiler.printers.nodes import PYTHON
@@ -41,16 +42,16 @@ def inverse_kernel(
     estimate = without_dominated(graph, known.named(ESTIMATE), limits, rules)
     name = graph.name(symbol)
     symbols = {name: graph.number(1)}
-    symbols |= {graph.name(other): graph.binary(DIV, graph.name(other), name) for other in along}
+    symbols |= {graph.name(other): graph.binary(ops.DIV, graph.name(other), name) for other in along}
     counts = Polynomials(graph, symbols, lambda node: node).of(estimate)
     changing = [rule for rule in rules if not symbols.keys().isdisjoint(ordered([rule]))]
     outputs = {
         ESTIMATE: estimate, **{NAMES[power]: node for power, node in sorted(counts.items())},
-        LEGAL: graph.select(graph.logic(AND, changing), graph.number(1), graph.number(0)),
+        LEGAL: graph.select(graph.logic(ops.AND, changing), graph.number(1), graph.number(0)),
         **{STEP.format(number): node for number, node in enumerate(_steps(graph, changing, name))},
     }
     flat = Flat(graph, tuple(rule for rule in rules if rule not in changing), (), tuple(outputs.values()))
-    needed = {node.value for node in ordered(flat.roots) if node.op == NAME}
+    needed = {node.value for node in ordered(flat.roots) if node.op == ops.NAME}
     inputs = [parameter for parameter in PARAMETERS if parameter.name in needed]
     columns = {*columns, symbol, *along}
     switches = {parameter.name for parameter in PARAMETERS if parameter.is_switch}
@@ -68,8 +69,8 @@ def inverse_kernel(
 def _steps(graph: Graph, rules: Sequence[Node], name: Node) -> Iterator[Node]:
     """Numbers that must divide the symbol: of a condition, or of one that something else may make superfluous."""
     for rule in rules:
-        parts = rule.args if rule.op == OR else (rule,)
-        divisions = [part for part in parts if part.op == DIVIDES and part.args[1] is name]
+        parts = rule.args if rule.op == ops.OR else (rule,)
+        divisions = [part for part in parts if part.op == ops.DIVIDES and part.args[1] is name]
         others = [part for part in parts if part not in divisions]
         if len(divisions) == 1:
             step = divisions[0].args[0]

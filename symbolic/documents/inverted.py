@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from sympy import Add, Expr, Integer, Mul, Rational, Symbol, sqrt
 from sympy.logic.boolalg import Boolean
 
+from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.differences import number
-from shardmath.compiler.expressions.graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, LCM, MAX, MIN, MUL, NAME, NUMBER, Node
+from shardmath.compiler.expressions.graph import Node
 from shardmath.compiler.inverses.laurent import NoClosedFormError
 
 from ..functions import CeilDiv, FloorDiv, LeastCommonMultiple, Max, Min
@@ -102,16 +103,16 @@ class _Reader:
         return expression
 
     def _made(self, node: Node) -> Expr | Boolean:
-        if node.op == NUMBER:
+        if node.op == ops.NUMBER:
             value = number(node)
             return Rational(value.numerator, value.denominator)
-        if node.op == NAME:
+        if node.op == ops.NAME:
             return BY_NAME[str(node.value)].symbol
         return _OPERATIONS[node.op](*map(self._read, node.args))
 
 
 #: Conditions are settled by then.
 _OPERATIONS = {
-    ADD: Add, MUL: Mul, DIV: lambda over, under: over / under, CEIL_DIV: CeilDiv, FLOOR_DIV: FloorDiv,
-    LCM: LeastCommonMultiple, MAX: Max, MIN: Min,
+    ops.ADD: Add, ops.MUL: Mul, ops.DIV: lambda over, under: over / under, ops.CEIL_DIV: CeilDiv,
+    ops.FLOOR_DIV: FloorDiv, ops.LCM: LeastCommonMultiple, ops.MAX: Max, ops.MIN: Min,
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.formulas import formulas
-from shardmath.compiler.expressions.graph import LCM, NAME, NUMBER, Graph, Node, ordered
+from shardmath.compiler.expressions.graph import Graph, Node, ordered
 from shardmath.compiler.expressions.source import parse
 from shardmath.compiler.flat.plan import Flat, Plan, planned, thinned
 from shardmath.compiler.printers.columns import FlatPrinter
@@ -39,7 +40,7 @@ def kernel(
     flat = Flat(graph, tuple(rule for _, rule in known.rules), _verdicts(graph, estimate),
                 tuple(known.named(name) for name in outputs))
     _check_multiples(flat.roots)
-    needed = {node.value for node in ordered(flat.roots) if node.op == NAME}
+    needed = {node.value for node in ordered(flat.roots) if node.op == ops.NAME}
     inputs = [parameter for parameter in PARAMETERS if parameter.name in needed]
     if columns is None:
         columns = {parameter.name for parameter in inputs if parameter.kind is Kind.LAYOUT}
@@ -83,7 +84,7 @@ def _verdicts(graph: Graph, estimate: Node) -> tuple[Node, ...]:
 
 def _check_multiples(roots: Sequence[Node]) -> None:
     for node in ordered(roots):
-        if node.op == LCM:
+        if node.op == ops.LCM:
             other = node.args[1]
-            if not (other.op == NUMBER and str(other.value).isdecimal() and int(str(other.value)).bit_count() == 1):
+            if not (other.op == ops.NUMBER and str(other.value).isdecimal() and int(str(other.value)).bit_count() == 1):
                 raise ValueError(f"{node}: the second argument must be a power of two")

@@ -6,8 +6,9 @@ import json
 from collections.abc import Collection, Iterator, Mapping
 from itertools import combinations
 
+from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.formulas import formulas
-from shardmath.compiler.expressions.graph import NAME, Graph, ordered
+from shardmath.compiler.expressions.graph import Graph, ordered
 from shardmath.configuration.job import without_effect
 from shardmath.files.cached import cached_text, key_of, source_of, sources_digest
 from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS, RECOMPUTE_WITHIN
@@ -62,7 +63,7 @@ def _asked_for(part: Part, switches: Collection[str]) -> set[str]:
         graph, wanted = Graph(), ("peak", "step.time")
         known = formulas(source, graph, wanted, {name: graph.number(value) for name, value in values.items()})
         nodes = ordered(known.terms[name] for name in wanted)
-        return json.dumps(sorted({str(node.value) for node in nodes if node.op == NAME} & {*switches}))
+        return json.dumps(sorted({str(node.value) for node in nodes if node.op == ops.NAME} & {*switches}))
 
     key = key_of(sources_digest(), source, sorted(values.items()), sorted(switches))
     return set(json.loads(cached_text("switches", f"{key}.json", left)))

@@ -8,8 +8,8 @@ from itertools import product
 from math import ceil, floor, inf, isinf
 from typing import TypeAlias
 
+from . import ops
 from .differences import Rational
-from .graph import ADD, CEIL_DIV, DIV, LCM, MAX, MIN, MUL, SELECT
 
 #: A bound: an exact number, or an infinity where there is none.
 Bound: TypeAlias = "Fraction | int | float"
@@ -20,17 +20,17 @@ UNBOUNDED: Interval = (-inf, inf)
 
 def interval_of(op: str, parts: Sequence[Interval]) -> Interval:
     """Where the result of an operation on numbers is; ``parts`` are where its arguments are."""
-    if op == ADD:
+    if op == ops.ADD:
         return sum(low for low, _ in parts), sum(high for _, high in parts)
-    if op == MUL:
+    if op == ops.MUL:
         return _product(parts)
-    if op == MAX:
+    if op == ops.MAX:
         return max(low for low, _ in parts), max(high for _, high in parts)
-    if op == MIN:
+    if op == ops.MIN:
         return min(low for low, _ in parts), min(high for _, high in parts)
-    if op == SELECT:
+    if op == ops.SELECT:
         return min(low for low, _ in parts[1:]), max(high for _, high in parts[1:])
-    if op == LCM:
+    if op == ops.LCM:
         (left, left_high), (right, right_high) = parts
         return (max(floor(left), floor(right)), times(left_high, right_high)) if min(left, right) >= 1 else (
             UNBOUNDED)
@@ -59,9 +59,9 @@ def _quotient(over: Interval, under: Interval) -> Interval:
 
 
 def _rounded(op: str, bounds: Interval) -> Interval:
-    if op == DIV:
+    if op == ops.DIV:
         return bounds
-    whole = ceil if op == CEIL_DIV else floor
+    whole = ceil if op == ops.CEIL_DIV else floor
     low, high = (bound if isinf(bound) else whole(bound) for bound in bounds)
     return low, high
 

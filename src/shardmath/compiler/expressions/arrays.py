@@ -13,27 +13,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from shardmath.compiler.expressions.graph import (
-    ADD,
-    AND,
-    CEIL_DIV,
-    DIV,
-    DIVIDES,
-    EQ,
-    FLOOR_DIV,
-    LCM,
-    LE,
-    LT,
-    MAX,
-    MIN,
-    MUL,
-    NOT,
-    NUMBER,
-    OR,
-    SELECT,
-    TRUTH,
-    Node,
-)
+from shardmath.compiler.expressions import ops
+from shardmath.compiler.expressions.graph import Node
 
 #: A node to compute, and the nodes that are not needed after it.
 Step: TypeAlias = tuple[Node, tuple[Node, ...]]
@@ -41,7 +22,7 @@ Step: TypeAlias = tuple[Node, tuple[Node, ...]]
 
 def constant(node: Node) -> Any:
     """The value of a node that is a number or a truth."""
-    return np.bool_(node.value) if node.op == TRUTH else np.float64(_quotient(node))
+    return np.bool_(node.value) if node.op == ops.TRUTH else np.float64(_quotient(node))
 
 
 def operated(node: Node, values: Mapping[Node, Any]) -> Any:
@@ -73,7 +54,7 @@ def computed(steps: Iterable[Step], values: dict[Node, Any]) -> None:
 
 
 def _quotient(node: Node) -> float:
-    assert node.op == NUMBER
+    assert node.op == ops.NUMBER
     assert isinstance(node.value, Fraction)
     return node.value.numerator / node.value.denominator
 
@@ -93,10 +74,11 @@ def _divides(args: Sequence[Any]) -> Any:
 
 
 _OPERATIONS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
-    ADD: _folded(np.add), MUL: _folded(np.multiply), MAX: _folded(np.maximum), MIN: _folded(np.minimum),
-    AND: _folded(np.logical_and), OR: _folded(np.logical_or), NOT: lambda args: np.logical_not(args[0]),
-    DIV: lambda args: np.divide(*args), CEIL_DIV: lambda args: np.ceil(np.divide(*args)),
-    FLOOR_DIV: lambda args: np.floor(np.divide(*args)), LCM: _multiple, DIVIDES: _divides,
-    EQ: lambda args: np.equal(*args), LE: lambda args: np.less_equal(*args), LT: lambda args: np.less(*args),
-    SELECT: lambda args: np.where(*args),
+    ops.ADD: _folded(np.add), ops.MUL: _folded(np.multiply), ops.MAX: _folded(np.maximum), ops.MIN: _folded(np.minimum),
+    ops.AND: _folded(np.logical_and), ops.OR: _folded(np.logical_or), ops.NOT: lambda args: np.logical_not(args[0]),
+    ops.DIV: lambda args: np.divide(*args), ops.CEIL_DIV: lambda args: np.ceil(np.divide(*args)),
+    ops.FLOOR_DIV: lambda args: np.floor(np.divide(*args)), ops.LCM: _multiple, ops.DIVIDES: _divides,
+    ops.EQ: lambda args: np.equal(*args), ops.LE: lambda args: np.less_equal(*args),
+    ops.LT: lambda args: np.less(*args),
+    ops.SELECT: lambda args: np.where(*args),
 }

@@ -7,7 +7,8 @@ from fractions import Fraction
 from itertools import product
 from math import ceil, floor
 
-from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, LCM, MAX, MIN, MUL, NAME, NUMBER, SELECT, Node, ordered
+from . import ops
+from .graph import Node, ordered
 
 Bounds = tuple[Fraction, Fraction]
 
@@ -20,14 +21,14 @@ def bounds(roots: Iterable[Node], names: Mapping[str, tuple[int | Fraction, int 
     """
     bounds_of: dict[Node, Bounds] = {}
     for node in ordered(roots):
-        if node.op == NUMBER:
+        if node.op == ops.NUMBER:
             bounds_of[node] = (Fraction(node.value), Fraction(node.value))  # type: ignore[arg-type]
-        elif node.op == NAME:
+        elif node.op == ops.NAME:
             if node.value in names:
                 low, high = names[str(node.value)]
                 bounds_of[node] = (Fraction(low), Fraction(high))
         elif node.op in _RULES:
-            args = node.args[1:] if node.op == SELECT else node.args
+            args = node.args[1:] if node.op == ops.SELECT else node.args
             known = [bounds_of[arg] for arg in args if arg in bounds_of]
             if len(known) == len(args) and (within := _RULES[node.op](*known)) is not None:
                 bounds_of[node] = within
@@ -39,10 +40,10 @@ def degree(root: Node, names: Mapping[str, int]) -> int:
     degrees: dict[Node, int] = {}
     for node in ordered([root]):
         inside = [degrees[arg] for arg in node.args]
-        if node.op == NAME:
+        if node.op == ops.NAME:
             degrees[node] = names.get(str(node.value), 1)
         else:
-            degrees[node] = sum(inside) if node.op in (MUL, DIV) else max(inside, default=0)
+            degrees[node] = sum(inside) if node.op in (ops.MUL, ops.DIV) else max(inside, default=0)
     return degrees[root]
 
 
@@ -89,6 +90,6 @@ def _either(*args: Bounds) -> Bounds:
 
 
 _RULES: dict[str, Callable[..., Bounds | None]] = {
-    ADD: _sum, MUL: _product, DIV: _quotient, CEIL_DIV: _rounded(ceil), FLOOR_DIV: _rounded(floor), LCM: _multiple,
-    MAX: _largest, MIN: _smallest, SELECT: _either,
+    ops.ADD: _sum, ops.MUL: _product, ops.DIV: _quotient, ops.CEIL_DIV: _rounded(ceil),
+    ops.FLOOR_DIV: _rounded(floor), ops.LCM: _multiple, ops.MAX: _largest, ops.MIN: _smallest, ops.SELECT: _either,
 }

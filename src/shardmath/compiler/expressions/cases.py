@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil, floor, isinf
 
+from . import ops
 from .differences import Rational, difference, quotient
-from .graph import DIVIDES, EQ, LE, LT, MAX, MIN, NAME, NUMBER, Graph, Node, ordered
+from .graph import Graph, Node, ordered
 from .intervals import Bounds, Limits
 
 #: More cases are not told apart.
@@ -31,31 +32,31 @@ def freed(
     multiples: dict[Node, Node] = {}
     quotients: dict[Node, Node] = {}
     for condition in conditions:
-        if condition.op not in (DIVIDES, EQ):
+        if condition.op not in (ops.DIVIDES, ops.EQ):
             continue
         left, right = bounds.folded(graph.replaced(condition.args, multiples))
         replaced: dict[Node, Node] = {}
-        if condition.op == EQ:
-            if NAME in (left.op, right.op) and NUMBER in (left.op, right.op):
-                replaced = {left: right} if left.op == NAME else {right: left}
+        if condition.op == ops.EQ:
+            if ops.NAME in (left.op, right.op) and ops.NUMBER in (left.op, right.op):
+                replaced = {left: right} if left.op == ops.NAME else {right: left}
         elif limits := _limits_of_quotient(bounds, left, right):
             factor = graph.name(f"{right.serial} over {left.serial}")
             bounds = Bounds(graph, {**bounds.names, str(factor.value): limits})
-            if right.op == NAME and right not in ordered([left]):
+            if right.op == ops.NAME and right not in ordered([left]):
                 replaced = {right: graph.mul((factor, left))}
             else:
                 quotients[quotient(graph, right, left)] = factor
         values = graph.replaced(multiples.values(), replaced)
         multiples = dict(zip(multiples, values, strict=True)) | replaced
-    orders = [condition for condition in conditions if condition.op in (LE, LT)]
+    orders = [condition for condition in conditions if condition.op in (ops.LE, ops.LT)]
     # folded in between: a quotient looks as above only without what divides both of its sides
     together = bounds.folded(graph.replaced([*roots, *orders], multiples))
     together = graph.replaced(together, quotients)
-    used = {node for node in ordered(together[:len(roots)]) if node.op in (NAME, NUMBER)} | {graph.number(1)}
+    used = {node for node in ordered(together[:len(roots)]) if node.op in (ops.NAME, ops.NUMBER)} | {graph.number(1)}
     for condition in bounds.folded(together[len(roots):]):
-        parts = _linear(graph, condition) if condition.op in (LE, LT) else None
+        parts = _linear(graph, condition) if condition.op in (ops.LE, ops.LT) else None
         if parts and parts.keys() <= used:
-            bounds = _where(bounds, _opposite(graph, parts, condition.op == LT))
+            bounds = _where(bounds, _opposite(graph, parts, condition.op == ops.LT))
     return bounds, together[:len(roots)]
 
 
@@ -76,7 +77,7 @@ def cases(bounds: Bounds, roots: Sequence[Node]) -> Iterator[tuple[Bounds, list[
             if same is not None:
                 half, inside = half.with_equal(*same), bounds.graph.replaced(folded, dict([same]))
             if half.are_possible:
-                pending.append((half, half.folded(inside, [name for name in parts if name.op == NAME])))
+                pending.append((half, half.folded(inside, [name for name in parts if name.op == ops.NAME])))
 
 
 def _limits_of_quotient(bounds: Bounds, divisor: Node, dividend: Node) -> Limits | None:
@@ -95,11 +96,12 @@ def _deciding(bounds: Bounds, roots: Sequence[Node]) -> dict[Node, Rational] | N
 
     Comparisons in conditions count if they are of one name that is in such a minimum or maximum.
     """
-    nodes = [node for node in ordered(roots) if node.op in (MIN, MAX, EQ, LE, LT) and len(node.args) == _TWO]
+    comparing = (ops.MIN, ops.MAX, ops.EQ, ops.LE, ops.LT)
+    nodes = [node for node in ordered(roots) if node.op in comparing and len(node.args) == _TWO]
     comparisons = [(node.op, parts) for node in nodes if (parts := _linear(bounds.graph, node))]
-    deciding = {name for op, parts in comparisons if op in (MIN, MAX) for name in parts if name.op == NAME}
+    deciding = {name for op, parts in comparisons if op in (ops.MIN, ops.MAX) for name in parts if name.op == ops.NAME}
     for op, parts in sorted(comparisons, key=lambda item: _count(item[1])):
-        if op in (MIN, MAX) or (_count(parts) == 1 and deciding & parts.keys()):
+        if op in (ops.MIN, ops.MAX) or (_count(parts) == 1 and deciding & parts.keys()):
             # equality is decided on both sides of 0
             unit = bounds.graph.number(1)
             return parts | {unit: parts.get(unit, 0) - 1} if bounds.least(parts) >= 0 else parts
@@ -111,7 +113,7 @@ def _where(bounds: Bounds, parts: Mapping[Node, Rational]) -> Bounds:
     graph = bounds.graph
     if _count(parts) > 1:
         return bounds.with_fact(graph.add(graph.mul((graph.number(count), node)) for node, count in parts.items()))
-    name, = (node for node in parts if node.op == NAME)
+    name, = (node for node in parts if node.op == ops.NAME)
     root = Fraction(-parts.get(graph.number(1), 0)) / parts[name]
     limits = (ceil(root), None) if parts[name] > 0 else (None, floor(root))
     return bounds.with_name(str(name.value), *limits)
@@ -125,12 +127,12 @@ def _opposite(graph: Graph, parts: Mapping[Node, Rational], strict: bool) -> dic
 
 
 def _count(parts: Mapping[Node, Rational]) -> int:
-    return sum(node.op == NAME for node in parts)
+    return sum(node.op == ops.NAME for node in parts)
 
 
 def _linear(graph: Graph, comparison: Node) -> dict[Node, Rational] | None:
     """The difference of both sides if it is a sum of integer multiples of one or two names, else nothing."""
     parts = difference(graph, *comparison.args)
-    if not 1 <= _count(parts) <= _TWO or any(node.op not in (NAME, NUMBER) for node in parts):
+    if not 1 <= _count(parts) <= _TWO or any(node.op not in (ops.NAME, ops.NUMBER) for node in parts):
         return None
     return parts if all(count.denominator == 1 for count in parts.values()) else None

@@ -11,9 +11,10 @@ from fractions import Fraction
 from itertools import chain
 from math import isinf
 
+from . import ops
 from .arithmetic import exact_bound
 from .differences import Rational, difference
-from .graph import ADD, CEIL_DIV, DIV, FLOOR_DIV, MAX, MIN, NAME, NUMBER, SELECT, Node, ordered
+from .graph import Node, ordered
 from .intervals import Bounds
 from .polynomials import Monomial, Polynomial, Polynomials, combined
 from .trials import Points
@@ -22,8 +23,8 @@ from .trials import Points
 _MOST_STEPS = 8
 #: How deep proofs about arguments of functions may be nested.
 _DEEPEST = 4
-_OPENED = frozenset((ADD, MAX, MIN))
-_MONOTONE = frozenset((CEIL_DIV, FLOOR_DIV, DIV))
+_OPENED = frozenset((ops.ADD, ops.MAX, ops.MIN))
+_MONOTONE = frozenset((ops.CEIL_DIV, ops.FLOOR_DIV, ops.DIV))
 #: Too long to be worth an attempt.
 _LONGEST = 600
 
@@ -75,13 +76,13 @@ class Prover:
             return False
         if self._are_quotients(smaller, larger) and self.never_exceeds(smaller.args[0], larger.args[0]):
             return True
-        if smaller.op == MAX:
+        if smaller.op == ops.MAX:
             return all(self.never_exceeds(arg, larger) for arg in smaller.args)
-        if larger.op == MIN:
+        if larger.op == ops.MIN:
             return all(self.never_exceeds(smaller, arg) for arg in larger.args)
-        if larger.op == MAX and any(self.never_exceeds(smaller, arg) for arg in larger.args):
+        if larger.op == ops.MAX and any(self.never_exceeds(smaller, arg) for arg in larger.args):
             return True
-        if smaller.op == MIN and any(self.never_exceeds(arg, larger) for arg in smaller.args):
+        if smaller.op == ops.MIN and any(self.never_exceeds(arg, larger) for arg in smaller.args):
             return True
         summands = difference(self.graph, larger, smaller)
         terms = combined((self._form.of(node), count) for node, count in summands.items())
@@ -114,12 +115,12 @@ class Prover:
         node = atoms[serial]
         if serial in switches:
             yield [_with_switch(terms, serial, on) for on in (False, True)]
-        elif node.op == ADD:
+        elif node.op == ops.ADD:
             yield [self._with_value(terms, serial, self._form.inside(node))]
         else:
             within = {monomial: count for monomial, count in terms.items() if dict(monomial).get(serial, 0) > 0}
             cases = [self._with_value(terms, serial, self._form.of(arg)) for arg in node.args]
-            grows = all((count > 0) == (node.op == MAX) for count in within.values())
+            grows = all((count > 0) == (node.op == ops.MAX) for count in within.values())
             if grows and all((serial, 1) in monomial for monomial in within) and self._are_signless(within):
                 yield from ([case] for case in cases)
             else:
@@ -227,20 +228,20 @@ class Prover:
 
     def _may_compare(self, smaller: Node, larger: Node) -> bool:
         """False where no proof is to be expected, or where bounds say it all: two names that nothing connects."""
-        if smaller.op == larger.op == NAME:
+        if smaller.op == larger.op == ops.NAME:
             return bool(self.bounds.facts)
-        return smaller.op not in (NAME, SELECT) and larger.op != SELECT
+        return smaller.op not in (ops.NAME, ops.SELECT) and larger.op != ops.SELECT
 
     def _is_switch(self, node: Node) -> bool:
-        if node.op == SELECT:
+        if node.op == ops.SELECT:
             return [arg.value for arg in node.args[1:]] == [1, 0]
-        return node.op == NAME and self.bounds.interval(node) == (0, 1)
+        return node.op == ops.NAME and self.bounds.interval(node) == (0, 1)
 
     def _is_whole(self, node: Node) -> bool:
         """True for a sum that is an atom: it is never negative, and more than a sum of names."""
         if self.bounds.interval(node)[0] < 0:
             return False
-        return any(self.graph.coefficient(arg)[1].op not in (NAME, NUMBER) for arg in node.args)
+        return any(self.graph.coefficient(arg)[1].op not in (ops.NAME, ops.NUMBER) for arg in node.args)
 
 
 def _distance(first: Monomial, other: Monomial) -> int:

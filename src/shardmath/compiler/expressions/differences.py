@@ -5,7 +5,8 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import TypeAlias
 
-from .graph import ADD, DIV, MUL, NUMBER, Graph, Node
+from . import ops
+from .graph import Graph, Node
 
 #: Integers are much faster than fractions.
 Rational: TypeAlias = "Fraction | int"
@@ -17,9 +18,9 @@ def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Rationa
     pending: list[tuple[Node, Rational]] = [(larger, 1), *((node, -1) for node in smaller)]
     while pending:
         node, times = pending.pop()
-        count, rest = (number(node), graph.number(1)) if node.op == NUMBER else graph.coefficient(node)
+        count, rest = (number(node), graph.number(1)) if node.op == ops.NUMBER else graph.coefficient(node)
         times *= plain(count)
-        if rest.op == ADD:
+        if rest.op == ops.ADD:
             pending += [(arg, times) for arg in rest.args]
         else:
             counts[rest] = counts.get(rest, 0) + times
@@ -28,22 +29,22 @@ def difference(graph: Graph, larger: Node, *smaller: Node) -> dict[Node, Rationa
 
 def quotient(graph: Graph, over: Node, under: Node) -> Node:
     """``over / under`` without the factors that both have, also if they are factors of every part of a sum."""
-    parts = over.args if over.op == ADD else (over,)
+    parts = over.args if over.op == ops.ADD else (over,)
     above = [factors(part) for part in parts]
     below = factors(under)
     for factor in tuple(below):
-        if factor.op != NUMBER and all(factor in inside for inside in above):
+        if factor.op != ops.NUMBER and all(factor in inside for inside in above):
             below.remove(factor)
             for inside in above:
                 inside.remove(factor)
     if len(below) == len(factors(under)):
-        return graph.binary(DIV, over, under)
-    return graph.binary(DIV, graph.add(map(graph.mul, above)), graph.mul(below))
+        return graph.binary(ops.DIV, over, under)
+    return graph.binary(ops.DIV, graph.add(map(graph.mul, above)), graph.mul(below))
 
 
 def factors(node: Node) -> list[Node]:
     """Return the factors of a product; else the node itself."""
-    return list(node.args) if node.op == MUL else [node]
+    return list(node.args) if node.op == ops.MUL else [node]
 
 
 def plain(value: Fraction) -> Rational:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from . import ops
 from .cases import cases, freed
 from .comparing import Prover
-from .graph import ADD, MAX, MIN, Graph, Node, ordered
+from .graph import Graph, Node, ordered
 from .intervals import Bounds, Limits
 from .trials import Points
 
@@ -36,8 +37,8 @@ def without_dominated(
     pairs = pairs_of(estimate)
     kept = _undominated(pairs, _Cases(list(cases(*freed(graph, _totals(graph, pairs), names, conditions)))))
     ranks = {pair.rank: pair.always for pair in kept}
-    return graph.extreme(MAX, [
-        graph.add((*always, graph.extreme(MAX, [pair.moment for pair in kept if pair.rank == rank])))
+    return graph.extreme(ops.MAX, [
+        graph.add((*always, graph.extreme(ops.MAX, [pair.moment for pair in kept if pair.rank == rank])))
         for rank, always in ranks.items()
     ])
 
@@ -51,7 +52,7 @@ def beside(
     others = [number for number, pair in enumerate(pairs) if estimate.args[pair.rank] not in known]
     kept = _Cases(list(cases(*freed(graph, totals, names, conditions)))).kept(len(pairs), others)
     left = [totals[number] for number in others if number in kept]
-    return graph.extreme(MAX, left) if left else None
+    return graph.extreme(ops.MAX, left) if left else None
 
 
 def _totals(graph: Graph, pairs: Sequence[Pair]) -> list[Node]:
@@ -65,7 +66,7 @@ def thinned(
 
     The values are the same wherever ``conditions`` hold: nothing may be thinned by a condition that it checks itself.
     """
-    extremes = [node for node in ordered(roots) if node.op in (MAX, MIN)]
+    extremes = [node for node in ordered(roots) if node.op in (ops.MAX, ops.MIN)]
     args = list(dict.fromkeys(arg for node in extremes for arg in node.args))
     bounds, written = freed(graph, args, names, conditions)
     written = bounds.folded(written)
@@ -75,7 +76,7 @@ def thinned(
         kept = list(node.args)
         for arg in node.args if node in extremes else ():
             pairs = ((forms[arg], forms[other]) for other in kept if other is not arg)
-            if any(prover.never_exceeds(*(pair if node.op == MAX else reversed(pair))) for pair in pairs):
+            if any(prover.never_exceeds(*(pair if node.op == ops.MAX else reversed(pair))) for pair in pairs):
                 kept.remove(arg)
         new = [done[arg] for arg in kept]
         done[node] = graph.extreme(node.op, new) if node in extremes else graph.rebuilt(node, tuple(new))
@@ -85,12 +86,12 @@ def thinned(
 def pairs_of(estimate: Node) -> list[Pair]:
     """The ranks and moments of an estimate; the moments of a rank are its maximum of most parts."""
     pairs = []
-    for number, rank in enumerate(estimate.args if estimate.op == MAX else (estimate,)):
-        summands = rank.args if rank.op == ADD else (rank,)
-        largest = max((node for node in summands if node.op == MAX), key=lambda node: len(node.args), default=rank)
+    for number, rank in enumerate(estimate.args if estimate.op == ops.MAX else (estimate,)):
+        summands = rank.args if rank.op == ops.ADD else (rank,)
+        largest = max((node for node in summands if node.op == ops.MAX), key=lambda node: len(node.args), default=rank)
         always = tuple(node for node in summands if node is not largest)
-        moments = largest.args if largest.op == MAX else (largest,)
-        pairs += [Pair(number, always if largest.op == MAX else (), moment) for moment in moments]
+        moments = largest.args if largest.op == ops.MAX else (largest,)
+        pairs += [Pair(number, always if largest.op == ops.MAX else (), moment) for moment in moments]
     return pairs
 
 

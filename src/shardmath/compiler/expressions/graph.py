@@ -10,16 +10,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from fractions import Fraction
 from math import ceil, floor, gcd, lcm, prod
 
-NUMBER, NAME, TRUTH = "number", "name", "truth"
-ADD, MUL, DIV, CEIL_DIV, FLOOR_DIV, LCM, MAX, MIN, SELECT = (
-    "add", "mul", "div", "ceil_div", "floor_div", "lcm", "max", "min", "select",
-)
-EQ, LE, LT, DIVIDES, AND, OR, NOT = "eq", "le", "lt", "divides", "and", "or", "not"
-#: What divisions are made of where reciprocals are shared: a corrected product, what is done to it, common factors.
-QUOTIENT, CEIL, FLOOR, NEAREST, WHOLE, COMMON = "quotient", "ceil", "floor", "nearest", "whole", "common"
-#: A product with a reciprocal that is a little too small, rounded up.
-ROUNDED_UP = "rounded_up"
-CONDITIONS = frozenset((TRUTH, EQ, LE, LT, DIVIDES, WHOLE, AND, OR, NOT))
+from . import ops
 
 
 class Node:
@@ -37,28 +28,28 @@ class Node:
     @property
     def is_condition(self) -> bool:
         """True for what is true or false, not a number."""
-        return self.op in CONDITIONS
+        return self.op in ops.CONDITIONS
 
 
 _NUMBERS: dict[str, Callable[..., Fraction]] = {
-    DIV: lambda over, under: over / under,
-    CEIL_DIV: lambda over, under: Fraction(-(-over // under)),
-    FLOOR_DIV: lambda over, under: Fraction(over // under),
-    LCM: lambda left, right: Fraction(lcm(int(left), int(right))),
-    COMMON: lambda left, right: Fraction(gcd(int(left), int(right))),
-    ROUNDED_UP: lambda over, reciprocal: Fraction(ceil(over * reciprocal)),
+    ops.DIV: lambda over, under: over / under,
+    ops.CEIL_DIV: lambda over, under: Fraction(-(-over // under)),
+    ops.FLOOR_DIV: lambda over, under: Fraction(over // under),
+    ops.LCM: lambda left, right: Fraction(lcm(int(left), int(right))),
+    ops.COMMON: lambda left, right: Fraction(gcd(int(left), int(right))),
+    ops.ROUNDED_UP: lambda over, reciprocal: Fraction(ceil(over * reciprocal)),
 }
 _OF_QUOTIENTS: dict[str, Callable[[Fraction], Fraction | bool]] = {
-    CEIL: lambda value: Fraction(ceil(value)),
-    FLOOR: lambda value: Fraction(floor(value)),
-    NEAREST: lambda value: Fraction(round(value)),
-    WHOLE: lambda value: value.denominator == 1,
+    ops.CEIL: lambda value: Fraction(ceil(value)),
+    ops.FLOOR: lambda value: Fraction(floor(value)),
+    ops.NEAREST: lambda value: Fraction(round(value)),
+    ops.WHOLE: lambda value: value.denominator == 1,
 }
 _TRUTHS: dict[str, Callable[..., bool]] = {
-    EQ: lambda left, right: left == right,
-    LE: lambda left, right: left <= right,
-    LT: lambda left, right: left < right,
-    DIVIDES: lambda divisor, dividend: dividend % divisor == 0,
+    ops.EQ: lambda left, right: left == right,
+    ops.LE: lambda left, right: left <= right,
+    ops.LT: lambda left, right: left < right,
+    ops.DIVIDES: lambda divisor, dividend: dividend % divisor == 0,
 }
 
 
@@ -84,22 +75,22 @@ class Graph:
         """A constant."""
         node = self._numbers.get(value)
         if node is None:
-            node = self._numbers[value] = self._node(NUMBER, value=Fraction(value))
+            node = self._numbers[value] = self._node(ops.NUMBER, value=Fraction(value))
         return node
 
     def truth(self, value: bool) -> Node:
         """A condition that always or never holds."""
-        return self._node(TRUTH, value=value)
+        return self._node(ops.TRUTH, value=value)
 
     def name(self, name: str) -> Node:
         """A variable."""
-        return self._node(NAME, value=name)
+        return self._node(ops.NAME, value=name)
 
     def add(self, parts: Iterable[Node]) -> Node:
         """A sum; multiples of one node become one multiple."""
         constant, multiples = Fraction(0), dict[Node, Fraction]()
         for part in parts:
-            if part.op == NUMBER:
+            if part.op == ops.NUMBER:
                 constant += _value(part)
             else:
                 count, rest = self.coefficient(part)
@@ -109,42 +100,42 @@ class Graph:
         ]
         if constant or not summands:
             summands.append(self.number(constant))
-        return summands[0] if len(summands) == 1 else self._node(ADD, _sorted(summands))
+        return summands[0] if len(summands) == 1 else self._node(ops.ADD, _sorted(summands))
 
     def mul(self, parts: Iterable[Node]) -> Node:
         """A product; its number, if any, comes first."""
-        flat = [inner for part in parts for inner in (part.args if part.op == MUL else (part,))]
-        constant = prod((_value(part) for part in flat if part.op == NUMBER), start=Fraction(1))
-        factors = self._cancelled([part for part in flat if part.op != NUMBER])
+        flat = [inner for part in parts for inner in (part.args if part.op == ops.MUL else (part,))]
+        constant = prod((_value(part) for part in flat if part.op == ops.NUMBER), start=Fraction(1))
+        factors = self._cancelled([part for part in flat if part.op != ops.NUMBER])
         if constant == 0 or not factors:
             return self.number(constant)
         if constant != 1:
             factors.append(self.number(constant))
-        return factors[0] if len(factors) == 1 else self._node(MUL, _sorted(factors))
+        return factors[0] if len(factors) == 1 else self._node(ops.MUL, _sorted(factors))
 
     def _cancelled(self, factors: list[Node]) -> list[Node]:
         """Use (a / b) b = a, so that what is derived by a division is compared with what it was divided from."""
         for quotient in factors:
-            if quotient.op == DIV:
+            if quotient.op == ops.DIV:
                 over, under = quotient.args
                 rest = list(factors)
                 rest.remove(quotient)
                 try:
-                    for factor in under.args if under.op == MUL else (under,):
+                    for factor in under.args if under.op == ops.MUL else (under,):
                         rest.remove(factor)
                 except ValueError:
                     continue
-                return self._cancelled([*rest, *(over.args if over.op == MUL else (over,))])
+                return self._cancelled([*rest, *(over.args if over.op == ops.MUL else (over,))])
         return factors
 
     def chained(self, op: str, parts: Sequence[Node]) -> Node:
         """A sum, product or extreme of parts that stay as they are, even if they are operations of its kind."""
-        if op == ADD:
+        if op == ops.ADD:
             return self.add(parts)
-        if op in (MAX, MIN):
+        if op in (ops.MAX, ops.MIN):
             return parts[0] if len(parts) == 1 else self._node(op, tuple(parts))
-        constant = prod((_value(part) for part in parts if part.op == NUMBER), start=Fraction(1))
-        factors = [part for part in parts if part.op != NUMBER]
+        constant = prod((_value(part) for part in parts if part.op == ops.NUMBER), start=Fraction(1))
+        factors = [part for part in parts if part.op != ops.NUMBER]
         if constant == 0 or not factors:
             return self.number(constant)
         if constant != 1:
@@ -153,87 +144,87 @@ class Graph:
 
     def coefficient(self, node: Node) -> tuple[Fraction, Node]:
         """A node as a number times the rest."""
-        if node.op == MUL and node.args[0].op == NUMBER:
+        if node.op == ops.MUL and node.args[0].op == ops.NUMBER:
             rest = node.args[1:]
-            return _value(node.args[0]), rest[0] if len(rest) == 1 else self._node(MUL, rest)
+            return _value(node.args[0]), rest[0] if len(rest) == 1 else self._node(ops.MUL, rest)
         return Fraction(1), node
 
     def binary(self, op: str, left: Node, right: Node) -> Node:
         """A quotient, a rounded one, a least common multiple or a comparison of two numbers."""
-        if left.op == right.op == NUMBER and not (op in _DIVISIONS and _divisor(op, left, right) == 0):
+        if left.op == right.op == ops.NUMBER and not (op in _DIVISIONS and _divisor(op, left, right) == 0):
             pair = (_value(left), _value(right))
             return self.truth(_TRUTHS[op](*pair)) if op in _TRUTHS else self.number(_NUMBERS[op](*pair))
-        if op == DIV and right.op == NUMBER and _value(right):
+        if op == ops.DIV and right.op == ops.NUMBER and _value(right):
             return self.mul((self.number(1 / _value(right)), left)) if is_power_of_two(right) else self._node(
                 op, (left, right))
-        if op == DIV and left.op == NUMBER and _value(left) == 0:
+        if op == ops.DIV and left.op == ops.NUMBER and _value(left) == 0:
             return left
-        if left is right and op in (EQ, LE):
+        if left is right and op in (ops.EQ, ops.LE):
             return self.truth(True)
-        if op == DIVIDES and left.op == NUMBER and _value(left) == 1:
+        if op == ops.DIVIDES and left.op == ops.NUMBER and _value(left) == 1:
             return self.truth(True)
         return self._node(op, (left, right))
 
     def rounded(self, op: str, value: Node) -> Node:
         """A number rounded up or down, or the condition that it is whole."""
-        if value.op != NUMBER:
+        if value.op != ops.NUMBER:
             return self._node(op, (value,))
         result = _OF_QUOTIENTS[op](_value(value))
         return self.truth(result) if isinstance(result, bool) else self.number(result)
 
     def quotient(self, over: Node, under: Node, reciprocal: Node) -> Node:
         """A quotient by way of the reciprocal of its divisor."""
-        if over.op == under.op == NUMBER and _value(under):
+        if over.op == under.op == ops.NUMBER and _value(under):
             return self.number(_value(over) / _value(under))
-        return self._node(QUOTIENT, (over, under, reciprocal))
+        return self._node(ops.QUOTIENT, (over, under, reciprocal))
 
     def extreme(self, op: str, parts: Iterable[Node]) -> Node:
         """The largest or smallest of some numbers."""
         flat = {inner: None for part in parts for inner in (part.args if part.op == op else (part,))}
-        numbers = [_value(part) for part in flat if part.op == NUMBER]
-        rest = [part for part in flat if part.op != NUMBER]
+        numbers = [_value(part) for part in flat if part.op == ops.NUMBER]
+        rest = [part for part in flat if part.op != ops.NUMBER]
         if numbers:
-            rest.append(self.number(max(numbers) if op == MAX else min(numbers)))
+            rest.append(self.number(max(numbers) if op == ops.MAX else min(numbers)))
         return rest[0] if len(rest) == 1 else self._node(op, _sorted(rest))
 
     def select(self, condition: Node, yes: Node, no: Node) -> Node:
         """``yes`` where the condition holds, else ``no``."""
-        if condition.op == TRUTH:
+        if condition.op == ops.TRUTH:
             return yes if condition.value else no
-        return yes if yes is no else self._node(SELECT, (condition, yes, no))
+        return yes if yes is no else self._node(ops.SELECT, (condition, yes, no))
 
     def logic(self, op: str, parts: Iterable[Node]) -> Node:
         """A conjunction or a disjunction."""
         flat = {inner: None for part in parts for inner in (part.args if part.op == op else (part,))}
-        decisive = self.truth(op == OR)
+        decisive = self.truth(op == ops.OR)
         if decisive in flat:
             return decisive
-        kept = [part for part in flat if part.op != TRUTH]
+        kept = [part for part in flat if part.op != ops.TRUTH]
         if not kept:
-            return self.truth(op == AND)
+            return self.truth(op == ops.AND)
         return kept[0] if len(kept) == 1 else self._node(op, _sorted(kept))
 
     def negation(self, condition: Node) -> Node:
         """The opposite of a condition."""
-        if condition.op == TRUTH:
+        if condition.op == ops.TRUTH:
             return self.truth(not condition.value)
-        return condition.args[0] if condition.op == NOT else self._node(NOT, (condition,))
+        return condition.args[0] if condition.op == ops.NOT else self._node(ops.NOT, (condition,))
 
     def rebuilt(self, node: Node, args: tuple[Node, ...]) -> Node:
         """The same operation on other arguments, simplified where that is possible now."""
-        if node.op == ADD:
+        if node.op == ops.ADD:
             return self.add(args)
-        if node.op == MUL:
+        if node.op == ops.MUL:
             return self.mul(args)
-        if node.op in (MAX, MIN):
+        if node.op in (ops.MAX, ops.MIN):
             return self.extreme(node.op, args)
-        if node.op in (AND, OR):
+        if node.op in (ops.AND, ops.OR):
             return self.logic(node.op, args)
-        if node.op == NOT:
+        if node.op == ops.NOT:
             return self.negation(args[0])
-        if node.op == SELECT:
+        if node.op == ops.SELECT:
             return self.select(*args)
-        if node.op == QUOTIENT:
+        if node.op == ops.QUOTIENT:
             return self.quotient(*args)
         if node.op in _OF_QUOTIENTS:
             return self.rounded(node.op, args[0])
@@ -248,7 +239,7 @@ class Graph:
         return [done[root] for root in roots]
 
 
-_DIVISIONS = frozenset((DIV, CEIL_DIV, FLOOR_DIV, DIVIDES))
+_DIVISIONS = frozenset((ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV, ops.DIVIDES))
 
 
 def ordered(roots: Iterable[Node]) -> list[Node]:
@@ -276,9 +267,9 @@ def exact(roots: Iterable[Node], values: Mapping[str, int | Fraction]) -> list[F
     known: dict[Node, Fraction | bool] = {}
     graph = Graph()
     for node in ordered(roots):
-        if node.op == NAME:
+        if node.op == ops.NAME:
             known[node] = Fraction(values[str(node.value)])
-        elif node.op in (NUMBER, TRUTH):
+        elif node.op in (ops.NUMBER, ops.TRUTH):
             known[node] = node.value  # type: ignore[assignment]
         else:
             args = tuple(_constant(graph, known[arg]) for arg in node.args)
@@ -296,7 +287,7 @@ def _value(node: Node) -> Fraction:
 
 
 def _divisor(op: str, left: Node, right: Node) -> Fraction:
-    return _value(left if op == DIVIDES else right)
+    return _value(left if op == ops.DIVIDES else right)
 
 
 def is_power_of_two(node: Node) -> bool:
@@ -308,4 +299,4 @@ def is_power_of_two(node: Node) -> bool:
 
 def _sorted(nodes: Iterable[Node]) -> tuple[Node, ...]:
     """Numbers first, the others in the order of their making: the same on every run."""
-    return tuple(sorted(nodes, key=lambda node: (node.op != NUMBER, node.serial)))
+    return tuple(sorted(nodes, key=lambda node: (node.op != ops.NUMBER, node.serial)))

@@ -11,34 +11,16 @@ from fractions import Fraction
 from math import inf, isinf
 from typing import TypeAlias
 
+from . import ops
 from .arithmetic import UNBOUNDED, Bound, Interval, interval_of, times
 from .differences import Rational, difference, factors, number, plain, quotient
-from .graph import (
-    ADD,
-    CEIL_DIV,
-    DIV,
-    EQ,
-    FLOOR_DIV,
-    LCM,
-    LE,
-    LT,
-    MAX,
-    MIN,
-    MUL,
-    NAME,
-    NUMBER,
-    SELECT,
-    Graph,
-    Node,
-    ordered,
-    ordered_without,
-)
+from .graph import Graph, Node, ordered, ordered_without
 
 #: The least and the largest value of a name, where it has one.
 Limits: TypeAlias = tuple[int | None, int | None]
 
-_INTEGERS = frozenset((ADD, MUL, MAX, MIN, SELECT))
-_ROUNDED = frozenset((NAME, CEIL_DIV, FLOOR_DIV, LCM))
+_INTEGERS = frozenset((ops.ADD, ops.MUL, ops.MAX, ops.MIN, ops.SELECT))
+_ROUNDED = frozenset((ops.NAME, ops.CEIL_DIV, ops.FLOOR_DIV, ops.LCM))
 
 
 @dataclass(frozen=True)
@@ -109,9 +91,9 @@ class Bounds:
 
     def is_integer(self, node: Node) -> bool:
         """True if ``node`` is an integer wherever it has a value; False if that is not certain."""
-        if node.op == NUMBER:
+        if node.op == ops.NUMBER:
             return number(node).denominator == 1
-        numbers = node.args[1:] if node.op == SELECT else node.args
+        numbers = node.args[1:] if node.op == ops.SELECT else node.args
         return node.op in _ROUNDED or (node.op in _INTEGERS and all(map(self.is_integer, numbers)))
 
     def folded(self, roots: Iterable[Node], changed: Iterable[Node] | None = None) -> list[Node]:
@@ -125,9 +107,9 @@ class Bounds:
                 done[node] = node
                 continue
             args = tuple(done[arg] for arg in node.args)
-            if node.op == DIV:
+            if node.op == ops.DIV:
                 new = quotient(self.graph, *args)
-            elif node.op in (MAX, MIN):
+            elif node.op in (ops.MAX, ops.MIN):
                 new = self.graph.extreme(node.op, self._possible(node.op, args))
             else:
                 new = self.graph.rebuilt(node, args)
@@ -135,20 +117,20 @@ class Bounds:
         return [done[root] for root in roots]
 
     def _decided(self, node: Node) -> Node:
-        if node.op in (EQ, LE, LT):
+        if node.op in (ops.EQ, ops.LE, ops.LT):
             truth = self._truth(node.op, *node.args)
             return node if truth is None else self.graph.truth(truth)
-        if node.op == NUMBER or node.is_condition:
+        if node.op == ops.NUMBER or node.is_condition:
             return node
         low, high = self.interval(node)
         if low == high and not isinf(low):
             return self.graph.number(Fraction(low))
-        return self._factored(node) if node.op == ADD and low < 0 else node
+        return self._factored(node) if node.op == ops.ADD and low < 0 else node
 
     def _factored(self, node: Node) -> Node:
         """A sum as a product with what all its parts have in common: ``a - a b`` as ``a (1 - b)``."""
         parts = [factors(self.graph.coefficient(part)[1]) for part in node.args]
-        common = [factor for factor in parts[0] if factor.op != NUMBER and all(factor in part for part in parts)]
+        common = [factor for factor in parts[0] if factor.op != ops.NUMBER and all(factor in part for part in parts)]
         if not common:
             return node
         divisor = self.graph.mul(dict.fromkeys(common))
@@ -156,9 +138,9 @@ class Bounds:
 
     def _truth(self, op: str, left: Node, right: Node) -> bool | None:
         above, below = self.least_difference(left, right), self.least_difference(right, left)
-        if op == EQ:
+        if op == ops.EQ:
             return False if above > 0 or below > 0 else True if above >= 0 and below >= 0 else None
-        if op == LE:
+        if op == ops.LE:
             return True if below >= 0 else False if above > 0 else None
         return True if below > 0 else False if above >= 0 else None
 
@@ -166,16 +148,16 @@ class Bounds:
         kept = list(dict.fromkeys(args))
         for node in tuple(kept):
             others = [other for other in kept if other is not node]
-            pairs = [(other, node) if op == MAX else (node, other) for other in others]
+            pairs = [(other, node) if op == ops.MAX else (node, other) for other in others]
             if any(self.least_difference(*pair) >= 0 for pair in pairs):
                 kept = others
         return kept
 
     def _computed(self, node: Node) -> Interval:
-        if node.op == NUMBER:
+        if node.op == ops.NUMBER:
             value = plain(number(node))
             return value, value
-        if node.op == NAME:
+        if node.op == ops.NAME:
             least, most = self.names.get(str(node.value), (None, None))
             return -inf if least is None else least, inf if most is None else most
         if node.is_condition:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from .graph import ADD, DIV, MAX, MUL, NUMBER, Graph, Node
+from . import ops
+from .graph import Graph, Node
 
 Place = tuple[int, bool]
 #: A sum of rows with scalar coefficients; the row of what is no row is the number 1.
@@ -54,9 +55,9 @@ class Maxima:
 
     def _arguments(self, node: Node) -> list[Node]:
         """Sums of which ``node`` is the largest: what is added to a maximum is added to its arguments."""
-        if node.op == MAX:
+        if node.op == ops.MAX:
             return [argument for arg in node.args for argument in self._arguments(arg)]
-        if node.op == ADD:
+        if node.op == ops.ADD:
             for arg in node.args:
                 arguments = self._arguments(arg)
                 if 1 < len(arguments) <= _MOST:
@@ -77,9 +78,9 @@ class Maxima:
     def _taken_apart(self, node: Node) -> Linear:
         if not self.place(node)[1]:
             return {self.one: self._cancelled(node)}
-        if node.op == ADD:
+        if node.op == ops.ADD:
             return self._added(map(self._linear, node.args))
-        if node.op == MUL:
+        if node.op == ops.MUL:
             parts: Linear = {self.one: self.one}
             for arg in node.args:
                 factor = self._linear(arg)
@@ -90,20 +91,20 @@ class Maxima:
                     for row, scalar in parts.items() for other, by in factor.items()
                 )
             return parts
-        if node.op == DIV:
+        if node.op == ops.DIV:
             return self._divided(*node.args) or {node: self.one}
         return {node: self.one}
 
     def _cancelled(self, node: Node) -> Node:
         """A scalar without parts of sums that are added and taken away again."""
-        if node.op == ADD:
+        if node.op == ops.ADD:
             parts = self._summands(node)
             total = self.graph.add(parts)
-            same = total.op == ADD and len(total.args) == len(parts)
-            return node if same else self.nested(ADD, self._summands(total))
-        if node.op == MUL:
+            same = total.op == ops.ADD and len(total.args) == len(parts)
+            return node if same else self.nested(ops.ADD, self._summands(total))
+        if node.op == ops.MUL:
             args = tuple(map(self._cancelled, node.args))
-            return node if args == node.args else self.nested(MUL, args)
+            return node if args == node.args else self.nested(ops.MUL, args)
         return node
 
     def _added(self, sums: Iterable[Linear]) -> Linear:
@@ -117,12 +118,12 @@ class Maxima:
     def _flat_sum(self, scalars: Sequence[Node]) -> Node:
         if len(scalars) == 1:
             return scalars[0]
-        return self.nested(ADD, [part for scalar in scalars for part in self._summands(scalar)])
+        return self.nested(ops.ADD, [part for scalar in scalars for part in self._summands(scalar)])
 
     def _summands(self, node: Node) -> list[Node]:
-        if node.op == ADD:
+        if node.op == ops.ADD:
             return [part for arg in node.args for part in self._summands(arg)]
-        if node.op == MUL and len(node.args) == 2 and node.args[0].op == NUMBER and node.args[1].op == ADD:
+        if node.op == ops.MUL and len(node.args) == 2 and node.args[0].op == ops.NUMBER and node.args[1].op == ops.ADD:
             number, inner = node.args
             return [self.graph.mul((number, part)) for part in self._summands(inner)]
         return [node]
@@ -130,10 +131,10 @@ class Maxima:
     def _times(self, left: Node, right: Node) -> Node:
         if self.one in (left, right):
             return right if left is self.one else left
-        return self.nested(MUL, [part for factor in (left, right) for part in self._factors(factor)])
+        return self.nested(ops.MUL, [part for factor in (left, right) for part in self._factors(factor)])
 
     def _factors(self, node: Node) -> list[Node]:
-        return [part for arg in node.args for part in self._factors(arg)] if node.op == MUL else [node]
+        return [part for arg in node.args for part in self._factors(arg)] if node.op == ops.MUL else [node]
 
     def _divided(self, over: Node, under: Node) -> Linear | None:
         """The quotient where the divisor is a factor of all rows; else rounding would matter."""
@@ -199,7 +200,7 @@ class Maxima:
         ]
         if rows:
             parts = (rows[-1], alive)
-            by_rows[self._bears(self.graph.chained(MAX, parts), parts)] = by_rows.pop(rows[-1])
+            by_rows[self._bears(self.graph.chained(ops.MAX, parts), parts)] = by_rows.pop(rows[-1])
         elif not others or alone in others:
             return
         else:
@@ -215,34 +216,34 @@ class Maxima:
         offsets: dict[Node, dict[Node, None]] = {}
         for offset, row in terms:
             offsets.setdefault(row, {})[offset] = None
-        largest = [(self.graph.chained(MAX, list(offset_nodes)), row) for row, offset_nodes in offsets.items()]
+        largest = [(self.graph.chained(ops.MAX, list(offset_nodes)), row) for row, offset_nodes in offsets.items()]
         if len(largest) == 1:
             return largest[0]
         parts = sorted((self._plus(*term) for term in largest), key=self._bearing.__contains__)
-        return self.zero, self._bears(self.graph.chained(MAX, parts), parts)
+        return self.zero, self._bears(self.graph.chained(ops.MAX, parts), parts)
 
     def _split(self, scalar: Node, depth: int) -> tuple[Node, Node]:
         """Split a sum without rows into the part that changes at ``depth`` and the rest."""
         parts = self._summands(scalar)
         changing = [part for part in parts if self.place(part)[0] == depth]
         others = [part for part in parts if part not in changing]
-        if others and self.place(self.nested(ADD, others))[0] == depth:
+        if others and self.place(self.nested(ops.ADD, others))[0] == depth:
             # What changes in a loop between the tests of turns and the table, and what changes from turn to turn.
             changing += [part for part in others if self.place(part)[0] == self.tested]
             others = [part for part in others if part not in changing]
-        return self.nested(ADD, changing), self.nested(ADD, others)
+        return self.nested(ops.ADD, changing), self.nested(ops.ADD, others)
 
     def _sum(self, inner: Mapping[Node, Node]) -> Node:
         """Rows with the same scalar are added in an outer loop where they can be."""
         by_scalar: dict[Node, list[Node]] = {}
         for row, scalar in inner.items():
             by_scalar.setdefault(scalar, []).append(row)
-        return self.graph.chained(ADD, [
-            self.graph.chained(MUL, [scalar, self.nested(ADD, rows)]) for scalar, rows in by_scalar.items()
+        return self.graph.chained(ops.ADD, [
+            self.graph.chained(ops.MUL, [scalar, self.nested(ops.ADD, rows)]) for scalar, rows in by_scalar.items()
         ])
 
     def _plus(self, left: Node, right: Node) -> Node:
-        return self._bears(self.graph.chained(ADD, [left, right]), (left, right))
+        return self._bears(self.graph.chained(ops.ADD, [left, right]), (left, right))
 
     def _bears(self, node: Node, parts: Iterable[Node]) -> Node:
         """Note that a node is infinite for entries that broke a condition, if one of its parts is."""

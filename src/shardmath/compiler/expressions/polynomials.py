@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from typing import TypeAlias
 
+from . import ops
 from .differences import Rational, plain
-from .graph import ADD, DIV, MUL, NUMBER, Node
+from .graph import Node
 
 #: Atoms with their exponents, none of them 0, by serial number of the atom.
 Monomial: TypeAlias = tuple[tuple[int, int], ...]
@@ -69,14 +70,14 @@ class Polynomials:
         return tuple(sorted((serial, power) for serial, power in powers.items() if power))
 
     def _expanded(self, node: Node) -> Polynomial:
-        if node.op == NUMBER:
+        if node.op == ops.NUMBER:
             assert isinstance(node.value, Fraction)
             return {ONE: plain(node.value)} if node.value else {}
-        if node.op == ADD and not self._whole(node):
+        if node.op == ops.ADD and not self._whole(node):
             return self.inside(node)
-        if node.op == MUL:
+        if node.op == ops.MUL:
             return self._multiplied(node.args)
-        if node.op == DIV:
+        if node.op == ops.DIV:
             return self._multiplied((node.args[0],), self._inverse(node.args[1]))
         return self.atom(node)
 
@@ -90,12 +91,12 @@ class Polynomials:
         return result
 
     def _inverse(self, node: Node) -> Polynomial:
-        if node.op == MUL:
+        if node.op == ops.MUL:
             result: Polynomial = {ONE: 1}
             for factor in node.args:
                 result = self.product(result, self._inverse(factor))
             return result
-        if node.op == DIV:
+        if node.op == ops.DIV:
             return self._multiplied((node.args[1],), self._inverse(node.args[0]))
         terms = self.of(node)
         if len(terms) == 1:

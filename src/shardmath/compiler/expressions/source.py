@@ -11,12 +11,13 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import ClassVar
 
-from .graph import CEIL_DIV, DIV, DIVIDES, EQ, FLOOR_DIV, LCM, LE, LT, MAX, MIN, NUMBER, Graph, Node
+from . import ops
+from .graph import Graph, Node
 
 #: Longer texts are refused: no formula needs them, and nesting is bounded with them.
 LONGEST = 2000
-_PAIRS = {"ceil_div": CEIL_DIV, "floor_div": FLOOR_DIV, "lcm": LCM, "divides": DIVIDES}
-_MANY = {"max": MAX, "min": MIN}
+_PAIRS = {"ceil_div": ops.CEIL_DIV, "floor_div": ops.FLOOR_DIV, "lcm": ops.LCM, "divides": ops.DIVIDES}
+_MANY = {"max": ops.MAX, "min": ops.MIN}
 #: The largest exponent of a number, and of powers of powers; of a name it is 8.
 _HIGHEST = 64
 FUNCTIONS = (*_PAIRS, *_MANY)
@@ -133,13 +134,13 @@ class Reader:
             case ast.Mult():
                 return graph.mul((left, right))
             case ast.Div():
-                return graph.binary(DIV, left, right)
+                return graph.binary(ops.DIV, left, right)
             case ast.FloorDiv():
-                return graph.binary(FLOOR_DIV, left, right)
+                return graph.binary(ops.FLOOR_DIV, left, right)
             case ast.Mod():
-                return graph.add((left, graph.mul((minus, right, graph.binary(FLOOR_DIV, left, right)))))
+                return graph.add((left, graph.mul((minus, right, graph.binary(ops.FLOOR_DIV, left, right)))))
             case ast.Pow():
-                return graph.mul([left] * _exponent(right, _HIGHEST if left.op == NUMBER else 8))
+                return graph.mul([left] * _exponent(right, _HIGHEST if left.op == ops.NUMBER else 8))
         raise _refused(tree)
 
     def _comparisons(self, tree: ast.Compare) -> Node:
@@ -153,15 +154,15 @@ class Reader:
         graph = self.graph
         if isinstance(operator, ast.Eq | ast.NotEq):
             if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Mod) and _is_zero(right):
-                equal = graph.binary(DIVIDES, self.quantity(left.right), self.quantity(left.left))
+                equal = graph.binary(ops.DIVIDES, self.quantity(left.right), self.quantity(left.left))
             else:
-                equal = graph.binary(EQ, self.quantity(left), self.quantity(right))
+                equal = graph.binary(ops.EQ, self.quantity(left), self.quantity(right))
             return equal if isinstance(operator, ast.Eq) else graph.negation(equal)
         sides = self.quantity(left), self.quantity(right)
         if isinstance(operator, ast.LtE | ast.Lt):
-            return graph.binary(LE if isinstance(operator, ast.LtE) else LT, *sides)
+            return graph.binary(ops.LE if isinstance(operator, ast.LtE) else ops.LT, *sides)
         if isinstance(operator, ast.GtE | ast.Gt):
-            return graph.binary(LE if isinstance(operator, ast.GtE) else LT, *reversed(sides))
+            return graph.binary(ops.LE if isinstance(operator, ast.GtE) else ops.LT, *reversed(sides))
         raise FormulaError(f"{ast.unparse(left)} ...", "must be compared with == != <= < >= >")
 
     def _call(self, tree: ast.Call) -> Node:
@@ -180,7 +181,7 @@ class Reader:
 class EvaluatorReader(Reader):
     """Reads generated evaluators as well, whose divisions are calls of ``ratio``."""
 
-    pairs: ClassVar[Mapping[str, str]] = {**_PAIRS, "ratio": DIV}
+    pairs: ClassVar[Mapping[str, str]] = {**_PAIRS, "ratio": ops.DIV}
 
 
 def _refused(tree: ast.expr) -> FormulaError:
@@ -192,7 +193,7 @@ def _is_zero(tree: ast.expr) -> bool:
 
 
 def _exponent(node: Node, most: int) -> int:
-    value = node.value if node.op == NUMBER else None
+    value = node.value if node.op == ops.NUMBER else None
     if isinstance(value, Fraction) and value.denominator == 1 and 0 < value <= most:
         return int(value)
     raise FormulaError("**", f"must have an exponent from 1 to {most}")

@@ -11,8 +11,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from . import ops
 from .arrays import constant, operated
-from .graph import NAME, Node, ordered, ordered_without
+from .graph import Node, ordered, ordered_without
 from .intervals import Bounds
 
 Column: TypeAlias = NDArray[Any]
@@ -28,7 +29,7 @@ class Points:
     """Random values of all names within bounds, and what expressions are there."""
 
     def __init__(self, bounds: Bounds, roots: Iterable[Node]) -> None:
-        names = {node for node in ordered((*roots, *bounds.facts)) if node.op == NAME}
+        names = {node for node in ordered((*roots, *bounds.facts)) if node.op == ops.NAME}
         generator = np.random.default_rng(len(names))
         self._known: dict[Node, Any] = {}
         for node in sorted(names, key=lambda node: str(node.value)):

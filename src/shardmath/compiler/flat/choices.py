@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 
+from ..expressions import ops
 from ..expressions.differences import quotient
-from ..expressions.graph import ADD, AND, DIV, EQ, MUL, NAME, NOT, SELECT, Graph, Node, ordered
+from ..expressions.graph import Graph, Node, ordered
 
 
 def with_choices(graph: Graph, roots: Sequence[Node], switches: Collection[str]) -> dict[Node, Node]:
@@ -26,7 +27,7 @@ def weighted(graph: Graph, roots: Sequence[Node], varies: Callable[[Node], bool]
     ends = graph.number(1), graph.number(0)
     for node in ordered(roots):
         args = tuple(done[arg] for arg in node.args)
-        if node.op == SELECT and not varies(args[0]) and any(map(varies, args[1:])):
+        if node.op == ops.SELECT and not varies(args[0]) and any(map(varies, args[1:])):
             weights = graph.select(args[0], *ends), graph.select(args[0], *reversed(ends))
             done[node] = graph.add(graph.mul(pair) for pair in zip(weights, args[1:], strict=True))
         else:
@@ -36,7 +37,7 @@ def weighted(graph: Graph, roots: Sequence[Node], varies: Callable[[Node], bool]
 
 def factors(node: Node) -> tuple[Node, ...]:
     """The factors of a product, numbers included; any other node is its only factor."""
-    return node.args if node.op == MUL else (node,)
+    return node.args if node.op == ops.MUL else (node,)
 
 
 class _Chooser:
@@ -50,12 +51,12 @@ class _Chooser:
         """Arguments come before what uses them, so that one pass is enough."""
         done: dict[Node, Node] = {}
         rules: dict[str, Callable[..., Node]] = {
-            MUL: self._product, ADD: self._sum, DIV: self._quotient, SELECT: self._choice,
+            ops.MUL: self._product, ops.ADD: self._sum, ops.DIV: self._quotient, ops.SELECT: self._choice,
         }
         uses = Counter(arg for node in ordered(roots) for arg in node.args)
         for node in ordered(roots):
             args = [done[arg] for arg in node.args]
-            if node.op == ADD:
+            if node.op == ops.ADD:
                 args = self._merged((new, uses[arg] == 1) for new, arg in zip(args, node.args, strict=True))
             rule = rules.get(node.op)
             done[node] = rule(*args) if rule else self.graph.rebuilt(node, tuple(args))
@@ -63,7 +64,7 @@ class _Chooser:
 
     def _choice(self, condition: Node, yes: Node, no: Node) -> Node:
         """A choice by a condition that is no negation, so that opposite conditions are one."""
-        return self.graph.select(condition.args[0], no, yes) if condition.op == NOT else (
+        return self.graph.select(condition.args[0], no, yes) if condition.op == ops.NOT else (
             self.graph.select(condition, yes, no))
 
     def _chosen(self, choice: Node, change: Callable[[Node], Node]) -> Node:
@@ -85,9 +86,9 @@ class _Chooser:
 
     def _condition(self, factor: Node) -> Node | None:
         """The condition that a factor is 1 for and else 0, or None for any other factor."""
-        if factor.op == NAME and factor.value in self.switches:
-            return self.graph.negation(self.graph.binary(EQ, factor, self.zero))
-        if factor.op == SELECT and set(factor.args[1:]) == {self.one, self.zero}:
+        if factor.op == ops.NAME and factor.value in self.switches:
+            return self.graph.negation(self.graph.binary(ops.EQ, factor, self.zero))
+        if factor.op == ops.SELECT and set(factor.args[1:]) == {self.one, self.zero}:
             return factor.args[0] if factor.args[1] is self.one else self.graph.negation(factor.args[0])
         return None
 
@@ -95,15 +96,15 @@ class _Chooser:
         """All conditions; what one says is left out of those that deny it together with others."""
         parts = []
         for condition in conditions:
-            if condition.op == NOT and condition.args[0].op == AND:
+            if condition.op == ops.NOT and condition.args[0].op == ops.AND:
                 denied = [part for part in condition.args[0].args if part not in conditions]
-                parts.append(self.graph.negation(self.graph.logic(AND, denied)))
+                parts.append(self.graph.negation(self.graph.logic(ops.AND, denied)))
             else:
                 parts.append(condition)
-        return self.graph.logic(AND, parts)
+        return self.graph.logic(ops.AND, parts)
 
     def _may_be_zero(self, node: Node) -> bool:
-        return node.op == SELECT and self.zero in node.args[1:]
+        return node.op == ops.SELECT and self.zero in node.args[1:]
 
     # Sums.
 
@@ -112,7 +113,7 @@ class _Chooser:
         merged: list[Node] = []
         ends: dict[Node, list[list[Node]]] = {}
         for summand, alone in summands:
-            if alone and summand.op == SELECT:
+            if alone and summand.op == ops.SELECT:
                 for end, part in zip(ends.setdefault(summand.args[0], [[], []]), summand.args[1:], strict=True):
                     end.append(part)
             else:
@@ -134,7 +135,7 @@ class _Chooser:
         return self.graph.add(summands)
 
     def _summands(self, node: Node) -> tuple[Node, ...]:
-        return node.args if node.op == ADD else () if node is self.zero else (node,)
+        return node.args if node.op == ops.ADD else () if node is self.zero else (node,)
 
     # Quotients.
 
@@ -142,9 +143,9 @@ class _Chooser:
         """A quotient of what may be 0, or with a divisor that the same condition chooses, is a choice of quotients."""
         if self._may_be_zero(over):
             return self._chosen(over, lambda end: self._quotient(end, under))
-        if under.op == SELECT:
+        if under.op == ops.SELECT:
             condition, *divisors = under.args
-            if any(factor.op == SELECT and factor.args[0] is condition for factor in factors(over)):
+            if any(factor.op == ops.SELECT and factor.args[0] is condition for factor in factors(over)):
                 return self._choice(condition, *(
                     self._quotient(self._where(condition, place, over), divisor)
                     for place, divisor in enumerate(divisors, 1)
@@ -154,5 +155,5 @@ class _Chooser:
     def _where(self, condition: Node, place: int, node: Node) -> Node:
         """``node`` with the ends at ``place`` of all choices by a condition."""
         known = {inner: inner.args[place] for inner in ordered([node])
-                 if inner.op == SELECT and inner.args[0] is condition}
+                 if inner.op == ops.SELECT and inner.args[0] is condition}
         return self.graph.replaced([node], known)[0]

@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 
-from ..expressions.graph import ADD, MUL, NUMBER, SELECT, Graph, Node, ordered
+from ..expressions import ops
+from ..expressions.graph import Graph, Node, ordered
 from .choices import factors
 
 #: Sums of more products than this are not multiplied out.
@@ -41,7 +42,7 @@ class _Horner:
         done: dict[Node, Node] = {}
         sums: dict[Node, list[Product]] = {}
         for node in ordered(roots):
-            if node.op in (ADD, MUL):
+            if node.op in (ops.ADD, ops.MUL):
                 sums[node] = self._expanded(node, done, sums)
                 done[node] = self._sum(self._nested(sums[node]))
             else:
@@ -53,10 +54,10 @@ class _Horner:
     def _expanded(self, node: Node, done: dict[Node, Node], sums: dict[Node, list[Product]]) -> list[Product]:
         """A sum or product as a sum of products; inner ones that nothing else uses are multiplied out."""
         parts = [
-            sums[arg] if arg in sums and (self.uses[arg] == 1 or (arg.op == MUL and len(sums[arg]) == 1))
+            sums[arg] if arg in sums and (self.uses[arg] == 1 or (arg.op == ops.MUL and len(sums[arg]) == 1))
             else [self._product(done[arg])] for arg in node.args
         ]
-        if node.op == ADD:
+        if node.op == ops.ADD:
             return self._added(product for part in parts for product in part)
         products: list[Product] = [(self.one, ())]
         for part, arg in zip(parts, node.args, strict=True):
@@ -68,7 +69,7 @@ class _Horner:
     def _product(self, node: Node) -> Product:
         if not self.varies(node):
             return node, ()
-        if node.op == SELECT and self.zero in node.args[1:]:
+        if node.op == ops.SELECT and self.zero in node.args[1:]:
             return self._choice_apart(node)
         return self.one, (node,)
 
@@ -76,7 +77,7 @@ class _Horner:
         """A choice of a number times something, or of 0, as the number times a choice."""
         condition, *ends = choice.args
         chosen = next(end for end in ends if end is not self.zero)
-        count, rest = (chosen, self.one) if chosen.op == NUMBER else self._coefficient(chosen)
+        count, rest = (chosen, self.one) if chosen.op == ops.NUMBER else self._coefficient(chosen)
         return count, (self.graph.select(condition, *(end if end is self.zero else rest for end in ends)),)
 
     def _coefficient(self, node: Node) -> tuple[Node, Node]:
@@ -108,18 +109,18 @@ class _Horner:
         for same, row in products:
             by_same.setdefault(same if row else self.one, []).append(self.graph.mul(row) if row else same)
         plain = by_same.pop(self.one, [])
-        return [*plain, *(self.graph.chained(MUL, [same, self._sum(rows)]) for same, rows in by_same.items())]
+        return [*plain, *(self.graph.chained(ops.MUL, [same, self._sum(rows)]) for same, rows in by_same.items())]
 
     def _times(self, factor: Node, rest: Node) -> Node:
         """Multiply the row-independent factors, as one factor, with the others."""
         same = [part for part in factors(rest) if not self.varies(part)]
         row = [part for arg in factors(rest) if self.varies(arg) for part in factors(arg)]
-        return self.graph.chained(MUL, [self.graph.mul(same), self.graph.mul((factor, *row))])
+        return self.graph.chained(ops.MUL, [self.graph.mul(same), self.graph.mul((factor, *row))])
 
     def _sum(self, parts: Sequence[Node]) -> Node:
         same = [part for part in parts if not self.varies(part)]
         row = [part for part in parts if self.varies(part)]
-        return self.graph.chained(ADD, [*([self.graph.add(same)] if same else []), *row])
+        return self.graph.chained(ops.ADD, [*([self.graph.add(same)] if same else []), *row])
 
 
 def _less(row: tuple[Node, ...], factor: Node) -> tuple[Node, ...]:
@@ -131,14 +132,14 @@ def _shared(
     graph: Graph, nodes: Sequence[Node], roots: Sequence[Node], varies: Callable[[Node], bool],
 ) -> dict[Node, Node]:
     """Merge the pair of factors that most products below ``roots`` share, repeatedly; map ``nodes`` to the result."""
-    rows = {node: [part for part in node.args if varies(part)] for node in ordered(roots) if node.op == MUL}
+    rows = {node: [part for part in node.args if varies(part)] for node in ordered(roots) if node.op == ops.MUL}
     made: dict[Node, tuple[Node, ...]] = {}
     while True:
         counts = Counter(pair for row in rows.values() for pair in dict.fromkeys(combinations(_by_serial(row), _PAIR)))
         if not counts or max(counts.values()) < _PAIR:
             break
         pair = max(counts, key=lambda two: (counts[two], -two[0].serial, -two[1].serial))
-        product = graph.chained(MUL, pair)
+        product = graph.chained(ops.MUL, pair)
         made[product] = pair
         for row in rows.values():
             if all(row.count(shared_factor) >= pair.count(shared_factor) for shared_factor in pair):
@@ -150,13 +151,13 @@ def _shared(
     def built(factor: Node) -> Node:
         if factor not in made:
             return done[factor]
-        return graph.chained(MUL, [built(shared_factor) for shared_factor in made[factor]])
+        return graph.chained(ops.MUL, [built(shared_factor) for shared_factor in made[factor]])
 
     for node in ordered(nodes):
         if node in rows:
             same = [done[part] for part in node.args if not varies(part)]
-            done[node] = graph.chained(MUL, [*same, *map(built, rows[node])])
-        elif node.op in (ADD, MUL):
+            done[node] = graph.chained(ops.MUL, [*same, *map(built, rows[node])])
+        elif node.op in (ops.ADD, ops.MUL):
             done[node] = graph.chained(node.op, [done[arg] for arg in node.args])
         else:
             done[node] = graph.rebuilt(node, tuple(done[arg] for arg in node.args))

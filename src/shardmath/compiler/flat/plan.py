@@ -6,14 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..expressions import ops
 from ..expressions.dominated import beside, without_dominated
-from ..expressions.graph import EQ, MAX, NAME, NUMBER, TRUTH, Graph, Node, ordered, ordered_without
+from ..expressions.graph import Graph, Node, ordered, ordered_without
 from ..expressions.intervals import Limits
 from .choices import weighted, with_choices
 from .factors import factored
 from .quotients import with_reciprocals
 
-_LEAVES = frozenset((NAME, NUMBER, TRUTH))
+_LEAVES = frozenset((ops.NAME, ops.NUMBER, ops.TRUTH))
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,10 @@ def thinned(flat: Flat, estimate: Node, limits: Mapping[str, Limits]) -> Flat:
     ``limits`` are the least and largest values of all names, which are integers.
     """
     graph, rules = flat.graph, flat.rules
-    ranks = [output for output in flat.outputs if estimate.op == MAX and output in estimate.args]
+    ranks = [output for output in flat.outputs if estimate.op == ops.MAX and output in estimate.args]
     smaller = {rank: without_dominated(graph, rank, limits, rules) for rank in ranks}
     rest = beside(graph, estimate, ranks, limits, rules) if ranks else without_dominated(graph, estimate, limits, rules)
-    smaller[estimate] = graph.extreme(MAX, [*smaller.values(), *([rest] if rest is not None else [])])
+    smaller[estimate] = graph.extreme(ops.MAX, [*smaller.values(), *([rest] if rest is not None else [])])
     verdicts = graph.replaced(flat.verdicts, {estimate: smaller[estimate]})
     return Flat(graph, rules, tuple(verdicts), tuple(smaller.get(output, output) for output in flat.outputs))
 
@@ -62,7 +63,7 @@ def thinned(flat: Flat, estimate: Node, limits: Mapping[str, Limits]) -> Flat:
 def settled(flat: Flat) -> Flat:
     """The same with numbers for names that a rule allows one value of."""
     numbers = {rule.args[0]: rule.args[1] for rule in flat.rules
-               if rule.op == EQ and [arg.op for arg in rule.args] == [NAME, NUMBER]}
+               if rule.op == ops.EQ and [arg.op for arg in rule.args] == [ops.NAME, ops.NUMBER]}
     new = flat.graph.replaced([*flat.verdicts, *flat.outputs], numbers)
     return Flat(flat.graph, flat.rules, tuple(new[:len(flat.verdicts)]), tuple(new[len(flat.verdicts):]))
 
@@ -98,7 +99,7 @@ def _varying(columns: Collection[str]) -> Callable[[Node], bool]:
 
     def varies(node: Node) -> bool:
         for inner in ordered_without([node], known):
-            known[inner] = (inner.op == NAME and inner.value in columns) or any(known[arg] for arg in inner.args)
+            known[inner] = (inner.op == ops.NAME and inner.value in columns) or any(known[arg] for arg in inner.args)
         return known[node]
 
     return varies
@@ -119,7 +120,7 @@ def _in_order(flat: Flat, varies: Callable[[Node], bool], known: Mapping[Node, s
 
 
 def _named(nodes: Sequence[Node], wanted: Sequence[Node], known: Mapping[Node, str]) -> dict[Node, str]:
-    names = {node: str(node.value) for node in nodes if node.op == NAME}
+    names = {node: str(node.value) for node in nodes if node.op == ops.NAME}
     taken = set(names.values())
     for node in wanted:
         name = known.get(node, "")

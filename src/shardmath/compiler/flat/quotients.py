@@ -14,34 +14,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
+from ..expressions import ops
 from ..expressions.differences import quotient
-from ..expressions.graph import (
-    ADD,
-    CEIL,
-    CEIL_DIV,
-    COMMON,
-    DIV,
-    DIVIDES,
-    EQ,
-    FLOOR,
-    FLOOR_DIV,
-    LCM,
-    MUL,
-    NAME,
-    NEAREST,
-    NUMBER,
-    QUOTIENT,
-    ROUNDED_UP,
-    SELECT,
-    WHOLE,
-    Graph,
-    Node,
-    is_power_of_two,
-    ordered,
-)
+from ..expressions.graph import Graph, Node, is_power_of_two, ordered
 from .choices import factors
 
-_ROUNDED = {CEIL_DIV: CEIL, FLOOR_DIV: FLOOR}
+_ROUNDED = {ops.CEIL_DIV: ops.CEIL, ops.FLOOR_DIV: ops.FLOOR}
 #: What makes a reciprocal too small by more than all its roundings, and by less than a dividend below 2**48 can tell.
 BELOW = 1 - Fraction(1, 2**49)
 
@@ -54,7 +32,7 @@ def with_reciprocals(graph: Graph, conditions: Sequence[Node], roots: Sequence[N
     dividing = _Dividing(graph)
     rewritten: dict[Node, Node] = {}
     for condition in conditions:
-        if condition.op == DIVIDES:
+        if condition.op == ops.DIVIDES:
             dividing.known.append(condition.args)
         rewritten[condition] = dividing.rewritten([condition])[condition]
         dividing.multiplied(condition)
@@ -73,8 +51,8 @@ class _Dividing:
 
     def multiplied(self, condition: Node) -> None:
         """Note what names multiply to, if that is what the condition says."""
-        for total, product in (condition.args, condition.args[::-1]) if condition.op == EQ else ():
-            if total.op == NAME and product.op == MUL and all(factor.op == NAME for factor in product.args):
+        for total, product in (condition.args, condition.args[::-1]) if condition.op == ops.EQ else ():
+            if total.op == ops.NAME and product.op == ops.MUL and all(factor.op == ops.NAME for factor in product.args):
                 self._products.append((product.args, total))
 
     def rewritten(self, roots: Sequence[Node]) -> dict[Node, Node]:
@@ -83,12 +61,12 @@ class _Dividing:
         done: dict[Node, Node] = {}
         for node in ordered(apart.values()):
             args = tuple(done[arg] for arg in node.args)
-            if node.op == WHOLE and self._is_whole(node.args[0]):
+            if node.op == ops.WHOLE and self._is_whole(node.args[0]):
                 over, under = (done[side] for side in node.args[0].args)
-                done[node] = self.graph.binary(EQ, self.graph.chained(MUL, [args[0], under]), over)
-            elif node.op == DIV:
+                done[node] = self.graph.binary(ops.EQ, self.graph.chained(ops.MUL, [args[0], under]), over)
+            elif node.op == ops.DIV:
                 done[node] = self._nearest(*args) if self._is_whole(node) else self._corrected(*args)
-            elif node.op == CEIL:
+            elif node.op == ops.CEIL:
                 done[node] = self._rounded_up(args[0])
             else:
                 done[node] = self.graph.rebuilt(node, args)
@@ -100,15 +78,15 @@ class _Dividing:
         done: dict[Node, Node] = {}
         for node in ordered(roots):
             args = tuple(done[arg] for arg in node.args)
-            if node.op == DIV:
+            if node.op == ops.DIV:
                 done[node] = self._divided(*args)
             elif node.op in _ROUNDED:
                 done[node] = self.graph.rounded(_ROUNDED[node.op], self._divided(*args))
-            elif node.op == DIVIDES:
-                done[node] = self.graph.rounded(WHOLE, self._divided(*reversed(args)))
-            elif node.op == LCM:
+            elif node.op == ops.DIVIDES:
+                done[node] = self.graph.rounded(ops.WHOLE, self._divided(*reversed(args)))
+            elif node.op == ops.LCM:
                 done[node] = self._multiple(*args)
-            elif node.op == MUL:
+            elif node.op == ops.MUL:
                 done[node] = self._multiplied(args)
             else:
                 done[node] = self.graph.rebuilt(node, args)
@@ -118,8 +96,8 @@ class _Dividing:
         """A product in which nothing but a power of two multiplies a quotient that may not be whole."""
         for place, part in enumerate(args):
             others = self.graph.mul([*args[:place], *args[place + 1:]])
-            summands = part.args if part.op == ADD else (part,)
-            if any(map(self._has_broken, summands)) and not (others.op == NUMBER and is_power_of_two(others)):
+            summands = part.args if part.op == ops.ADD else (part,)
+            if any(map(self._has_broken, summands)) and not (others.op == ops.NUMBER and is_power_of_two(others)):
                 return self.graph.add(self._into_dividend(others, summand) for summand in summands)
         return self.graph.mul(args)
 
@@ -137,19 +115,19 @@ class _Dividing:
         return any(map(self._is_broken, factors(summand)))
 
     def _is_broken(self, node: Node) -> bool:
-        return node.op == DIV and node.args[0].op != NUMBER and not self._is_whole(node)
+        return node.op == ops.DIV and node.args[0].op != ops.NUMBER and not self._is_whole(node)
 
     def _multiple(self, number: Node, power_of_two: Node) -> Node:
         """The least common multiple: the number times what it lacks of the power of two."""
-        common = self.graph.binary(COMMON, number, power_of_two)
+        common = self.graph.binary(ops.COMMON, number, power_of_two)
         return self.graph.mul((number, power_of_two, self._inverse(common)))
 
     def _inverse(self, node: Node) -> Node:
-        return self.graph.binary(DIV, self.graph.number(1), node)
+        return self.graph.binary(ops.DIV, self.graph.number(1), node)
 
     def _divided(self, over: Node, under: Node) -> Node:
         """A quotient of the smallest dividend that is known to be a multiple."""
-        if over.op == ADD:
+        if over.op == ops.ADD:
             parts = [self._of_known(part, under) for part in over.args]
             if None not in parts:
                 return self.graph.add(part for part in parts if part is not None)
@@ -159,7 +137,7 @@ class _Dividing:
         for divisor, dividend in self.known:
             rest, more = _without(factors(over), factors(dividend)), _without(factors(divisor), factors(under))
             if rest is not None and more is not None:
-                return self.graph.mul((*rest, *more, self.graph.binary(DIV, dividend, divisor)))
+                return self.graph.mul((*rest, *more, self.graph.binary(ops.DIV, dividend, divisor)))
         return None
 
     def _plain(self, over: Node, under: Node) -> Node:
@@ -174,10 +152,10 @@ class _Dividing:
     # Putting together.
 
     def _is_whole(self, node: Node) -> bool:
-        return node.op == DIV and node.args[::-1] in self.known
+        return node.op == ops.DIV and node.args[::-1] in self.known
 
     def _nearest(self, over: Node, under: Node) -> Node:
-        nearest = self.graph.rounded(NEAREST, self.graph.mul((over, self._reciprocal(under))))
+        nearest = self.graph.rounded(ops.NEAREST, self.graph.mul((over, self._reciprocal(under))))
         self._sides[nearest] = over, under
         return nearest
 
@@ -191,10 +169,10 @@ class _Dividing:
     def _rounded_up(self, number: Node) -> Node:
         """A quotient, or a part of one, needs no correction where it is rounded up."""
         count, rest = self.graph.coefficient(number)
-        if rest.op != QUOTIENT or _power_of_two(1 / count) * count != 1:
-            return self.graph.rounded(CEIL, number)
+        if rest.op != ops.QUOTIENT or _power_of_two(1 / count) * count != 1:
+            return self.graph.rounded(ops.CEIL, number)
         over, _, reciprocal = rest.args
-        return self.graph.binary(ROUNDED_UP, over, self.graph.mul((self.graph.number(count * BELOW), reciprocal)))
+        return self.graph.binary(ops.ROUNDED_UP, over, self.graph.mul((self.graph.number(count * BELOW), reciprocal)))
 
     def _reciprocal(self, node: Node) -> Node:
         for product, total in self._products:
@@ -202,12 +180,12 @@ class _Dividing:
             others, rest = _without(product, some), _without(factors(node), some)
             if some and others is not None and rest is not None:
                 return self.graph.mul((*others, self._inverse(total), *map(self._reciprocal, rest)))
-        if node.op == MUL:
+        if node.op == ops.MUL:
             return self.graph.mul(map(self._reciprocal, node.args))
-        if node.op == SELECT:
+        if node.op == ops.SELECT:
             condition, *ends = node.args
             return self.graph.select(condition, *map(self._reciprocal, ends))
-        if node.op == DIV and node.args[0] is self.graph.number(1):
+        if node.op == ops.DIV and node.args[0] is self.graph.number(1):
             return node.args[1]
         if node in self._sides:
             over, under = self._sides[node]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from fractions import Fraction
 
+from ..expressions import ops
 from ..expressions.formulas import formulas
-from ..expressions.graph import ADD, MAX, NAME, Graph, Node, exact, ordered
+from ..expressions.graph import Graph, Node, exact, ordered
 from .coefficients import Coefficients, Polynomials
 
 
@@ -27,7 +28,7 @@ class Binding:
         known = formulas(source, graph)
         root = known.named(term)
         nodes = ordered([root])
-        needed = {str(node.value): values[str(node.value)] for node in nodes if node.op == NAME}
+        needed = {str(node.value): values[str(node.value)] for node in nodes if node.op == ops.NAME}
         settled = self._settled(nodes, needed, switches)
         written = [node for node in known.terms.values() if node.args]
         self.root, *new = graph.replaced([root, *written], settled)
@@ -46,15 +47,15 @@ class Binding:
 
     def _settled(self, nodes: Iterable[Node], values: Mapping[str, int], switches: Container[str]) -> dict[Node, Node]:
         """Truths for conditions and numbers for switches."""
-        decided = [node for node in nodes if node.is_condition or (node.op == NAME and node.value in switches)]
+        decided = [node for node in nodes if node.is_condition or (node.op == ops.NAME and node.value in switches)]
         return dict(zip(decided, map(self._constant, exact(decided, values)), strict=True))
 
     def _largest(self, root: Node, values: Mapping[str, int]) -> Node:
         """The largest part of a maximum, and of the sums in it: the rank and the moment that an estimate is about."""
-        if root.op == MAX:
+        if root.op == ops.MAX:
             sizes = exact(root.args, values)
             return self._largest(root.args[sizes.index(max(sizes))], values)
-        if root.op == ADD and any(arg.op == MAX for arg in root.args):
+        if root.op == ops.ADD and any(arg.op == ops.MAX for arg in root.args):
             return self.graph.add([self._largest(arg, values) for arg in root.args])
         return root
 

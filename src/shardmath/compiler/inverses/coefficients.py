@@ -10,27 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..expressions.graph import (
-    ADD,
-    CEIL_DIV,
-    DIV,
-    FLOOR_DIV,
-    LE,
-    MAX,
-    MIN,
-    MUL,
-    SELECT,
-    TRUTH,
-    Graph,
-    Node,
-    ordered,
-)
+from ..expressions import ops
+from ..expressions.graph import Graph, Node, ordered
 from .laurent import NoClosedFormError
 
 #: Coefficients by exponent.
 Coefficients: TypeAlias = "dict[int, Node]"
 
-_QUOTIENTS = frozenset((DIV, CEIL_DIV, FLOOR_DIV))
+_QUOTIENTS = frozenset((ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV))
 
 
 class Polynomials:
@@ -63,15 +50,15 @@ class Polynomials:
         return coefficients
 
     def _made(self, node: Node) -> Coefficients:
-        if node.op == ADD:
+        if node.op == ops.ADD:
             return self._sum(map(self._of, node.args))
-        if node.op == MUL:
+        if node.op == ops.MUL:
             return self._product(node)
         if node.op in _QUOTIENTS:
             return self._quotient(*node.args)
-        if node.op in (MAX, MIN):
+        if node.op in (ops.MAX, ops.MIN):
             return self._extreme(node.op, node.args)
-        if node.op == SELECT:
+        if node.op == ops.SELECT:
             return self._selected(self._near(node.args[0]), node.args[1], node.args[2])
         raise NoClosedFormError(f"an operation {node.op}")
 
@@ -88,7 +75,7 @@ class Polynomials:
     def _product(self, node: Node) -> Coefficients:
         factors, values = list(node.args), list[Coefficients]()
         for factor in node.args:  # a quotient rounded up times its divisor
-            if factor.op == CEIL_DIV and factor in self._varying and factor in factors and factor.args[1] in factors:
+            if factor.op == ops.CEIL_DIV and factor in self._varying and {factor, factor.args[1]} <= {*factors}:
                 factors.remove(factor)
                 factors.remove(factor.args[1])
                 values.append(self._of(factor.args[0]))
@@ -110,7 +97,8 @@ class Polynomials:
         if len(below) != 1:
             raise NoClosedFormError("a division by a sum")
         ((power, divisor),) = below.items()
-        return {exponent - power: self.graph.binary(DIV, count, divisor) for exponent, count in self._of(over).items()}
+        counts = self._of(over).items()
+        return {exponent - power: self.graph.binary(ops.DIV, count, divisor) for exponent, count in counts}
 
     def _extreme(self, op: str, args: Sequence[Node]) -> Coefficients:
         """The argument that is largest or smallest near the answer."""
@@ -118,7 +106,7 @@ class Polynomials:
         value, chosen = self._near(best), _Choice(best)
         for other in others:
             new = self._near(other)
-            beaten = self.graph.binary(LE, value, new) if op == MAX else self.graph.binary(LE, new, value)
+            beaten = self.graph.binary(ops.LE, value, new) if op == ops.MAX else self.graph.binary(ops.LE, new, value)
             value, chosen = self.graph.select(beaten, new, value), _Choice(other, beaten, chosen)
         return self._resolved(chosen)
 
@@ -133,7 +121,7 @@ class Polynomials:
         return self._either(choice.condition, self._of(choice.node), rest)
 
     def _selected(self, condition: Node, yes: Node, no: Node) -> Coefficients:
-        if condition.op == TRUTH:
+        if condition.op == ops.TRUTH:
             return self._of(yes if condition.value else no)
         return self._either(condition, self._of(yes), self._of(no))
 

@@ -6,31 +6,10 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from math import lcm
 
+from ..expressions import ops
 from ..expressions.differences import number as number_of
 from ..expressions.differences import plain
-from ..expressions.graph import (
-    ADD,
-    AND,
-    CEIL_DIV,
-    DIV,
-    DIVIDES,
-    EQ,
-    FLOOR_DIV,
-    LCM,
-    LE,
-    LT,
-    MAX,
-    MIN,
-    MUL,
-    NAME,
-    NOT,
-    NUMBER,
-    OR,
-    SELECT,
-    TRUTH,
-    Node,
-    ordered,
-)
+from ..expressions.graph import Node, ordered
 from .laurent import Laurent, NoClosedFormError, constant
 from .pieces import (
     Pieces,
@@ -67,22 +46,22 @@ class _Enclosure:
         self._truths: dict[Node, Truth] = {}
         self._unknown: dict[Node, NoClosedFormError] = {}
         self._rules: dict[str, Callable[[Node], Pieces]] = {
-            ADD: lambda node: added(self._of(node.args)),
-            MUL: self._product,
-            DIV: lambda node: divided(*self._of(node.args)),
-            CEIL_DIV: self._quotient, FLOOR_DIV: self._quotient, LCM: self._multiple,
-            MAX: lambda node: largest(self._of(node.args)),
-            MIN: lambda node: smallest(self._of(node.args)),
-            SELECT: lambda node: selected(self._truths[node.args[0]], *self._of(node.args[1:])),
+            ops.ADD: lambda node: added(self._of(node.args)),
+            ops.MUL: self._product,
+            ops.DIV: lambda node: divided(*self._of(node.args)),
+            ops.CEIL_DIV: self._quotient, ops.FLOOR_DIV: self._quotient, ops.LCM: self._multiple,
+            ops.MAX: lambda node: largest(self._of(node.args)),
+            ops.MIN: lambda node: smallest(self._of(node.args)),
+            ops.SELECT: lambda node: selected(self._truths[node.args[0]], *self._of(node.args[1:])),
         }
 
     def pieces(self, root: Node) -> Pieces:
         for node in ordered([root]):
             if node.is_condition:
                 self._truths[node] = self._truth(node)
-            elif node.op == NUMBER:
+            elif node.op == ops.NUMBER:
                 self._values[node] = self._polynomial(constant(plain(number_of(node))))
-            elif node.op == NAME:
+            elif node.op == ops.NAME:
                 if node.value != self.name:
                     raise NoClosedFormError(f"{node.value} has no value")
                 self._values[node] = self._polynomial({1: 1} if self.first < self.last else {0: self.first})
@@ -110,7 +89,7 @@ class _Enclosure:
         factors = list(node.args)
         values = []
         for factor in node.args:
-            if factor.op == CEIL_DIV and factor.args[1] in factors and factor in factors:
+            if factor.op == ops.CEIL_DIV and factor.args[1] in factors and factor in factors:
                 factors.remove(factor)
                 factors.remove(factor.args[1])
                 values.append(padded(*self._of(factor.args)))
@@ -122,7 +101,7 @@ class _Enclosure:
 
     def _quotient(self, node: Node) -> Pieces:
         over, under = self._of(node.args)
-        return rounded(over, under, node.op == CEIL_DIV)
+        return rounded(over, under, node.op == ops.CEIL_DIV)
 
     def _multiple(self, node: Node) -> Pieces:
         """The least common multiple: at least each of both, at most their product."""
@@ -133,23 +112,23 @@ class _Enclosure:
         return between(largest((size, two)), multiplied(size, two))
 
     def _truth(self, node: Node) -> Truth:
-        if node.op == TRUTH:
+        if node.op == ops.TRUTH:
             return ((self.first, self.last, bool(node.value)),)
-        if node.op in (EQ, LE, LT):
+        if node.op in (ops.EQ, ops.LE, ops.LT):
             if self._unknown.keys() & {*node.args}:
                 return ((self.first, self.last, None),)
             return compared(node.op, *self._of(node.args))
-        if node.op == NOT:
+        if node.op == ops.NOT:
             return tuple((first, last, None if holds is None else not holds)
                          for first, last, holds in self._truths[node.args[0]])
-        if node.op in (AND, OR):
+        if node.op in (ops.AND, ops.OR):
             return self._connected(node)
-        if node.op == DIVIDES:
+        if node.op == ops.DIVIDES:
             return ((self.first, self.last, None),)
         raise NoClosedFormError(f"a condition {node.op}")
 
     def _connected(self, node: Node) -> Truth:
-        decisive = node.op == OR
+        decisive = node.op == ops.OR
         ends = sorted({last for arg in node.args for _, last, _ in self._truths[arg]})
         stretches, start = [], self.first
         for end in ends:

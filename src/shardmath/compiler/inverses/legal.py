@@ -8,9 +8,10 @@ from fractions import Fraction
 from functools import cached_property
 from math import isqrt, lcm
 
+from ..expressions import ops
 from ..expressions.differences import factors
 from ..expressions.differences import number as number_of
-from ..expressions.graph import AND, DIV, DIVIDES, LE, MUL, NAME, NUMBER, Node, exact
+from ..expressions.graph import Node, exact
 from .laurent import NoClosedFormError
 
 #: Steps after which no legal value is expected any more.
@@ -59,7 +60,8 @@ class LegalValues:
         """All candidates, where the symbol has to divide a number."""
         candidates: set[int] | None = None
         for node in self._needed:
-            if node.op == DIVIDES and node.args[1].op == NUMBER and (count := self._multiple(node.args[0])) is not None:
+            is_multiple = node.op == ops.DIVIDES and node.args[1].op == ops.NUMBER
+            if is_multiple and (count := self._multiple(node.args[0])) is not None:
                 whole = number_of(node.args[1]) / count
                 if whole.denominator == 1 and whole > 0:
                     divisors = _divisors(int(whole))
@@ -70,12 +72,12 @@ class LegalValues:
     def _most(self) -> int | None:
         """The largest value that a rule names."""
         caps = [number_of(node.args[1]) for node in self._needed
-                if node.op == LE and node.args[0].op == NAME and node.args[1].op == NUMBER]
+                if node.op == ops.LE and node.args[0].op == ops.NAME and node.args[1].op == ops.NUMBER]
         return int(min(caps) // 1) if caps else None
 
     def _step(self, node: Node) -> int | None:
         """A number that must divide the symbol for a condition to hold."""
-        if node.op != DIVIDES or node.args[0].op != NUMBER:
+        if node.op != ops.DIVIDES or node.args[0].op != ops.NUMBER:
             return None
         count = self._multiple(node.args[1])
         if count is None:
@@ -85,14 +87,14 @@ class LegalValues:
 
     def _multiple(self, node: Node) -> Fraction | None:
         """Return the factor between the symbol and ``node``; None if there is none."""
-        if node.op == NAME:
+        if node.op == ops.NAME:
             return Fraction(1)
-        if node.op == DIV and node.args[1].op == NUMBER:
+        if node.op == ops.DIV and node.args[1].op == ops.NUMBER:
             count = self._multiple(node.args[0])
             return None if count is None else count / number_of(node.args[1])
-        if node.op == MUL:
-            counts = [number_of(part) if part.op == NUMBER else self._multiple(part) for part in factors(node)]
-            if counts.count(None) == 0 and sum(part.op != NUMBER for part in factors(node)) == 1:
+        if node.op == ops.MUL:
+            counts = [number_of(part) if part.op == ops.NUMBER else self._multiple(part) for part in factors(node)]
+            if counts.count(None) == 0 and sum(part.op != ops.NUMBER for part in factors(node)) == 1:
                 result = Fraction(1)
                 for count in counts:
                     result *= count or 0
@@ -102,7 +104,7 @@ class LegalValues:
 
 def _parts(conditions: Iterable[Node]) -> Iterable[Node]:
     for node in conditions:
-        yield from _parts(node.args) if node.op == AND else (node,)
+        yield from _parts(node.args) if node.op == ops.AND else (node,)
 
 
 def _divisors(whole: int) -> set[int]:

@@ -7,9 +7,10 @@ from fractions import Fraction
 from functools import lru_cache
 from math import lcm
 
+from ..expressions import ops
 from ..expressions.differences import Rational, plain
 from ..expressions.formulas import Formulas, formulas
-from ..expressions.graph import NAME, NUMBER, TRUTH, Graph, Node, exact, ordered
+from ..expressions.graph import Graph, Node, exact, ordered
 from .enclosure import enclosed
 from .laurent import NoClosedFormError
 from .legal import LegalValues
@@ -85,11 +86,11 @@ class Question:
     def _folded(self, roots: list[Node], values: Mapping[str, int]) -> list[Node]:
         graph, leaves = self.graph, {}
         for node in ordered(roots):
-            if node.op == NUMBER:
+            if node.op == ops.NUMBER:
                 leaves[node] = graph.number(node.value)  # type: ignore[arg-type]
-            elif node.op == TRUTH:
+            elif node.op == ops.TRUTH:
                 leaves[node] = graph.truth(bool(node.value))
-            elif node.op == NAME:
+            elif node.op == ops.NAME:
                 leaves[node] = self._leaf(str(node.value), values)
         return graph.replaced(roots, leaves)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
-from ..expressions.graph import ADD, DIV, LE, MAX, MUL, Graph, Node, ordered
+from ..expressions import ops
+from ..expressions.graph import Graph, Node, ordered
 from ..expressions.maxima import Maxima
 from .order import Order, dependencies
 from .problem import ESTIMATE, Problem
@@ -69,11 +70,11 @@ def regrouped(problem: Problem, order: Order, names: Mapping[Node, str]) -> tupl
 
     beside = set(nodes).difference(ordered([problem.estimate]))  # maxima of the estimate are taken apart below
     for node in nodes:
-        if node.op == MAX and node in beside:
-            sums = [parts_of[arg] if arg.op == ADD else [new[arg]] for arg in node.args]
+        if node.op == ops.MAX and node in beside:
+            sums = [parts_of[arg] if arg.op == ops.ADD else [new[arg]] for arg in node.args]
             new[node] = _of_largest(graph, sums, nested)
             continue
-        if node.op not in (ADD, MUL):
+        if node.op not in (ops.ADD, ops.MUL):
             new[node] = graph.rebuilt(node, tuple(new[arg] for arg in node.args))
             continue
         parts: list[Node] = []
@@ -102,8 +103,8 @@ def _of_largest(graph: Graph, sums: Sequence[Sequence[Node]], nested: Callable[[
     counted = [Counter(parts) for parts in sums]
     common = reduce(and_, counted)
     left = [list((parts - common).elements()) for parts in counted]
-    largest = graph.extreme(MAX, [nested(ADD, parts) if parts else graph.number(0) for parts in left])
-    return nested(ADD, [*common.elements(), largest]) if common else largest
+    largest = graph.extreme(ops.MAX, [nested(ops.ADD, parts) if parts else graph.number(0) for parts in left])
+    return nested(ops.ADD, [*common.elements(), largest]) if common else largest
 
 
 def _nested(
@@ -139,13 +140,13 @@ def _upwards(graph: Graph, verdicts: Sequence[Node]) -> list[Node]:
         return [*verdicts]
     highest: list[Node] = []
     for verdict in verdicts:
-        highest.append(graph.extreme(MAX, [*highest[-1:], verdict.args[1]]))
-    return [graph.binary(LE, verdict.args[0], limit) for verdict, limit in zip(verdicts, highest, strict=True)]
+        highest.append(graph.extreme(ops.MAX, [*highest[-1:], verdict.args[1]]))
+    return [graph.binary(ops.LE, verdict.args[0], limit) for verdict, limit in zip(verdicts, highest, strict=True)]
 
 
 def are_limits(verdicts: Sequence[Node]) -> bool:
     """Tell whether all verdicts are limits of the estimate itself."""
-    return all(verdict.op == LE and verdict.args[0].value == ESTIMATE for verdict in verdicts)
+    return all(verdict.op == ops.LE and verdict.args[0].value == ESTIMATE for verdict in verdicts)
 
 
 def _threshold(graph: Graph, verdict: Node) -> Node:
@@ -154,9 +155,9 @@ def _threshold(graph: Graph, verdict: Node) -> Node:
     The estimate is a whole number of bytes, and x below 2**53: the quotient is rounded by less than 1 / c, and unless
     it is whole itself, whole numbers are at least so far away.
     """
-    if verdict.op != LE or verdict.args[0].op != MUL:
+    if verdict.op != ops.LE or verdict.args[0].op != ops.MUL:
         return verdict
     count, rest = graph.coefficient(verdict.args[0])
     if rest.value != ESTIMATE or count <= 0 or count.denominator != 1:
         return verdict
-    return graph.binary(LE, rest, graph.binary(DIV, verdict.args[1], graph.number(count)))
+    return graph.binary(ops.LE, rest, graph.binary(ops.DIV, verdict.args[1], graph.number(count)))

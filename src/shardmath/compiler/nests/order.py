@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from ..expressions.graph import CEIL_DIV, DIV, DIVIDES, FLOOR_DIV, LCM, NAME, NUMBER, TRUTH, Node, ordered
+from ..expressions import ops
+from ..expressions.graph import Node, ordered
 from .problem import Best, NestAxis, Problem, Rows
 
 #: Most entries of the table: its rows then stay in the fastest caches.
@@ -29,8 +30,8 @@ _MET = 0.85
 _SHARDS = 256
 #: Configurations of one shard whose rows are all held in memory: at most so many, where the axes allow it.
 _ROWS = 1 << 18
-_COSTS = {DIV: 8, CEIL_DIV: 10, FLOOR_DIV: 10, DIVIDES: 10, LCM: 12}
-_FREE = frozenset((NAME, NUMBER, TRUTH))
+_COSTS = {ops.DIV: 8, ops.CEIL_DIV: 10, ops.FLOOR_DIV: 10, ops.DIVIDES: 10, ops.LCM: 12}
+_FREE = frozenset((ops.NAME, ops.NUMBER, ops.TRUTH))
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def dependencies(roots: Iterable[Node], axes: Sequence[NestAxis]) -> dict[Node, 
     bits = {parameter: 1 << number for number, axis in enumerate(axes) for parameter in axis.parameters}
     masks: dict[Node, int] = {}
     for node in ordered(roots):
-        mask = bits.get(str(node.value), 0) if node.op == NAME else 0
+        mask = bits.get(str(node.value), 0) if node.op == ops.NAME else 0
         for arg in node.args:
             mask |= masks[arg]
         masks[node] = mask

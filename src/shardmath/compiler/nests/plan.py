@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..expressions.graph import NAME, NUMBER, TRUTH, Node, ordered
+from ..expressions import ops
+from ..expressions.graph import Node, ordered
 from .grouping import ALIVE, Place, places
 from .order import Order, dependencies
 from .problem import ESTIMATE, Best, Problem, Question
 
-_LEAVES = frozenset((NAME, NUMBER, TRUTH))
+_LEAVES = frozenset((ops.NAME, ops.NUMBER, ops.TRUTH))
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,9 @@ def _places(problem: Problem, order: Order, depth: int) -> dict[Node, Place]:
     for node, mask in masks.items():
         below = [placed[arg] for arg in node.args]
         at = place_of(mask)
-        if node.op == NAME and node.value == ESTIMATE:
+        if node.op == ops.NAME and node.value == ESTIMATE:
             at = (depth, True)
-        if node.op == NAME and node.value == ALIVE:
+        if node.op == ops.NAME and node.value == ALIVE:
             at = max(pen for pen in pens if pen[1])
         placed[node] = (max([at[0], *(item[0] for item in below)]), at[1] or any(item[1] for item in below))
     return placed
@@ -152,7 +153,7 @@ def _rows(
             if place[node][1] and node not in own and node.value != ESTIMATE
         )
         level.loads = [
-            node for node in needed if place[node][0] < number or (node.op == NAME and node.value != ALIVE)
+            node for node in needed if place[node][0] < number or (node.op == ops.NAME and node.value != ALIVE)
         ]
         for node in level.loads:
             rows.setdefault(node, -1)
@@ -169,7 +170,7 @@ def _used(roots: Iterable[Node], wanted: set[Node]) -> list[Node]:
     pending = list(roots)
     while pending:
         node = pending.pop()
-        if node in wanted or node.op == NAME:
+        if node in wanted or node.op == ops.NAME:
             used[node] = None
         else:
             pending.extend(node.args)
@@ -180,7 +181,7 @@ def _named(
     levels: tuple[Level, ...], problem: Problem, known: Mapping[Node, str], place: Mapping[Node, Place],
 ) -> dict[Node, str]:
     """A variable for every node that is computed: of the term that it is, or a number."""
-    names: dict[Node, str] = {node: str(node.value) for node in ordered(problem.roots) if node.op == NAME}
+    names: dict[Node, str] = {node: str(node.value) for node in ordered(problem.roots) if node.op == ops.NAME}
     names |= {node: f"{ALIVE}_{place[node][0]}" for node in names if node.value == ALIVE}
     taken = set(names.values())
     count = 0

@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from ..expressions import ops
 from ..expressions.formulas import conditions_of, formulas
-from ..expressions.graph import TRUTH, Graph, Node
+from ..expressions.graph import Graph, Node
 from ..expressions.intervals import Limits
 from ..expressions.source import parse
 from .problem import ESTIMATE, Best, Front, Histogram, NestAxis, Problem, Question, Rows
@@ -116,7 +117,7 @@ class _Poser:
 
     def _quantity(self, text: str) -> Node:
         node = parse(text, self.graph, self._resolve)
-        if node.is_condition and node.op != TRUTH:
+        if node.is_condition and node.op != ops.TRUTH:
             return self.graph.select(node, self.graph.number(1), self.graph.number(0))
         return node
 

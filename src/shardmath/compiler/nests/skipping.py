@@ -10,24 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from ..expressions.graph import (
-    ADD,
-    CEIL_DIV,
-    DIV,
-    FLOOR_DIV,
-    LCM,
-    LE,
-    LT,
-    MAX,
-    MIN,
-    MUL,
-    NAME,
-    SELECT,
-    TRUTH,
-    Graph,
-    Node,
-    ordered,
-)
+from ..expressions import ops
+from ..expressions.graph import Graph, Node, ordered
 from ..expressions.intervals import Bounds, Limits
 from .order import Order, dependencies
 from .problem import ESTIMATE, Histogram, Problem
@@ -58,12 +42,12 @@ def with_skipping(problem: Problem, order: Order, limits: Mapping[str, Limits]) 
     lower = graph.mul((graph.number(_MARGIN), least))
     misses = []
     for verdict in problem.verdicts:
-        if verdict.op != LE or ends.is_fused(verdict.args[1]) or estimate not in ordered([verdict.args[0]]):
+        if verdict.op != ops.LE or ends.is_fused(verdict.args[1]) or estimate not in ordered([verdict.args[0]]):
             return problem
         size, limit = verdict.args
-        misses.append(graph.binary(LT, limit, graph.replaced([size], {estimate: lower})[0]))
+        misses.append(graph.binary(ops.LT, limit, graph.replaced([size], {estimate: lower})[0]))
     skip = graph.logic("and", misses)
-    return problem if skip.op == TRUTH else replace(problem, skip=skip)
+    return problem if skip.op == ops.TRUTH else replace(problem, skip=skip)
 
 
 class _Ends:
@@ -91,11 +75,11 @@ class _Ends:
             if node in self._flat:
                 continue
             new = self.graph.rebuilt(node, tuple(self._flat[arg] for arg in node.args))
-            if new.op == ADD:
+            if new.op == ops.ADD:
                 parts: list[Node] = []
                 for part in new.args:
                     count, rest = self.graph.coefficient(part)
-                    inner = rest.args if rest.op == ADD else (rest,)
+                    inner = rest.args if rest.op == ops.ADD else (rest,)
                     parts += [self.graph.mul((self.graph.number(count), item)) for item in inner]
                 new = self.graph.add(parts)
             self._flat[node] = new
@@ -110,24 +94,24 @@ class _Ends:
 
     def _bound(self, node: Node, end: str) -> Node | None:
         graph = self.graph
-        if node.op == NAME:
+        if node.op == ops.NAME:
             return graph.name(end_name(str(node.value), end))
-        if node.op == MUL:
+        if node.op == ops.MUL:
             return self._product(node, end)
-        if node.op == SELECT:
+        if node.op == ops.SELECT:
             parts = [self.of(arg, end) for arg in node.args[1:]]
             if parts[0] is None or parts[1] is None:
                 return None
             chosen = (parts[0], parts[1])
             if self.is_fused(node.args[0]):
-                return graph.extreme(MIN if end == LOW else MAX, chosen)
+                return graph.extreme(ops.MIN if end == LOW else ops.MAX, chosen)
             return graph.select(node.args[0], *chosen)
-        if node.op in (DIV, CEIL_DIV, FLOOR_DIV):
+        if node.op in (ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV):
             return self._quotient(node, end)
-        if node.op == LCM and all(self._is_positive(arg) for arg in node.args):
+        if node.op == ops.LCM and all(self._is_positive(arg) for arg in node.args):
             ends = self._all(node.args, end)
-            return None if ends is None else graph.extreme(MAX, ends) if end == LOW else graph.mul(ends)
-        bounds = self._all(node.args, end) if node.op in (ADD, MAX, MIN) else None
+            return None if ends is None else graph.extreme(ops.MAX, ends) if end == LOW else graph.mul(ends)
+        bounds = self._all(node.args, end) if node.op in (ops.ADD, ops.MAX, ops.MIN) else None
         return None if bounds is None else graph.rebuilt(node, tuple(bounds))
 
     def _all(self, nodes: tuple[Node, ...], end: str) -> list[Node] | None:
@@ -140,7 +124,7 @@ class _Ends:
             opposite = self.of(rest, HIGH if end == LOW else LOW)
             return opposite and self.graph.mul((self.graph.number(count), opposite))
         factors = list(node.args)
-        rounded = next((item for item in factors if item.op == CEIL_DIV and item.args[1] in factors), None)
+        rounded = next((item for item in factors if item.op == ops.CEIL_DIV and item.args[1] in factors), None)
         if rounded is not None and all(map(self._is_positive, rounded.args)):
             factors.remove(rounded)
             factors.remove(rounded.args[1])
@@ -165,7 +149,7 @@ class _Ends:
         if signless is None or low is None or high is None:
             return None
         ends = [self.graph.mul((signless, low)), self.graph.mul((signless, high))]
-        return self.graph.extreme(MIN if end == LOW else MAX, ends)
+        return self.graph.extreme(ops.MIN if end == LOW else ops.MAX, ends)
 
     def _padded(self, rounded: Node, end: str) -> Node | None:
         """A number rounded up to a multiple: at least the number, and less than one multiple more."""
@@ -182,19 +166,20 @@ class _Ends:
         if not self._is_never_negative(node.args[0]):
             by.append(self.of(under, end))
         ends = [self.graph.binary(node.op, over, divisor) for divisor in by if divisor is not None]
-        return self.graph.extreme(MIN if end == LOW else MAX, ends) if len(ends) == len(by) else None
+        return self.graph.extreme(ops.MIN if end == LOW else ops.MAX, ends) if len(ends) == len(by) else None
 
     def _is_never_negative(self, node: Node) -> bool:
-        if node.op in (ADD, MUL, MAX, MIN, DIV, FLOOR_DIV) and all(map(self._is_never_negative, node.args)):
+        keeping = (ops.ADD, ops.MUL, ops.MAX, ops.MIN, ops.DIV, ops.FLOOR_DIV)
+        if node.op in keeping and all(map(self._is_never_negative, node.args)):
             return True
         if self._is_positive(node) or bool(self._static.interval(node)[0] >= 0):
             return True
-        return node.op == ADD and any(self._is_at_least(node, part) for part in node.args)
+        return node.op == ops.ADD and any(self._is_at_least(node, part) for part in node.args)
 
     def _is_at_least(self, total: Node, part: Node) -> bool:
         """Tell whether a sum that subtracts the maximum ``part`` exceeds each argument of it."""
         count, largest = self.graph.coefficient(part)
-        if count != -1 or largest.op != MAX:
+        if count != -1 or largest.op != ops.MAX:
             return False
         rest = [item for item in total.args if item is not part]
         minus = self.graph.number(-1)
@@ -205,9 +190,9 @@ class _Ends:
 
     def _is_positive(self, node: Node) -> bool:
         """Signs follow from those of the parts even where no limits do: a share of many ranks may be small."""
-        if node.op in (MUL, MIN, DIV, CEIL_DIV, LCM) and all(map(self._is_positive, node.args)):
+        if node.op in (ops.MUL, ops.MIN, ops.DIV, ops.CEIL_DIV, ops.LCM) and all(map(self._is_positive, node.args)):
             return True
-        if node.op in (ADD, MAX) and all(map(self._is_never_negative, node.args)) and any(
+        if node.op in (ops.ADD, ops.MAX) and all(map(self._is_never_negative, node.args)) and any(
                 map(self._is_positive, node.args)):
             return True
         return bool(self._static.interval(node)[0] > 0)

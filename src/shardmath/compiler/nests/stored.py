@@ -7,7 +7,8 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import Any
 
-from ..expressions.graph import NUMBER, Graph, Node, ordered
+from ..expressions import ops
+from ..expressions.graph import Graph, Node, ordered
 from .problem import Best, Front, Histogram, NestAxis, Problem, Question, Rows
 
 _KINDS: dict[str, type[Question]] = {kind.__name__: kind for kind in (Best, Front, Histogram, Rows)}
@@ -35,7 +36,7 @@ def restored(text: str) -> Problem:
     data, graph = json.loads(text), Graph()
     nodes: list[Node] = []
     for op, args, value in data["nodes"]:
-        number = Fraction(value) if op == NUMBER else value
+        number = Fraction(value) if op == ops.NUMBER else value
         nodes.append(graph.as_it_is(op, tuple(nodes[place] for place in args), number))
     questions = tuple(
         _KINDS[kind](**_tuples({**fields, "keys": [nodes[place] for place in fields["keys"]]}))

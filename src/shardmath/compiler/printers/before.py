@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..expressions.graph import NAME, Node, ordered
+from ..expressions import ops
+from ..expressions.graph import Node, ordered
 from ..nests.grouping import ALIVE
 from ..nests.plan import Check, Level, Plan
 from ..nests.problem import ESTIMATE
@@ -29,7 +30,7 @@ class Before:
 
     def _leaves(self) -> list[Node]:
         return [node for node in ordered(self.plan.problem.roots)
-                if node.op == NAME and node.value not in (ESTIMATE, ALIVE) and self.plan.place[node][0] == 0]
+                if node.op == ops.NAME and node.value not in (ESTIMATE, ALIVE) and self.plan.place[node][0] == 0]
 
     def _scalars(self) -> list[str]:
         ends = {end["name"] for end in self._ends()}

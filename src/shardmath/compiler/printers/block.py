@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..expressions.graph import NAME, Node, ordered
+from ..expressions import ops
+from ..expressions.graph import Node, ordered
 from ..nests.order import LANES
 from ..nests.plan import Check, Level, Plan
 from ..nests.problem import Best, Front, Question
@@ -68,7 +69,7 @@ def _stage(steps: Steps, level: Level, roots: Sequence[Node], parameters: Sequen
     needed = set(ordered(roots))
     tests = [step for step in level.before if isinstance(step, Check) and step.node in roots]
     return {
-        "reads": [name for name in parameters if any(node.op == NAME and node.value == name for node in needed)],
+        "reads": [name for name in parameters if any(node.op == ops.NAME and node.value == name for node in needed)],
         "steps": [steps.step(step) for step in level.before if step in tests or step in needed],
     }
 

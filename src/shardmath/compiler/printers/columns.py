@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ..expressions.graph import CEIL, COMMON, DIV, FLOOR, NEAREST, NUMBER, QUOTIENT, ROUNDED_UP, WHOLE, Node
+from ..expressions import ops
+from ..expressions.graph import Node
 from .nodes import NestPrinter
 
-_CALLS = {QUOTIENT: "quotient", CEIL: "ceil", FLOOR: "floor", NEAREST: "nearest", WHOLE: "whole", COMMON: "common",
-          ROUNDED_UP: "rounded_up"}
+_CALLS = {ops.QUOTIENT: "quotient", ops.CEIL: "ceil", ops.FLOOR: "floor", ops.NEAREST: "nearest",
+          ops.WHOLE: "whole", ops.COMMON: "common", ops.ROUNDED_UP: "rounded_up"}
 
 
 class FlatPrinter(NestPrinter):
@@ -15,6 +16,6 @@ class FlatPrinter(NestPrinter):
     def _operation(self, node: Node) -> str:
         if node.op in _CALLS:
             return f"{_CALLS[node.op]}({', '.join(map(self._print, node.args))})"
-        if node.op == DIV and node.args[0].op == NUMBER and node.args[1].op == COMMON:
+        if node.op == ops.DIV and node.args[0].op == ops.NUMBER and node.args[1].op == ops.COMMON:
             return f"reciprocal_of_power({self._print(node.args[1])})"
         return super()._operation(node)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..expressions.graph import NAME, Node, ordered
+from ..expressions import ops
+from ..expressions.graph import Node, ordered
 from ..nests.grouping import are_limits
 from ..nests.plan import Check, Plan
 from ..nests.problem import ESTIMATE, NestAxis
@@ -101,6 +102,6 @@ def _using(roots: Sequence[Node], name: str) -> set[Node]:
     """Return all nodes that depend on a name."""
     users: set[Node] = set()
     for node in ordered(roots):
-        if any(arg in users or (arg.op == NAME and arg.value == name) for arg in node.args):
+        if any(arg in users or (arg.op == ops.NAME and arg.value == name) for arg in node.args):
             users.add(node)
     return users

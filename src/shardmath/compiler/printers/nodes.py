@@ -6,31 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from ..expressions.graph import (
-    ADD,
-    AND,
-    CEIL_DIV,
-    DIV,
-    DIVIDES,
-    EQ,
-    FLOOR_DIV,
-    LCM,
-    LE,
-    LT,
-    MAX,
-    MIN,
-    MUL,
-    NOT,
-    NUMBER,
-    OR,
-    SELECT,
-    TRUTH,
-    Node,
-)
+from ..expressions import ops
+from ..expressions.graph import Node
 
-_CALLS = {MAX: "larger", MIN: "smaller", LCM: "lcm", DIVIDES: "divides", SELECT: "select",
-          CEIL_DIV: "ceil_div", FLOOR_DIV: "floor_div"}
-_COMPARISONS = {EQ: "==", LE: "<=", LT: "<"}
+_CALLS = {ops.MAX: "larger", ops.MIN: "smaller", ops.LCM: "lcm", ops.DIVIDES: "divides", ops.SELECT: "select",
+          ops.CEIL_DIV: "ceil_div", ops.FLOOR_DIV: "floor_div"}
+_COMPARISONS = {ops.EQ: "==", ops.LE: "<=", ops.LT: "<"}
 
 
 @dataclass(frozen=True)
@@ -65,29 +46,29 @@ class NestPrinter:
         return self.named(node) or self._operation(node)
 
     def _operation(self, node: Node) -> str:
-        if node.op == NUMBER:
+        if node.op == ops.NUMBER:
             return number(node.value)
-        if node.op == TRUTH:
+        if node.op == ops.TRUTH:
             return self.dialect.truths[0 if node.value else 1]
-        if node.op == ADD:
+        if node.op == ops.ADD:
             return self._sum(node)
-        if node.op == MUL:
+        if node.op == ops.MUL:
             return self._product(node)
-        if node.op == DIV:
+        if node.op == ops.DIV:
             return f"{self._tight(node.args[0])}/{self._tight(node.args[1])}"
         if node.op in _COMPARISONS:
             return f"({self._print(node.args[0])} {_COMPARISONS[node.op]} {self._print(node.args[1])})"
-        if node.op in (AND, OR):
-            sign = self.dialect.conjunction if node.op == AND else self.dialect.disjunction
+        if node.op in (ops.AND, ops.OR):
+            sign = self.dialect.conjunction if node.op == ops.AND else self.dialect.disjunction
             return f"({sign.join(self._print(arg) for arg in node.args)})"
-        if node.op == NOT:
+        if node.op == ops.NOT:
             return self.dialect.negation.format(self._print(node.args[0]))
         return self._call(node)
 
     def _call(self, node: Node) -> str:
         name = self.dialect.prefix + _CALLS[node.op]
         inner, *rest = (self._print(arg) for arg in node.args)
-        if node.op in (MAX, MIN):
+        if node.op in (ops.MAX, ops.MIN):
             for arg in rest:
                 inner = f"{name}({inner}, {arg})"
             return inner
@@ -107,25 +88,25 @@ class NestPrinter:
         """A summand that is written with a minus sign."""
         if self.named(node):
             return False
-        number_ = node if node.op == NUMBER else node.args[0] if node.op == MUL else None
+        number_ = node if node.op == ops.NUMBER else node.args[0] if node.op == ops.MUL else None
         return number_ is not None and isinstance(number_.value, Fraction) and number_.value < 0
 
     def _opposite(self, node: Node) -> str:
-        if node.op == NUMBER:
+        if node.op == ops.NUMBER:
             return number(-_fraction(node))
         count = -_fraction(node.args[0])
         factors = [self._tight(arg) for arg in node.args[1:]]
         return "*".join(factors if count == 1 else [number(count), *factors])
 
     def _product(self, node: Node) -> str:
-        if node.args[0].op == NUMBER and node.args[0].value == -1:
+        if node.args[0].op == ops.NUMBER and node.args[0].value == -1:
             return "-" + "*".join(self._tight(arg) for arg in node.args[1:])
         return "*".join(self._tight(arg) for arg in node.args)
 
     def _tight(self, node: Node) -> str:
         """An operand of a product or quotient."""
         text = self._print(node)
-        loose = node.op in (ADD, MUL, DIV) or (node.op == NUMBER and _fraction(node) < 0)
+        loose = node.op in (ops.ADD, ops.MUL, ops.DIV) or (node.op == ops.NUMBER and _fraction(node) < 0)
         return f"({text})" if loose and not self.named(node) else text
 
 

@@ -13,8 +13,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.arrays import Step, computed, constant, steps_of
-from shardmath.compiler.expressions.graph import NAME, NUMBER, TRUTH, Node, ordered
+from shardmath.compiler.expressions.graph import Node, ordered
 from shardmath.compiler.nests.order import Order
 from shardmath.compiler.nests.problem import Problem
 from shardmath.search.nests.nest import steps
@@ -101,8 +102,8 @@ class Loops:
         depth |= {node: len(nested) for node in set(nodes).difference(first)
                   if node.args and depth[node] == len(nested) - 1}
         self._conditions = len(conditions)
-        self._names = {str(node.value): node for node in nodes if node.op == NAME}
-        self._common = {node: constant(node) for node in nodes if node.op in (NUMBER, TRUTH)}
+        self._names = {str(node.value): node for node in nodes if node.op == ops.NAME}
+        self._common = {node: constant(node) for node in nodes if node.op in (ops.NUMBER, ops.TRUTH)}
         self._common |= {node: np.float64(fixed[name]) for name, node in self._names.items() if not depth[node]}
         computed(steps_of([node for node in nodes if node.args and not depth[node]], nodes), self._common)
         self._everywhere = [(number, node) for number, node in conditions if not depth[node]]
@@ -210,7 +211,7 @@ def _depths(nodes: Sequence[Node], nested: Sequence[Sequence[Axis]]) -> dict[Nod
     depths: dict[Node, int] = {}
     for node in nodes:
         inside = (depths[arg] for arg in node.args)
-        depths[node] = loop_of.get(str(node.value), 0) if node.op == NAME else max(inside, default=0)
+        depths[node] = loop_of.get(str(node.value), 0) if node.op == ops.NAME else max(inside, default=0)
     return depths
 
 

@@ -7,20 +7,9 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 
+from shardmath.compiler.expressions import ops
 from shardmath.compiler.expressions.bounds import bounds, degree
-from shardmath.compiler.expressions.graph import (
-    CEIL_DIV,
-    DIV,
-    DIVIDES,
-    FLOOR_DIV,
-    LCM,
-    NAME,
-    NUMBER,
-    Graph,
-    Node,
-    exact,
-    ordered,
-)
+from shardmath.compiler.expressions.graph import Graph, Node, exact, ordered
 from shardmath.compiler.expressions.source import FormulaError, parse
 from shardmath.errors import InputError
 from shardmath.search.spaces.symbols import closest
@@ -104,8 +93,8 @@ class Texts:
         """Raise InputError if a step of ``node`` may divide by 0 or leave exact arithmetic, as far as bounds tell."""
         within = bounds([node], known)
         for part in ordered([node]):
-            if part.op in (DIV, CEIL_DIV, FLOOR_DIV, DIVIDES):
-                low, high = within.get(part.args[0 if part.op == DIVIDES else 1], (1, 1))
+            if part.op in (ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV, ops.DIVIDES):
+                low, high = within.get(part.args[0 if part.op == ops.DIVIDES else 1], (1, 1))
                 if low <= 0 <= high:
                     raise InputError(field, text, "must not divide by what may be 0: write max(..., 1)")
         if any(low < -_EXACT or high > _EXACT for low, high in within.values()):
@@ -114,7 +103,7 @@ class Texts:
 
 def names_in(nodes: Iterable[Node]) -> set[str]:
     """The names that some nodes depend on."""
-    return {str(node.value) for node in ordered(nodes) if node.op == NAME}
+    return {str(node.value) for node in ordered(nodes) if node.op == ops.NAME}
 
 
 def names_written(text: str) -> set[str]:
@@ -159,10 +148,11 @@ def _both(left: ast.expr, right: ast.expr | None) -> ast.expr:
 
 def _refuse_inexact(field: str, text: str, node: Node) -> None:
     """Refuse what compiled code cannot round exactly: quotients inside of what rounds, multiples of any number."""
+    rounding = (ops.CEIL_DIV, ops.FLOOR_DIV, ops.DIVIDES, ops.LCM)
     for part in ordered([node]):
-        if part.op in (CEIL_DIV, FLOOR_DIV, DIVIDES, LCM) and any(inner.op == DIV for inner in ordered(part.args)):
+        if part.op in rounding and any(inner.op == ops.DIV for inner in ordered(part.args)):
             raise InputError(field, text, "must not have / inside of what rounds: write ceil_div(a, b * c)")
-        if part.op == LCM:
-            value = part.args[1].value if part.args[1].op == NUMBER else None
+        if part.op == ops.LCM:
+            value = part.args[1].value if part.args[1].op == ops.NUMBER else None
             if not isinstance(value, Fraction) or value not in {1 << bits for bits in range(32)}:
                 raise InputError(field, text, "must have a power of two as the second argument of lcm")
