@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from shardmath.compiler.expressions import ops
-from shardmath.compiler.expressions.graph import Node
+from shardmath.compiler.expressions.graph import Node, ordered
 
 #: A node to compute, and the nodes that are not needed after it.
 Step: TypeAlias = tuple[Node, tuple[Node, ...]]
@@ -51,6 +51,23 @@ def computed(steps: Iterable[Step], values: dict[Node, Any]) -> None:
             values[node] = operated(node, values)
             for arg in last:
                 del values[arg]
+
+
+class Computation:
+    """Some nodes over names, computed as often as wanted."""
+
+    def __init__(self, roots: Sequence[Node]) -> None:
+        nodes = ordered(roots)
+        self._roots = tuple(roots)
+        self._constants = {node: constant(node) for node in nodes if node.op in (ops.NUMBER, ops.TRUTH)}
+        self._names = {node: str(node.value) for node in nodes if node.op == ops.NAME}
+        self._steps = steps_of([node for node in nodes if node.args], self._roots)
+
+    def __call__(self, values: Mapping[str, Any]) -> list[Any]:
+        """The values of the nodes, where names have these: numbers or columns of float64."""
+        known = {**self._constants, **{node: values[name] for node, name in self._names.items()}}
+        computed(self._steps, known)
+        return [known[root] for root in self._roots]
 
 
 def _quotient(node: Node) -> float:
