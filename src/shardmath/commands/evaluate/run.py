@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
 from shardmath.commands.evaluate.inputs import Inputs, programs
-from shardmath.commands.evaluate.sources import source
-from shardmath.commands.evaluate.threads import in_order
+from shardmath.commands.evaluate.sources import Progress, source
 from shardmath.compiler.exactness import EXACT, products
 from shardmath.compiler.placing import outputs
 from shardmath.errors import InputError
@@ -35,8 +34,6 @@ _ROWS, _BYTES = 1 << 16, 1 << 24
 #: The key of the schema's metadata with the names of columns that are no parameters, one a line.
 PASSED_THROUGH = b"passed through"
 _NAMES = pa.dictionary(pa.int8(), pa.string())
-
-Progress = Callable[[int, int | None], None]
 
 
 @typed
@@ -80,21 +77,7 @@ def evaluate(
     compiled = tuple((program, program.kernel(names, numeric)) for program in asked)
     work = _Work(compiled, parameters, passed, stream.schema, names)
 
-    def chunks() -> Iterator[tuple[int, pa.RecordBatch]]:
-        first = 0
-        for batch in stream.batches(min(_ROWS, _BYTES // (8 * (len(numeric) + len(names) + 1)))):
-            yield first, batch
-            first += batch.num_rows
-
-    def answers() -> Iterator[pa.RecordBatch]:
-        done = 0
-        for answer in in_order(work, chunks()):
-            done += answer.num_rows
-            if progress is not None:
-                progress(done, stream.rows)
-            yield answer
-
-    return pa.RecordBatchReader.from_batches(work.schema, answers())
+    return stream.answered(work, work.schema, min(_ROWS, _BYTES // (8 * (len(numeric) + len(names) + 1))), progress)
 
 
 def _terms(asked: Sequence[Inputs]) -> tuple[str, ...]:

@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from shardmath.commands.evaluate.threads import in_order
 from shardmath.errors import InputError
 
+#: Is called with rows done and all, None where that is not known.
+Progress = Callable[[int, int | None], None]
 _KINDS = (
     "must be a path, a mapping of columns, a structured array, an Arrow table, reader or dataset, or a data frame"
 )
@@ -30,6 +33,29 @@ class Source:
     schema: pa.Schema
     rows: int | None
     batches: Callable[[int], Iterator[pa.RecordBatch]]
+
+    def answered(
+        self, work: Callable[[tuple[int, pa.RecordBatch]], pa.RecordBatch], schema: pa.Schema, most: int,
+        progress: Progress | None,
+    ) -> pa.RecordBatchReader:
+        """What ``work`` makes of every batch of at most ``most`` rows and the number of its first, in their order."""
+        return pa.RecordBatchReader.from_batches(schema, self._answers(work, most, progress))
+
+    def _answers(
+        self, work: Callable[[tuple[int, pa.RecordBatch]], pa.RecordBatch], most: int, progress: Progress | None,
+    ) -> Iterator[pa.RecordBatch]:
+        done = 0
+        for answer in in_order(work, self._numbered(most)):
+            done += answer.num_rows
+            if progress is not None:
+                progress(done, self.rows)
+            yield answer
+
+    def _numbered(self, most: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        first = 0
+        for batch in self.batches(most):
+            yield first, batch
+            first += batch.num_rows
 
 
 def source(table: Any) -> Source:

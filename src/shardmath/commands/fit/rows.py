@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -17,9 +17,7 @@ from pyarrow import parquet
 
 from shardmath.commands.evaluate.columns import RECOMPUTE, SWITCHES, modes, numbers, parameters_among
 from shardmath.commands.evaluate.inputs import Inputs, inputs
-from shardmath.commands.evaluate.run import Progress
-from shardmath.commands.evaluate.sources import source
-from shardmath.commands.evaluate.threads import in_order
+from shardmath.commands.evaluate.sources import Progress, source
 from shardmath.commands.fit.columns import Column, Evaluated, evaluated, largest_stepped, listed
 from shardmath.commands.fit.compiled import inverse_for
 from shardmath.commands.fit.run import share_of
@@ -71,21 +69,7 @@ def fit_rows(
     work = _Work(every_row, solve, share_of(share), parameters, stream.schema, numeric)
     work.prepare()
 
-    def chunks() -> Iterator[tuple[int, pa.RecordBatch]]:
-        first = 0
-        for batch in stream.batches(_ROWS):
-            yield first, batch
-            first += batch.num_rows
-
-    def answers() -> Iterator[pa.RecordBatch]:
-        done = 0
-        for answer in in_order(work, chunks()):
-            done += answer.num_rows
-            if progress is not None:
-                progress(done, stream.rows)
-            yield answer
-
-    return pa.RecordBatchReader.from_batches(work.schema, answers())
+    return stream.answered(work, work.schema, _ROWS, progress)
 
 
 def write_answers(reader: pa.RecordBatchReader, path: str | PathLike[str]) -> tuple[int, int]:
