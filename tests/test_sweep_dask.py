@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster
 from shardmath.commands.explore.answer import Explored
 from shardmath.commands.explore.run import explore
 from shardmath.errors import InputError
+from shardmath.search.nests.clusters import ended
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +28,7 @@ ASKED: dict[str, Any] = {"terms": ("first.total", "data_parallel", "first.total 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as processes:
+    with ended(LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0")) as processes:
         yield processes
 
 

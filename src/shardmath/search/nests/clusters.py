@@ -10,7 +10,7 @@ import logging
 import signal
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from shardmath.errors import InputError
@@ -19,7 +19,7 @@ from shardmath.search.nests.nest import Nest
 from shardmath.search.nests.running import Swept, Workers, swept
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from distributed import Client, LocalCluster
 
 #: The cluster that is made here, of processes of this machine.
 LOCAL = "local"
@@ -35,6 +35,8 @@ _SEED = 1 << 18
 _RETRIES = 3
 #: Seconds in which a scheduler must answer, and a first worker must be there.
 _PATIENCE = 30
+#: Seconds in which processes of this machine must be there again, and end, once they are needed no more.
+_ENDING = 10
 
 
 @contextmanager
@@ -76,13 +78,29 @@ def _quiet() -> Iterator[None]:
 def _local(processes: int | None) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
-    with (
-        LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=":0",
-                     silence_logs=logging.CRITICAL + 1) as cluster,
-        Client(cluster) as client,
-    ):
+    made = LocalCluster(n_workers=processes, threads_per_worker=1, dashboard_address=":0",
+                        silence_logs=logging.CRITICAL + 1)
+    with ended(made) as cluster, Client(cluster) as client:
         client.register_worker_callbacks(_ignore_interrupts)
         yield client
+
+
+@contextmanager
+def ended(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The cluster, which is closed after the block.
+
+    On Python 3.13 a process that is started in place of a lost one is sometimes never there, and the end of a cluster
+    waits for it for ever. So it waits for a while, and processes that are left over end with this one.
+    """
+    from distributed import Client
+
+    try:
+        yield cluster
+    finally:
+        with suppress(OSError), Client(cluster) as client:  # a timeout is one, too
+            client.wait_for_workers(len(cluster.workers), timeout=_ENDING)
+        with suppress(TimeoutError):
+            cluster.close(timeout=_ENDING)
 
 
 @contextmanager
