@@ -38,7 +38,7 @@ class Source:
         self, work: Callable[[tuple[int, pa.RecordBatch]], pa.RecordBatch], schema: pa.Schema, most: int,
         progress: Progress | None,
     ) -> pa.RecordBatchReader:
-        """What ``work`` makes of every batch of at most ``most`` rows and the number of its first, in their order."""
+        """The answers of ``work`` to batches of at most ``most`` rows, each with the number of its first, in order."""
         return pa.RecordBatchReader.from_batches(schema, self._answers(work, most, progress))
 
     def _answers(
