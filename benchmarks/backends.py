@@ -11,8 +11,7 @@ from time import thread_time
 from typing import TypeVar
 
 from benchmarks.nests import TIMED
-from benchmarks.proofs import DENSE, cut
-from shardmath.compiler.native.objects import native
+from benchmarks.proofs import DENSE, Clocked, cut
 from shardmath.compiler.nesting import nest_of
 from shardmath.compiler.nests.posing import posed
 from shardmath.files.cached import module_of
@@ -61,7 +60,10 @@ def _costs(formulas: str, size: int, repeats: int) -> Iterator[BackendCost]:
         path = Path(folder) / "nest.py"
         path.write_text(source, encoding="utf-8")
         module = module_of(f"benchmark_{path.parent.name}", path)
-        nests = {"llvm": CompiledNest(part, asked, module, native), "numba": NumbaNest(part, asked, module)}
+        function = Clocked(module)  # without the cache, which may have it
+        nests = {
+            "llvm": CompiledNest(part, asked, module, lambda *_: function), "numba": NumbaNest(part, asked, module),
+        }
         for name, nest in nests.items():
             _, compiled = _clocked(partial(nest.swept, 0, 0, nest.empty()))
             yield BackendCost(formulas, part.size, name, derived, compiled, _run(nest, repeats))

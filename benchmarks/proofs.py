@@ -107,7 +107,7 @@ class _Measured:
         path = folder / f"nest_{proving:d}{skipping:d}.py"
         path.write_text(self.source, encoding="utf-8")
         module = module_of(f"benchmark_{folder.name}_{path.stem}", path)
-        self.function = _Clocked(module)
+        self.function = Clocked(module)
         self._nest = CompiledNest(part, asked, module, lambda *_: self.function)
         self._nest.swept(0, 0, self._nest.empty())
 
@@ -118,7 +118,7 @@ class _Measured:
         self.runs.append(thread_time() - start)
 
 
-class _Clocked:
+class Clocked:
     """The compiled sweep of a module, and the seconds that compiling it took."""
 
     def __init__(self, module: ModuleType) -> None:
