@@ -20,6 +20,11 @@ from shardmath.compiler.expressions.graph import Node, ordered
 Step: TypeAlias = tuple[Node, tuple[Node, ...]]
 
 
+def constants(nodes: Iterable[Node]) -> dict[Node, Any]:
+    """The values of those nodes that are numbers or truths."""
+    return {node: constant(node) for node in nodes if node.op in (ops.NUMBER, ops.TRUTH)}
+
+
 def constant(node: Node) -> Any:
     """The value of a node that is a number or a truth."""
     return np.bool_(node.value) if node.op == ops.TRUTH else np.float64(_quotient(node))
@@ -59,7 +64,7 @@ class Computation:
     def __init__(self, roots: Sequence[Node]) -> None:
         nodes = ordered(roots)
         self._roots = tuple(roots)
-        self._constants = {node: constant(node) for node in nodes if node.op in (ops.NUMBER, ops.TRUTH)}
+        self._constants = constants(nodes)
         self._names = {node: str(node.value) for node in nodes if node.op == ops.NAME}
         self._steps = steps_of([node for node in nodes if node.args], self._roots)
 

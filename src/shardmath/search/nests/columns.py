@@ -15,10 +15,10 @@ from shardmath.compiler.nests.order import nested_order
 from shardmath.compiler.nests.posing import posed
 from shardmath.compiler.nests.problem import ESTIMATE, Problem
 from shardmath.compiler.nests.stored import restored, stored
-from shardmath.files.cached import cached_text, sources_digest
+from shardmath.files.cached import cached_text
 from shardmath.search.nests.answers import Answer, BestAnswer, FrontAnswer, HistogramAnswer
 from shardmath.search.nests.nest import Nest
-from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
+from shardmath.search.nests.posing import evaluator_source, key_in_cache, posing_of, verdict_source
 from shardmath.search.nests.rows import Table
 from shardmath.search.nests.turns import Loops, Turns
 from shardmath.search.spaces import Best, Part, Question
@@ -124,6 +124,6 @@ def _last(among: int | None, verdicts: int) -> int:
 
 def _problem(part: Part, questions: tuple[Question, ...]) -> str:
     """The problem of a part as text: from the cache, else read from its formulas."""
-    evaluator, posing = evaluator_source(part), posing_of(part, questions, literal=False)
-    key = f"{posing.key(evaluator)}_{sources_digest()[:16]}"
-    return cached_text("problems", f"{key}.json", lambda: stored(posed(posing, evaluator, verdict_source())[0]))
+    posing = posing_of(part, questions, literal=False)
+    return cached_text("problems", f"{key_in_cache(part, posing)}.json",
+                       lambda: stored(posed(posing, evaluator_source(part), verdict_source())[0]))

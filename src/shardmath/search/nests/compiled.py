@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from math import prod
@@ -17,11 +16,11 @@ from shardmath.compiler.native.measured import quickest_here
 from shardmath.compiler.native.objects import native
 from shardmath.compiler.native.options import usual
 from shardmath.compiler.nests.posing import Posing
-from shardmath.files.cached import cached_module, source_of, sources_digest
+from shardmath.files.cached import cached_module, key_of, source_of
 from shardmath.search.nests import answers
 from shardmath.search.nests.answers import Answer
 from shardmath.search.nests.nest import Nest
-from shardmath.search.nests.posing import evaluator_source, is_large, posing_of, verdict_source
+from shardmath.search.nests.posing import evaluator_source, is_large, key_in_cache, posing_of, verdict_source
 from shardmath.search.nests.rows import Table
 from shardmath.search.spaces import Axis, Part, Question
 
@@ -167,27 +166,25 @@ def _columns(axes: Sequence[Axis]) -> dict[str, NDArray[np.float64]]:
 
 def _module(part: Part, questions: tuple[Question, ...]) -> ModuleType:
     """The module with the nest: for any sizes of its axes, or for just these if that pays."""
-    evaluator = evaluator_source(part)
     if not is_large(part):
-        module = _cached(part, posing_of(part, questions, literal=False), evaluator)
+        module = _cached(part, posing_of(part, questions, literal=False))
         if prod(axis.size for axis in part.axes if axis.name in module.FUSED) <= module.ROOM:
             return module
-    return _cached(part, posing_of(part, questions, literal=True), evaluator)
+    return _cached(part, posing_of(part, questions, literal=True))
 
 
 def module_for_gpu(part: Part, questions: tuple[Question, ...]) -> ModuleType:
     """The module with the nest and a kernel: always for these sizes, as spaces for a GPU are large."""
-    return _cached(part, posing_of(part, questions, literal=True), evaluator_source(part), kernel=True)
+    return _cached(part, posing_of(part, questions, literal=True), kernel=True)
 
 
-def _cached(part: Part, posing: Posing, evaluator: str, kernel: bool = False) -> ModuleType:
+def _cached(part: Part, posing: Posing, kernel: bool = False) -> ModuleType:
     def source() -> str:
         from shardmath.compiler.nesting import nest_of
 
-        return nest_of(part.evaluator.name, posing, evaluator, verdict_source(), kernel=kernel)
+        return nest_of(part.evaluator.name, posing, evaluator_source(part), verdict_source(), kernel=kernel)
 
-    kind = "nests_cuda" if kernel else "nests"
-    return cached_module(kind, f"{posing.key(evaluator)}_{sources_digest()[:16]}", source)
+    return cached_module("nests_cuda" if kernel else "nests", key_in_cache(part, posing), source)
 
 
 def _sent(
@@ -196,5 +193,5 @@ def _sent(
     """A nest that was made elsewhere, perhaps by another version: under its name unless that is taken."""
     module = cached_module("nests", name, lambda: source)
     if source_of(module) != source:
-        module = cached_module("nests", hashlib.sha256(source.encode()).hexdigest()[:16], lambda: source)
+        module = cached_module("nests", key_of(source), lambda: source)
     return kind(part, questions, module)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from shardmath.compiler.nests.posing import Asked, Posing
 from shardmath.compiler.nests.problem import NestAxis
-from shardmath.files.cached import source_of
+from shardmath.files.cached import source_of, sources_digest
 from shardmath.generated import definitions
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS, VERDICTS
 from shardmath.search.spaces import Axis, Best, Part, Question
@@ -53,6 +53,11 @@ def _size(axis: Axis, literal: bool) -> int:
 def evaluator_source(part: Part) -> str:
     """The formulas of a part, as source."""
     return "\n".join(map(source_of, part.modules))
+
+
+def key_in_cache(part: Part, posing: Posing) -> str:
+    """The name of what is made of the formulas of a part for a posing, by this version of the compiler."""
+    return f"{posing.key(evaluator_source(part))}_{sources_digest()[:16]}"
 
 
 def verdict_source() -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shardmath.compiler.expressions import ops
-from shardmath.compiler.expressions.arrays import Step, computed, constant, steps_of
+from shardmath.compiler.expressions.arrays import Step, computed, constants, steps_of
 from shardmath.compiler.expressions.graph import Node, ordered
 from shardmath.compiler.nests.order import Order
 from shardmath.compiler.nests.problem import Problem
@@ -103,7 +103,7 @@ class Loops:
                   if node.args and depth[node] == len(nested) - 1}
         self._conditions = len(conditions)
         self._names = {str(node.value): node for node in nodes if node.op == ops.NAME}
-        self._common = {node: constant(node) for node in nodes if node.op in (ops.NUMBER, ops.TRUTH)}
+        self._common = constants(nodes)
         self._common |= {node: np.float64(fixed[name]) for name, node in self._names.items() if not depth[node]}
         computed(steps_of([node for node in nodes if node.args and not depth[node]], nodes), self._common)
         self._everywhere = [(number, node) for number, node in conditions if not depth[node]]
