@@ -50,18 +50,26 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "prefetch_bucket_size": ("pf", "elements", 0, None, "training", "parameters that DeepSpeed gathers ahead (ZeRO-3)"),
     "max_live_parameters": ("ml", "elements", 0, None, "training", "gathered parameters above which DeepSpeed gathers none ahead (ZeRO-3)"),
     "max_reuse_distance": ("mr", "elements", 0, None, "training", "parameters that may come in between if DeepSpeed is to keep one gathered (ZeRO-3)"),
-    "sub_group_size": ("sg", "elements", 1, None, "training", "parameters that DeepSpeed updates at a time (ZeRO-3)"),
+    "sub_group_size": ("sg", "elements", 1, None, "training", "parameters of a subgroup, which DeepSpeed updates at a time (ZeRO-3)"),
     "fp8_amax_history_len": ("ah", "steps", 1, None, "training", "steps of magnitude history for delayed FP8 scaling"),
     "lora_rank": ("rl", "elements", 0, None, "training", "rank of low-rank adapters; 0 without them"),
     "optimizer_offload_percent": ("oo", "percent", 0, 100, "training", "parameters that are updated on the host"),
+    "gpu_update_stride": ("gk", "subgroups", 1, None, "training", "of so many subgroups of parameters whose states rest on the host the GPU updates the last (Deep Optimizer States)"),
     "cpu_offloading_num_layers": ("ol", "layers", 0, None, "training", "layers whose saved tensors wait on the host"),
+    "inner_steps": ("H", "steps", 1, None, "training", "steps that data-parallel groups train by themselves (local updates)"),
+    "fragments": ("fr", "fragments", 1, None, "training", "parts of the parameters that are synchronised one after the other within the inner steps"),
+    "outer_overlap_steps": ("lt", "steps", 0, None, "training", "inner steps during which a fragment is reduced"),
+    "outer_gradient_bits": ("ob", "bits", 4, 32, "training", "bits of an outer gradient on its way: 32, 16, 8 or 4"),
     "hidden_dropout": ("drop", "0 or 1", 0, 1, "training", "dropout after attention, MLP and embedding"),
     "attention_dropout": ("adrop", "0 or 1", 0, 1, "training", "dropout of the attention probabilities"),
     "expert_load_percent": ("load", "percent", 1, None, "training", "tokens of the fullest rank's experts over the average; 100 is balanced"),
     "expert_capacity_percent": ("cf", "percent", 0, None, "training", "tokens that every expert is padded or cut to, over the average; 0 drops and pads none"),
     "tensor_parallel": ("t", "ranks", 1, None, "layout", "tensor-parallel size (TP)"),
+    "tensor_parallel_y": ("ty", "ranks", 1, None, "layout", "second axis of tensor parallelism, which shares out the residual width of weights (AxoNN)"),
+    "tensor_parallel_z": ("tz", "ranks", 1, None, "layout", "third axis of tensor parallelism, which shares out sequences and gathers weights (AxoNN)"),
     "context_parallel": ("c", "ranks", 1, None, "layout", "context-parallel size (CP)"),
     "pipeline_parallel": ("p", "ranks", 1, None, "layout", "pipeline-parallel size (PP)"),
+    "sequence_slices": ("sn", "slices", 1, None, "layout", "slices of a sequence, which pass the pipeline one after another"),
     "data_parallel": ("D", "ranks", 1, None, "layout", "data-parallel size (DP), without context parallelism"),
     "expert_parallel": ("e", "ranks", 1, None, "layout", "expert-parallel size (EP); divides c t D"),
     "expert_tensor_parallel": ("et", "ranks", 1, None, "layout", "tensor-parallel size of routed experts (ETP)"),
@@ -98,6 +106,17 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "hbm_bandwidth": ("Wm", "bytes/s", 1, None, "machine", "bandwidth of a GPU's memory"),
     "node_bandwidth": ("Wn", "bytes/s", 1, None, "machine", "intra-node bandwidth of one GPU (NVLink domain), each direction"),
     "network_bandwidth": ("Wx", "bytes/s", 1, None, "machine", "inter-node bandwidth of one GPU, each direction"),
+    "tensor_link_bandwidth": ("Yt", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of tensor-parallel ranks"),
+    "context_link_bandwidth": ("Yc", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of context-parallel ranks"),
+    "data_link_bandwidth": ("Yd", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of ranks that share out parameters"),
+    "replica_link_bandwidth": ("Yr", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of ranks that hold copies of a share"),
+    "expert_tensor_link_bandwidth": ("Yet", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of ranks that share the width of experts"),
+    "expert_link_bandwidth": ("Ye", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of ranks that share out experts"),
+    "expert_all_link_bandwidth": ("Yea", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of ranks that share out experts and their width"),
+    "expert_data_link_bandwidth": ("Yed", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of ranks that share out parameters of experts"),
+    "expert_replica_link_bandwidth": ("Yer", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of ranks that hold copies of a share of experts"),
+    "pipeline_link_bandwidth": ("Yp", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of neighbouring stages"),
+    "path_link_bandwidth": ("Yq", "bytes/s", 1, None, "machine", "measured, of one GPU: harmonic mean of the links between nodes from the first stage to the last"),
     "nvlink_domain": ("dom", "GPUs", 1, None, "machine", "GPUs that the bandwidth of a node joins"),
     "node_latency_ns": ("an", "ns", 0, None, "machine", "intra-node latency per collective step"),
     "network_latency_ns": ("ax", "ns", 0, None, "machine", "inter-node latency per collective step"),
@@ -105,15 +124,21 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "launch_ns": ("tau", "ns", 0, None, "machine", "host time per kernel launch"),
     "stage_stall_ns": ("st", "ns", 0, None, "machine", "wait per other tensor-parallel rank in a collective while stages cross nodes; measured, unexplained, set by calibration alone"),
     "pipeline_place": ("ord", "place", 0, 2, "machine", "rank order of pipeline stages: 0 after data parallelism, 1 before it, 2 before context parallelism too"),
+    "island_bandwidth": ("Wo", "bytes/s", 0, None, "machine", "link of one group of local updates to the others, each direction, shared by its GPUs; 0 for the network's"),
+    "host_copy_bandwidth": ("Wh", "bytes/s", 1, None, "machine", "bandwidth of a GPU's link to the host, each direction"),
+    "host_memory_bandwidth": ("Wc", "bytes/s", 1, None, "machine", "one GPU's share of the bandwidth of its server's memory"),
     "matmul_per_mille": ("em", "per mille", 1, 1000, "machine", "GEMM efficiency (per mille of peak)"),
     "attention_per_mille": ("ea", "per mille", 1, 1000, "machine", "core attention efficiency (per mille of peak)"),
     "hbm_per_mille": ("ew", "per mille", 1, 1000, "machine", "memory bandwidth efficiency (per mille of peak)"),
     "node_per_mille": ("en", "per mille", 1, 1000, "machine", "intra-node collective efficiency (per mille of bandwidth)"),
     "network_per_mille": ("ex", "per mille", 1, 1000, "machine", "inter-node collective efficiency (per mille of bandwidth)"),
+    "host_copy_per_mille": ("hl", "per mille", 1, 1000, "machine", "host link efficiency (per mille of bandwidth)"),
+    "host_memory_per_mille": ("hm", "per mille", 1, 1000, "machine", "host memory efficiency (per mille of bandwidth)"),
     "overlap_slowdown_per_mille": ("sl", "per mille", 0, 1000, "machine", "compute slowdown while a data-parallel collective overlaps"),
     "overlap_grad_reduce": ("og", "0 or 1", 0, 1, "machine", "gradient reduction overlaps the backward pass"),
     "overlap_param_gather": ("ow", "0 or 1", 0, 1, "machine", "weight gathering overlaps the forward pass"),
     "tp_comm_overlap": ("ot", "0 or 1", 0, 1, "machine", "tensor-parallel collectives overlap matrix products"),
+    "overlap_cpu_optimizer_d2h_h2d": ("oh", "0 or 1", 0, 1, "machine", "gradients are copied to the host while it updates other parameters"),
     "power_milliwatts": ("pw", "mW", 0, None, "machine", "power of one GPU at full load, with its share of the building"),
     "waiting_power_per_mille": ("busy", "per mille", 0, 1000, "machine", "power of a waiting GPU (per mille of a computing one)"),
     "cents_per_gpu_hour": ("chi", "cents", 0, None, "machine", "price of one GPU for one hour"),
@@ -154,32 +179,32 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "megatron": {
         "version": "megatron-core 0.16.1",
         "title": "Megatron-Core with fused kernels",
-        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'megatron_te'},
-        "allowed": {'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('batch',), 'recompute_saves': ('input',), 'units': ('root',), 'reshard': ('always',), 'optimizer_kernel': ('fused',), 'pipeline': ('own',), 'value': ('copy', 'view'), 'rope': ('fused', 'unfused', 'shared'), 'peak': ('saved', 'megatron_te', 'megatron_local'), 'positions': ('rotary', 'learned'), 'residual': ('sequential',), 'gelu': ('fused',), 'loss': ('vocab_parallel', 'float', 'bf16', 'native_fused', 'te_fused', 'te_fused_fp32', 'gathered'), 'router': ('unfused', 'fused'), 'dispatch': ('alltoall', 'allgather'), 'balance': ('none', 'bias', 'loss', 'both'), 'data_parallel': ('ddp',), 'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'base_weights': ('full',), 'adapters': ('none',)},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'adapter_parts': 'joined', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'megatron_te'},
+        "allowed": {'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('batch',), 'recompute_saves': ('input',), 'units': ('root',), 'reshard': ('always',), 'optimizer_kernel': ('fused',), 'pipeline': ('own',), 'value': ('copy', 'view'), 'rope': ('fused', 'unfused', 'shared'), 'peak': ('saved', 'megatron_te', 'megatron_local'), 'positions': ('rotary', 'learned'), 'residual': ('sequential',), 'gelu': ('fused',), 'loss': ('vocab_parallel', 'float', 'bf16', 'native_fused', 'te_fused', 'te_fused_fp32', 'gathered'), 'router': ('unfused', 'fused'), 'dispatch': ('alltoall', 'allgather'), 'balance': ('none', 'bias', 'loss', 'both'), 'data_parallel': ('ddp',), 'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'base_weights': ('full',), 'adapters': ('none', 'qkv', 'attention', 'all_linear')},
         "fixed": {'sharded_gradients': 0, 'sharded_weights': 0},
         "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1, 'sharded_gradients': 0, 'sharded_weights': 0},
     },
     "huggingface": {
         "version": "transformers 5, PyTorch 2.13",
         "title": "Hugging Face Transformers, eager kernels and sdpa",
-        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'huggingface', 'router_precision': 'fp32', 'dispatch': 'huggingface', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'shared', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
-        "allowed": {'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'recompute_saves': ('input',), 'pipeline': ('own',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('shared',), 'peak': ('saved', 'torch'), 'context': ('ring',), 'mask': ('kernel',), 'precision': ('bf16', 'autocast', 'mixed'), 'balance': ('none', 'loss', 'loss_one_hot'), 'optimizer': ('adamw', 'adamw_8bit', 'adamw_8bit_torchao', 'adafactor', 'adafactor_torch', 'muon', 'sgd_momentum', 'sgd'), 'fp8': ('none',), 'fp8_weights': ('copy',), 'optimizer_offload': ('none',), 'activation_offload': ('none',)},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'adapter_parts': 'apart', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'huggingface', 'router_precision': 'fp32', 'dispatch': 'huggingface', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'shared', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
+        "allowed": {'activation_offload': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'recompute_saves': ('input',), 'pipeline': ('own',), 'adapter_parts': ('apart',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('shared',), 'peak': ('saved', 'torch'), 'context': ('ring',), 'mask': ('kernel',), 'precision': ('bf16', 'autocast', 'mixed'), 'balance': ('none', 'loss', 'loss_one_hot'), 'optimizer': ('adamw', 'adamw_8bit', 'adamw_8bit_torchao', 'adafactor', 'adafactor_torch', 'muon', 'sgd_momentum', 'sgd'), 'fp8': ('none',), 'fp8_weights': ('copy',)},
         "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
         "defaults": {'vocab_multiple': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
     },
     "torchtitan": {
         "version": "torchtitan 0.2.2, PyTorch 2.13",
         "title": "torchtitan: FSDP2 and DTensor, eager",
-        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'kept', 'token_ids': 'whole', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'ends', 'reshard': 'default', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'complex', 'loss': 'dtensor', 'precision': 'mixed', 'data_parallel': 'fsdp', 'peak': 'torch'},
-        "allowed": {'normalisation': ('rms',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'base_weights': ('full',), 'optimizer_offload': ('none',), 'activation_offload': ('none',), 'optimizer': ('adamw',), 'stages': ('even', 'listed'), 'recompute_method': ('each', 'every'), 'recompute_saves': ('input', 'ops'), 'precision': ('mixed',), 'data_parallel': ('fsdp',), 'projections': ('separate',), 'gathered_input': ('kept',), 'token_ids': ('whole',), 'units': ('ends',), 'peak': ('saved', 'torch'), 'loss': ('dtensor',), 'rope': ('complex',), 'swiglu': ('eager',), 'value': ('copy',), 'norm': ('fused', 'torch'), 'attention': ('sdpa',)},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'adapter_parts': 'joined', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'kept', 'token_ids': 'whole', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'ends', 'reshard': 'default', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'complex', 'loss': 'dtensor', 'precision': 'mixed', 'data_parallel': 'fsdp', 'peak': 'torch'},
+        "allowed": {'activation_offload': ('none',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'normalisation': ('rms',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'adapter_parts': ('joined',), 'base_weights': ('full',), 'optimizer': ('adamw',), 'stages': ('even', 'listed'), 'recompute_method': ('each', 'every'), 'recompute_saves': ('input', 'ops'), 'precision': ('mixed',), 'data_parallel': ('fsdp',), 'projections': ('separate',), 'gathered_input': ('kept',), 'token_ids': ('whole',), 'units': ('ends',), 'peak': ('saved', 'torch'), 'loss': ('dtensor',), 'rope': ('complex',), 'swiglu': ('eager',), 'value': ('copy',), 'norm': ('fused', 'torch'), 'attention': ('sdpa',)},
         "fixed": {'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
         "defaults": {'gradient_bytes': 4, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
     },
     "nanotron": {
         "version": "nanotron 2411b022",
         "title": "nanotron with flash-attn kernels",
-        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'base_weights': 'full', 'optimizer_offload': 'none', 'activation_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'flash_bshd', 'value': 'repacked', 'rope': 'cached', 'loss': 'nanotron', 'precision': 'mixed', 'data_parallel': 'torch_ddp', 'peak': 'saved'},
-        "allowed": {'normalisation': ('rms',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'base_weights': ('full',), 'optimizer_offload': ('none',), 'activation_offload': ('none',), 'optimizer': ('adamw',), 'schedule': ('1f1b', 'gpipe'), 'stages': ('even', 'listed'), 'recompute_method': ('each',), 'precision': ('mixed',), 'data_parallel': ('torch_ddp',), 'loss': ('nanotron',), 'value': ('repacked',), 'rope': ('cached',), 'swiglu': ('eager',), 'attention': ('flash_bshd',), 'peak': ('saved',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'recompute_saves': ('input',), 'pipeline': ('own',)},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'adapter_parts': 'joined', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'flash_bshd', 'value': 'repacked', 'rope': 'cached', 'loss': 'nanotron', 'precision': 'mixed', 'data_parallel': 'torch_ddp', 'peak': 'saved'},
+        "allowed": {'activation_offload': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'normalisation': ('rms',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'adapter_parts': ('joined',), 'base_weights': ('full',), 'optimizer': ('adamw',), 'schedule': ('1f1b', 'gpipe'), 'stages': ('even', 'listed'), 'recompute_method': ('each',), 'precision': ('mixed',), 'data_parallel': ('torch_ddp',), 'loss': ('nanotron',), 'value': ('repacked',), 'rope': ('cached',), 'swiglu': ('eager',), 'attention': ('flash_bshd',), 'peak': ('saved',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'recompute_saves': ('input',), 'pipeline': ('own',)},
         "fixed": {'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
         "defaults": {'distributed_optimizer': 0, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
     },
@@ -273,20 +298,18 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     }),
     "adapters": ("low-rank adapters; all other weights are frozen (LoRA)", {
         "none": "all weights are trained",
+        "q_v": "for the projections of queries and values (PEFT's default for Llama)",
+        "qkv": "for the projections of queries, keys and values",
         "attention": "for the projections of attention",
         "all_linear": "for the projections of attention and MLP",
+    }),
+    "adapter_parts": ("adapters of projections that read the same input, where there are adapters", {
+        "joined": "one for queries, keys and values, one for gate and up (LoRA in Megatron-Bridge)",
+        "apart": "one for each of them (PEFT; CanonicalLoRA in Megatron-Bridge)",
     }),
     "base_weights": ("frozen weights", {
         "full": "as in training",
         "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",
-    }),
-    "optimizer_offload": ("where the optimizer works", {
-        "none": "on the GPU",
-        "cpu": "a share of the parameters is updated on the host (Megatron-Core's hybrid optimizer)",
-    }),
-    "activation_offload": ("where saved tensors wait for the backward pass", {
-        "none": "on the GPU",
-        "layers": "large ones of the first layers on the host (Transformer Engine)",
     }),
     "data_parallel": ("how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for every chunk of layers, its end padded for equal shards (Megatron-Core)",
@@ -428,16 +451,64 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "kernel": "from the attention kernel",
         "dataloader": "from the data loader with every batch, one byte for every pair of tokens",
     }),
+    "activation_offload": ("where saved tensors wait for the backward pass", {
+        "none": "on the GPU",
+        "layers": "large ones of the first layers on the host (Transformer Engine)",
+        "karma": "the same of the first layers, beside others that are recomputed (KARMA)",
+    }),
+    "local_updates": ("steps that data-parallel groups train by themselves", {
+        "none": "gradients of all groups are reduced in every step",
+        "average": "groups average their parameters every H steps (local SGD)",
+        "diloco": "outer Nesterov momentum every H steps, global parameters on the GPU (DiLoCo)",
+        "diloco_host": "the same with global parameters on the host, as torchft keeps them",
+    }),
+    "links": ("bandwidth between nodes", {
+        "uniform": "that of the network, between all nodes",
+        "measured": "of each group of ranks its slowest measured link (a matrix in a cluster file)",
+    }),
+    "optimizer_offload": ("where the optimizer works", {
+        "none": "on the GPU",
+        "cpu": "a share of the parameters is updated on the host (Megatron-Core's hybrid optimizer)",
+        "interleaved": "all states rest on the host; every k-th subgroup comes to the GPU to be updated (Deep Optimizer States)",
+    }),
+    "slices": ("units that pass the pipeline", {
+        "one": "whole micro-batches",
+        "tokens": "slices of sequences, all forward passes before all backward passes (TeraPipe)",
+        "1f1b": "slices of sequences, one forward, one backward (Seq1F1B)",
+    }),
+    "tensor_axes": ("axes of tensor parallelism", {
+        "one": "one: the columns, then the rows of two projections (Megatron-LM)",
+        "three": "three: rows, columns and shares of every weight (AxoNN's 4D algorithm)",
+    }),
+}
+
+#: Parameters that ask for an option when they have not their default: the axis and the option.
+ASKED: dict[str, tuple[str, str]] = {
+    "lora_rank": ('adapters', 'all_linear'),
+    "cpu_offloading_num_layers": ('activation_offload', 'layers'),
+    "inner_steps": ('local_updates', 'diloco'),
+    "fragments": ('local_updates', 'diloco'),
+    "outer_overlap_steps": ('local_updates', 'diloco'),
+    "outer_gradient_bits": ('local_updates', 'diloco'),
+    "island_bandwidth": ('local_updates', 'diloco'),
+    "optimizer_offload_percent": ('optimizer_offload', 'cpu'),
+    "gpu_update_stride": ('optimizer_offload', 'interleaved'),
+    "sequence_slices": ('slices', '1f1b'),
+    "tensor_parallel_y": ('tensor_axes', 'three'),
+    "tensor_parallel_z": ('tensor_axes', 'three'),
+}
+
+#: Choices that go with an option of an axis unless they are made otherwise: nobody has counted it with others.
+NEEDED: dict[str, dict[str, dict[str, str]]] = {
+    "fp8": {'delayed': {'peak': 'saved'}, 'current': {'peak': 'saved'}, 'block': {'peak': 'saved'}, 'mx': {'peak': 'saved'}},
+    "adapters": {'q_v': {'peak': 'saved'}, 'qkv': {'peak': 'saved'}, 'attention': {'peak': 'saved'}, 'all_linear': {'peak': 'saved'}},
+    "activation_offload": {'layers': {'peak': 'saved'}, 'karma': {'peak': 'saved', 'recompute_method': 'block'}},
+    "slices": {'tokens': {'peak': 'saved'}, '1f1b': {'peak': 'saved'}},
+    "tensor_axes": {'three': {'peak': 'saved', 'weight_gradient': 'separate'}},
 }
 
 #: Work of options of kernel choices that has no formula of its time, by choice and option.
 UNTIMED: dict[str, dict[str, str]] = {
-    "optimizer_offload": {
-        "cpu": "the host's updates and the copies to and from it",
-    },
-    "activation_offload": {
-        "layers": "the copies to and from the host",
-    },
 }
 
 #: The recompute switches of every mode, by name.
@@ -509,11 +580,19 @@ DEFAULTS: dict[str, int] = {
     "fp8_amax_history_len": 1,
     "lora_rank": 0,
     "optimizer_offload_percent": 0,
+    "gpu_update_stride": 1,
     "cpu_offloading_num_layers": 0,
+    "inner_steps": 1,
+    "fragments": 1,
+    "outer_overlap_steps": 0,
+    "outer_gradient_bits": 32,
     "hidden_dropout": 0,
     "attention_dropout": 0,
     "expert_load_percent": 100,
     "expert_capacity_percent": 0,
+    "tensor_parallel_y": 1,
+    "tensor_parallel_z": 1,
+    "sequence_slices": 1,
     "expert_parallel": 1,
     "expert_tensor_parallel": 1,
     "recompute_layernorm": 0,
@@ -541,15 +620,21 @@ DEFAULTS: dict[str, int] = {
     "launch_ns": 15000,
     "stage_stall_ns": 0,
     "pipeline_place": 0,
+    "island_bandwidth": 0,
+    "host_copy_bandwidth": 64000000000,
+    "host_memory_bandwidth": 76800000000,
     "matmul_per_mille": 750,
     "attention_per_mille": 450,
     "hbm_per_mille": 750,
     "node_per_mille": 700,
     "network_per_mille": 700,
+    "host_copy_per_mille": 850,
+    "host_memory_per_mille": 800,
     "overlap_slowdown_per_mille": 159,
     "overlap_grad_reduce": 0,
     "overlap_param_gather": 0,
     "tp_comm_overlap": 0,
+    "overlap_cpu_optimizer_d2h_h2d": 0,
     "power_milliwatts": 0,
     "waiting_power_per_mille": 850,
     "cents_per_gpu_hour": 0,
@@ -562,8 +647,11 @@ ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'res
 SHORT: dict[str, str] = {
     "global_batch_size": "gbs",
     "tensor_parallel": "TP",
+    "tensor_parallel_y": "TPY",
+    "tensor_parallel_z": "TPZ",
     "context_parallel": "CP",
     "pipeline_parallel": "PP",
+    "sequence_slices": "slices",
     "data_parallel": "DP",
     "expert_parallel": "EP",
     "expert_tensor_parallel": "ETP",
@@ -573,7 +661,7 @@ SHORT: dict[str, str] = {
 }
 
 #: Degrees of the parallel dimensions inside a pipeline stage, in the order in which people name them.
-DEGREES: tuple[str, ...] = ('tensor_parallel', 'sequence_parallel', 'context_parallel', 'expert_parallel', 'expert_tensor_parallel')
+DEGREES: tuple[str, ...] = ('tensor_parallel', 'tensor_parallel_y', 'tensor_parallel_z', 'sequence_parallel', 'context_parallel', 'sequence_slices', 'expert_parallel', 'expert_tensor_parallel')
 
 #: Options of kernel choices by what files that describe a run call them, by choice.
 WORDS: dict[str, dict[str, str]] = {
@@ -597,6 +685,31 @@ SITES: dict[str, tuple[str, str]] = {
     "embedding_backward": ("inside the backward pass of the embedding", "NOTHING"),
     "last_reduce": ("the last gradients are reduced", "NOTHING"),
     "optimizer_step": ("inside the optimizer step", "NOTHING"),
+}
+
+#: What the time of a step goes to, in the order in which answers show it, with a few words for each.
+SPENT: dict[str, str] = {
+    "computing": "forward and backward passes",
+    "recomputing": "layers and modules that run once more",
+    "launching": "the host launches kernels too slowly",
+    "tensor": "tensor-parallel ranks",
+    "tensor_y": "ranks of the second tensor axis",
+    "tensor_xy": "ranks that share out the vocabulary",
+    "tensor_z": "ranks of the third tensor axis",
+    "context": "context-parallel ranks",
+    "expert": "ranks that share out experts",
+    "expert_tensor": "ranks that share the width of experts",
+    "expert_all": "ranks that share out experts and their width",
+    "sharding": "shared-out weights and gradients",
+    "pipeline": "what is sent between stages",
+    "data": "data-parallel ranks, at the end of a step",
+    "optimizer": "the optimizer",
+    "copy": "saved tensors on their way to the host and back",
+    "outer": "local updates are synchronised",
+    "host": "the optimizer on the host, and copies for it",
+    "slices": "slices that attend to more than others",
+    "depth": "gradients over the third tensor axis, at the end of a step",
+    "idle": "other stages",
 }
 
 #: Activations that exist at a moment, each fewer than those before.
@@ -629,6 +742,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.embedding_dropout.activation": ("embedding_dropout", "activation", "", "LAYERS"),
     "stage.layer_input.activation": ("layer_input", "activation", "", "LAYERS"),
     "stage.saved_ops.activation": ("saved_ops", "activation", "", "LAYERS"),
+    "stage.sliced_keys.activation": ("sliced_keys", "activation", "", "LAYERS"),
     "stage.attention_norm.weight": ("attention_norm", "weight", "", "NOTHING"),
     "stage.attention_norm.gradient": ("attention_norm", "gradient", "", "NOTHING"),
     "stage.attention_norm.optimizer": ("attention_norm", "optimizer", "", "NOTHING"),
@@ -823,6 +937,38 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.engine_workspace.buffer": ("engine_workspace", "buffer", "", "NOTHING"),
     "stage.head_workspace.buffer": ("head_workspace", "buffer", "", "NOTHING"),
     "stage.torch_workspace.buffer": ("torch_workspace", "buffer", "", "NOTHING"),
+    "stage.outer_gradients.after_forward": ("outer_gradients", "transient", "after_forward", "NOTHING"),
+    "stage.outer_gradients.loss_forward": ("outer_gradients", "transient", "loss_forward", "NOTHING"),
+    "stage.outer_gradients.backward_start": ("outer_gradients", "transient", "backward_start", "NOTHING"),
+    "stage.outer_gradients.loss_backward": ("outer_gradients", "transient", "loss_backward", "NOTHING"),
+    "stage.outer_gradients.head_backward": ("outer_gradients", "transient", "head_backward", "NOTHING"),
+    "stage.outer_gradients.stage_exchange": ("outer_gradients", "transient", "stage_exchange", "NOTHING"),
+    "stage.outer_gradients.head_reduce": ("outer_gradients", "transient", "head_reduce", "NOTHING"),
+    "stage.outer_gradients.layer_backward": ("outer_gradients", "transient", "layer_backward", "NOTHING"),
+    "stage.outer_gradients.experts_forward": ("outer_gradients", "transient", "experts_forward", "NOTHING"),
+    "stage.outer_gradients.combine_backward": ("outer_gradients", "transient", "combine_backward", "NOTHING"),
+    "stage.outer_gradients.experts_backward": ("outer_gradients", "transient", "experts_backward", "NOTHING"),
+    "stage.outer_gradients.embedding_backward": ("outer_gradients", "transient", "embedding_backward", "NOTHING"),
+    "stage.outer_gradients.last_reduce": ("outer_gradients", "transient", "last_reduce", "NOTHING"),
+    "stage.outer_step.optimizer_step": ("outer_step", "transient", "optimizer_step", "NOTHING"),
+    "stage.subgroup.after_forward": ("subgroup", "transient", "after_forward", "NOTHING"),
+    "stage.subgroup.loss_forward": ("subgroup", "transient", "loss_forward", "NOTHING"),
+    "stage.subgroup.backward_start": ("subgroup", "transient", "backward_start", "NOTHING"),
+    "stage.subgroup.loss_backward": ("subgroup", "transient", "loss_backward", "NOTHING"),
+    "stage.subgroup.head_backward": ("subgroup", "transient", "head_backward", "NOTHING"),
+    "stage.subgroup.stage_exchange": ("subgroup", "transient", "stage_exchange", "NOTHING"),
+    "stage.subgroup.head_reduce": ("subgroup", "transient", "head_reduce", "NOTHING"),
+    "stage.subgroup.layer_backward": ("subgroup", "transient", "layer_backward", "NOTHING"),
+    "stage.subgroup.experts_forward": ("subgroup", "transient", "experts_forward", "NOTHING"),
+    "stage.subgroup.combine_backward": ("subgroup", "transient", "combine_backward", "NOTHING"),
+    "stage.subgroup.experts_backward": ("subgroup", "transient", "experts_backward", "NOTHING"),
+    "stage.subgroup.embedding_backward": ("subgroup", "transient", "embedding_backward", "NOTHING"),
+    "stage.subgroup.last_reduce": ("subgroup", "transient", "last_reduce", "NOTHING"),
+    "stage.subgroup.optimizer_step": ("subgroup", "transient", "optimizer_step", "NOTHING"),
+    "stage.key_gradients.layer_backward": ("key_gradients", "transient", "layer_backward", "NOTHING"),
+    "stage.key_gradients_end.after_forward": ("key_gradients_end", "transient", "after_forward", "NOTHING"),
+    "stage.key_gradients_end.loss_backward": ("key_gradients_end", "transient", "loss_backward", "NOTHING"),
+    "stage.key_gradients_loss.loss_forward": ("key_gradients_loss", "transient", "loss_forward", "NOTHING"),
     "stage.recomputed_layer.layer_backward": ("recomputed_layer", "transient", "layer_backward", "NOTHING"),
     "stage.recomputed_group.layer_backward": ("recomputed_group", "transient", "layer_backward", "NOTHING"),
     "stage.awaiting_weight.after_forward": ("awaiting_weight", "transient", "after_forward", "NOTHING"),
@@ -999,6 +1145,11 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.padding.expert_fp8_optimizer": ("padding", "optimizer", "", "NOTHING"),
 }
 
+#: Degrees that only a system has; they are 1 without it.
+ABSENT_DEGREES: tuple[str, ...] = ('tensor_parallel_y', 'tensor_parallel_z', 'sequence_slices')
+#: Those of them that multiply the ranks of a model; the others share out time.
+ABSENT_RANKS: tuple[str, ...] = ('tensor_parallel_y', 'tensor_parallel_z')
+
 #: Title of every set of published formulas and the implementation that it is about, by name.
 PUBLISHED: dict[str, tuple[str, str]] = {
     "fujii2024": ("Fujii et al. 2024, norms of the layers divided by t", "megatron"),
@@ -1062,11 +1213,11 @@ def verdict(estimate: Any, gpu_memory: int) -> int:
         return 2
 
 
-def model_ranks(*, context_parallel: Any, pipeline_parallel: Any, tensor_parallel: Any, **others: Any) -> Any:
+def model_ranks(*, context_parallel: Any, pipeline_parallel: Any, tensor_parallel: Any, tensor_parallel_y: Any = 1, tensor_parallel_z: Any = 1, **others: Any) -> Any:
     """Count the ranks that hold one replica of the model together. Other parameters are ignored."""
-    return context_parallel*pipeline_parallel*tensor_parallel
+    return context_parallel*pipeline_parallel*tensor_parallel*tensor_parallel_y*tensor_parallel_z
 
 
-def num_microbatches(*, data_parallel: Any, global_batch_size: Any, micro_batch_size: Any, **others: Any) -> Any:
+def num_microbatches(*, data_parallel: Any, global_batch_size: Any, micro_batch_size: Any, tensor_parallel_z: Any = 1, **others: Any) -> Any:
     """Count the micro-batches of one step and rank. Other parameters are ignored."""
-    return global_batch_size // (data_parallel*micro_batch_size)
+    return global_batch_size // (data_parallel*micro_batch_size*tensor_parallel_z)

@@ -1,37 +1,15 @@
-"""The kernel choices that frameworks make differently, each with its options and what they mean."""
+"""The choices that frameworks and trainings make differently, each with its options and what they mean."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from sympy import Expr, Integer, Symbol
+
+from .axis import Axis
 from .parallel.optimizers import OPTIMIZERS
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One choice: its options, each with a line that says what is kept.
-
-    ``absent`` has, by option, switches that are then 0, so that formulas do not speak of what is rare. ``untimed``
-    says of options that do work without rows of time which work that is: nothing is said of a step's time with them.
-    ``rowless`` are options that no row names: they keep nothing of their own, or rules of parallelism and states have
-    have them. Any other option needs a row that names it. ``words`` are what files that describe a model or a run call
-    options: ``hidden_act`` of a ``config.json`` for the gated ones of ``mlp``, Megatron-LM's ``--optimizer``.
-    """
-
-    name: str
-    meaning: str
-    options: Mapping[str, str]
-    absent: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    untimed: Mapping[str, str] = field(default_factory=dict)
-    rowless: tuple[str, ...] = ()
-    words: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def by_word(self) -> dict[str, str]:
-        """The options by what files call them."""
-        return {word: option for option, word in self.words.items()}
-
+from .parameters import BY_LETTER, symbol
+from .systems import SYSTEMS
 
 AXES: tuple[Axis, ...] = (
     Axis("norm", "kernel of every norm", {
@@ -101,7 +79,7 @@ AXES: tuple[Axis, ...] = (
         "current": "one scale for a tensor, from its values; the output projection keeps its 16-bit input",
         "block": "scales for 128 x 128 weights and for 128 activations; otherwise as current",
         "mx": "MXFP8: 8-bit scales for 32 elements; otherwise as current",
-    }),
+    }, needs={key: {"peak": "saved"} for key in ("delayed", "current", "block", "mx")}),
     Axis("fp8_weights", "where the FP8 weights come from, if there are any", {
         "copy": "quantised copies of 16-bit weights, kept from the first micro-batch on",
         "primary": "linear weights are FP8 themselves, in a buffer of their own (--fp8-param-gather)",
@@ -112,21 +90,20 @@ AXES: tuple[Axis, ...] = (
     }),
     Axis("adapters", "low-rank adapters; all other weights are frozen (LoRA)", {
         "none": "all weights are trained",
+        "q_v": "for the projections of queries and values (PEFT's default for Llama)",
+        "qkv": "for the projections of queries, keys and values",
         "attention": "for the projections of attention",
         "all_linear": "for the projections of attention and MLP",
+    }, asked={"all_linear": "rl"},
+         needs={option: {"peak": "saved"} for option in ("q_v", "qkv", "attention", "all_linear")}),
+    Axis("adapter_parts", "adapters of projections that read the same input, where there are adapters", {
+        "joined": "one for queries, keys and values, one for gate and up (LoRA in Megatron-Bridge)",
+        "apart": "one for each of them (PEFT; CanonicalLoRA in Megatron-Bridge)",
     }),
     Axis("base_weights", "frozen weights", {
         "full": "as in training",
         "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",
     }, rowless=("full", "nf4")),
-    Axis("optimizer_offload", "where the optimizer works", {
-        "none": "on the GPU",
-        "cpu": "a share of the parameters is updated on the host (Megatron-Core's hybrid optimizer)",
-    }, untimed={"cpu": "the host's updates and the copies to and from it"}, rowless=("none", "cpu")),
-    Axis("activation_offload", "where saved tensors wait for the backward pass", {
-        "none": "on the GPU",
-        "layers": "large ones of the first layers on the host (Transformer Engine)",
-    }, untimed={"layers": "the copies to and from the host"}, rowless=("none", "layers")),
     Axis("data_parallel", "how parameters lie in the memory of data-parallel ranks", {
         "ddp": "one buffer for every chunk of layers, its end padded for equal shards (Megatron-Core)",
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
@@ -267,6 +244,7 @@ AXES: tuple[Axis, ...] = (
         "kernel": "from the attention kernel",
         "dataloader": "from the data loader with every batch, one byte for every pair of tokens",
     }, rowless=("kernel",)),
+    *(system.axis for system in SYSTEMS),
 )
 
 #: Axes that the model decides, not the framework.
@@ -277,7 +255,17 @@ MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")
 
 BY_NAME: dict[str, Axis] = {axis.name: axis for axis in AXES}
 
+#: The symbols of all letters that formulas do not speak of with some option.
+EVERY_ABSENT: frozenset[Symbol] = frozenset(
+    symbol(letter) for axis in AXES for letters in axis.absent.values() for letter in letters
+)
+
 
 def absent_letters(choices: Mapping[str, str]) -> tuple[str, ...]:
-    """The switches that are 0 under these choices."""
-    return tuple(letter for axis in AXES for letter in axis.absent.get(choices[axis.name], ()))
+    """The letters that formulas do not speak of under these choices."""
+    return tuple(letter for axis in AXES if axis.absent for letter in axis.absent.get(choices[axis.name], ()))
+
+
+def absent_values(choices: Mapping[str, str]) -> dict[Expr, Expr]:
+    """The values of those letters: switches are 0, degrees of parallelism 1."""
+    return {symbol(letter): Integer(BY_LETTER[letter].minimum) for letter in absent_letters(choices)}

@@ -20,6 +20,7 @@ from .documents.definitions import definitions
 from .documents.evaluator import evaluator
 from .documents.formulas import formulas
 from .documents.supplement import SUPPLEMENT, of_examples, of_terms, of_work
+from .documents.systems import systems
 from .documents.totals import bibliography
 from .implementations import IMPLEMENTATIONS, Implementation
 from .plain import derive_memory, derive_time
@@ -89,7 +90,7 @@ def derive_published(published: PublishedSet) -> dict[str, str]:
 #: What is derived independently of the rest, the longest first: files by name, and sections of the supplement.
 _PARTS: tuple[Callable[[], Part], ...] = (
     lambda: (_tables(), of_terms()),  # which have the same forms
-    *(lambda part=part: ({}, part()) for part in (of_examples, of_work)),
+    *(lambda part=part: ({}, part()) for part in (of_examples, of_work, systems)),
     lambda: (_appendix(), {}),
     *(lambda item=item: (derive_implementation(item), {}) for item in IMPLEMENTATIONS.values()),
     *(lambda item=item: (derive_published(item), {}) for item in all_published()),

@@ -24,6 +24,8 @@ KEY_SEQUENCE = Dimension("key_sequence", s, "tokens attended to")
 SHIFTED_SEQUENCE = Dimension("shifted_sequence", s + 1, "tokens and one more, of labels about to be shifted")
 BATCH = Dimension("batch", b, "sequences of a micro-batch")
 HIDDEN = Dimension("hidden", h, "width of the residual stream")
+HIDDEN_PART = Dimension("hidden_part", h, "width of the residual stream, as inputs or outputs of one rank's product")
+HIDDEN_COLUMNS = Dimension("hidden_columns", h, "the same, as a side of a projection's weights", HIDDEN_PART)
 HEADS = Dimension("heads", a, "query heads")
 KV_HEADS = Dimension("kv_heads", k, "key and value heads of activations")
 HEAD_DIM = Dimension("head_dim", d, "width of one head")
@@ -71,6 +73,7 @@ HIDDEN_TWICE = Dimension("hidden_twice", 2 * h, "hidden state and embedding side
 HIDDEN_FEATURES = Dimension("hidden_features", h, "rows of a projection to the residual stream that is shared out")
 SEQUENCE_OF_OTHERS = Dimension("sequence_of_others", s * (ts - 1), "tokens of the other sequence-parallel ranks")
 RANK = Dimension("rank", rl, "rank of an adapter")
+LOCAL_RANK = Dimension("local_rank", rl, "rows of the first matrix of an adapter, which are shared out")
 HIDDEN_SCALES = Dimension("hidden_scales", h / 32, "bytes of FP8 scales of a token's hidden state")
 FFN_SCALES = Dimension("ffn_scales", f / 32, "bytes of FP8 scales of a token's inner MLP state")
 
@@ -80,12 +83,12 @@ TORCH_WORKSPACE = Dimension("torch_workspace", wt, "bytes of a cuBLAS workspace 
 DIMENSIONS: tuple[Dimension, ...] = (
     SEQUENCE, SEQUENCE_SP, KEY_SEQUENCE, SHIFTED_SEQUENCE, BATCH, HIDDEN, HEADS, KV_HEADS, HEAD_DIM, FFN,
     VOCAB, QUERY_FEATURES, KV_FEATURES, QKV_FEATURES, GATE_UP_FEATURES, EXPERTS, POSITIONS, ALL_KEYS, WHOLE_VOCAB,
-    TENSOR_RANKS, ALL_QKV_FEATURES,
+    TENSOR_RANKS, ALL_QKV_FEATURES, HIDDEN_COLUMNS, HIDDEN_PART,
     ROUTED, EXPERT_LAYERS, TOPK,
     EXPERT_GROUPS, CHOSEN_GROUPS, BEST_OF_GROUP, ROW_MAP, LOCAL_ROW_MAP, EXPERT_RANKS, SENT, RECEIVED,
     RECEIVED_SHARE, EXPERT_FFN, EXPERT_GATE_UP, SHARED_FFN, SHARED_GATE_UP, LATENT_Q, LATENT_KV, LATENT_KV_ROTARY,
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
-    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, HIDDEN_SCALES, FFN_SCALES,
+    SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, LOCAL_RANK, HIDDEN_SCALES, FFN_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE,
 )

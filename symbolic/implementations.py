@@ -8,6 +8,7 @@ from functools import cache
 
 from .choices import AXES, BY_NAME
 from .parallel.optimizers import optimizers_of
+from .systems import SYSTEMS
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +33,8 @@ class Implementation:
         """Refuse a missing axis and an unknown option; the framework is the name before any other choice."""
         if not self.framework:
             object.__setattr__(self, "framework", self.name)
+        without = {item.axis.name: (item.absent,) for item in SYSTEMS if self.framework not in item.frameworks}
+        object.__setattr__(self, "allowed", {**without, **self.allowed})
         for axis in AXES:
             if self.choices.get(axis.name) not in axis.options:
                 raise ValueError(
@@ -66,7 +69,8 @@ def _changed(implementation: Implementation, changes: tuple[tuple[str, str], ...
 #: Choices of a plain Llama on an even pipeline; what is left open is the framework's.
 LLAMA: dict[str, str] = {
     "optimizer": "adamw", "fp8": "none", "fp8_weights": "copy", "projections": "fused", "adapters": "none",
-    "base_weights": "full", "optimizer_offload": "none", "activation_offload": "none",
+    "adapter_parts": "joined", "base_weights": "full",
+    **{system.axis.name: system.absent for system in SYSTEMS},
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
     "residual": "sequential", "dropout": "none", "biases": "qkv",
@@ -103,7 +107,7 @@ MEGATRON = Implementation(
     allowed={
         **_MEGATRON_ONLY, "schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
         "optimizer": optimizers_of("megatron"), "base_weights": ("full",),
-        "adapters": ("none",),
+        "adapters": ("none", "qkv", "attention", "all_linear"),
     },
 )
 HUGGINGFACE = Implementation(
@@ -112,19 +116,19 @@ HUGGINGFACE = Implementation(
         **LLAMA, "norm": "eager", "swiglu": "eager", "attention": "sdpa", "value": "copy", "rope": "shared",
         "loss": "huggingface", "precision": "bf16", "data_parallel": "ddp", "peak": "saved",
         "router": "huggingface", "dispatch": "huggingface", "projections": "separate", "position_ids": "shared",
+        "adapter_parts": "apart",
     },
     fixed={"t": 1, "c": 1, "p": 1, "e": 1, "et": 1, "sp": 0, "rcore": 0, "rmlp": 0,
            "zero1": 0, "zero2": 0, "zero3": 0,
            "cf": 0, "rnorm": 0, "rup": 0, "ract": 0, "rshared": 0, "rmoe": 0},
     defaults={"g": 1, "og": 1, "ow": 1},
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
-             "pipeline": ("own",),
+             "pipeline": ("own",), "adapter_parts": ("apart",),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared",),
              "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed"), "balance": ("none", "loss", "loss_one_hot"),
              "optimizer": optimizers_of("huggingface"),
-             "fp8": ("none",), "fp8_weights": ("copy",), "optimizer_offload": ("none",),
-             "activation_offload": ("none",)},
+             "fp8": ("none",), "fp8_weights": ("copy",)},
 )
 
 #: Switches that are 0 where a framework recomputes whole layers or nothing.
@@ -133,8 +137,7 @@ _NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared",
 _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
     for axis in ("normalisation", "mlp", "gelu", "heads", "layers", "positions", "position_ids", "residual", "dropout",
-                 "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "base_weights", "optimizer_offload",
-                 "activation_offload")
+                 "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts", "base_weights")
 }
 
 TORCHTITAN = Implementation(

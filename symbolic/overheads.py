@@ -5,6 +5,7 @@ They are rough, and they are the only numbers that a measured run may replace.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sympy import Expr, Gt, Integer
@@ -14,7 +15,7 @@ from .parameters import BY_LETTER, symbols
 from .sources import BY_KEY
 from .terms import TermSet, product, total
 
-t, c, p, D, e = symbols("t c p D e")
+t, ty, tz, c, p, D, e = symbols("t ty tz c p D e")
 extra, slack, context, nccl = symbols("extra slack context nccl")
 _MIB = 2**20
 
@@ -51,19 +52,19 @@ OVERHEADS: tuple[Overhead, ...] = (
 )
 
 
-def communicators() -> Expr:
-    """Communicators of a rank: one for every parallel dimension with more than one rank."""
-    degrees = (t, c, p, D * c, e)
+def communicators(absent: Mapping[Expr, Expr]) -> Expr:
+    """Communicators of a rank: one for every parallel dimension with more than one rank; ``absent`` ones have one."""
+    degrees = (degree for degree in (t, ty, tz, c, p, D * c, e) if degree not in absent)
     return total(*(Iverson(Gt(degree, Integer(1))) for degree in degrees))
 
 
-def add_process(terms: TermSet) -> None:
-    """Add the terms of allocated, reserved and process memory, in bytes."""
+def add_process(terms: TermSet, absent: Mapping[Expr, Expr]) -> None:
+    """Add the terms of allocated, reserved and process memory, in bytes; ``absent`` are values of absent letters."""
     allocated = terms.add("process.allocated", total(terms["stage.total"].symbol, extra), "bytes",
                           "rank r, allocated: torch.cuda.max_memory_allocated")
     reserved = terms.add("process.reserved", CeilDiv(product(allocated, slack), Integer(1000)), "bytes",
                          "rank r, reserved by the caching allocator: torch.cuda.max_memory_reserved")
-    groups = terms.add("process.communicators", communicators(), "communicators",
+    groups = terms.add("process.communicators", communicators(absent), "communicators",
                        "NCCL communicators that rank r is in")
     terms.add("process.total", total(reserved, context, product(groups, nccl)), "bytes",
               "rank r, taken of the GPU, as nvidia-smi shows it")

@@ -71,6 +71,26 @@ def _efficiency(letter: str, name: str, meaning: str, latex: str, default: int) 
     return Parameter(letter, name, "per mille", 1, meaning, Kind.MACHINE, maximum=1000, latex=latex, default=default)
 
 
+def _link(letter: str, group: str, words: str) -> Parameter:
+    return Parameter(letter, f"{group}_link_bandwidth", "bytes/s", 1, f"measured, of one GPU: {words}", Kind.MACHINE,
+                     latex=f"W_{{{letter.lower()}}}")
+
+
+#: Measured links between nodes: letter, group of ranks, and which of its links is meant.
+LINKS: tuple[tuple[str, str, str], ...] = (
+    *((letter, group, f"slowest link between nodes of {words}") for letter, group, words in (
+        ("Yt", "tensor", "tensor-parallel ranks"), ("Yc", "context", "context-parallel ranks"),
+        ("Yd", "data", "ranks that share out parameters"), ("Yr", "replica", "ranks that hold copies of a share"),
+        ("Yet", "expert_tensor", "ranks that share the width of experts"),
+        ("Ye", "expert", "ranks that share out experts"),
+        ("Yea", "expert_all", "ranks that share out experts and their width"),
+        ("Yed", "expert_data", "ranks that share out parameters of experts"),
+        ("Yer", "expert_replica", "ranks that hold copies of a share of experts"),
+        ("Yp", "pipeline", "neighbouring stages"),
+    )),
+    ("Yq", "path", "harmonic mean of the links between nodes from the first stage to the last"),
+)
+
 PARAMETERS: tuple[Parameter, ...] = (
     Parameter("h", "hidden_size", "elements", 1, "width of the residual stream", Kind.MODEL),
     Parameter("a", "num_attention_heads", "heads", 1, "query heads of a layer", Kind.MODEL),
@@ -152,8 +172,9 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("mr", "max_reuse_distance", "elements", 0,
               "parameters that may come in between if DeepSpeed is to keep one gathered (ZeRO-3)", Kind.TRAINING,
               latex="p_{r}", default=1_000_000_000),
-    Parameter("sg", "sub_group_size", "elements", 1, "parameters that DeepSpeed updates at a time (ZeRO-3)",
-              Kind.TRAINING, latex="p_{g}", default=1_000_000_000),
+    Parameter("sg", "sub_group_size", "elements", 1,
+              "parameters of a subgroup, which DeepSpeed updates at a time (ZeRO-3)", Kind.TRAINING,
+              latex="p_{g}", default=1_000_000_000),
     Parameter("ah", "fp8_amax_history_len", "steps", 1,
               "steps of magnitude history for delayed FP8 scaling", Kind.TRAINING, latex="a_{h}",
               default=1),
@@ -161,8 +182,18 @@ PARAMETERS: tuple[Parameter, ...] = (
               latex=r"\rho_{l}", default=0),
     Parameter("oo", "optimizer_offload_percent", "percent", 0, "parameters that are updated on the host",
               Kind.TRAINING, maximum=100, latex="o", default=0),
+    Parameter("gk", "gpu_update_stride", "subgroups", 1, "of so many subgroups of parameters whose states rest on the"
+              " host the GPU updates the last (Deep Optimizer States)", Kind.TRAINING, latex="k_{g}", default=1),
     Parameter("ol", "cpu_offloading_num_layers", "layers", 0, "layers whose saved tensors wait on the host",
               Kind.TRAINING, latex="L_{o}", default=0),
+    Parameter("H", "inner_steps", "steps", 1, "steps that data-parallel groups train by themselves (local updates)",
+              Kind.TRAINING, default=1),
+    Parameter("fr", "fragments", "fragments", 1, "parts of the parameters that are synchronised one after the other"
+              " within the inner steps", Kind.TRAINING, latex="P_{f}", default=1),
+    Parameter("lt", "outer_overlap_steps", "steps", 0, "inner steps during which a fragment is reduced",
+              Kind.TRAINING, latex=r"\tau_{f}", default=0),
+    Parameter("ob", "outer_gradient_bits", "bits", 4, "bits of an outer gradient on its way: 32, 16, 8 or 4",
+              Kind.TRAINING, maximum=32, latex="b_{o}", default=32),
     _switch("drop", "hidden_dropout", "dropout after attention, MLP and embedding", Kind.TRAINING, r"\delta",
             default=0),
     _switch("adrop", "attention_dropout", "dropout of the attention probabilities", Kind.TRAINING,
@@ -174,8 +205,14 @@ PARAMETERS: tuple[Parameter, ...] = (
               "tokens that every expert is padded or cut to, over the average; 0 drops and pads none",
               Kind.TRAINING, latex="C", default=0),
     Parameter("t", "tensor_parallel", "ranks", 1, "tensor-parallel size (TP)", Kind.LAYOUT, short="TP"),
+    Parameter("ty", "tensor_parallel_y", "ranks", 1, "second axis of tensor parallelism, which shares out the residual"
+              " width of weights (AxoNN)", Kind.LAYOUT, latex="t_{y}", default=1, short="TPY"),
+    Parameter("tz", "tensor_parallel_z", "ranks", 1, "third axis of tensor parallelism, which shares out sequences and"
+              " gathers weights (AxoNN)", Kind.LAYOUT, latex="t_{z}", default=1, short="TPZ"),
     Parameter("c", "context_parallel", "ranks", 1, "context-parallel size (CP)", Kind.LAYOUT, short="CP"),
     Parameter("p", "pipeline_parallel", "ranks", 1, "pipeline-parallel size (PP)", Kind.LAYOUT, short="PP"),
+    Parameter("sn", "sequence_slices", "slices", 1, "slices of a sequence, which pass the pipeline one after another",
+              Kind.LAYOUT, latex="n_{q}", default=1, short="slices"),
     Parameter("D", "data_parallel", "ranks", 1, "data-parallel size (DP), without context parallelism",
               Kind.LAYOUT, short="DP"),
     Parameter("e", "expert_parallel", "ranks", 1, "expert-parallel size (EP); divides c t D", Kind.LAYOUT,
@@ -241,6 +278,7 @@ PARAMETERS: tuple[Parameter, ...] = (
               Kind.MACHINE, latex="W_{n}"),
     Parameter("Wx", "network_bandwidth", "bytes/s", 1, "inter-node bandwidth of one GPU, each direction", Kind.MACHINE,
               latex="W_{x}"),
+    *(_link(*item) for item in LINKS),
     Parameter("dom", "nvlink_domain", "GPUs", 1, "GPUs that the bandwidth of a node joins", Kind.MACHINE,
               latex="n_{v}"),
     Parameter("an", "node_latency_ns", "ns", 0, "intra-node latency per collective step", Kind.MACHINE,
@@ -258,6 +296,12 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("ord", "pipeline_place", "place", 0,
               "rank order of pipeline stages: 0 after data parallelism, 1 before it, 2 before context parallelism"
               " too", Kind.MACHINE, maximum=2, latex=r"\iota", default=0),
+    Parameter("Wo", "island_bandwidth", "bytes/s", 0, "link of one group of local updates to the others, each"
+              " direction, shared by its GPUs; 0 for the network's", Kind.MACHINE, latex="W_{o}", default=0),
+    Parameter("Wh", "host_copy_bandwidth", "bytes/s", 1, "bandwidth of a GPU's link to the host, each direction",
+              Kind.MACHINE, latex="W_{h}", default=64_000_000_000),
+    Parameter("Wc", "host_memory_bandwidth", "bytes/s", 1, "one GPU's share of the bandwidth of its server's memory",
+              Kind.MACHINE, latex="W_{c}", default=76_800_000_000),
     _efficiency("em", "matmul_per_mille", "GEMM efficiency (per mille of peak)", r"\eta_{m}", 750),
     _efficiency("ea", "attention_per_mille", "core attention efficiency (per mille of peak)", r"\eta_{a}", 450),
     _efficiency("ew", "hbm_per_mille", "memory bandwidth efficiency (per mille of peak)", r"\eta_{w}", 750),
@@ -265,6 +309,8 @@ PARAMETERS: tuple[Parameter, ...] = (
                 700),
     _efficiency("ex", "network_per_mille", "inter-node collective efficiency (per mille of bandwidth)",
                 r"\eta_{x}", 700),
+    _efficiency("hl", "host_copy_per_mille", "host link efficiency (per mille of bandwidth)", r"\eta_{h}", 850),
+    _efficiency("hm", "host_memory_per_mille", "host memory efficiency (per mille of bandwidth)", r"\eta_{c}", 800),
     Parameter("sl", "overlap_slowdown_per_mille", "per mille", 0,
               "compute slowdown while a data-parallel collective overlaps",
               Kind.MACHINE, maximum=1000, latex=r"\eta_{o}", default=159),
@@ -274,6 +320,8 @@ PARAMETERS: tuple[Parameter, ...] = (
             r"\omega_{w}", default=0),
     _switch("ot", "tp_comm_overlap", "tensor-parallel collectives overlap matrix products",
             Kind.MACHINE, r"\omega_{t}", default=0),
+    _switch("oh", "overlap_cpu_optimizer_d2h_h2d", "gradients are copied to the host while it updates other"
+            " parameters", Kind.MACHINE, r"\omega_{h}", default=0),
     Parameter("pw", "power_milliwatts", "mW", 0, "power of one GPU at full load, with its share of the building",
               Kind.MACHINE, latex="P", default=0),
     Parameter("busy", "waiting_power_per_mille", "per mille", 0,

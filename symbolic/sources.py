@@ -44,6 +44,21 @@ SOURCES: tuple[Source, ...] = (
         2023, "arXiv:2211.05953", "https://arxiv.org/abs/2211.05953",
     ),
     Source(
+        "singh2023", "S. Singh, P. Singhania, A. K. Ranjan, Z. Sating, A. Bhatele",
+        "A 4D Hybrid Algorithm to Scale Parallel Training to Thousands of GPUs",
+        2023, "arXiv:2305.13525", "https://arxiv.org/abs/2305.13525",
+    ),
+    Source(
+        "li2021", "Z. Li, S. Zhuang, S. Guo, et al.",
+        "TeraPipe: Token-Level Pipeline Parallelism for Training Large-Scale Language Models",
+        2021, "arXiv:2102.07988", "https://arxiv.org/abs/2102.07988",
+    ),
+    Source(
+        "sun2024", "A. Sun, W. Zhao, X. Han, et al.",
+        "Seq1F1B: Efficient Sequence-Level Pipeline Parallelism for Large Language Model Training",
+        2024, "arXiv:2406.03488", "https://arxiv.org/abs/2406.03488",
+    ),
+    Source(
         "liu2023", "H. Liu, M. Zaharia, P. Abbeel",
         "Ring Attention with Blockwise Transformers for Near-Infinite Context",
         2023, "arXiv:2310.01889", "https://arxiv.org/abs/2310.01889",
@@ -52,6 +67,11 @@ SOURCES: tuple[Source, ...] = (
         "jacobs2023", "S. A. Jacobs, M. Tanaka, C. Zhang, et al.",
         "DeepSpeed Ulysses: System Optimizations for Enabling Training of Extreme Long Sequence Transformer Models",
         2023, "arXiv:2309.14509", "https://arxiv.org/abs/2309.14509",
+    ),
+    Source(
+        "jiang2024", "Z. Jiang, H. Lin, Y. Zhong, et al.",
+        "MegaScale: Scaling Large Language Model Training to More Than 10,000 GPUs",
+        2024, "arXiv:2402.15627", "https://arxiv.org/abs/2402.15627",
     ),
     Source(
         "qi2023", "P. Qi, X. Wan, G. Huang, M. Lin", "Zero Bubble Pipeline Parallelism",
@@ -123,6 +143,16 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/pytorch/torchtitan",
     ),
     Source(
+        "axonn", "Parallel Software and Systems Group, University of Maryland",
+        "AxoNN 0.2.0, linear layers on three axes, bytes counted on CPU with PyTorch 2.13",
+        2024, "program", "https://github.com/axonn-ai/axonn",
+    ),
+    Source(
+        "megatron_axonn", "Parallel Software and Systems Group, University of Maryland",
+        "Megatron-AxoNN, communication model and models of the weak scaling runs, revision 8a4ae241",
+        2024, "program", "https://github.com/axonn-ai/Megatron-AxoNN",
+    ),
+    Source(
         "nanotron", "Hugging Face",
         "nanotron, Llama, tensor parallelism and gradient accumulation, revision 2411b022",
         2026, "program", "https://github.com/huggingface/nanotron",
@@ -139,6 +169,10 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "peft", "Hugging Face", "PEFT 0.21, LoRA, bytes counted with PyTorch 2.13",
         2026, "program", "https://github.com/huggingface/peft",
+    ),
+    Source(
+        "megatron_bridge", "NVIDIA", "Megatron-Bridge 0.3.1, LoRA and CanonicalLoRA",
+        2026, "program", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
     ),
     Source(
         "dao2023", "T. Dao", "FlashAttention-2: Faster Attention with Better Parallelism and Work Partitioning",
@@ -173,6 +207,34 @@ SOURCES: tuple[Source, ...] = (
     Source(
         "chowdhery2022", "A. Chowdhery, S. Narang, J. Devlin, et al.",
         "PaLM: Scaling Language Modeling with Pathways", 2022, "arXiv:2204.02311", "https://arxiv.org/abs/2204.02311",
+    ),
+    Source(
+        "yim2024", "J. Yim, J. Song, Y. Choi, J. Lee, J. Jung, H. Jang, J. Lee",
+        "Pipette: Automatic Fine-grained Large Language Model Training Configurator for Real-World Clusters",
+        2024, "arXiv:2405.18093", "https://arxiv.org/abs/2405.18093",
+    ),
+    Source(
+        "stich2018", "S. U. Stich", "Local SGD Converges Fast and Communicates Little", 2018, "arXiv:1805.09767",
+        "https://arxiv.org/abs/1805.09767",
+    ),
+    Source(
+        "douillard2023", "A. Douillard, Q. Feng, A. A. Rusu, et al.",
+        "DiLoCo: Distributed Low-Communication Training of Language Models", 2023, "arXiv:2311.08105",
+        "https://arxiv.org/abs/2311.08105",
+    ),
+    Source(
+        "douillard2025", "A. Douillard, Y. Donchev, K. Rush, et al.",
+        "Streaming DiLoCo with overlapping communication: Towards a Distributed Free Lunch", 2025, "arXiv:2501.18512",
+        "https://arxiv.org/abs/2501.18512",
+    ),
+    Source(
+        "maurya2024", "A. Maurya, J. Ye, M. M. Rafique, F. Cappello, B. Nicolae",
+        "Deep Optimizer States: Towards Scalable Training of Transformer Models Using Interleaved Offloading", 2024,
+        "arXiv:2410.21316", "https://arxiv.org/abs/2410.21316",
+    ),
+    Source(
+        "torchft", "Meta", "torchft 0.2.0, torchft/local_sgd.py", 2026, "program",
+        "https://github.com/meta-pytorch/torchft",
     ),
     Source(
         "transformer_math", "Q. Anthony, S. Biderman, H. Schoelkopf", "Transformer Math 101",

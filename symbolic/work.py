@@ -25,6 +25,9 @@ class Ranks(Enum):
     """The ranks that a transfer is between."""
 
     TENSOR = "tensor"
+    TENSOR_Y = "tensor_y"
+    TENSOR_XY = "tensor_xy"
+    TENSOR_Z = "tensor_z"
     CONTEXT = "context"
     EXPERT = "expert"
     EXPERT_TENSOR = "expert_tensor"
@@ -43,7 +46,8 @@ class Product:
     """A matrix product in 16 bits that is no row of weights: ``rows`` x ``inner`` times ``inner`` x ``columns``.
 
     ``share`` is the part of it that is computed (half, if a kernel skips what a causal mask hides), ``backward``
-    the number of such products in the backward pass.
+    the number of such products in the backward pass. ``weights`` says that one factor is a matrix of weights, which
+    may be frozen.
     """
 
     name: str
@@ -56,6 +60,7 @@ class Product:
     kernel: Kernel = Kernel.MATMUL
     share: Expr = ONE
     backward: int = BOTH_GRADIENTS
+    weights: bool = False
     when: Expr = ONE
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -95,7 +100,8 @@ class Transfer:
     ``forward`` and ``backward`` count passes in which each of n ranks sends (n - 1)/n of that, as an all-gather, a
     reduce-scatter and an all-to-all do; an all-reduce takes two. ``hidden`` are further passes of the backward
     pass whose bytes products always hide, ``beside`` is the kernel that can run at the same time as the others,
-    ``kernels`` are launched for it in each pass.
+    ``kernels`` are launched for it in each pass. ``prefetched`` are switches, for each direction, with which the
+    collective runs beside all that its component computes.
     """
 
     name: str
@@ -109,6 +115,7 @@ class Transfer:
     meaning: str
     hidden: Expr = NONE
     beside: Kernel | None = None
+    prefetched: tuple[Expr, Expr] | None = None
     kernels: Expr = ONE
     when: Expr = ONE
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from sympy import Expr, Integer, Rational
 
 from .dimension import ONE, Dimension
-from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
+from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, HIDDEN_PART, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
 from .functions import Iverson
 from .parameters import symbols
-from .work import Kernel, Product, Ranks, Stream, Transfer, Work
+from .work import NONE, Kernel, Product, Ranks, Stream, Transfer, Work
 
-sp, c, t = symbols("sp c t")
+sp, c, t, ty, tz, og, ow = symbols("sp c t ty tz og ow")
 
 _FLASH = ("flash", "flash_bshd", "sdpa")
 _SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
-_ALL_TOKENS = (SEQUENCE, BATCH, HIDDEN)
+_ALL_TOKENS = (SEQUENCE, BATCH, HIDDEN_PART)
 #: A causal mask hides half of all pairs of tokens.
 _CAUSAL = Rational(1, 2)
 #: What a tensor-parallel rank launches for a collective: its copies and the collective itself.
@@ -90,7 +92,7 @@ def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
     )
 
 
-def column_parallel(name: str, module: str, when: Expr = ONE, width: Dimension = HIDDEN) -> tuple[Work, ...]:
+def column_parallel(name: str, module: str, when: Expr = ONE, width: Dimension = HIDDEN_PART) -> tuple[Work, ...]:
     """Return the transfers of a column-parallel projection of tokens of ``width``.
 
     With sequence parallelism its input is gathered, and once more for the weights' gradient unless it was kept;
@@ -114,6 +116,42 @@ def row_parallel(name: str, module: str, when: Expr = ONE) -> tuple[Work, ...]:
                  "output of the projection summed, its gradient gathered", beside=Kernel.MATMUL, kernels=_COPIES,
                  when=when),
     )
+
+
+def grid_transfers(first: str, outputs: Dimension, second: str, inputs: Dimension) -> tuple[Work, ...]:
+    """Return what AxoNN's ranks of y and z exchange for two projections, of which the second is transposed.
+
+    Over y, partial products are summed: outputs of the first, gradients of the inputs of the second. The residual
+    stream is whole on these ranks, so what leaves the block is gathered, and so is its gradient. Over z, weights are
+    gathered in each pass and their gradients scattered.
+    """
+    three: Any = {"options": {"tensor_axes": ("three",)}}
+    over_y: Any = {"kernels": Iverson(ty > 1), **three}
+    over_z: Any = {"kernels": 2 * Iverson(tz > 1), "prefetched": (ow, og), **three}
+    return (
+        Transfer(f"{first}.y", first, Ranks.TENSOR_Y, (SEQUENCE, BATCH, outputs), 2, Integer(2), NONE, "axonn",
+                 "partial outputs of the projection, summed", **over_y),
+        Transfer(f"{first}.y_input", first, Ranks.TENSOR_Y, (SEQUENCE, BATCH, HIDDEN), 2, NONE, ONE, "axonn",
+                 "gradient of the part of the residual stream that the rank worked on, gathered", **over_y),
+        Transfer(f"{second}.y", second, Ranks.TENSOR_Y, (SEQUENCE, BATCH, HIDDEN), 2, ONE, NONE, "axonn",
+                 "parts of the projection's output, gathered", **over_y),
+        Transfer(f"{second}.y_input", second, Ranks.TENSOR_Y, (SEQUENCE, BATCH, inputs), 2, NONE, Integer(2), "axonn",
+                 "partial gradients of the projection's input, summed", **over_y),
+        *(Transfer(f"{name}.z", name, Ranks.TENSOR_Z, (features, HIDDEN_PART), 2, ONE, Integer(2), "axonn",
+                   "weights gathered for each pass, their gradient summed and scattered", **over_z)
+          for name, features in ((first, outputs), (second, inputs))),
+    )
+
+
+def over_vocabulary(rows: Iterable[Work]) -> Iterator[Work]:
+    """Yield the work of components that share out the vocabulary, which three axes share out over two of them."""
+    for row in rows:
+        if isinstance(row, Transfer) and row.ranks is Ranks.TENSOR:
+            yield replace(row, options={**row.options, "tensor_axes": ("one",)})
+            yield replace(row, name=f"{row.name}.xy", ranks=Ranks.TENSOR_XY, kernels=row.kernels.xreplace({t: t * ty}),
+                          options={**row.options, "tensor_axes": ("three",)})
+        else:
+            yield row
 
 
 def context_exchange(width: Dimension, size: int) -> tuple[Work, ...]:

@@ -126,7 +126,7 @@ def test_the_matrix_is_the_ledger(text: str) -> None:
     head = text[text.index(r"\label{app:matrix}"):]
     columns = re.search(r"Component & (.*?) \\\\ \\midrule", head)
     assert columns is not None
-    assert columns[1] == "Kind & Without parallelism & TP & SP & CP & EP & ETP & PP & ZeRO-1"
+    assert columns[1] == "Kind & Without parallelism & TP & SP & CP & EP & ETP & PP & DP/ZeRO"
     layouts = {id(DENSE): at(STAGED[1])}
     layouts[id(matrix.EXPERTS)] = values_of_experts()
     sums: dict[tuple[int, str], Fraction] = {}

@@ -33,8 +33,11 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "explore": (shardmath.explore, {"space": SPACE}),
     "fit": (shardmath.fit, {**JOB, "solve": "gpu_memory", "formulas": False}),
     "formula": (shardmath.formula, {"name": "swiglu.saved"}),
+    "layouts": (shardmath.layouts, SWEPT),
     "load_model": (shardmath.load_model, {"name_or_path": "llama-3.2-1b"}),
     "moves": (shardmath.moves, {**JOB, "num_gpus": 1}),
+    "phases": (shardmath.phases, {"plan": {"model": "llama-3.2-1b", "gpu": "h100-80gb", "num_gpus": 1, "phases": [
+        {"tokens": 1, "seq_length": 1024, "global_batch_size": 1, "layout": {}}]}}),
     "prove": (shardmath.prove, {"claim": "layer.saved < 1"}),
     "read_cluster": (shardmath.read_cluster, {"path": "docs/clusters/example.toml"}),
     "recommend": (shardmath.recommend, SWEPT),
@@ -116,7 +119,7 @@ def wrong_calls(name: str) -> Iterator[tuple[Callable[..., Any], tuple[Any, ...]
 
 def test_every_public_function_is_called() -> None:
     results = {"Advice", "Comparison", "Explanation", "Explored", "Fits", "Formula", "InputError", "InputWarning",
-               "Moves", "Proof", "Scaling", "SweepResult", "__version__"}
+               "Moves", "Phases", "Proof", "Scaling", "SweepResult", "__version__"}
     assert set(RIGHT) >= set(shardmath.__all__) - results
 
 

@@ -62,6 +62,7 @@ def test_own_figures_stand_beside_those_of_the_catalogue(written: Written) -> No
         **known.values(), "context_bytes": 7, "gpu_memory": cluster.gpu.memory_bytes, "node_size": 4,
         "nvlink_domain": 4,
         "hbm_bandwidth": 1_400_000_000_000, "network_bandwidth": 12_500_000_000,
+        "host_memory_bandwidth": 102_400_000_000,
     }
 
 
@@ -79,8 +80,10 @@ def test_a_gpu_of_ones_own(written: Written) -> None:
         gbit_per_s = 400
         latency_ns = 9_000
     """)
+    of_host = ("host_copy_bandwidth", "host_memory_bandwidth")  # nobody knows them here
     assert cluster.values() == {
-        **USUAL, "nvlink_domain": 16, "power_milliwatts": 0, "cents_per_gpu_hour": 0,
+        **{name: value for name, value in USUAL.items() if name not in of_host}, "nvlink_domain": 16,
+        "power_milliwatts": 0, "cents_per_gpu_hour": 0,
         "matmul_flops": 10**15, "attention_flops": 10**15, "hbm_bandwidth": 4 * 10**12, "node_size": 16,
         "node_bandwidth": 5 * 10**11, "node_latency_ns": read("links")["xgmi"]["latency_ns"],
         "network_bandwidth": 5 * 10**10, "network_latency_ns": 9_000, "gpu_memory": 100 * GIB,

@@ -25,7 +25,7 @@ CASES = {
     f"{EXPLAIN} --kernel swiglu=": {"swiglu=fused", "swiglu=eager", "swiglu=unfused"},
     f"{EXPLAIN} --recompute core": {"core_attention", "core_attention+mlp"},
     f"{EXPLAIN} --schedule zb": {"zbv"},
-    f"{EXPLAIN} --tensor": {"--tensor-parallel"},
+    f"{EXPLAIN} --tensor": {"--tensor-parallel", "--tensor-parallel-y", "--tensor-parallel-z"},
     f"{EXPLAIN} --gpu=h200": {"--gpu=h200-141gb"},
     f"{EXPLAIN} --kernel=swiglu=e": {"--kernel=swiglu=eager"},
     "shardmath sweep llama-3.1-8b --recompute none,fu": {"none,full"},

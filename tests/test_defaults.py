@@ -30,7 +30,7 @@ def test_every_model_is_explained_with_a_gpu_alone(name: str) -> None:
     found = explain(model, "h100-80gb")
     rows = model.learned_positions
     assert found.inputs["seq_length"] == (min(8192, rows) if rows else 8192)
-    assert found.implementation.partition("_")[0] == ("huggingface" if model.parallel_residual else "megatron")
+    assert found.implementation.partition(" ")[0] == ("huggingface" if model.parallel_residual else "megatron")
     assert found.time is not None
 
 

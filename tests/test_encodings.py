@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -30,9 +31,10 @@ LINES = (
     f"moves {JOB} --tp 2", f"moves {JOB} --tp 2 --of tensor_parallel",
     f"fit {JOB}", f"fit {JOB} --solve seq_length", f"fit {JOB} --solve seq_length --unicode",
     f"fit {JOB} --solve seq_length --latex", f"fit {JOB} --solve hidden_size --json",
-    f"compare {JOB} --against --tp=2", f"compare {JOB} --against published",
+    f"compare {JOB} --against --tp=2", f"check {JOB}", f"compare {JOB} --against published",
     "calibrate {folder}/runs.csv --gpu h100-80gb --network ndr-400",
     "evaluate {folder}/rows.csv --model llama-3.2-1b --gpu h100-80gb -o {folder}/out.parquet",
+    "snapshot {folder}/memory.pickle", "phases {folder}/plan.toml",
     "formula swiglu.saved", "formula swiglu.saved --unicode", "formula swiglu.saved --latex",
     "formula swiglu.saved --json", "formula fujii2024.total", "formula --list", "formula spent.idle --unicode",
     "prove --list", "prove sequence-parallel-gain",
@@ -51,6 +53,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "rows.csv").write_text("tensor_parallel,μ\n1,é\n2,日\n", encoding="utf-8")
     (path / "runs.csv").write_text(
         "model,num_gpus,tensor_parallel,step_seconds\nllama-3.2-1b,8,1,1.0\nllama-3.2-1b,8,2,1.5\n", encoding="utf-8")
+    (path / "memory.pickle").write_bytes(pickle.dumps({"segments": [], "device_traces": [[{
+        "action": "alloc", "addr": 1, "size": 512, "frames": [{"filename": "日.py", "line": 1, "name": "μ"}]}]]}))
+    (path / "plan.toml").write_text(
+        'model = "llama-3.2-1b"\ngpu = "h100-80gb"\nnum_gpus = 2\n[[phases]]\nname = "μ日"\ntokens = 1\n'
+        'seq_length = 1024\nglobal_batch_size = 2\nlayout = {}\n', encoding="utf-8")
     (path / "日本").mkdir()
     config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
               "num_attention_heads": 4, "vocab_size": 128, "max_position_embeddings": 64, "μ": 1}

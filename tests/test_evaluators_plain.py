@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from options import with_option
 from random_layouts import batches, by_letter, legal_rows
 
 from shardmath.compiler.evaluators import find
@@ -30,14 +31,9 @@ STORED: dict[str, tuple[TermSet, Implementation]] = {
     **{item.name: (item.terms, MEGATRON) for item in all_published()},
 }
 BUILT = {option for axis in AXES for option in axis.options} - {"listed"}
-#: What some choices go with: nobody has counted the moments of a step with them.
-NEEDED = {
-    "fp8": {"peak": "saved"}, "fp8_weights": {"fp8": "delayed", "peak": "saved"},
-    "activation_offload": {"peak": "saved"},
-}
 #: Every kernel that Megatron's evaluator does not have, one at a time.
 OTHERS = [
-    MEGATRON.with_choices(**{**NEEDED.get(axis.name, {}), axis.name: option})
+    with_option(MEGATRON, axis, option)
     for axis in AXES for option in MEGATRON.options(axis.name)
     if option != MEGATRON.choices[axis.name] and axis.name not in ARCHITECTURE and option in BUILT
 ]

@@ -81,7 +81,7 @@ def test_a_sweep_refuses_it_for_dense_models() -> None:
     ("explain", "that of TP with megatron, else 1"), ("sweep", "all inside a node"), ("recommend", "all inside a node"),
 ])
 def test_the_help_says_so(command: str, default: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code([command, "--help"]) == 0
+    assert exit_code([command, "--help-all"]) == 0
     words = " ".join(capsys.readouterr().out.split())
     assert f"[default: {default}]" in words[words.index("--expert-tensor-parallel"):].split(" --", 1)[0]
 

@@ -31,6 +31,7 @@ TOUCHED = {
     "An MLP": {"symbolic/choices.py", "symbolic/components/geglu.py"},
     "An optimizer": {"symbolic/parallel/optimizers.py"},
     "A parallel dimension": {"symbolic/parallel/dimensions/keys.py", "symbolic/parameters.py"},
+    "A system": {"symbolic/systems/moving_average.py"},
     "An implementation": {"symbolic/implementations.py"},
     "Sources": set(),
 }
@@ -143,8 +144,27 @@ def test_the_new_mlp_keeps_what_swiglu_keeps(changed: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+def test_the_new_system_keeps_an_average_where_it_is_chosen(changed: Path) -> None:
+    plain = ["explain", "llama-3.2-1b", *UNFUSED, "--json"]
+    accounts = []
+    for choice in ((), ("--kernel", "moving_average=fp32")):
+        result = run(changed, "-m", "shardmath", *plain, *choice)
+        assert result.returncode == 0, result.stderr
+        accounts.append(json.loads(result.stdout))
+    without, averaged = (account["ranks"][0]["by_role"]["optimizer"] for account in accounts)
+    assert averaged * 12 == without * 16
+    assert accounts[0]["time"]["seconds"] < accounts[1]["time"]["seconds"]
+    assert command(changed, "explain llama-3.2-1b --gpu h100-80gb --kernel moving_average=fp32")
+    refused = run(changed, "-m", "shardmath", *plain[:2], *UNFUSED[:2], "--implementation", "nanotron",
+                  "--kernel", "moving_average=fp32")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "must be one of none with nanotron" in refused.stderr
+
+
+@pytest.mark.slow
 def test_the_new_optimizer_keeps_one_moment_and_is_written_and_read(changed: Path, tmp_path: Path) -> None:
-    assert "optimizer_lion" in command(changed, "explain llama-3.2-1b --gpu h100-80gb --kernel optimizer=lion")
+    shown = command(changed, "explain llama-3.2-1b --gpu h100-80gb --kernel optimizer=lion")
+    assert "megatron with optimizer=lion" in shown
     script = tmp_path / "lion.sh"
     plain = ("-m", "shardmath", "explain", "llama-3.2-1b", "--gpu", "h100-80gb")
     lion, momentum = ((*plain, "--kernel", f"optimizer={name}") for name in ("lion", "sgd_momentum"))

@@ -82,8 +82,10 @@ def test_vocabularies_of_tokenizers(tokenizer: str, size: int) -> None:
 @pytest.mark.parametrize(("more", "name", "value"), [
     ("--tensor-model-parallel-size 2 --sequence-parallel", "sequence_parallel", True),
     ("--sequence-parallel", "sequence_parallel", False),  # Megatron-LM switches it off without tensor parallelism
-    ("--grad-reduce-in-bf16", "gradients", "bf16"), ("--main-grads-dtype bf16", "gradients", "bf16"),
-    ("--main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32", "gradients", "fp32"),
+    ("--grad-reduce-in-bf16", "gradients", "bf16"),
+    ("--use-precision-aware-optimizer --main-grads-dtype bf16", "gradients", "bf16"),
+    ("--use-precision-aware-optimizer --main-grads-dtype bf16 --accumulate-allreduce-grads-in-fp32", "gradients",
+     "fp32"),
     ("--use-distributed-optimizer", "distributed_optimizer", True),
     ("--num-distributed-optimizer-instances 2", "data_parallel_replicas", 2),
     ("--make-vocab-size-divisible-by 64", "vocab_multiple", 64), ("--padded-vocab-size 8", "vocab_multiple", 1),
@@ -103,8 +105,12 @@ def test_vocabularies_of_tokenizers(tokenizer: str, size: int) -> None:
     ("--use-precision-aware-optimizer --exp-avg-dtype bf16", "exp_avg_bytes", 2),
     ("--use-precision-aware-optimizer --exp-avg-sq-dtype fp8", "exp_avg_sq_bytes", 1),
     ("--use-precision-aware-optimizer", "main_param_bytes", 2),
+    ("--use-precision-aware-optimizer --store-param-remainders false", "main_param_bytes", 4),
+    ("--use-precision-aware-optimizer --main-params-dtype fp16 --store-param-remainders false", "main_param_bytes", 2),
     ("--optimizer-cpu-offload --use-precision-aware-optimizer --optimizer-offload-fraction 0.5",
      "optimizer_offload_percent", 50),
+    ("--optimizer-cpu-offload --use-precision-aware-optimizer --overlap-cpu-optimizer-d2h-h2d",
+     "overlap_cpu_optimizer_d2h_h2d", 1),
     ("--cpu-offloading-num-layers 2", "cpu_offloading_num_layers", 2),
     (f"{EXPERTS} --moe-expert-capacity-factor 1.25 --moe-pad-expert-input-to-capacity", "expert_capacity_percent", 125),
     (f"{EXPERTS} --expert-tensor-parallel-size 1", "expert_tensor_parallel", 1),
@@ -134,6 +140,7 @@ def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
 
 
 @pytest.mark.parametrize(("more", "field", "part"), [
+    ("--exp-avg-dtype bf16", "--exp-avg-dtype", "must be one of fp32 without --use-precision"),
     ("--hidden-size x", "--hidden-size", "must be an integer"),
     ("--hidden-size", "--hidden-size", "must have one value"),
     ("--hidden-size 1.5", "--hidden-size", "must be an integer"), ("--fp16", "--bf16", "must not be given together"),

@@ -16,6 +16,7 @@ from shardmath.generated.definitions import CHOICES
 
 TABLES = Path(__file__).resolve().parents[1] / "generated" / "formulas.md"
 TITLED = {name: command for name, command in cli.commands.items() if isinstance(command, Titled)}
+HELP, HELP_ALL = ["-h", "--help"], "--help-all"
 #: Lists of names: their help needs no example.
 LISTS = {"models", "gpus", "networks", "schema", "completion"}
 
@@ -29,18 +30,47 @@ def test_every_command_that_computes_has_two_examples() -> None:
 def test_examples_come_first_and_parse(name: str) -> None:
     text = CliRunner().invoke(cli, [name, "--help"], prog_name="shardmath", terminal_width=100).output
     for example in TITLED[name].examples:
-        assert text.index(f"$ shardmath {name} {example}\n") < text.index("\n  -h, --help ")
-        context = TITLED[name].make_context(name, shlex.split(example))
+        whole = re.sub(r" \\\n +", " ", text)
+        assert whole.index(f"$ shardmath {name} {example}\n") < whole.index("\n  -h, --help ")
+        context = TITLED[name].make_context(name, shlex.split(example), help_option_names=HELP)
         assert context.params
 
 
 @pytest.mark.parametrize("name", TITLED)
 def test_every_option_stands_once_in_the_help(name: str) -> None:
-    text = CliRunner().invoke(cli, [name, "--help"], terminal_width=200).output
+    text = CliRunner().invoke(cli, [name, HELP_ALL if folded(name) else "--help"], terminal_width=200).output
     options = [item for item in TITLED[name].params if isinstance(item, click.Option) and not item.hidden]
     for option in options:
         names = rf"^  (?:-\w, )?{re.escape(option.opts[-1])}[ ,\n]|^  .*, {re.escape(option.opts[-1])} "
         assert len(re.findall(names, text, re.MULTILINE)) == 1, option.opts
+
+
+def folded(name: str) -> bool:
+    """True for a command with options that only --help-all shows."""
+    return any(HELP_ALL in item.opts for item in options_of(name))
+
+
+def options_of(name: str) -> list[click.Option]:
+    """The options of a command, those for help as the command line has them: click makes them once and keeps them."""
+    context = click.Context(TITLED[name], help_option_names=HELP)
+    return [item for item in TITLED[name].get_params(context) if isinstance(item, click.Option)]
+
+
+@pytest.mark.parametrize("name", TITLED)
+@pytest.mark.parametrize("width", [80, 100])
+def test_help_is_short_and_has_an_option_in_a_line(name: str, width: int) -> None:
+    lines = CliRunner().invoke(cli, [name, "--help"], terminal_width=width).output.splitlines()
+    assert len(lines) < 60
+    assert max(map(len, lines)) <= width
+    options = [line for line in lines if re.match(r"  -", line)]
+    left = [line for line in lines if line.startswith("Not shown: ")]
+    assert len(options) == len(options_of(name)) - sum(map(int, re.findall(r"\d+", "".join(left))))
+
+
+def test_switches_that_can_be_set_off_say_so() -> None:
+    text = CliRunner().invoke(cli, ["explain", "--help"], terminal_width=80).output
+    assert "\n  --[no-]sequence-parallel " in text
+    assert "\n  --gbs, --global-batch-size INTEGER  Sequences of one optimizer step\n" in text
 
 
 @pytest.mark.parametrize("name", ["", *cli.commands])
@@ -54,7 +84,7 @@ def test_help_shows_its_lines_and_no_sign_for_click(name: str) -> None:
 
 
 def test_layout_options_have_a_title_of_their_own() -> None:
-    text = CliRunner().invoke(cli, ["sweep", "--help"], terminal_width=100).output
+    text = CliRunner().invoke(cli, ["sweep", HELP_ALL], terminal_width=100).output
     layout = text.split("Job and layout:\n")[1].split("\n\n")[0]
     assert all(f"--{name}" in layout for name in ("tp", "cp", "pp", "ep", "vpp", "num-gpus", "recompute"))
     assert "--matmul-per-mille" in text.split("Machine constants:\n")[1].split("\n\n")[0]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 from counted import table, values
+from oracles.times import work
 
 from shardmath import explain
 from shardmath.errors import InputError
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.exact import evaluate
-from shardmath.symbolic.implementations import HUGGINGFACE
+from shardmath.symbolic.implementations import HUGGINGFACE, MEGATRON
 from shardmath.symbolic.parallel.demands import refuse_impossible
 from shardmath.symbolic.parameters import symbol
 from shardmath.symbolic.terms import Term
@@ -63,5 +64,36 @@ def test_a_person_asks_for_adapters_by_their_rank() -> None:
     assert found.peak.by_role["weight"] < 7 * 10**9
     with pytest.raises(InputError, match="must be 1 or more with adapters"):
         explain("llama-3.1-8b", "h100-80gb", implementation="huggingface", kernels={"adapters": "attention"})
-    with pytest.raises(InputError, match="must be one of none with megatron"):
-        explain("llama-3.1-8b", "h100-80gb", lora_rank=16)
+    with pytest.raises(InputError, match="must be one of none with torchtitan"):
+        explain("llama-3.1-8b", "h100-80gb", implementation="torchtitan", lora_rank=16)
+
+
+@pytest.mark.slow
+def test_adapters_in_megatron() -> None:
+    """Rank 16 on Llama 3.1 8B with one adapter for each fused projection: 29 million parameters on two ranks."""
+    layout = {"tensor_parallel": 2, "num_gpus": 8, "lora_rank": 16}
+    found = explain("llama-3.1-8b", "h100-80gb", **layout)
+    h, f, qkv, a = 4096, 14336, 6144, 4096
+    elements = 32 * 16 * ((h + qkv) + (a + h) + (h + 2 * f) + (f + h)) // 2
+    assert found.peak.by_role["gradient"] >= 4 * elements
+    assert found.peak.by_role["gradient"] - 4 * elements < 4 * 128 * 4
+    assert found.peak.by_role["weight"] > 8 * 10**9
+    apart = explain("llama-3.1-8b", "h100-80gb", **layout, kernels={"adapter_parts": "apart"})
+    more = 32 * 16 * (2 * h + h) // 2  # first matrices for keys and values, and one for gate or up
+    assert apart.peak.by_role["gradient"] - found.peak.by_role["gradient"] == 4 * more
+    with pytest.raises(InputError, match="lora_rank = 15: must be a multiple of tensor_parallel"):
+        explain("llama-3.1-8b", "h100-80gb", tensor_parallel=2, num_gpus=8, lora_rank=15)
+
+
+@pytest.mark.slow
+def test_frozen_weights_have_no_products_for_gradients() -> None:
+    """The backward pass has one product for a frozen matrix, two for adapters and attention, whose mask hides half."""
+    shape = {"h": 64, "a": 4, "k": 4, "d": 16, "f": 128, "u": 512, "L": 2, "s": 16, "b": 1, "rl": 4, "tied": 0}
+    whole, = work(MEGATRON, "step.model_flops", **shape, B=1)
+    adapted, = work(MEGATRON.with_choices(adapters="all_linear", peak="saved"), "step.model_flops", **shape, B=1)
+    tokens, layers = 16, 2
+    base = 2 * tokens * (layers * (4 * 64 * 64 + 3 * 64 * 128) + 64 * 512)
+    core = 2 * 2 * tokens * tokens * 64 * layers // 2
+    added = 2 * tokens * 4 * ((64 + 192) + (64 + 64) + (64 + 256) + (128 + 64)) * layers
+    assert whole == 3 * (base + core)
+    assert adapted == 2 * base + 3 * (core + added)

@@ -1,4 +1,4 @@
-"""docs/plots.md and docs/compare.md: their pictures are drawn by the commands that are shown, their Python runs."""
+"""Pages with pictures and docs/compare.md: pictures are drawn by the commands that are shown, Python runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shardmath.cli.main import exit_code
-from validation.pictures import PAGE, ROOT, commands
+from validation.pictures import PAGES, ROOT, commands
 
 FOLDER = ROOT / "docs" / "plots"
 COMPARE = (ROOT / "docs" / "compare.md").read_text(encoding="utf-8")
@@ -22,7 +22,7 @@ def written(path: Path) -> list[str]:
 
 def test_every_picture_is_shown_and_has_its_command() -> None:
     names = {path.name for path in FOLDER.iterdir()}
-    shown = set(re.findall(r"\]\(plots/(\S+)\)", PAGE.read_text(encoding="utf-8") + COMPARE))
+    shown = set(re.findall(r"\]\(plots/(\S+)\)", "".join(map(Path.read_text, PAGES)) + COMPARE))
     assert names == shown == {*commands(FOLDER)}
 
 

@@ -23,17 +23,25 @@ from shardmath.compiler.evaluators import find
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.documents.forms import aliases, shown
 from shardmath.symbolic.documents.formulas import cell
+from shardmath.symbolic.documents.systems import terms_of, with_option
 from shardmath.symbolic.documents.tex import code, escape
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, Implementation
 from shardmath.symbolic.parallel.legality import fixed_values
 from shardmath.symbolic.parameters import PARAMETERS
 from shardmath.symbolic.published import all_published, memory_estimates
+from shardmath.symbolic.systems import SYSTEMS
 from shardmath.symbolic.terms import TermSet
-from shardmath.symbolic.timing import build_all
 
 pytestmark = pytest.mark.slow
 
+#: An underscore in the code of a document.
+ESCAPED = r"\_\allowbreak "
 PUBLISHED = {item.name: item for item in all_published()}
+#: Implementations with an option of a system, by both names.
+OF_SYSTEMS = {f"{system.axis.name} = {option}": with_option(system, option)[1]
+              for system in SYSTEMS for option in system.axis.options if option != system.absent}
+#: All whose terms are printed.
+COUNTED = {**IMPLEMENTATIONS, **OF_SYSTEMS}
 OWNERS = [*IMPLEMENTATIONS, *PUBLISHED]
 EVERY_IMPLEMENTATION = pytest.mark.parametrize("name", IMPLEMENTATIONS)
 
@@ -43,8 +51,8 @@ class Reader:
 
     def __init__(self, name: str) -> None:
         published = PUBLISHED.get(name)
-        fixed = {} if published else fixed_values(IMPLEMENTATIONS[name])
-        self.terms: TermSet = published.terms if published else build_all(IMPLEMENTATIONS[name])
+        fixed = {} if published else fixed_values(COUNTED[name])
+        self.terms: TermSet = published.terms if published else terms_of(COUNTED[name])
         self.points = Points(self.terms, fixed)
         self.text, _, self.latex, self.mathml = notations(self.terms.terms.values(), name if published else "")
 
@@ -91,14 +99,19 @@ def test_tables_of_formulas() -> None:
 def appendix_rows(text: str, main: str) -> Iterator[tuple[str, str, list[str]]]:
     """Go through the rows of terms in the supplement, as ``table_rows`` does."""
     titles = {escape(item.title): name for name, item in (IMPLEMENTATIONS | PUBLISHED).items()}
-    names = {code(term): term for owner in OWNERS for term in reader(owner).terms.terms}
-    owner = ""
+    names = {code(term): term for owner in (*OWNERS, *OF_SYSTEMS) for term in reader(owner).terms.terms}
+    axes = {code(system.axis.name): system.axis.name for system in SYSTEMS}
+    owner = axis = ""
     for line in text.splitlines():
         heading = re.match(r"\\(?:sub)?section\{(.*?)\}(?:\\label|$)", line)
         if heading:
             owner = main if heading[1] == "Time of a step" else titles.get(heading[1], owner)
         own = re.search(r"\\textbf\{(?:Terms, )?\\texttt\{(\w+)\}\}", line)
         owner = own[1] if own else owner
+        if system := re.match(r"\\subsection\{System: (.*?), ", line):
+            axis = axes[system[1]]
+        if option := re.search(r"\\textbf\{Terms with \\texttt\{(.*)\}\}\}", line):
+            owner = next(name for name in OF_SYSTEMS if name == f"{axis} = {option[1].replace(ESCAPED, '_')}")
         name, _, rest = line.partition(" & ")
         if name in names and rest.startswith(r"\form{"):
             yield owner, names[name], formulas_in(rest)
@@ -115,7 +128,7 @@ def test_rows_of_the_supplement() -> None:
     for owner, item in IMPLEMENTATIONS.items():
         assert {name for of, name in seen if of == owner} >= rows_of(item)
     assert {("megatron", "spent.idle"), ("megatron", "stage.messages")} <= seen
-    assert {owner for owner, _ in seen} == {*IMPLEMENTATIONS, *(item.name for item in memory_estimates())}
+    assert {owner for owner, _ in seen} == {*IMPLEMENTATIONS, *OF_SYSTEMS, *(item.name for item in memory_estimates())}
 
 
 @pytest.mark.parametrize("name", IMPLEMENTATIONS if FULL else ["nanotron"])

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 from exact_points import Points
+from options import with_option
 from oracles.extent import FULL
 from printed_notations import notations
 
@@ -33,20 +34,13 @@ _MORE_VARIANTS = (
     TORCHTITAN.with_choices(schedule="zbv", pipeline="torch", reshard="never"),
 )
 
-#: What some choices go with: nobody has counted them otherwise.
-_NEEDED = {
-    "fp8": {"peak": "saved"}, "fp8_weights": {"fp8": "delayed", "peak": "saved"},
-    "activation_offload": {"peak": "saved"},
-}
-
-
 def every_option() -> list[Implementation]:
     """Change one choice of one implementation at a time, wherever there are formulas for it."""
     found = []
     for item in IMPLEMENTATIONS.values():
         for axis in AXES:
             for option in item.options(axis.name):
-                changed = item.with_choices(**{**_NEEDED.get(axis.name, {}), axis.name: option})
+                changed = with_option(item, axis, option)
                 try:
                     build_all(changed)
                 except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,6 +30,13 @@ FIGURES = [(item, figure) for item in all_published() for figure in item.figures
 
 def pair_name(value: object) -> str:
     return value.term if isinstance(value, Counterpart) else ""
+
+
+def test_the_page_lists_every_set() -> None:
+    text = (Path(__file__).resolve().parents[1] / "docs" / "published.md").read_text(encoding="utf-8")
+    rows = [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| `")]
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} >= SETS.keys()
+    assert f" {len(SETS)} sets of them are typed" in text
 
 
 def test_every_file_of_a_source_is_found() -> None:

@@ -61,8 +61,8 @@ def test_lines_of_every_account_add_up(command: str, capsys: pytest.CaptureFixtu
 
 @pytest.mark.slow
 def test_python_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", PAGES["docs/python.md"], re.DOTALL)
-    exec(compile(block, "python.md", "exec"), {})
+    blocks = re.findall(r"```python\n(.*?)```", PAGES["docs/python.md"], re.DOTALL)
+    exec(compile("\n".join(blocks), "python.md", "exec"), {})
     assert "Layout(" in capsys.readouterr().out
 
 

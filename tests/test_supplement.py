@@ -5,7 +5,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import pytest
-from sympy import Integer, Rational
+from sympy import Integer, Rational, true
 from typesetting import NEEDS_LATEX, bodies, refuse_complaints, typeset
 
 from shardmath.catalogue import read
@@ -16,7 +16,8 @@ from shardmath.symbolic.choices import AXES
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.derive import derive_documents
 from shardmath.symbolic.dimensions import DIMENSIONS
-from shardmath.symbolic.documents.forms import aliases, shown
+from shardmath.symbolic.documents.forms import aliases, form_of, shown
+from shardmath.symbolic.documents.systems import changed_terms, is_alias, terms_of, with_option
 from shardmath.symbolic.documents.tensors import details
 from shardmath.symbolic.documents.tex import cite, code, digits, escape, fixed_point, gib
 from shardmath.symbolic.documents.worked import COMPARISONS, EXAMPLE, Layout, by_rank, verdict
@@ -24,7 +25,7 @@ from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON, Implem
 from shardmath.symbolic.ledger import SITES, Component
 from shardmath.symbolic.overheads import OVERHEADS
 from shardmath.symbolic.parallel.data import PRECISIONS, states
-from shardmath.symbolic.parallel.legality import rules_for
+from shardmath.symbolic.parallel.legality import fixed_values, rules_for
 from shardmath.symbolic.parallel.optimizers import OPTIMIZERS
 from shardmath.symbolic.parallel.schedules import SCHEDULES
 from shardmath.symbolic.parameters import BY_LETTER, PARAMETERS
@@ -32,6 +33,8 @@ from shardmath.symbolic.printers.latex import LatexPrinter
 from shardmath.symbolic.published import all_published, memory_estimates
 from shardmath.symbolic.recompute import MODES, REGIONS
 from shardmath.symbolic.sources import SOURCES
+from shardmath.symbolic.systems import SYSTEMS
+from shardmath.symbolic.systems.system import System
 from shardmath.symbolic.verdict import VERDICTS
 
 pytestmark = pytest.mark.slow
@@ -81,6 +84,24 @@ def test_every_rule_with_its_condition_and_text(text: str) -> None:
         for rule in rules_for(implementation):
             row = rf"{code(rule.name)} & ${LatexPrinter().doprint(rule.condition)}$"
             assert rf"{row} & {code(BY_LETTER[rule.field].name)} & {escape(rule.text)} \\" in table
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda item: item.axis.name)
+def test_every_option_of_a_system_with_the_terms_that_it_changes(text: str, system: System) -> None:
+    part = section(text, f"System: {code(system.axis.name)}, {escape(system.axis.meaning)}")
+    for option, meaning in system.axis.options.items():
+        if option != system.absent:
+            without, chosen = with_option(system, option)
+            before, after = (build(item).terms for item in (without, chosen))
+            added = [name for name in after.keys() - before.keys() if name.startswith("stage.")]
+            assert set(added) <= set(changed_terms(system, option))
+            assert rf"\paragraph{{{code(option)}}} {escape(meaning)}." in part
+            terms, fixed = terms_of(chosen), fixed_values(chosen)
+            shown = [name for name in changed_terms(system, option) if not is_alias(form_of(terms, name, fixed))]
+            assert shown
+            assert all(rf"{code(name)} & \form{{" in part for name in shown)
+            assert all(f"{code(rule.name)} & " in part for rule in system.rules(chosen.choices)
+                       if rule.condition != true)
 
 
 @pytest.mark.parametrize("component", all_components(), ids=lambda item: item.name)

@@ -1,4 +1,4 @@
-"""``python -m validation.pictures``: the pictures in docs/plots, by the commands that docs/plots.md shows."""
+"""``python -m validation.pictures``: the pictures in docs/plots, by the commands that pages of docs show."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 from shardmath.cli.main import exit_code
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "plots.md"
-#: A command of the page that draws.
+PAGES = (ROOT / "docs" / "plots.md", ROOT / "docs" / "systems.md")
+#: A command of a page that draws.
 _COMMAND = re.compile(r"^shardmath (.* --plot (docs/plots/\S+))$", re.MULTILINE)
 
 
 def commands(folder: Path) -> Mapping[str, list[str]]:
     """The arguments of every command by the name of its picture, which it writes into ``folder``."""
     found = {}
-    for arguments, path in _COMMAND.findall(PAGE.read_text(encoding="utf-8")):
+    for arguments, path in (item for page in PAGES for item in _COMMAND.findall(page.read_text(encoding="utf-8"))):
         name = Path(path).name
         found[name] = [*shlex.split(arguments)[:-1], str(folder / name)]
     return found

@@ -1,9 +1,10 @@
 """The memory and the time of sharded LLM training: exact formulas, what fits into a GPU, what is fastest, and why.
 
 ``explain`` accounts for one configuration, byte by byte, and ``compare`` sets several side by side; ``sweep`` tries
-every legal layout of a model on a cluster, ``recommend`` says which few to run and why, ``scale`` looks at many
-numbers of GPUs; ``explore`` tries every configuration of a declared space; ``evaluate`` computes terms for every row of
-a table. Everything is imported on first use, so that importing the package costs nothing.
+every legal layout of a model on a cluster, ``layouts`` hands them out, ``recommend`` says which few to run and why,
+``scale`` looks at many numbers of GPUs; ``explore`` tries every configuration of a declared space; ``evaluate``
+computes terms for every row of a table. Everything is imported on first use, so that importing the package costs
+nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ if TYPE_CHECKING:
     from shardmath.commands.fit import Fits, fit
     from shardmath.commands.formula import Formula, formula
     from shardmath.commands.moves import Moves, moves
+    from shardmath.commands.phases import Phases, phases
     from shardmath.commands.prove import Proof, prove
     from shardmath.commands.recommend import Advice, recommend
     from shardmath.commands.scale import Scaling, scale
-    from shardmath.commands.sweep import SweepResult, sweep
+    from shardmath.commands.sweep import SweepResult, layouts, sweep
     from shardmath.errors import InputError, InputWarning
     from shardmath.machines import Cluster, Gpu, read_cluster
     from shardmath.models import Model, load_model
@@ -42,6 +44,7 @@ _HOMES = {
     "InputWarning": "errors",
     "Model": "models",
     "Moves": "commands.moves",
+    "Phases": "commands.phases",
     "Proof": "commands.prove",
     "Scaling": "commands.scale",
     "SweepResult": "commands.sweep",
@@ -51,8 +54,10 @@ _HOMES = {
     "explore": "commands.explore",
     "fit": "commands.fit",
     "formula": "commands.formula",
+    "layouts": "commands.sweep",
     "load_model": "models",
     "moves": "commands.moves",
+    "phases": "commands.phases",
     "prove": "commands.prove",
     "read_cluster": "machines",
     "recommend": "commands.recommend",
@@ -73,6 +78,7 @@ __all__ = [
     "InputWarning",
     "Model",
     "Moves",
+    "Phases",
     "Proof",
     "Scaling",
     "SweepResult",
@@ -83,8 +89,10 @@ __all__ = [
     "explore",
     "fit",
     "formula",
+    "layouts",
     "load_model",
     "moves",
+    "phases",
     "prove",
     "read_cluster",
     "recommend",
@@ -102,4 +110,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted(__all__)

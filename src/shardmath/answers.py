@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from importlib import import_module
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import ConfigDict, Field, GetPydanticSchema, PlainSerializer, TypeAdapter
 from pydantic_core.core_schema import any_schema
@@ -46,6 +48,103 @@ class Answer:
         kind: Any = type(self)
         document: dict[str, Any] = _adapter(kind).dump_python(self, mode="json", by_alias=True)
         return document
+
+
+class Reported(Answer):
+    """An answer to a whole question: ``print`` and notebooks show it as its command does, data frames take its records.
+
+    A subclass names the ``room`` of its command, whose module ``report`` shows it, and the field ``table`` with its
+    records: with a dot, those of a field of every item, beside the first field of the item. The rooms are above this
+    module, and looked up when they are needed.
+    """
+
+    _room: ClassVar[str]
+    _table: ClassVar[str]
+
+    def __init_subclass__(cls, room: str = "", table: str = "") -> None:
+        """Keep the names, and the short text, which a dataclass would replace."""
+        cls._room, cls._table = f"shardmath.commands.{room}", table
+        cls.__repr__ = Reported.__repr__  # type: ignore[method-assign]
+
+    def __str__(self) -> str:
+        """Return the report as plain text of 130 columns."""
+        return self._reported("text")
+
+    def __repr__(self) -> str:
+        """Return the name of the class and the first line of the report."""
+        lines = (line.strip() for line in str(self).splitlines())
+        return f"<{type(self).__name__}: {next(filter(None, lines), '')}>"
+
+    def _repr_html_(self) -> str:
+        """Return the report for a notebook, in its colours."""
+        return self._reported("html")
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the answer's table as plain data, one mapping for a row; a field of a part is ``part.field``.
+
+        Sizes are in bytes and times in seconds, as in ``to_dict``. All rows have the same names; None stands for what
+        a row lacks.
+        """
+        outer, _, inner = self._table.partition(".")
+        items = self.to_dict()[outer]
+        if inner:
+            items = [{**dict(list(item.items())[:1]), **row} for item in items for row in item[inner]]
+        return alike([dict(_flat(item)) for item in items])
+
+    def to_pandas(self) -> Any:
+        """Return ``records`` as a ``pandas.DataFrame``. Raises ImportError where pandas is not installed."""
+        return _library("pandas").DataFrame(self.records())
+
+    def to_polars(self) -> Any:
+        """Return ``records`` as a ``polars.DataFrame``. Raises ImportError where Polars is not installed."""
+        return _library("polars").DataFrame(self.records(), infer_schema_length=None)
+
+    def to_arrow(self) -> Any:
+        """Return ``records`` as a ``pyarrow.Table``. Raises ImportError where pyarrow is not installed."""
+        return _library("pyarrow").Table.from_pylist(self.records())
+
+    def _reported(self, form: str) -> str:
+        show = import_module(f"{self._room}.report").show
+        text: str = getattr(import_module("shardmath.reports.captured"), form)(show, self)
+        return text
+
+
+class Drawn(Reported):
+    """A reported answer that ``plot.picture`` of its room draws as well."""
+
+    def plot(self, file: str | None = None) -> Any:
+        """Return the picture of the answer, which a notebook shows; write it to ``file`` (.svg, .png, .html) if given.
+
+        Raises InputError without matplotlib, for another end of ``file``, and where it cannot be written.
+        """
+        plots = import_module("shardmath.plots")
+        plots.refuse_unplottable("picture.svg" if file is None else file)
+        picture = import_module(f"{self._room}.plot").picture(self)
+        if file is not None:
+            plots.write_picture(picture, file)
+        return picture
+
+
+def alike(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows that all have the same names, in the order in which they come; None stands for what one lacks."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _flat(item: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Open mappings inside a mapping; lists stay as they are."""
+    for name, value in item.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise ImportError(f"this needs {name}, which is not installed: pip install {name}") from None
 
 
 def schema_of(kind: Any) -> dict[str, Any]:

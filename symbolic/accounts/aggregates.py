@@ -18,6 +18,8 @@ from ..parallel.pipeline import chunks
 from ..parallel.schedules import SCHEDULES, SPLIT_BACKWARD
 from ..parameters import symbols
 from ..sources import BY_KEY
+from ..systems import SYSTEMS
+from ..systems.system import Transient
 from ..terms import TermSet, product, total
 from . import (
     balance_moments,
@@ -80,6 +82,11 @@ def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     ))
 
 
+def _of_system(item: Transient) -> Aggregate:
+    return Aggregate(item.name, item.title, item.sites,
+                     lambda terms, implementation: item.size(terms, implementation.choices), item.source, item.options)
+
+
 #: Moments of the schedule's loop in any model, those of parameters that are shared out, and those of experts.
 _DURING = ("after_forward", "loss_forward", "loss_backward", "head_backward", "stage_exchange", "layer_backward",
            "embedding_backward")
@@ -91,6 +98,7 @@ _LAYERS_OF_EXPERTS = tuple(name for name in _OF_EXPERTS if SITES[name].held is H
 _WITH_COPIES = tuple(name for name in BY_NAME["optimizer"].options if name != "precision_aware")
 
 AGGREGATES: tuple[Aggregate, ...] = (
+    *(_of_system(item) for system in SYSTEMS for item in system.transients),
     Aggregate("recomputed_layer", "Layer recomputed from its input", ("layer_backward",), recomputed_layer,
               "korthikanti2022", {"recompute_method": ("each", "block", "every")}),
     Aggregate("recomputed_group", "Layers recomputed from one input", ("layer_backward",), recomputed_group,

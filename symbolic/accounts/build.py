@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from functools import cache
 
+from ..choices import absent_values
 from ..implementations import Implementation
 from ..overheads import add_process
 from ..parallel.demands import refuse_impossible
 from ..parallel.derived import definitions, given
-from ..parallel.dimensions import SHAPE_RULES
-from ..parallel.rules import local_name, local_size
+from ..parallel.rules import local_name
 from ..parallel.schedules import SPLIT_BACKWARD
 from ..parameters import BY_LETTER
 from ..terms import TermSet
 from .moments import add_moments, add_peak
 from .options import refuse_without_rows
-from .rows import used_dimensions
+from .rows import chosen_size, used_dimensions
 from .stage import add_host, add_kept, add_parameters, add_states, add_transients
 from .units import add_layers, add_output_gradients, add_units
 
@@ -34,7 +34,7 @@ def build(implementation: Implementation) -> TermSet:
         parameter = BY_LETTER[letter]
         terms.add(parameter.name, expression, parameter.unit, parameter.meaning)
     for dimension in used_dimensions(implementation):
-        size = local_size(dimension, SHAPE_RULES)
+        size = chosen_size(dimension, implementation.choices)
         if size != dimension.size:
             terms.add(local_name(dimension), size, "elements", f"{dimension.meaning}, of one rank")
     add_units(terms, implementation)
@@ -47,6 +47,6 @@ def build(implementation: Implementation) -> TermSet:
     add_kept(terms, implementation)
     add_transients(terms, implementation)
     add_moments(terms, implementation)
-    add_process(terms)
+    add_process(terms, absent_values(implementation.choices))
     add_peak(terms, implementation)
     return terms

@@ -32,7 +32,7 @@ _FLAT = zero1 * (1 - zero3)
 def _largest(implementation: Implementation, inside: bool) -> Expr:
     """Elements of the largest matrix inside of the layers, or of all others."""
     return Max(*(
-        product(*local_shape(shape))
+        product(*local_shape(shape, implementation.choices))
         for row in kept_rows(implementation)
         if row.tensor.role is Role.WEIGHT and (row.component.place in IN_LAYER) is inside
         for shape in shapes(row.tensor, implementation.choices) if len(shape) > 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sympy import Eq, Expr, Gt, Integer
 
 from ..dimension import Dimension
-from ..dimensions import BATCH, FFN, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..dimensions import BATCH, FFN, HIDDEN, HIDDEN_COLUMNS, SEQUENCE, SEQUENCE_SP
 from ..functions import Iverson, Max, Min
 from ..implementations import Implementation
 from ..ledger import Lifetime, Place, Role
@@ -114,7 +114,7 @@ def _features_of_activation(implementation: Implementation) -> Dimension:
     """
     features = [
         row.tensor.shape[0] for row in kept_rows(implementation)
-        if row.component.place is Place.DENSE and row.tensor.tokens and row.tensor.shape[1] is HIDDEN
+        if row.component.place is Place.DENSE and row.tensor.tokens and row.tensor.shape[1] is HIDDEN_COLUMNS
     ]
     if len(features) != 1:
         raise ValueError(f"not counted yet: moments of mlp = {implementation.choices['mlp']} with {len(features)}"

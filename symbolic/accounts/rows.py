@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 
 from sympy import Expr, Integer
 
-from ..choices import absent_letters
+from ..choices import EVERY_ABSENT, absent_values
 from ..components import all_components
 from ..dimension import Dimension
 from ..dimensions import EXPERTS
@@ -17,9 +18,11 @@ from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.groups import GROUPS
 from ..parallel.rules import local_name, local_size
 from ..parallel.weights import shapes
-from ..parameters import symbol
 from ..recompute import keep
 from ..terms import Contribution, product, reduce_switches, term_symbol
+
+#: Degrees that only some choices have, as these are without them.
+_ALL_ABSENT = {rule.degree: Integer(1) for rule in SHAPE_RULES if rule.degree in EVERY_ABSENT}
 
 
 @cache
@@ -35,7 +38,7 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
     A storage that several rows share is counted at the first row that is kept: each later row counts
     only where all earlier ones are dropped.
     """
-    absent_now = {symbol(letter): Integer(0) for letter in absent_letters(implementation.choices)}
+    absent_now = absent_values(implementation.choices)
     rows: list[Contribution] = []
     absent: dict[str, Expr] = {}
     shapes: dict[str, tuple[Expr | int, ...]] = {}
@@ -43,7 +46,7 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
         for tensor in component.tensors:
             if not tensor.chosen(implementation.choices):
                 continue
-            shape = local_shape(tensor.shape)
+            shape = local_shape(tensor.shape, implementation.choices)
             kept = keep(component, tensor) * tensor.when.xreplace(absent_now)
             if tensor.storage:
                 contents = (tensor.bytes, *shape)
@@ -59,13 +62,28 @@ def kept_rows(implementation: Implementation) -> tuple[Contribution, ...]:
     return tuple(rows)
 
 
-def local_shape(shape: tuple[Dimension, ...]) -> tuple[Expr, ...]:
-    """The sizes of a shape on one rank; a split dimension appears as the symbol of its local size."""
+def chosen_size(dimension: Dimension, choices: Mapping[str, str]) -> Expr:
+    """The size of a dimension on one rank with these choices, in elements."""
+    return local_size(dimension, SHAPE_RULES).xreplace(absent_values(choices))
+
+
+def local_shape(shape: tuple[Dimension, ...], choices: Mapping[str, str] | None = None) -> tuple[Expr, ...]:
+    """The sizes of a shape on one rank; a split dimension appears as the symbol of its local size.
+
+    Raises ValueError for a dimension that only some choices split, if no choices are given.
+    """
     return tuple(
-        dimension.size if local_size(dimension, SHAPE_RULES) == dimension.size
-        else term_symbol(local_name(dimension))
-        for dimension in shape
+        term_symbol(local_name(dimension)) if _is_split(dimension, choices) else dimension.size for dimension in shape
     )
+
+
+def _is_split(dimension: Dimension, choices: Mapping[str, str] | None) -> bool:
+    if choices is not None:
+        return bool(chosen_size(dimension, choices) != dimension.size)
+    split = local_size(dimension, SHAPE_RULES)
+    if split != dimension.size and split.xreplace(_ALL_ABSENT) == dimension.size:
+        raise ValueError(f"{dimension.name} is split with some choices only: say which")
+    return bool(split != dimension.size)
 
 
 def is_expert(tensor: Tensor) -> bool:
@@ -87,11 +105,11 @@ def used_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
 def weight_tensors(implementation: Implementation) -> tuple[tuple[Component, Tensor, Expr], ...]:
     """Component, row and elements on one rank of every trained parameter, in the order of the model."""
     return tuple(
-        (row.component, row.tensor, without_condition(row))
+        (row.component, row.tensor, without_condition(row, implementation))
         for row in kept_rows(implementation) if row.tensor.role is Role.WEIGHT
     )
 
 
-def without_condition(row: Contribution) -> Expr:
+def without_condition(row: Contribution, implementation: Implementation) -> Expr:
     """The elements of a weight row without the condition under which it exists."""
-    return product(*local_shape(row.tensor.shape))
+    return product(*local_shape(row.tensor.shape, implementation.choices))

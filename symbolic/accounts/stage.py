@@ -8,18 +8,18 @@ from sympy import Expr, Integer
 
 from ..implementations import Implementation
 from ..ledger import IN_LAYER, SITES, Component, Held, Lifetime, Place, Role
-from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, sharing_ranks, states
+from ..parallel.data import buffer_elements, bytes_per_element, gradients_are_made, share_on_gpu, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
-from ..parallel.offload import HOST_BYTES, ol, oo, share_on_gpu
 from ..parallel.pipeline import Hc, held, instances, whole_model
 from ..parameters import symbols
+from ..systems import SYSTEMS
 from ..terms import TermSet, one_lifetime, product, total
 from .buffers import buffer_and_shard
 from .rows import components_of
 from .units import COUNTED_ROLES, KIND, is_layer_input
 
-E, q, u, v = symbols("E q u v")
+E, q, u, v, ol = symbols("E q u v ol")
 
 #: The component whose saved tensors are freed first.
 LOSS = "loss"
@@ -69,7 +69,7 @@ def add_parameters(terms: TermSet, implementation: Implementation) -> None:
 
 def _add_model(terms: TermSet, choices: Mapping[str, str]) -> None:
     """Parameters of the model as one rank would hold them, and those that a token meets: of experts its own."""
-    alone = {**dict.fromkeys(symbols("t c D e et"), Integer(1)), **whole_model(choices), v: u}
+    alone = {**dict.fromkeys(symbols("t ty tz c D e et"), Integer(1)), **whole_model(choices), v: u}
     experts = [f"stage.{group.prefix}parameters" for group in GROUPS
                if group.expert and f"stage.{group.prefix}parameters" in terms]
     terms.at("model", ["stage.all_parameters", *experts], alone, (v,), "of the whole model on one rank")
@@ -143,18 +143,7 @@ def _kept_by_tensor(
 
 def add_host(terms: TermSet, implementation: Implementation) -> None:
     """Bytes on the host for rank r, where something is offloaded to it."""
-    choices = implementation.choices
-    offloaded = []
-    if choices["optimizer_offload"] == "cpu":
-        elements = [
-            terms[f"stage.{group.prefix}shard_elements"].symbol for group in GROUPS
-            if f"stage.{group.prefix}parameters" in terms and not group.frozen
-        ]
-        offloaded.append(terms.add("stage.host_optimizer", product(HOST_BYTES * oo / 100, total(*elements)), "bytes",
-                               "rank r, on the host: fp32 weights, gradients and moments that are offloaded"))
-    if "layer.moved" in terms:
-        offloaded.append(terms.add("stage.host_activations", product(ol, terms["layer.moved"].symbol), "bytes",
-                               "rank r, on the host: saved tensors of the first layers"))
+    offloaded = [size for system in SYSTEMS for size in system.host(terms, implementation.choices)]
     if offloaded:
         terms.add("stage.host", total(*offloaded), "bytes", "rank r: all that is offloaded to the host")
 

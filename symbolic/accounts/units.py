@@ -8,17 +8,16 @@ from itertools import chain
 
 from sympy import Expr, Integer
 
-from ..choices import absent_letters
+from ..choices import absent_values
 from ..dimensions import BATCH, EXPERTS, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import SITES, Component, Lifetime, Place, Role
 from ..parallel.data import aligned, shard_shape, sharing_ranks, states
 from ..parallel.groups import GROUPS, Group, group_of
 from ..parallel.legality import fixed_values
-from ..parallel.offload import moved
 from ..parallel.weights import State, Weight, shapes, without_experts
-from ..parameters import symbol
 from ..recompute import WHOLE_LAYER
+from ..systems import SYSTEMS
 from ..terms import Contribution, TermSet, product, total
 from .rows import components_of, is_expert, kept_rows, local_shape
 
@@ -59,9 +58,13 @@ def _moved(
     """Return the saved tensors of a component that wait on the host, for offloaded layers."""
     if is_layer_input(component):
         return
+    saved = [row for row in own
+             if row.tensor.role is Role.ACTIVATION and row.tensor.lifetime is Lifetime.IN_FLIGHT]
+    choices = implementation.choices
     sizes = [
-        product(moved(product(*local_shape(row.tensor.shape)), component.place, implementation.choices), row.expression)
-        for row in own if row.tensor.role is Role.ACTIVATION and row.tensor.lifetime is Lifetime.IN_FLIGHT
+        product(system.moved(product(*local_shape(row.tensor.shape, choices)), component.place, choices),
+                row.expression)
+        for system in SYSTEMS for row in saved
     ]
     if total(*sizes) != 0:
         terms.add(f"{component.name}.moved", total(*sizes), "bytes",
@@ -103,7 +106,7 @@ def _sizes(row: Contribution, state: State, implementation: Implementation) -> I
     if state.count is None:
         return
     for shape in shapes(row.tensor, implementation.choices):
-        sizes = local_shape(without_experts(shape))
+        sizes = local_shape(without_experts(shape), implementation.choices)
         if state.role is Role.OPTIMIZER:
             sizes = shard_shape(sizes, implementation.choices, _optimizer_ranks(row, implementation))
         experts = local_shape((EXPERTS,)) if EXPERTS in shape else ()
@@ -112,13 +115,13 @@ def _sizes(row: Contribution, state: State, implementation: Implementation) -> I
 
 
 def _aligned(row: Contribution, implementation: Implementation) -> Expr:
-    shape, copies = local_shape(row.tensor.shape), Integer(1)
+    shape, copies = local_shape(row.tensor.shape, implementation.choices), Integer(1)
     if is_expert(row.tensor) and implementation.choices["data_parallel"] == "ddp":
         copies, *rest = shape  # every expert's weight is a parameter by itself
         shape = tuple(rest)
     if implementation.choices["data_parallel"] == "deepspeed":  # every part of a projection is a parameter by itself
         ranks = _optimizer_ranks(row, implementation)
-        parts = (local_shape(part) for part in shapes(row.tensor, implementation.choices))
+        parts = (local_shape(part, implementation.choices) for part in shapes(row.tensor, implementation.choices))
         return product(_when(row, implementation),
                        total(*(aligned(part, implementation.choices, ranks) for part in parts)))
     elements = aligned(shape, implementation.choices, _optimizer_ranks(row, implementation))
@@ -130,8 +133,7 @@ def _optimizer_ranks(row: Contribution, implementation: Implementation) -> Expr:
 
 
 def _when(row: Contribution, implementation: Implementation) -> Expr:
-    absent = {symbol(letter): Integer(0) for letter in absent_letters(implementation.choices)}
-    return row.tensor.when.xreplace(absent)
+    return row.tensor.when.xreplace(absent_values(implementation.choices))
 
 
 def _unit(component: Component) -> str:
@@ -178,7 +180,10 @@ def add_output_gradients(terms: TermSet, implementation: Implementation) -> None
             and len(row.tensor.shape) > 1
         ]
         if f"{name}.saved" in terms:
-            outputs = [product(Integer(2), *local_shape((SEQUENCE, BATCH, row.tensor.shape[-2]))) for row in rows]
+            outputs = [
+                product(Integer(2), *local_shape((SEQUENCE, BATCH, row.tensor.shape[-2]), implementation.choices))
+                for row in rows
+            ]
             terms.add(f"{name}.output_gradients", total(*outputs), "bytes",
                       "bf16 gradients at the outputs of all projections of one layer and micro-batch")
 

@@ -1,48 +1,139 @@
 """Low-rank adapters (LoRA): two small matrices beside every projection, and what lies between them.
 
-Every adapter reads its projection's input, which the frozen projection itself does not keep. The embedding's
-output is taken to need a gradient, as it is prepared to where inputs are recomputed or weights have 4 bits.
+Every adapter reads its projection's input, which the frozen projection itself does not keep, whole where it is gathered
+for the projection. In Megatron each of its matrices is shared out over tensor-parallel ranks, and what lies between
+them is gathered or summed. The embedding's output is taken to need a gradient, as it is prepared to where inputs are
+recomputed or weights have 4 bits.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from sympy import Integer
+
 from ..dimension import Dimension
-from ..dimensions import BATCH, FFN, HIDDEN, KV_FEATURES, QUERY_FEATURES, RANK, SEQUENCE
+from ..dimensions import (
+    BATCH,
+    FFN,
+    GATE_UP_FEATURES,
+    HIDDEN,
+    HIDDEN_FEATURES,
+    KV_FEATURES,
+    LOCAL_RANK,
+    QKV_FEATURES,
+    QUERY_FEATURES,
+    RANK,
+    SEQUENCE,
+)
 from ..ledger import Component, Place, Tensor, saved, weight
+from ..parameters import symbols
+from ..work import NONE, Ranks, Stream, Transfer, Work
+
+(sp,) = symbols("sp")
 
 _TOKENS = (SEQUENCE, BATCH)
+_ALL, _ATTENTION = ("all_linear",), ("attention", "all_linear")
+_QKV = ("qkv", *_ATTENTION)
+_ANY = ("q_v", *_QKV)
+#: One adapter for each fused projection, or one for each of its parts.
+_JOINED, _APART = {"adapter_parts": ("joined",)}, {"adapter_parts": ("apart",)}
 
 
-def _adapter(name: str, module: str, columns: Dimension, rows: Dimension) -> tuple[Tensor, ...]:
-    """The adapter of one projection from ``columns`` to ``rows``."""
+def _adapter(
+    name: str, module: str, columns: Dimension, rows: Dimension, between: Dimension, **options: Any
+) -> tuple[Tensor, ...]:
+    """The adapter of one projection from ``columns`` to ``rows``, with ``between`` as rows of its first matrix."""
     return (
-        weight(f"{name}.adapter_a", module, (RANK, columns), "peft", "matrix that maps to the rank", tokens=_TOKENS),
-        weight(f"{name}.adapter_b", module, (rows, RANK), "peft", "matrix that maps from the rank", tokens=_TOKENS),
-        saved(f"{name}.adapter_between", module, (SEQUENCE, BATCH, RANK), 2, "peft", "output of the first matrix"),
+        weight(f"{name}.adapter_a", module, (between, columns), "peft", "matrix that maps to the rank", tokens=_TOKENS,
+               **options),
+        weight(f"{name}.adapter_b", module, (rows, RANK), "peft", "matrix that maps from the rank", tokens=_TOKENS,
+               **options),
+        saved(f"{name}.adapter_between", module, (SEQUENCE, BATCH, RANK), 2, "peft", "output of the first matrix",
+              **options),
     )
 
 
+def _column(name: str, module: str, rows: Dimension, **options: Any) -> tuple[Tensor, ...]:
+    """The adapter of a column-parallel projection: the rows of both matrices are shared out."""
+    return _adapter(name, module, HIDDEN, rows, LOCAL_RANK, **options)
+
+
+def _row(name: str, module: str, columns: Dimension, **options: Any) -> tuple[Tensor, ...]:
+    """The adapter of a row-parallel projection: columns of the first matrix, rows of the second are shared out."""
+    return _adapter(name, module, columns, HIDDEN_FEATURES, RANK, **options)
+
+
 def _input(name: str, module: str) -> Tensor:
-    return saved(f"{name}.adapter_input", module, (SEQUENCE, BATCH, HIDDEN), 2, "peft", "input of the adapters")
+    return saved(f"{name}.adapter_input", module, (SEQUENCE, BATCH, HIDDEN), 2, "peft",
+                 "input of the adapters, gathered from sequence-parallel ranks")
 
 
-_ATTENTION = (
-    _input("qkv", "qkv"),
-    *_adapter("q", "qkv", HIDDEN, QUERY_FEATURES),
-    *_adapter("k", "qkv", HIDDEN, KV_FEATURES),
-    *_adapter("v", "qkv", HIDDEN, KV_FEATURES),
-    *_adapter("o_proj", "o_proj", QUERY_FEATURES, HIDDEN),
-)
-_SWIGLU = (
-    _input("gate_up", "gate_up"),
-    *_adapter("gate", "gate_up", HIDDEN, FFN),
-    *_adapter("up", "gate_up", HIDDEN, FFN),
-    *_adapter("down", "down", FFN, HIDDEN),
-)
+def _added(name: str, module: str, columns: Dimension, rows: Dimension, **options: Any) -> tuple[Work, ...]:
+    """Streams of an adapter: its output scaled and added, its gradient scaled, two gradients of an input added."""
+    return (
+        Stream(f"{name}.adapter_sum", module, (SEQUENCE, BATCH, rows), 10, 4, "megatron_bridge",
+               "output of the adapter scaled and added to that of the projection", 2, options=options),
+        Stream(f"{name}.adapter_input", module, (SEQUENCE, BATCH, columns), 0, 6, "megatron_bridge",
+               "gradients of the input by projection and adapter added", 1, options=options),
+    )
+
+
+def _between(name: str, module: str, forward: int, **options: Any) -> Transfer:
+    """Return the exchange of what lies between the matrices: ``forward`` passes, and its gradient summed."""
+    return Transfer(f"{name}.adapter_between", module, Ranks.TENSOR, (SEQUENCE, BATCH, RANK), 2, Integer(forward),
+                    Integer(2), "megatron_bridge", "output of the first matrix made whole, its gradient summed",
+                    options=options)
+
+
+def _column_work(name: str, module: str, rows: Dimension, **options: Any) -> tuple[Work, ...]:
+    return (*_added(name, module, HIDDEN, rows, **options), _between(name, module, 1, **options))
+
+
+def _row_work(name: str, module: str, columns: Dimension, **options: Any) -> tuple[Work, ...]:
+    return (
+        *_added(name, module, columns, HIDDEN, **options), _between(name, module, 2, **options),
+        Transfer(f"{name}.adapter_output", module, Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, Integer(1), sp,
+                 "megatron_bridge", "output of the adapter gathered whole; with sequence parallelism its gradient too",
+                 hidden=NONE, options=options),
+    )
+
 
 COMPONENTS = (
-    Component("attention_adapters", "Adapters of attention", 31, Place.LAYER, _ATTENTION,
-              options={"adapters": ("attention", "all_linear")}),
-    Component("swiglu_adapters", "Adapters of SwiGLU", 51, Place.DENSE, _SWIGLU,
-              options={"adapters": ("all_linear",)}),
+    Component(
+        "attention_adapters", "Adapters of attention", 31, Place.LAYER,
+        (
+            _input("qkv", "qkv"),
+            *_column("qkv", "qkv", QKV_FEATURES, **_JOINED),
+            *_column("q", "qkv", QUERY_FEATURES, **_APART),
+            *_column("k", "qkv", KV_FEATURES, adapters=_QKV, **_APART),
+            *_column("v", "qkv", KV_FEATURES, **_APART),
+            *_row("o_proj", "o_proj", QUERY_FEATURES, adapters=_ATTENTION),
+        ),
+        options={"adapters": _ANY},
+        work=(
+            *_column_work("qkv", "qkv", QKV_FEATURES, **_JOINED),
+            *_column_work("q", "qkv", QUERY_FEATURES, **_APART),
+            *_column_work("k", "qkv", KV_FEATURES, adapters=_QKV, **_APART),
+            *_column_work("v", "qkv", KV_FEATURES, **_APART),
+            *_row_work("o_proj", "o_proj", QUERY_FEATURES, adapters=_ATTENTION),
+        ),
+    ),
+    Component(
+        "swiglu_adapters", "Adapters of SwiGLU", 51, Place.DENSE,
+        (
+            _input("gate_up", "gate_up"),
+            *_column("gate_up", "gate_up", GATE_UP_FEATURES, **_JOINED),
+            *_column("gate", "gate_up", FFN, **_APART),
+            *_column("up", "gate_up", FFN, **_APART),
+            *_row("down", "down", FFN),
+        ),
+        options={"adapters": _ALL},
+        work=(
+            *_column_work("gate_up", "gate_up", GATE_UP_FEATURES, **_JOINED),
+            *_column_work("gate", "gate_up", FFN, **_APART),
+            *_column_work("up", "gate_up", FFN, **_APART),
+            *_row_work("down", "down", FFN),
+        ),
+    ),
 )

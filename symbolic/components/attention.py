@@ -12,6 +12,8 @@ from ..dimensions import (
     HEAD_DIM,
     HEADS,
     HIDDEN,
+    HIDDEN_COLUMNS,
+    HIDDEN_PART,
     HIDDEN_SCALES,
     KEY_SEQUENCE,
     KV_FEATURES,
@@ -26,7 +28,15 @@ from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import Ranks, Stream, Transfer, Work
-from ..work_rows import attention_work, column_parallel, context_exchange, norm_work, residual_work, row_parallel
+from ..work_rows import (
+    attention_work,
+    column_parallel,
+    context_exchange,
+    grid_transfers,
+    norm_work,
+    residual_work,
+    row_parallel,
+)
 from .norms import norm_rows
 
 a, b, c, k, kt, s, t, sp, bias, lbias, qkn, adrop, fcopy = symbols("a b c k kt s t sp bias lbias qkn adrop fcopy")
@@ -40,6 +50,8 @@ _TOKENS = (SEQUENCE, BATCH)
 _LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
 _TRAINED = ("none",)
+#: Where the output projection or its adapter reads its input again in the backward pass.
+_READ = ("none", "attention", "all_linear")
 #: Recipes with one scale for a tensor, and with scales of blocks.
 _SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
 _FLASH = ("flash", "flash_bshd", "sdpa")
@@ -67,13 +79,13 @@ _COPIED, _VIEW = ("copy", "repacked"), ("view",)
 def _qkv() -> tuple[Tensor, ...]:
     at = "qkv"
     return (
-        weight("qkv.weight", at, (QKV_FEATURES, HIDDEN), "megatron_core", "fused projection of q, k and v",
+        weight("qkv.weight", at, (QKV_FEATURES, HIDDEN_COLUMNS), "megatron_core", "fused projection of q, k and v",
                tokens=_TOKENS, projections=("fused",)),
-        weight("q.weight", at, (QUERY_FEATURES, HIDDEN), "pytorch", "projection of q", tokens=_TOKENS,
+        weight("q.weight", at, (QUERY_FEATURES, HIDDEN_COLUMNS), "pytorch", "projection of q", tokens=_TOKENS,
                projections=("separate",)),
-        weight("k.weight", at, (KV_FEATURES, HIDDEN), "pytorch", "projection of k", tokens=_TOKENS,
+        weight("k.weight", at, (KV_FEATURES, HIDDEN_COLUMNS), "pytorch", "projection of k", tokens=_TOKENS,
                projections=("separate",)),
-        weight("v.weight", at, (KV_FEATURES, HIDDEN), "pytorch", "projection of v", tokens=_TOKENS,
+        weight("v.weight", at, (KV_FEATURES, HIDDEN_COLUMNS), "pytorch", "projection of v", tokens=_TOKENS,
                projections=("separate",)),
         weight("qkv.bias", at, (QKV_FEATURES,), "qwen2", "bias of the QKV projection", _QKV_BIAS),
         saved("qkv.input", at, RESIDUAL, 2, "megatron_core", "input of the QKV projection",
@@ -240,14 +252,17 @@ def _core() -> tuple[Tensor, ...]:
 def _output() -> tuple[Tensor, ...]:
     at = "o_proj"
     return (
-        weight("o_proj.weight", at, (HIDDEN, QUERY_FEATURES), "megatron_core", "output projection", tokens=_TOKENS),
-        weight("o_proj.bias", at, (HIDDEN,), "megatron_core", "bias of the output projection, on every rank", lbias),
+        weight("o_proj.weight", at, (HIDDEN_COLUMNS, QUERY_FEATURES), "megatron_core", "output projection",
+               tokens=_TOKENS),
+        weight("o_proj.bias", at, (HIDDEN_PART,), "megatron_core", "bias of the output projection, on every rank",
+               lbias),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
-              storage="attention.context", attention=("flash", "sdpa"), fp8=("none", "current", *_BLOCKS)),
+              storage="attention.context", attention=("flash", "sdpa"), fp8=("none", "current", *_BLOCKS),
+              adapters=_READ),
         saved("o_proj.input_sequence_first", at, QUERY, 2, "transformer_engine",
               "contiguous copy of FlashAttention's batch-first output, where Transformer Engine chooses that",
               when=Iverson(b > 1) * fcopy, attention=("flash",), projections=("fused",),
-              fp8=("none", "current", *_BLOCKS)),
+              fp8=("none", "current", *_BLOCKS), adapters=_READ),
         saved("o_proj.input_fp8", at, QUERY, 1, "transformer_engine",
               "FP8 input of the output projection; other recipes keep the 16-bit one, which attention keeps anyway",
               fp8=("delayed",)),
@@ -255,18 +270,19 @@ def _output() -> tuple[Tensor, ...]:
               fp8=("delayed",)),
         saved("o_proj.input_copy", at, QUERY, 2, "pytorch",
               "contiguous copy of the batch-first output; for b = 1 it is the output itself",
-              when=Iverson(b > 1), attention=("flash_bshd",), value=("copy", "view")),
+              when=Iverson(b > 1), attention=("flash_bshd",), value=("copy", "view"), adapters=_READ),
         saved("o_proj.input_same", at, QUERY, 2, "pytorch", "input of the output projection at b = 1",
-              storage="attention.context", when=Iverson(b <= 1), attention=("flash_bshd",), value=("copy", "view")),
+              storage="attention.context", when=Iverson(b <= 1), attention=("flash_bshd",), value=("copy", "view"),
+              adapters=_READ),
         saved("o_proj.input_all_reduce", at, QUERY, 2, "nanotron",
               "contiguous copy of the batch-first output that all-reduce mode makes; the asynchronous linear layer of"
               " reduce-scatter mode keeps the output itself", when=Iverson(b > 1) * Iverson(t > 1) * (1 - sp),
               attention=("flash_bshd",), value=("repacked",)),
         saved("o_proj.input_of_heads", at, QUERY, 2, "transformers",
               "copy of the output, in which one head lies after another as in the joined queries",
-              when=Iverson(a > 1) * Iverson(s > 1), attention=("sdpa",), rope=("joined",)),
+              when=Iverson(a > 1) * Iverson(s > 1), attention=("sdpa",), rope=("joined",), adapters=_READ),
         saved("o_proj.input_transposed", at, QUERY, 2, "transformers",
-              "contiguous copy of the transposed output", attention=_SCORED),
+              "contiguous copy of the transposed output", attention=_SCORED, adapters=_READ),
         saved("o_proj.weight_cast", at, (HIDDEN, QUERY_FEATURES), 2, "pytorch",
               "bf16 copy of the output weight", precision=_CAST),
     )
@@ -300,6 +316,7 @@ def _work() -> tuple[Work, ...]:
           for of, heads in (("q", HEADS), ("k", KV_HEADS)) for share in _ROTARY),
         *attention_work(HEAD_DIM, HEAD_DIM), *context_exchange(HEAD_DIM, 4),
         *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual"),
+        *grid_transfers("qkv", QKV_FEATURES, "o_proj", QUERY_FEATURES),
     )
 
 

@@ -12,12 +12,13 @@ from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
 from ..parameters import symbols
 from ..work import Ranks, Stream, Transfer
+from ..work_rows import over_vocabulary
 
-p, t, sp = symbols("p t sp")
+p, t, ty, sp = symbols("p t ty sp")
 _BACKWARD = ("embedding_backward",)
 _PEAK: Any = {"peak": MEGATRON_PEAKS}
-_SHARDED = Iverson(t > 1)
-_WHOLE = Iverson(Eq(t, 1))
+_SHARDED = Iverson(t * ty > 1)
+_WHOLE = Iverson(Eq(t * ty, 1))
 
 COMPONENTS = (
     Component(
@@ -57,13 +58,15 @@ COMPONENTS = (
         work=(
             Stream("lookup", "embedding", (SEQUENCE, BATCH, HIDDEN), 4, 8, "megatron_core",
                    "rows looked up; their gradients added up"),
-            Transfer("sum", "embedding", Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, sp + 2 * (1 - sp), sp,
-                     "korthikanti2022", "rows of all vocabulary shards summed, their gradient gathered",
-                     options={"positions": ("rotary", "partial")}),
-            # Learned positions are added to whole sequences, which are cut into parts only then.
-            Transfer("sum.whole", "embedding", Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, Integer(2), sp,
-                     "megatron_core", "rows of all vocabulary shards summed, their gradient gathered",
-                     options={"positions": ("learned",)}),
+            *over_vocabulary((
+                Transfer("sum", "embedding", Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, sp + 2 * (1 - sp), sp,
+                         "korthikanti2022", "rows of all vocabulary shards summed, their gradient gathered",
+                         options={"positions": ("rotary", "partial")}),
+                # Learned positions are added to whole sequences, which are cut into parts only then.
+                Transfer("sum.whole", "embedding", Ranks.TENSOR, (SEQUENCE, BATCH, HIDDEN), 2, Integer(2), sp,
+                         "megatron_core", "rows of all vocabulary shards summed, their gradient gathered",
+                         options={"positions": ("learned",)}),
+            )),
         ),
         note="Masked ids and mask cover the whole sequence even with sequence parallelism.",
     ),

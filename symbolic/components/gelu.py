@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dimensions import BATCH, FFN, HIDDEN, SEQUENCE, SEQUENCE_SP
+from ..dimensions import BATCH, FFN, HIDDEN, HIDDEN_COLUMNS, HIDDEN_PART, SEQUENCE, SEQUENCE_SP
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbol
 from ..work import Stream
-from ..work_rows import column_parallel, residual_work, row_parallel
+from ..work_rows import column_parallel, grid_transfers, residual_work, row_parallel
 
 lbias = symbol("lbias")
 
@@ -64,10 +64,10 @@ COMPONENTS = (
     Component(
         "gelu", "GELU MLP", 50, Place.DENSE,
         (
-            weight("up.weight", "up", (FFN, HIDDEN), "megatron_core", "up projection", tokens=_TOKENS),
+            weight("up.weight", "up", (FFN, HIDDEN_COLUMNS), "megatron_core", "up projection", tokens=_TOKENS),
             weight("up.bias", "up", (FFN,), "megatron_core", "bias of the up projection", lbias),
-            weight("down.weight", "down", (HIDDEN, FFN), "megatron_core", "down projection", tokens=_TOKENS),
-            weight("down.bias", "down", (HIDDEN,), "megatron_core",
+            weight("down.weight", "down", (HIDDEN_COLUMNS, FFN), "megatron_core", "down projection", tokens=_TOKENS),
+            weight("down.bias", "down", (HIDDEN_PART,), "megatron_core",
                    "bias of the down projection, on every rank", lbias),
             saved("up.input", "up", _RESIDUAL, 2, "megatron_core", "input of the up projection",
                   storage="mlp.normed", precision=_LOW),
@@ -82,7 +82,8 @@ COMPONENTS = (
         note="With and without Megatron-Core's fused bias and GELU the same bytes are kept.",
         options={"mlp": ("gelu",)},
         work=(
-            *column_parallel("up", "up"), *_work(), *row_parallel("down", "down"), *residual_work("mlp_residual"),
+            *column_parallel("up", "up"), *_work(), *row_parallel("down", "down"),
+            *residual_work("mlp_residual"), *grid_transfers("up", FFN, "down", FFN),
         ),
     ),
 )

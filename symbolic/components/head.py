@@ -12,7 +12,7 @@ from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
 from ..parameters import symbols
 from ..work import Product
-from ..work_rows import column_parallel
+from ..work_rows import column_parallel, over_vocabulary
 
 p, tied, ts = symbols("p tied ts")
 
@@ -62,8 +62,8 @@ COMPONENTS = (
         ),
         work=(
             Product("logits", "head", (SEQUENCE, BATCH), (HIDDEN,), (VOCAB,), "megatron_core",
-                    "hidden states times the output matrix, which may be the embedding's"),
-            *column_parallel("head", "head"),
+                    "hidden states times the output matrix, which may be the embedding's", weights=True),
+            *over_vocabulary(column_parallel("head", "head", width=HIDDEN)),
         ),
     ),
 )

@@ -12,6 +12,7 @@ from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient
 from ..parameters import symbols
 from ..work import NONE, Ranks, Stream, Transfer, Work
+from ..work_rows import over_vocabulary
 
 b, t = symbols("b t")
 _LOGITS = (SEQUENCE, BATCH, VOCAB)
@@ -203,7 +204,7 @@ def _nanotron() -> tuple[Tensor, ...]:
 
 def _exchanges() -> tuple[Work, ...]:
     """Maxima, sums of exponentials and logits of the labels, summed over ranks in fp32; or all logits gathered."""
-    return tuple(
+    return tuple(over_vocabulary(
         Transfer(f"{kernels[0]}.statistics", "loss", Ranks.TENSOR, shape, size, Integer(passes), NONE, source, meaning,
                  options={"loss": kernels})
         for kernels, shape, size, passes, source, meaning in (
@@ -215,7 +216,7 @@ def _exchanges() -> tuple[Work, ...]:
              "three numbers of every token, gathered"),
             (("gathered",), _WHOLE_LOGITS, 2, 1, "scaling", "bf16 logits of all ranks"),
         )
-    )
+    ))
 
 
 def loss_work() -> tuple[Work, ...]:

@@ -10,13 +10,15 @@ from ..dimensions import (
     FFN_SCALES,
     GATE_UP_FEATURES,
     HIDDEN,
+    HIDDEN_COLUMNS,
+    HIDDEN_PART,
     HIDDEN_SCALES,
     SEQUENCE,
     SEQUENCE_SP,
 )
 from ..ledger import Component, Place, Tensor, saved, transient, weight
 from ..parameters import symbol
-from ..work_rows import column_parallel, gated_work, residual_work, row_parallel
+from ..work_rows import column_parallel, gated_work, grid_transfers, residual_work, row_parallel
 
 lbias = symbol("lbias")
 
@@ -47,16 +49,16 @@ COMPONENTS = (
     Component(
         "swiglu", "SwiGLU", 50, Place.DENSE,
         (
-            weight("gate_up.weight", "gate_up", (GATE_UP_FEATURES, HIDDEN), "megatron_core",
+            weight("gate_up.weight", "gate_up", (GATE_UP_FEATURES, HIDDEN_COLUMNS), "megatron_core",
                    "fused gate and up projection", tokens=_TOKENS, projections=("fused",)),
-            weight("gate.weight", "gate_up", (FFN, HIDDEN), "pytorch", "gate projection",
+            weight("gate.weight", "gate_up", (FFN, HIDDEN_COLUMNS), "pytorch", "gate projection",
                    tokens=_TOKENS, projections=("separate",)),
-            weight("up.weight", "gate_up", (FFN, HIDDEN), "pytorch", "up projection",
+            weight("up.weight", "gate_up", (FFN, HIDDEN_COLUMNS), "pytorch", "up projection",
                    tokens=_TOKENS, projections=("separate",)),
             weight("gate_up.bias", "gate_up", (GATE_UP_FEATURES,), "megatron_core",
                    "bias of the gate and up projections", lbias),
-            weight("down.weight", "down", (HIDDEN, FFN), "megatron_core", "down projection", tokens=_TOKENS),
-            weight("down.bias", "down", (HIDDEN,), "megatron_core",
+            weight("down.weight", "down", (HIDDEN_COLUMNS, FFN), "megatron_core", "down projection", tokens=_TOKENS),
+            weight("down.bias", "down", (HIDDEN_PART,), "megatron_core",
                    "bias of the down projection, on every rank", lbias),
             saved("gate_up.input", "gate_up", _RESIDUAL, 2, "megatron_core",
                   "input of the gate and up projections", storage="mlp.normed", precision=_LOW,
@@ -100,6 +102,7 @@ COMPONENTS = (
         work=(
             *column_parallel("gate_up", "gate_up"), *gated_work("activation", _INNER),
             *row_parallel("down", "down"), *residual_work("mlp_residual"),
+            *grid_transfers("gate_up", GATE_UP_FEATURES, "down", FFN),
         ),
     ),
 )

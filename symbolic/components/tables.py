@@ -10,6 +10,7 @@ from ..parameters import symbols
 rfull, ts = symbols("rfull ts")
 _TABLE, _PART = (SEQUENCE, HEAD_DIM), (SEQUENCE, ROTARY_DIM)
 _HUGGINGFACE = ("shared", "joined")
+_ANGLES = {"rope": ("fused", "unfused"), "positions": ("rotary",), "heads": ("grouped",)}
 
 
 def _shared(words: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ...]:
@@ -58,7 +59,10 @@ COMPONENTS = (
         (
             Tensor("rope.frequencies", "rope", Role.BUFFER, _TABLE, 4, Lifetime.ONCE, "megatron_core",
                    "fp32 rotary angles of every position",
-                   options={"rope": ("fused", "unfused"), "positions": ("rotary",), "heads": ("grouped",)}),
+                   options={**_ANGLES, "slices": ("one",)}),
+            Tensor("rope.frequencies_whole", "rope", Role.BUFFER, (ALL_POSITIONS, HEAD_DIM), 4, Lifetime.ONCE,
+                   "megatron_core", "fp32 rotary angles of every position of all slices",
+                   options={**_ANGLES, "slices": ("tokens", "1f1b")}),
             *_shared("bf16", 2, ("mixed", "bf16")),
             *_shared("fp32", 4, ("autocast",)),
             Tensor("rope.inverse_frequencies", "rope", Role.BUFFER, (HEAD_DIM,), 4, Lifetime.ONCE, "transformers",

@@ -22,7 +22,7 @@ from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.rules import local_size
 from ..parameters import symbols
 
-(t,) = symbols("t")
+t, ty, tz = symbols("t ty tz")
 
 _FUSED = ("fused",)
 
@@ -41,7 +41,7 @@ class Shape(NamedTuple):
 
 
 def _times_t(dimension: Dimension) -> Expr:
-    return local_size(dimension, SHAPE_RULES) * t
+    return local_size(dimension, SHAPE_RULES).xreplace(dict.fromkeys((ty, tz), ONE)) * t
 
 
 Shapes = dict[str, Shape]

@@ -9,7 +9,7 @@ from sympy import Expr, fraction
 
 from ..accounts.lines import lines
 from ..accounts.moments import CANDIDATES, OF_EXPERTS
-from ..choices import ARCHITECTURE, AXES
+from ..choices import ARCHITECTURE, AXES, EVERY_ABSENT
 from ..efficiencies import EFFICIENCIES
 from ..implementations import IMPLEMENTATIONS, Implementation
 from ..ledger import SITES, Held, Role
@@ -22,6 +22,7 @@ from ..parameters import BY_LETTER, PARAMETERS
 from ..printers.python import PythonPrinter
 from ..published import memory_estimates
 from ..recompute import MODES, REGIONS
+from ..timing.step import SHOWN
 from ..workspaces import LIBRARIES, TORCH_WORKSPACES
 from .evaluator import verdicts
 
@@ -33,6 +34,9 @@ def definitions() -> dict[str, Any]:
         "parameters": PARAMETERS,
         "implementations": [_implementation(item) for item in IMPLEMENTATIONS.values()],
         "axes": AXES,
+        "asked": {BY_LETTER[letter].name: (axis.name, option)
+                  for axis in AXES for option, letters in axis.asked.items() for letter in letters.split()},
+        "needed": {axis.name: dict(axis.needs) for axis in AXES if axis.needs},
         "modes": {
             mode: {name: int(name in [BY_LETTER[letter].name for letter in letters]) for name in switches}
             for mode, letters in MODES.items()
@@ -47,11 +51,15 @@ def definitions() -> dict[str, Any]:
         "split_backward": SPLIT_BACKWARD,
         "roles": tuple(Role),
         "sites": SITES,
+        "spent": SHOWN,
         "held": tuple(item.name for item in Held),
         "lines": lines(),
         "copies": (*CANDIDATES, *OF_EXPERTS),
         "architecture": ARCHITECTURE,
         "degrees": tuple(rule.name for rule in SHAPE_RULES),
+        "absent_degrees": tuple(rule.name for rule in SHAPE_RULES if rule.degree in EVERY_ABSENT),
+        "absent_ranks": tuple(rule.name for rule in SHAPE_RULES
+                              if rule.degree in EVERY_ABSENT and rule.degree in MODEL_RANKS.free_symbols),
         "published": memory_estimates(),
         "overheads": [
             {"name": BY_LETTER[item.letter].name, "low": item.low, "high": item.high} for item in OVERHEADS
@@ -79,11 +87,15 @@ def _implementation(item: Implementation) -> dict[str, Any]:
 
 
 def _count(name: str, meaning: str, size: Expr) -> dict[str, str]:
-    """Return a whole number that follows from parameters, as the expression of a function of them."""
+    """Return a whole number that follows from parameters, as the expression of a function of them.
+
+    Degrees that formulas need not speak of are 1 unless they are given.
+    """
     over, under = fraction(size)
     printer = PythonPrinter()
     body = printer.doprint(over) if under == 1 else f"{printer.doprint(over)} // ({printer.doprint(under)})"
-    arguments = ", ".join(f"{item}: Any" for item in sorted(printer.doprint(letter) for letter in size.free_symbols))
+    letters = sorted(size.free_symbols, key=lambda letter: (letter in EVERY_ABSENT, printer.doprint(letter)))
+    arguments = ", ".join(f"{printer.doprint(letter)}: Any{' = 1' * (letter in EVERY_ABSENT)}" for letter in letters)
     return {"name": name, "meaning": meaning, "arguments": arguments, "body": body}
 
 

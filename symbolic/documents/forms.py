@@ -45,14 +45,14 @@ class Group:
 def forms(implementation: Implementation) -> dict[str, Form]:
     """Derive the form of every term of an implementation, by name."""
     terms, fixed = build(implementation), fixed_values(implementation)
-    return {name: _form(terms, name, fixed) for name in terms.terms}
+    return {name: form_of(terms, name, fixed) for name in terms.terms}
 
 
 @cache
 def time_forms(implementation: Implementation) -> dict[str, Form]:
     """Derive the form of every term of an implementation's time that is none of its memory, by name."""
     terms, fixed = build_times(implementation), fixed_values(implementation)
-    return {name: _form(terms, name, fixed) for name in terms.terms if name not in build(implementation)}
+    return {name: form_of(terms, name, fixed) for name in terms.terms if name not in build(implementation)}
 
 
 @cache
@@ -125,8 +125,8 @@ def shown(terms: TermSet) -> tuple[str, ...]:
     return tuple(name for name, term in terms.terms.items() if term.owner not in copies or term.kind == "total")
 
 
-def _form(terms: TermSet, name: str, fixed: dict[str, int]) -> Form:
-    """Leave the simplified form out where the rules only put the summands into SymPy's order."""
+def form_of(terms: TermSet, name: str, fixed: dict[str, int]) -> Form:
+    """Derive the form of one term; simplified only where rules do more than put the summands into SymPy's order."""
     steps = derivation(terms, name, fixed)
     first, last = steps[0], steps[-1]
     changed = last.operations < first.operations or last.expression.doit() != first.expression.doit()

@@ -10,6 +10,7 @@ from sympy import Expr, Ge, Gt, Integer
 
 from ..accounts.rows import is_expert, kept_rows
 from ..accounts.units import is_layer_input
+from ..choices import absent_values
 from ..implementations import MEGATRON
 from ..ledger import IN_LAYER, Component, Lifetime, Place, Role, Tensor
 from ..parallel.dimensions import SHAPE_RULES
@@ -88,7 +89,9 @@ def _is_extra(row: Contribution) -> bool:
 
 def _degrees(tensor: Tensor) -> tuple[str, ...]:
     """The parallel dimensions that split some dimension of a tensor, by name."""
-    return tuple(rule.name for rule in SHAPE_RULES if any(item in rule.splits for item in tensor.shape))
+    absent = absent_values(MEGATRON.choices)
+    return tuple(rule.name for rule in SHAPE_RULES
+                 if rule.degree not in absent and any(item in rule.splits for item in tensor.shape))
 
 
 def _whole(tensor: Tensor, case: Case) -> Expr:

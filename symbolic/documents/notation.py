@@ -14,10 +14,9 @@ from ..implementations import Implementation
 from ..ledger import Lifetime, Place
 from ..parallel.data import END_ALIGNMENT, START_ALIGNMENT, aligned
 from ..parallel.derived import definitions
-from ..parallel.dimensions import SHAPE_RULES
 from ..parallel.legality import rules_for
 from ..parallel.pipeline import instances
-from ..parallel.rules import Rule, Split, local_size
+from ..parallel.rules import ParallelRule, Rule, Split, local_size
 from ..parameters import BY_LETTER, Kind, Parameter, symbol
 from ..printers.latex import LatexPrinter
 from ..recompute import MODES
@@ -61,7 +60,7 @@ def sharding(scope: Scope) -> dict[str, Any]:
             for rule in scope.parallel_rules
         ],
         "splits": [escape(f"{split.name.lower().replace('_', ' ')}: {split.value}") for split in Split],
-        "dimensions": [_dimension(item) for item in scope.dimensions],
+        "dimensions": [_dimension(item, scope.parallel_rules) for item in scope.dimensions],
         "places": [
             {"place": place.value, "instances": math(instances(place, scope.main.choices)),
              "components": [{"name": item.name, "code": code(item.name)} for item in components]}
@@ -112,15 +111,15 @@ def _parameter(item: Parameter, defined: Mapping[str, Expr]) -> dict[str, str]:
     }
 
 
-def _dimension(item: Dimension) -> dict[str, Any]:
-    degrees = ", ".join(math(rule.degree) for rule in SHAPE_RULES if item in rule.splits)
-    conditions = [rule.condition(item) for rule in SHAPE_RULES if item in rule.splits]
+def _dimension(item: Dimension, rules: tuple[ParallelRule, ...]) -> dict[str, Any]:
+    degrees = ", ".join(math(rule.degree) for rule in rules if item in rule.splits)
+    conditions = [rule.condition(item) for rule in rules if item in rule.splits]
     texts = [math(condition) for condition in conditions if condition is not None]
     if len(texts) < len(conditions):
         texts.append("padded")
     return {
         "name": code(item.name), "size": math(item.size), "degrees": or_dash(degrees),
-        "local": math(local_size(item, SHAPE_RULES)), "condition": or_dash(", ".join(texts)),
+        "local": math(local_size(item, rules)), "condition": or_dash(", ".join(texts)),
         "meaning": escape(item.meaning),
     }
 

@@ -10,7 +10,7 @@ from sympy import Basic, Symbol
 
 from ..accounts import build
 from ..accounts.aggregates import AGGREGATES, Aggregate, aggregates_of
-from ..choices import AXES
+from ..choices import AXES, absent_values
 from ..components import all_components
 from ..dimension import Dimension
 from ..dimensions import DIMENSIONS
@@ -153,7 +153,10 @@ class Scope:
             yield (*item.rows, *item.inner, *item.columns) if isinstance(item, Product) else item.shape
 
     def _is_fixed(self, degree: Symbol) -> bool:
-        return all(fixed_values(implementation).get(str(degree)) == 1 for implementation in self.implementations)
+        return all(
+            fixed_values(implementation).get(str(degree)) == 1 or degree in absent_values(implementation.choices)
+            for implementation in self.implementations
+        )
 
 
 #: All that the ledger has; one section speaks of the time of Megatron-Core.

@@ -8,6 +8,7 @@ from .comparison import comparison
 from .example import example
 from .notation import notation, sharding
 from .scope import EVERYTHING, Scope
+from .systems import systems
 from .tensors import components
 from .totals import bibliography, totals
 from .work import work
@@ -29,7 +30,7 @@ def of_examples() -> dict[str, Any]:
 
 
 #: What prepares the data of ``supplement.tex.jinja``, each some sections.
-SUPPLEMENT = (of_terms, of_work, of_examples)
+SUPPLEMENT = (of_terms, of_work, of_examples, systems)
 
 
 def ledger(scope: Scope) -> dict[str, Any]:

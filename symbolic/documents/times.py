@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..dimension import Dimension
 from ..implementations import MEGATRON, Implementation
 from ..ledger import Tensor
-from ..timing.groups import GROUPS_OF_RANKS
+from ..rates import GROUPS_OF_RANKS
 from ..timing.step import candidates
 from ..work import Product, Stream, Work
 from .forms import Group, time_forms

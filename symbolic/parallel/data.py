@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from sympy import Eq, Expr, Integer
 
 from ..functions import Iverson, pad_to
 from ..ledger import Role
 from ..parameters import symbols
+from ..systems import SYSTEMS
 from . import deepspeed
 from .fp8 import fp8_states, fp8_weight
 from .groups import GROUPS, Group
@@ -79,7 +81,8 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
         precision = (*fp8_weight(choices), *(state for state in precision if state.role is not Role.WEIGHT))
     if choices["data_parallel"] == "torch_ddp":
         precision = (*precision, _bucket(precision))
-    return (*precision, *fp8_states(choices), *optimizer_states(choices))
+    of_systems = (state for system in SYSTEMS for state in system.states(choices))
+    return (*precision, *fp8_states(choices), *optimizer_states(choices), *of_systems)
 
 
 def _bucket(kept: tuple[State, ...]) -> State:
@@ -128,15 +131,17 @@ def sharing_ranks(role: Role, fixed: Mapping[str, int], expert: bool) -> Expr:
 
 
 def fixed_by_choices(choices: Mapping[str, str]) -> dict[str, int]:
-    """Letters that have only one value with a precision, an optimizer or a kind of data parallelism."""
+    """Letters that have only one value with a precision, an optimizer, a kind of data parallelism or a system."""
     gradient = next(state.bytes for state in PRECISIONS[choices["precision"]] if state.role is Role.GRADIENT)
     fixed = {"w": int(gradient)} if gradient.is_Integer else {}
     if choices["data_parallel"] == "fsdp":
         fixed |= {"zero1": 1, "zero2": 1, "zero3": 1}
     elif choices["optimizer"] in WHOLE_TENSORS:
         fixed["zero1"] = 0
-    elif choices["optimizer"] == "precision_aware" or choices["optimizer_offload"] == "cpu":
+    elif choices["optimizer"] == "precision_aware":
         fixed["zero1"] = 1
+    for system in SYSTEMS:
+        fixed |= system.fixed(choices)
     return fixed
 
 
@@ -168,6 +173,11 @@ def shard_shape(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr
     if choices["data_parallel"] == "fsdp":
         return (pad_to(shape[0], ranks) / ranks, *shape[1:])
     return shape
+
+
+def share_on_gpu(role: Role, choices: Mapping[str, str]) -> Expr:
+    """The share of the states of a role that stays on the GPU."""
+    return prod((system.share(role, choices) for system in SYSTEMS), start=Integer(1))
 
 
 def bytes_per_element(kept: tuple[State, ...], role: Role) -> Expr:

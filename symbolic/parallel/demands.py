@@ -1,18 +1,19 @@
-"""Rules of precisions, optimizers, adapters and CPU offload."""
+"""Rules of precisions, optimizers, adapters and systems, and combinations that have not been counted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import And, Eq, Expr, Ge, Integer, Le, Lt, Or, Symbol
+from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
 from ..functions import Divides
 from ..parameters import symbols
+from ..systems import SYSTEMS
 from .optimizers import NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
 
-m1, m2, wm, oo, ol, rl = symbols("m1 m2 wm oo ol rl")
+m1, m2, wm, rl = symbols("m1 m2 wm rl")
 L, p, t, c, ts, s, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s b h A f rfull rcore rmlp")
 
 #: Elements of a token, and tokens of a rank, that FP8 comes in: as scales and matrix products need them.
@@ -21,9 +22,14 @@ _FP8_SIZES: Mapping[str, tuple[int, int]] = {
 }
 
 
+#: Precisions and kinds of data parallelism that adapters were counted with.
+_ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"))
+
+
 def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     """The rules of the choices that are not the usual ones."""
-    return (*_optimizer(choices), *_fp8(choices), *_adapters(choices), *_offload(choices))
+    return (*_optimizer(choices), *_fp8(choices), *_adapters(choices),
+            *(rule for system in SYSTEMS for rule in system.rules(choices)))
 
 
 def _one_of(letter: Symbol, values: tuple[int, ...]) -> Boolean:
@@ -64,22 +70,10 @@ def _adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         return ()
     return (
         Rule("adapter_rank", "rl", Ge(rl, 1), "must be 1 or more with adapters"),
+        Rule("adapter_ranks", "rl", Divides(t, rl), "must be a multiple of tensor_parallel"),
+        Rule("adapter_rows", "t", Divides(t, h), "must divide hidden_size with adapters"),
         Rule("adapter_recompute", "rmlp", Eq(rmlp, 0), "must be 0 with adapters"),
     )
-
-
-def _offload(choices: Mapping[str, str]) -> tuple[Rule, ...]:
-    rules: tuple[Rule, ...] = ()
-    if choices["optimizer_offload"] == "cpu":
-        rules += (Rule("optimizer_offload", "oo", Le(oo, 100), "must be a percentage"),)
-    if choices["activation_offload"] == "layers":
-        rules += (
-            Rule("offload_layers", "ol", Lt(ol, L), "must be less than num_layers"),
-            Rule("offload_pipeline", "p", Eq(p, 1), "must be 1 where saved tensors are offloaded"),
-            Rule("offload_recompute", "ol", Or(Eq(ol, 0), And(Eq(rfull, 0), Eq(rcore, 0), Eq(rmlp, 0))),
-                 "must be 0 where something is recomputed"),
-        )
-    return rules
 
 
 def refuse_impossible(choices: Mapping[str, str]) -> None:
@@ -90,6 +84,7 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
     refused = (
         *_of_models(choices), *_of_pipelines(choices), *_of_optimizers(choices), *_of_fp8(choices),
         *_of_adapters(choices), *_of_deepspeed(choices),
+        *(refusal for system in SYSTEMS for refusal in system.refused(choices)),
     )
     reasons = [text for text, holds in refused if holds]
     if reasons:
@@ -142,14 +137,6 @@ def _of_optimizers(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["peak"] == "torch" and choices["optimizer_kernel"] != "fused" and optimizer != "adamw"),
         (f"optimizer {optimizer} with the experts of Hugging Face, which are one tensor",
          optimizer in WHOLE_TENSORS and choices["layers"] == "experts" and choices["router"] == "huggingface"),
-        (f"CPU offload of optimizer {optimizer} with precision {precision}",
-         choices["optimizer_offload"] != "none" and (optimizer != "adamw" or precision != "mixed" or fsdp)),
-        ("activation offload of layers with experts",
-         choices["activation_offload"] != "none" and choices["layers"] != "dense"),
-        ("activation offload of a tensor that v is a view of",
-         choices["activation_offload"] != "none" and choices["value"] == "view"),
-        ("the transients of training on the GPU with activation offload",
-         choices["activation_offload"] != "none" and choices["peak"] != "saved"),
     )
 
 
@@ -163,7 +150,6 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
         ("FP8 with other norms and attention than Transformer Engine's",
          fp8 and (choices["norm"], choices["attention"]) != ("fused", "flash")),
         ("FP8 and the transients of 16-bit training", fp8 and choices["peak"] != "saved"),
-        ("FP8 with activation offload", fp8 and choices["activation_offload"] != "none"),
         ("FP8 with FSDP2", fp8 and choices["data_parallel"] == "fsdp"),
         ("FP8 with whole-tensor optimizers", fp8 and choices["optimizer"] in WHOLE_TENSORS),
         (f"optimizer precision_aware with FP8 recipe {recipe}",
@@ -177,8 +163,9 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     return (
         ("4-bit weights without adapters", nf4 and not frozen),
         ("4-bit weights with FSDP2", nf4 and choices["data_parallel"] == "fsdp"),
-        (f"adapters with precision {precision}", frozen and precision != "bf16"),
-        ("the transients of full training with adapters", frozen and choices["peak"] != "saved"),
+        (f"adapters with precision {precision} and data_parallel = {choices['data_parallel']}",
+         frozen and (precision, choices["data_parallel"]) not in _ADAPTED),
+        ("the transients of full training with adapters: choose peak = saved", frozen and choices["peak"] != "saved"),
         ("adapters with FP8", frozen and choices["fp8"] != "none"),
         ("adapters for experts, latent attention or another MLP than SwiGLU",
          frozen and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),

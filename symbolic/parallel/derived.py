@@ -6,21 +6,23 @@ from collections.abc import Mapping
 
 from sympy import Expr, Integer, Symbol
 
+from ..choices import absent_values
 from ..functions import Max, pad_to
 from ..parameters import symbols
+from ..systems import SYSTEMS
 from . import data, dispatch, pipeline
 
-a, k, d, u, g, t, c, p, sp, B, b, D, R = symbols("a k d u g t c p sp B b D R")
+a, k, d, u, g, t, ty, tz, c, p, sp, B, b, D, R = symbols("a k d u g t ty tz c p sp B b D R")
 
 #: Ranks that hold one replica of the model together.
-MODEL_RANKS = t * c * p
+MODEL_RANKS = t * ty * tz * c * p
 #: Micro-batches of one step and rank.
-MICROBATCHES = B / (b * D)
+MICROBATCHES = B / (b * D * tz)
 
 _SIZES: dict[str, Expr] = {
     "A": a * d,
     "K": k * d,
-    "v": pad_to(u, g * t),
+    "v": pad_to(u, g * t * ty),
     "ts": Integer(1) + sp * (t - 1),
     "kt": Max(k / t, Integer(1)),
     "m": MICROBATCHES,
@@ -28,8 +30,9 @@ _SIZES: dict[str, Expr] = {
 
 
 def published() -> dict[str, Expr]:
-    """Definitions as publications use them: one group of data-parallel ranks, a plain pipeline of dense layers."""
-    choices = {"schedule": "1f1b", "stages": "even", "layers": "dense", "recompute_method": "each"}
+    """Definitions as publications use them: plain data and tensor parallelism, a plain pipeline of dense layers."""
+    choices = {"schedule": "1f1b", "stages": "even", "layers": "dense", "recompute_method": "each", "dropout": "none",
+               "biases": "qkv", **{system.axis.name: system.absent for system in SYSTEMS}}
     return {letter: value.xreplace({R: Integer(1)}) for letter, value in definitions(choices, "megatron").items()}
 
 
@@ -40,7 +43,9 @@ def given(choices: Mapping[str, str]) -> frozenset[Symbol]:
 
 def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     """The definition of every derived symbol that an implementation with these choices has, by letter."""
-    return {
+    absent = absent_values(choices)
+    formulas = {
         **_SIZES, **pipeline.definitions(choices, framework), **data.definitions(choices),
         **dispatch.definitions(choices),
     }
+    return {letter: value.xreplace(absent) for letter, value in formulas.items()}

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from sympy import And, Eq, Expr, Ge, Integer, Le, Or
 from sympy.logic.boolalg import Boolean, true
 
+from ..choices import absent_values
 from ..dimensions import FFN, HEADS, KV_FEATURES, KV_HEADS, QKV_FEATURES
 from ..functions import Divides, Iverson, Max
 from ..implementations import Implementation
@@ -43,11 +44,7 @@ def _implies(premise: Boolean, conclusion: Boolean) -> Boolean:
     return Or(~premise, conclusion)
 
 
-_CLUSTER: tuple[Rule, ...] = (
-    Rule("gpus", "N", Eq(N, MODEL_RANKS * D),
-         "must equal tensor_parallel * context_parallel * pipeline_parallel * data_parallel"),
-    Rule("node", "t", Le(t, n), "must not exceed node_size: tensor parallelism stays inside a node"),
-)
+_NODE = Rule("node", "t", Le(t, n), "must not exceed node_size: tensor parallelism stays inside a node")
 _HEADS: tuple[Rule, ...] = (
     _tensor_rule("heads", HEADS, "must divide num_attention_heads"),
     _tensor_rule("kv_heads", KV_HEADS, "must divide num_kv_heads or be a multiple of it"),
@@ -245,13 +242,25 @@ def fixed_values(implementation: Implementation) -> dict[str, int]:
     return {**fixed, **fixed_by_choices(implementation.choices)}
 
 
+def _gpus(absent: Mapping[Expr, Expr]) -> Rule:
+    """Every GPU has one place on the axes that there are."""
+    axes = [letter for letter in ("t", "ty", "tz", "c", "p", "D") if symbol(letter) not in absent]
+    return Rule("gpus", "N", Eq(N, (MODEL_RANKS * D).xreplace(absent)),
+                f"must equal {' * '.join(BY_LETTER[letter].name for letter in axes)}")
+
+
 def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
-    """The rules of what ``implementation`` has, preceded by what it cannot do: the letters that it fixes."""
+    """The rules of what ``implementation`` has, preceded by what it cannot do: the letters that it fixes.
+
+    A rule of a system takes the place of one with its name.
+    """
     fixed, choices = fixed_values(implementation), implementation.choices
     pipeline = _pipeline(choices, implementation.framework)
     together = choices["projections"] == "fused" and choices["value"] != "repacked"
     features = _FUSED_FEATURES if together else _KV_FEATURES
-    needed: tuple[Rule, ...] = (*_CLUSTER, *_HEADS, features, _FFN, *pipeline, *_TOKENS, *_STEP)
+    needed: tuple[Rule, ...] = (
+        _gpus(absent_values(choices)), _NODE, *_HEADS, features, _FFN, *pipeline, *_TOKENS, *_STEP,
+    )
     needed += tuple(rule for item in SHAPE_RULES if item.chosen(choices) for rule in item.rules)
     if choices["layers"] == "experts":
         needed += _of_experts(choices)
@@ -262,6 +271,7 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
     needed += state_rules(choices)
     needed += _of_torch(choices)
     needed += _of_deepspeed(choices)
+    needed = tuple({rule.name: rule for rule in needed}.values())
     values = {symbol(letter): Integer(value) for letter, value in fixed.items()}
     own = tuple(
         Rule(BY_LETTER[letter].name, letter, Eq(symbol(letter), value),

@@ -10,6 +10,7 @@ from ..expert_layers import experts_before
 from ..functions import CeilDiv, FloorDiv, Iverson, Max, Min
 from ..ledger import IN_LAYER, Lifetime, Place
 from ..parameters import symbols
+from ..systems import SYSTEMS
 from .schedules import SCHEDULES
 
 L, p, r, V, Lr, nr, nf, nl, ns = symbols("L p r V Lr nr nf nl ns")
@@ -45,6 +46,8 @@ def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     if has_lighter_chunks(choices):
         first = Iverson(Eq(eemb, 0)) * first + Iverson(Eq(eemb, 1)) * schedule.least_first
     formulas |= {"nr": schedule.in_flight, "nf": first, "nl": schedule.in_flight_last, "ns": schedule.in_flight_loss}
+    for system in SYSTEMS:
+        formulas |= system.in_flight(choices)
     if choices["layers"] == "experts":
         formulas |= _expert_layers(choices)
     else:

@@ -60,7 +60,8 @@ class State:
 
     Without ``count`` a unit is an element of any parameter, and the state is shared out and padded as the
     buffers of data parallelism are. With it, ``count`` gives the units for one parameter, whole or as FSDP
-    shards it, and 0 for a parameter that has none; such a state is not shared out any further.
+    shards it, and 0 for a parameter that has none; such a state is not shared out any further. ``resting`` are states
+    that the optimizer step leaves alone.
     """
 
     name: str
@@ -69,6 +70,7 @@ class State:
     meaning: str
     source: str
     count: Callable[[Weight], Expr] | None = None
+    resting: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a state that cites nothing."""

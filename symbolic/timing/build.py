@@ -5,14 +5,15 @@ from __future__ import annotations
 from functools import cache
 
 from ..accounts import build
-from ..choices import AXES
+from ..accounts.rows import chosen_size
+from ..choices import AXES, absent_values
 from ..implementations import Implementation
-from ..parallel.dimensions import SHAPE_RULES
-from ..parallel.rules import local_name, local_size
+from ..parallel.rules import local_name
+from ..rates import add_groups
+from ..systems import SYSTEMS
 from ..terms import TermSet
 from .components import add_components
 from .data import add_data
-from .groups import add_groups
 from .layers import add_blocks
 from .rows import worked_dimensions
 from .stage import add_microbatch, add_stage
@@ -55,15 +56,18 @@ def build_times(implementation: Implementation) -> TermSet:
 def _add_times(terms: TermSet, implementation: Implementation) -> None:
     terms.include(_OF_MEMORY)
     for dimension in worked_dimensions(implementation):
-        size = local_size(dimension, SHAPE_RULES)
+        size = chosen_size(dimension, implementation.choices)
         if size != dimension.size and local_name(dimension) not in build(implementation):
             terms.add(local_name(dimension), size, "elements", f"{dimension.meaning}, of one rank")
-    add_groups(terms, implementation.choices["layers"] == "experts")
+    choices = implementation.choices
+    links = {group: bandwidth for system in SYSTEMS for group, bandwidth in system.links(choices).items()}
+    add_groups(terms, choices, absent_values(choices), links)
     add_components(terms, implementation)
     add_blocks(terms, implementation)
     add_stage(terms, implementation)
     add_data(terms, implementation)
     add_microbatch(terms)
-    add_step(terms, implementation)
-    add_spent(terms)
+    parts = [part for system in SYSTEMS for part in system.time(terms, choices)]
+    add_step(terms, implementation, parts, links)
+    add_spent(terms, implementation, parts)
     add_rates(terms, implementation)

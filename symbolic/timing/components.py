@@ -11,12 +11,12 @@ from ..functions import Max
 from ..implementations import Implementation
 from ..ledger import Component
 from ..parameters import symbols
+from ..rates import GROUP_BY_NAME, beside_computing, ring_time, stream_time
 from ..terms import TermSet, product, total
-from ..work import Kernel, Ranks, Transfer
-from .groups import GROUP_BY_NAME, ring_time
+from ..work import BOTH_GRADIENTS, Kernel, Ranks, Transfer
 from .rows import RATES, Matmul, Moved, matmuls, repeated, streams, transfers
 
-c, t, Wm, ew, ot = symbols("c t Wm ew ot")
+c, t, ot = symbols("c t ot")
 
 #: Directions of a pass through the model.
 PASSES = ("forward", "backward")
@@ -40,11 +40,6 @@ def matmul_time(item: Matmul) -> Expr:
     return product(Integer(2), item.factor, *sides) / (peak * share / 1000)
 
 
-def stream_time(size: Expr) -> Expr:
-    """Seconds in which memory moves ``size`` bytes."""
-    return size / (Wm * ew / 1000)
-
-
 def add_components(terms: TermSet, implementation: Implementation) -> None:
     """For every component that does something: FLOPs, bytes, kernels, traffic, and the time of each."""
     for component in components_of(implementation):
@@ -54,6 +49,10 @@ def add_components(terms: TermSet, implementation: Implementation) -> None:
         if products:
             terms.add(f"{name}.forward_flops", total(*(item.flops for item in products)), "FLOP",
                       f"{title}: multiplications and additions of the forward pass")
+            unneeded = [item.flops for item in products if item.backward < BOTH_GRADIENTS]
+            if unneeded:
+                terms.add(f"{name}.unneeded_flops", total(*unneeded), "FLOP",
+                          f"{title}: gradients of frozen weights, which nobody needs")
             core = [item.flops for item in products if item.rate == Kernel.ATTENTION.value]
             if core:
                 terms.add(f"{name}.core_flops", total(*core), "FLOP", f"{title}: those of core attention")
@@ -164,6 +163,9 @@ def _unhidden(terms: TermSet, name: str, way: str, row: Transfer, seconds: Expr)
     core = f"{name}.core_time" if way == "forward" else f"{name}.core_backward_time"
     if row.beside is Kernel.ATTENTION and core in terms:
         return Max(Integer(0), seconds - product(terms[core].symbol, total(c, Integer(-1))) / c)
+    if row.prefetched is not None:
+        switch, computing = row.prefetched[way == "backward"], terms[f"{name}.{way}_time"].symbol
+        return total(product(1 - switch, seconds), product(switch, beside_computing(seconds, computing)))
     if row.beside is Kernel.MATMUL and f"{name}.product_time" in terms:
         pieces = Max(seconds / t, seconds - terms[f"{name}.product_time"].symbol)
         return total(product(1 - ot, seconds), product(ot, pieces))

@@ -9,13 +9,14 @@ from sympy import Eq, Expr, Integer
 from ..functions import CeilDiv, Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
+from ..parallel.data import states
 from ..parallel.groups import GROUPS, Group
 from ..parallel.legality import fixed_values
 from ..parallel.pipeline import chunks, instances
 from ..parameters import symbol, symbols
+from ..rates import GROUP_BY_NAME, beside_computing, ring_time, stream_time
+from ..systems import SYSTEMS
 from ..terms import TermSet, product, term_symbol, total
-from .components import stream_time
-from .groups import GROUP_BY_NAME, ring_time
 
 w, zero1, og, ow, shards, slowed = symbols("w zero1 og ow shards sl")
 tied, p, r, Lr, h = symbols("tied p r Lr h")
@@ -55,15 +56,15 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     # nanotron sums all gradients on all ranks with ZeRO-1 too.
     passes = Integer(2) if choices["data_parallel"] == "torch_ddp" else 2 - zero1
     reduced = terms.add("stage.reducing", total(*(
-        _reducing(terms, group, passes, calls["reducing"]) for group in trained
+        _reducing(terms, group, passes, calls["reducing"], choices) for group in trained
     )), "s",
                         "rank r: its gradients summed once over the ranks that hold its parameters")
     forward, backward = (terms[f"stage.{way}_computing"].symbol for way in ("forward", "backward"))
     if zero2 != 0:
         again = product(zero3, gathered, _gathered_again(terms, implementation))
         sharding = total(
-            _hidden(product(zero3, gathered), forward),
-            _hidden(total(again, product(zero2, reduced)), backward),
+            beside_computing(product(zero3, gathered), forward),
+            beside_computing(total(again, product(zero2, reduced)), backward),
         )
         terms.add("stage.sharding_waiting", sharding, "s",
                   "rank r: waiting for shared-out weights and gradients, of one micro-batch")
@@ -71,16 +72,27 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
         _beside(og, product(1 - zero2, reduced), backward),
         _beside(ow, product(zero1, 1 - zero3, gathered), forward),
     ]
-    if choices["data_parallel"] != "fsdp":
+    if choices["data_parallel"] != "fsdp" and choices["adapters"] == "none":
         ends.append(_tying(terms))
     terms.add("stage.data_waiting", total(*ends), "s",
               "rank r: waiting for gradients and weights of data-parallel ranks, once for every step")
-    gradients, weights = terms["stage.gradient"].symbol, terms["stage.weight"].symbol
-    moved = total(product(Integer(2), terms["stage.optimizer"].symbol), total(gradients, weights) / shards,
+    gradients, weights = terms["stage.gradient"].symbol, _written(terms, choices)
+    resting = total(*(
+        product(state.bytes, terms[f"stage.{group.prefix}shard_elements"].symbol)
+        for group in trained for state in states(choices, group) if state.resting
+    ))
+    used = total(terms["stage.optimizer"].symbol, product(Integer(-1), resting))
+    moved = total(product(Integer(2), used), total(gradients, weights) / shards,
                   product(Integer(2), gradients))
     terms.add("stage.optimizer_time", stream_time(moved), "s",
               "rank r: its states read and written, its share of gradients read and of weights written; all gradients"
               " read for their norm and set to zero")
+
+
+def _written(terms: TermSet, choices: Mapping[str, str]) -> Expr:
+    """Return the bytes of the weights that the optimizer writes: all but frozen ones."""
+    frozen = [name for name in terms.terms if name.startswith("stage.") and name.endswith(".frozen_weight")]
+    return total(terms["stage.weight"].symbol, *(product(Integer(-1), terms[name].symbol) for name in frozen))
 
 
 def trained_elements(terms: TermSet) -> Expr:
@@ -126,16 +138,7 @@ def _tying(terms: TermSet) -> Expr:
 
 
 def _beside(overlapped: Expr, seconds: Expr, computing: Expr) -> Expr:
-    return total(product(1 - overlapped, seconds), product(overlapped, _hidden(seconds, computing)))
-
-
-def _hidden(seconds: Expr, computing: Expr) -> Expr:
-    """Return the added step time of ``seconds`` of collectives that overlap ``computing``.
-
-    They take a share of the GPU while they run, so that computing takes longer, by 18.9 % in the measurements of
-    arXiv:2507.03114; what is left after it is waited for.
-    """
-    return Max(product(seconds, slowed) / 1000, seconds - computing)
+    return total(product(1 - overlapped, seconds), product(overlapped, beside_computing(seconds, computing)))
 
 
 def _elements(group: Group) -> str:
@@ -152,13 +155,18 @@ def _gradients(terms: TermSet, group: Group) -> Expr:
     return product(w, terms[_elements(group)].symbol)
 
 
-def _reducing(terms: TermSet, group: Group, passes: Expr, calls: Expr) -> Expr:
+def _reducing(
+    terms: TermSet, group: Group, passes: Expr, calls: Expr, choices: Mapping[str, str]
+) -> Expr:
     """Gradients: a reduce-scatter where states are shared out, else an all-reduce; then their shares over replicas."""
     size = _gradients(terms, group)
     data, replica = _ranks(group, "data"), _ranks(group, "replica")
     share = size / GROUP_BY_NAME[data].size
+    within = ring_time(data, product(passes, calls), product(passes, size))
+    if any(replica in system.silent(choices) for system in SYSTEMS):
+        return within
     return total(
-        ring_time(data, product(passes, calls), product(passes, size)),
+        within,
         ring_time(replica, product(Integer(2), calls), product(Integer(2), share)),
     )
 

@@ -12,10 +12,10 @@ from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..ledger import Place
 from ..parameters import symbols
+from ..rates import GROUP_BY_NAME
 from ..terms import TermSet, product, term_symbol, total
 from ..work import Ranks
 from .components import PASSES
-from .groups import GROUP_BY_NAME
 
 t, gap, tau, stall = symbols("t gap tau st")
 _NANO = Integer(10) ** 9
@@ -51,6 +51,9 @@ def add_blocks(terms: TermSet, implementation: Implementation) -> None:
             continue
         sums = partial(_sum, terms, names)
         terms.add(f"{block}.forward_flops", sums("forward_flops"), "FLOP", f"{words}: FLOPs of the forward pass")
+        if sums("unneeded_flops") != 0:
+            terms.add(f"{block}.unneeded_flops", sums("unneeded_flops"), "FLOP",
+                      f"{words}: FLOPs of gradients of frozen weights, which nobody needs")
         terms.add(f"{block}.weight_gradients", sums("product_time"), "s",
                   f"{words}: products for gradients of weights, a part of the backward pass")
         if implementation.choices["recompute_saves"] == "ops" and block in ("layer", "expert_layer"):

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from sympy import Expr, Integer
 
 from ..accounts.rows import components_of, kept_rows, local_shape
-from ..choices import absent_letters
+from ..choices import absent_values
 from ..dimension import Dimension
 from ..dimensions import EXPERTS
 from ..implementations import Implementation
 from ..ledger import Component, Role
+from ..parallel.groups import is_frozen
 from ..parameters import symbol
 from ..recompute import REGIONS
 from ..terms import product
@@ -53,23 +54,28 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
     for row in kept_rows(implementation):
         tensor = row.tensor
         if row.component is component and tensor.role is Role.WEIGHT and tensor.tokens:
-            *experts, outputs, inputs = local_shape(tensor.shape)
-            trained = choices["adapters"] == "none" or ".adapter" in tensor.name
+            *experts, outputs, inputs = local_shape(multiplied(tensor.shape), choices)
             products.append(Matmul(
-                tensor.module, LINEAR, product(*local_shape(tensor.tokens)), inputs, outputs,
+                tensor.module, LINEAR, product(*local_shape(tensor.tokens, choices)), inputs, outputs,
                 tensor.when.xreplace(_absent(implementation)), product(*experts),
-                BOTH_GRADIENTS if trained else 1,
+                _gradients(component, choices),
             ))
     absent = _absent(implementation)
     products += [
         Matmul(
-            item.module, item.kernel.value, product(*local_shape(item.rows)), product(*local_shape(item.inner)),
-            product(*local_shape(item.columns)), product(item.share, item.when.xreplace(absent)), Integer(1),
-            item.backward,
+            item.module, item.kernel.value, product(*local_shape(item.rows, choices)),
+            product(*local_shape(item.inner, choices)),
+            product(*local_shape(item.columns, choices)), product(item.share, item.when.xreplace(absent)), Integer(1),
+            min(item.backward, _gradients(component, choices)) if item.weights else item.backward,
         )
         for item in _chosen(component, implementation) if isinstance(item, Product)
     ]
     return tuple(products)
+
+
+def _gradients(component: Component, choices: Mapping[str, str]) -> int:
+    """Products of a matrix of weights in the backward pass: frozen ones pass the gradient on and have none."""
+    return 1 if is_frozen(component, choices) else BOTH_GRADIENTS
 
 
 @dataclass(frozen=True)
@@ -82,14 +88,20 @@ class Moved:
     kernels: int
 
 
+def multiplied(shape: tuple[Dimension, ...]) -> tuple[Dimension, ...]:
+    """The dimensions of a weight in a product, for which ranks may gather it."""
+    return tuple(dimension.gathered or dimension for dimension in shape)
+
+
 @cache
 def streams(component: Component, implementation: Implementation) -> tuple[Moved, ...]:
     """The streams of a component."""
-    absent = _absent(implementation)
+    absent, choices = _absent(implementation), implementation.choices
     return tuple(
         Moved(
-            item.module, product(Integer(item.forward), *local_shape(item.shape), item.when.xreplace(absent)),
-            product(Integer(item.backward), *local_shape(item.shape), item.when.xreplace(absent)), item.kernels,
+            item.module, product(Integer(item.forward), *local_shape(item.shape, choices), item.when.xreplace(absent)),
+            product(Integer(item.backward), *local_shape(item.shape, choices), item.when.xreplace(absent)),
+            item.kernels,
         )
         for item in _chosen(component, implementation) if isinstance(item, Stream)
     )
@@ -109,9 +121,9 @@ class Sent:
 @cache
 def transfers(component: Component, implementation: Implementation) -> tuple[Sent, ...]:
     """The transfers of a component."""
-    absent = _absent(implementation)
+    absent, choices = _absent(implementation), implementation.choices
     return tuple(
-        Sent(item, product(Integer(item.bytes), *local_shape(item.shape)),
+        Sent(item, product(Integer(item.bytes), *local_shape(item.shape, choices)),
              *(product(passes, item.when.xreplace(absent)) for passes in (item.forward, item.backward, item.hidden)))
         for item in _chosen(component, implementation) if isinstance(item, Transfer)
     )
@@ -131,6 +143,7 @@ def worked_dimensions(implementation: Implementation) -> tuple[Dimension, ...]:
     dimensions: list[Dimension] = [EXPERTS]
     for row in kept_rows(implementation):
         dimensions += row.tensor.tokens
+        dimensions += (dimension.gathered for dimension in row.tensor.shape if dimension.gathered)
     for component in components_of(implementation):
         for item in _chosen(component, implementation):
             dimensions += (*item.rows, *item.inner, *item.columns) if isinstance(item, Product) else item.shape
@@ -145,7 +158,7 @@ def _chosen(component: Component, implementation: Implementation) -> Iterator[Wo
 
 
 def _absent(implementation: Implementation) -> dict[Expr, Expr]:
-    return {symbol(letter): Integer(0) for letter in absent_letters(implementation.choices)}
+    return absent_values(implementation.choices)
 
 
 #: How fast a product is run: its peak, and the share of it that is reached, by letters.

@@ -12,11 +12,11 @@ from ..ledger import Place
 from ..parallel.pipeline import instances, recomputed_layers
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
+from ..rates import GROUP_BY_NAME, stream_time
 from ..terms import TermSet, product, total
 from ..work import Ranks
-from .components import PASSES, stream_time
+from .components import PASSES
 from .data import trained_elements
-from .groups import GROUP_BY_NAME
 from .layers import TRAFFIC
 
 rfull, Lr, w = symbols("rfull Lr w")
@@ -49,6 +49,9 @@ def add_stage(terms: TermSet, implementation: Implementation) -> None:
         return total(product(rfull, _recomputed_share(choices), whole), product(1 - rfull, summed(of_modules)))
 
     terms.add("stage.forward_flops", summed("forward_flops"), "FLOP", "rank r: FLOPs of the forward pass")
+    if summed("unneeded_flops") != 0:
+        terms.add("stage.unneeded_flops", summed("unneeded_flops"), "FLOP",
+                  "rank r: FLOPs of gradients of frozen weights, which nobody needs")
     for name, kind, unit, words in (
         ("repeated_flops", "forward_flops", "FLOP", "FLOPs of layers and modules that run once more"),
         ("recomputing", "forward_time", "s", "layers and modules that run once more"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from sympy import Eq, Expr, Gt, Integer
 
 from ..accounts.moments import CANDIDATES
@@ -11,17 +13,21 @@ from ..implementations import Implementation
 from ..parallel.pipeline import chunks, ends
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
+from ..rates import GROUP_BY_NAME
+from ..systems import SYSTEMS
+from ..systems.system import Part
 from ..terms import TermSet, product, term_symbol, total
 from ..work import Ranks
-from .groups import GROUP_BY_NAME
 
 s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
-t, e, et, sp, load, cf, D = symbols("t e et sp load cf D")
+t, ty, tz, e, et, sp, sn, load, cf, D = symbols("t ty tz e et sp sn load cf D")
 Fm, pw, price, busy = symbols("Fm pw chi busy")
 an, ax, slowed = symbols("an ax sl")
 L, Lr, Ldr, Lf, Ll, Lx = symbols("L Lr Ldr Lf Ll Lx")
 #: One sequence, every token of it worked on once.
-_ALONE = {**dict.fromkeys((t, c, e, et, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0)}
+_ALONE = {
+    **dict.fromkeys((t, ty, tz, c, e, et, sn, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0),
+}
 
 #: What the time of all micro-batches goes to, and the parts of one that belong to it.
 SPENT: dict[str, tuple[tuple[str, ...], str]] = {
@@ -31,6 +37,20 @@ SPENT: dict[str, tuple[tuple[str, ...], str]] = {
     **{f"{ranks.value}": ((f"{ranks.value}_waiting",), f"waiting for {GROUP_BY_NAME[ranks.value].meaning}")
        for ranks in Ranks},
     "sharding": (("sharding_waiting",), "waiting for shared-out weights and gradients"),
+}
+
+#: The same in the order in which answers show it, with what is done once for every step, in a few words.
+SHOWN: dict[str, str] = {
+    "computing": "forward and backward passes",
+    "recomputing": "layers and modules that run once more",
+    "launching": "the host launches kernels too slowly",
+    **{ranks.value: GROUP_BY_NAME[ranks.value].meaning for ranks in Ranks},
+    "sharding": "shared-out weights and gradients",
+    "pipeline": "what is sent between stages",
+    "data": "data-parallel ranks, at the end of a step",
+    "optimizer": "the optimizer",
+    **{name: words for system in SYSTEMS for name, words in system.spent.items()},
+    "idle": "other stages",
 }
 
 
@@ -56,21 +76,26 @@ def whole(implementation: Implementation) -> dict[Expr, Expr]:
     return {p: Integer(1), r: Integer(0), **(dict.fromkeys((Lr, Ldr), L) if listed else {})}
 
 
-def add_step(terms: TermSet, implementation: Implementation) -> None:
-    """The slowest stage's micro-batches, the pipeline's idle time, and what is done once for every step.
+def add_step(
+    terms: TermSet, implementation: Implementation, parts: Sequence[Part], links: Mapping[str, Expr],
+) -> None:
+    """The slowest stage's micro-batches, the pipeline's idle time, and what is done once for every step: ``parts`` too.
 
     A pipeline is idle while one micro-batch runs through all other stages, or through their first chunks; passes of
     weight gradients may fill a part of that. Layers take the time there that they take with all ranks in their places.
+    Of unequal ``links`` every one is passed once while the pipeline fills and drains; else the slowest is waited for.
     """
     ranks, schedule = candidates(implementation), SCHEDULES[implementation.choices["schedule"]]
+    cut, passes_of_rank = _cut(implementation), product(m, _cut(implementation))
     of_ranks = {
         "slowest_stage": ("stage.microbatch_time", "one micro-batch on the slowest rank"),
         "data_waiting": ("stage.data_waiting", "waiting for data-parallel ranks, of the rank that waits longest"),
         "optimizer": ("stage.optimizer_time", "the optimizer step of the rank that takes longest"),
+        **{part.name: (part.term, f"{part.meaning}, of the rank that takes longest") for part in parts},
     }
     for name, rank in ranks.items():
         terms.at(name, [name for name, _ in of_ranks.values()], rank)
-    slowest, data, optimizer = (
+    slowest, *once = (
         terms.add(f"step.{name}", Max(*dict.fromkeys(_at(terms, place, kind) for place in ranks)), "s", meaning)
         for name, (kind, meaning) in of_ranks.items()
     )
@@ -83,7 +108,7 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
         filled = product(Integer(schedule.weight_passes), _at(terms, "whole", "stage.weight_gradients"))
         idle = product(idle, Max(Integer(0), 1 - filled / passes))
     bubble = terms.add("step.bubble", idle, "s", "waiting while the pipeline fills and drains")
-    sent = terms.add("step.sent_bytes", product(Integer(2), s, b, h) / (c * ts), "bytes",
+    sent = terms.add("step.sent_bytes", product(Integer(2), s, b, h) / product(c, ts, cut), "bytes",
                      "output of a stage that a rank sends to the next one, and a gradient of that size back")
     terms.add("stage.messages", _messages(implementation), "messages",
               "rank r: outputs and gradients that it sends to other stages in a step")
@@ -91,12 +116,17 @@ def add_step(terms: TermSet, implementation: Implementation) -> None:
     each = total(total(product(crossing, ax), product(1 - crossing, an)) / 10**9,
                  sent / term_symbol("pipeline.bandwidth"))
     # What travels beside the work of other chunks slows that down.
-    beside = product(m, chunks(implementation.choices), slowed) / 1000
+    beside = product(passes_of_rank, chunks(implementation.choices), slowed) / 1000
     sends = total(product(schedule.overlapped, total(p, Integer(-1), beside)),
-                  product(1 - schedule.overlapped, total(m, p, Integer(-2))))
-    waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sends, each), "s",
+                  product(1 - schedule.overlapped, total(passes_of_rank, p, Integer(-2))))
+    sending = product(sends, each)
+    if "path" in links:
+        faster = links["pipeline"] / links["path"] - 1
+        sending = total(sending, product(crossing, total(p, Integer(-1)), faster,
+                                         sent / term_symbol("pipeline.bandwidth")))
+    waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sending), "s",
                         "stages that wait for what is sent between them")
-    terms.add("step.time", total(product(m, slowest), bubble, waiting, data, optimizer), "s", "one optimizer step")
+    terms.add("step.time", total(product(passes_of_rank, slowest), bubble, waiting, *once), "s", "one optimizer step")
 
 
 def _messages(implementation: Implementation) -> Expr:
@@ -109,18 +139,23 @@ def _messages(implementation: Implementation) -> Expr:
     at_ends = total(Iverson(Eq(r, 0)), Iverson(Eq(r, p - 1)))
     in_rounds = total(product(Integer(2), chunks(implementation.choices)), product(Integer(-1), at_ends))
     each = in_rounds if first != last else product(Integer(2), total(Integer(2), product(Integer(-1), at_ends)))
-    return product(Iverson(Gt(p, 1)), m, each)
+    return product(Iverson(Gt(p, 1)), m, _cut(implementation), each)
 
 
-def add_spent(terms: TermSet) -> None:
+def _cut(implementation: Implementation) -> Expr:
+    """Passes of the pipeline that a micro-batch is cut into."""
+    return product(*(system.passes(implementation.choices) for system in SYSTEMS))
+
+
+def add_spent(terms: TermSet, implementation: Implementation, once: Sequence[Part]) -> None:
     """Add the parts of step time on rank r (s); the remainder is its wait for slower ranks."""
     parts = []
     for name, (kinds, meaning) in SPENT.items():
         seconds_of_kinds = [terms[f"stage.{kind}"].symbol for kind in kinds if f"stage.{kind}" in terms]
         if seconds_of_kinds:
-            seconds = product(m, total(*seconds_of_kinds))
+            seconds = product(m, _cut(implementation), total(*seconds_of_kinds))
             parts.append(terms.add(f"spent.{name}", seconds, "s", f"rank r, all micro-batches: {meaning}"))
-    for name in ("step.pipeline_waiting", "stage.data_waiting", "stage.optimizer_time"):
+    for name in ("step.pipeline_waiting", "stage.data_waiting", "stage.optimizer_time", *(item.term for item in once)):
         part = name.partition(".")[2].partition("_")[0]
         meaning = terms[name].meaning.removeprefix("rank r: ")
         parts.append(terms.add(f"spent.{part}", terms[name].symbol, "s", f"rank r: {meaning}"))
@@ -134,9 +169,11 @@ def add_rates(terms: TermSet, implementation: Implementation) -> None:
     tokens = terms.add("step.tokens", product(B, s), "tokens", "tokens of one optimizer step")
     rate = terms.add("step.tokens_per_second", tokens / seconds, "tokens/s", "tokens of the whole job in a second")
     terms.add("step.tokens_per_second_per_gpu", rate / N, "tokens/s", "tokens in a second for each GPU")
-    terms.at("alone", ["stage.forward_flops", "stage.repeated_flops"], {**whole(implementation), **_ALONE})
-    forward, again = (_at(terms, "alone", f"stage.{kind}_flops") for kind in ("forward", "repeated"))
-    model = terms.add("step.model_flops", product(Integer(3), B, forward), "FLOP",
+    counted = [kind for kind in ("forward", "repeated", "unneeded") if f"stage.{kind}_flops" in terms]
+    terms.at("alone", [f"stage.{kind}_flops" for kind in counted], {**whole(implementation), **_ALONE})
+    forward, again, *unneeded = (_at(terms, "alone", f"stage.{kind}_flops") for kind in counted)
+    needed = product(Integer(3), B, forward)
+    model = terms.add("step.model_flops", total(needed, *(product(Integer(-1), B, each) for each in unneeded)), "FLOP",
                       "products of forward and backward pass that the model needs; of attention the unmasked half")
     hardware = terms.add("step.hardware_flops", total(model, product(B, again)), "FLOP", "those and recomputed ones")
     for name, flops, words in (("mfu", model, "model FLOPs (MFU)"), ("hfu", hardware, "all FLOPs (HFU)")):

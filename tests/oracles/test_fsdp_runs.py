@@ -12,6 +12,7 @@ from random import Random
 
 import pytest
 from oracles.extent import FULL
+from oracles.fsdp_lora import run_all as run_adapted
 from oracles.fsdp_run import run_all
 from oracles.huggingface import random_shape
 from oracles.ledger import ledger
@@ -20,6 +21,7 @@ from oracles.processes import on_ranks
 from shardmath.symbolic.implementations import HUGGINGFACE
 from shardmath.symbolic.parallel.legality import fixed_values
 
+ADAPTED = HUGGINGFACE.with_choices(data_parallel="fsdp", adapters="all_linear")
 FSDP = HUGGINGFACE.with_choices(data_parallel="fsdp", precision="autocast")
 
 
@@ -37,6 +39,23 @@ def test_sharded_bytes_of_every_rank(draws: list[Random], ranks: int, tmp_path: 
             assert found["parameters"] == weights
             assert found["gradients"] == gradients
             assert found["steps"] == 4 * found["tensors"]
+            assert found["moments"] == states if rank == 0 else found["moments"] <= states
+
+
+@pytest.mark.cases(3, 20)
+@pytest.mark.parametrize("ranks", [2, 3, 4] if FULL else [2])
+def test_sharded_bytes_with_adapters(draws: list[Random], ranks: int, tmp_path: Path) -> None:
+    """Frozen weights are sharded with the adapters' own, which alone have gradients and moments."""
+    shapes = [shape_for(draw, ranks) | {"rl": draw.randint(1, 9), "tied": 0} for draw in draws]
+    for rank, results in enumerate(on_ranks(run_adapted, ranks, tmp_path, shapes)):
+        for shape, found in zip(shapes, results, strict=True):
+            trained, frozen, weights, gradients, states = ledger(
+                ADAPTED, "stage.parameters", "stage.frozen_parameters", "stage.weight", "stage.gradient",
+                "stage.optimizer", **shape, **fixed_values(ADAPTED) | {"D": ranks},
+            )
+            assert (found["trained"], found["frozen"]) == (trained, frozen)
+            assert found["parameters"] == weights
+            assert found["gradients"] == gradients
             assert found["moments"] == states if rank == 0 else found["moments"] <= states
 
 

@@ -17,8 +17,8 @@ from oracles.extent import FULL
 from random_layouts import legal_rows
 from test_evaluators_oracles import _assignments, _run
 
-from shardmath.account.time import SPENT as SHOWN
 from shardmath.compiler.evaluators import find
+from shardmath.generated.definitions import SPENT as SHOWN
 from shardmath.symbolic.implementations import IMPLEMENTATIONS
 from shardmath.symbolic.parameters import BY_NAME, PARAMETERS, Kind
 from shardmath.symbolic.timing import build_times

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -9,8 +10,11 @@ from importlib import import_module
 
 from shardmath.account.anchor import Anchor
 from shardmath.account.configured import Configuration, configured
+from shardmath.account.host import refuse_full_host
+from shardmath.account.placement import Placement
+from shardmath.account.slicing import Slicing, slicing
 from shardmath.account.time import StepTime
-from shardmath.answers import Amount, Answer, Hidden
+from shardmath.answers import Amount, Answer, Drawn, Hidden
 from shardmath.compiler.evaluators import Evaluator, terms_at
 from shardmath.generated.definitions import (
     HELD,
@@ -65,6 +69,8 @@ class RankAccount(Answer):
     """fits, uncertain or out of memory."""
     moments: Mapping[str, int]
     """Bytes of activations and transients at every moment that has transients."""
+    host: int
+    """Bytes on the host, of what is offloaded."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class Process(Answer):
 
 
 @dataclass(frozen=True)
-class Explanation(Answer):
+class Explanation(Drawn, room="explain", table="ranks.lines"):
     """The account of one configuration: every byte of every pipeline rank, the verdict and the time of a step."""
 
     model: Model
@@ -143,12 +149,21 @@ class Explanation(Answer):
     """The measured run that fixed the constants of ``process``; null without one."""
     time: StepTime | None
     """Time of a step; null where a figure of the machine is not known."""
+    placement: Placement | None
+    """Where nodes with measured links go; null without such links."""
+    slicing: Slicing | None
+    """Best lengths of the slices of a sequence; null without slices."""
     time_unknown: str
     """Why the time is not known; empty where it is."""
     published: tuple[PublishedEstimate, ...]
     """Estimates of published formulas, of models that they are about."""
     switches: Hidden[Mapping[str, int]]
     """Switches of the machine by name: overlaps of communication with computation."""
+
+    @property
+    def framework(self) -> str:
+        """Name of the implementation alone."""
+        return self.implementation.partition(" ")[0]
 
     @property
     def moments_counted(self) -> bool:
@@ -162,17 +177,24 @@ class Explanation(Answer):
 
 
 def explanation(configuration: Configuration) -> Explanation:
-    """Account for every byte that each pipeline rank keeps, and for the time of a step."""
+    """Account for every byte that each pipeline rank keeps, and for the time of a step.
+
+    Raises InputError for an offload that the servers' hosts cannot hold.
+    """
     job, anchor = configuration.job, configuration.anchor
     values = [job.on_rank(rank) for rank in range(job.values["pipeline_parallel"])]
     numbers = [terms_at(job.evaluator.terms, own) for own in values]
+    refuse_full_host(configuration, numbers)
     ranks = tuple(map(_account, values, numbers))
     peak = max(ranks, key=lambda account: account.total)
     time, unknown = configuration.time()
     return Explanation(
-        job.model, job.gpu, job.evaluator.name, job.recompute, dict(job.evaluator.choices), job.values,
+        job.model, job.gpu, job.evaluator.title(), job.recompute, dict(job.evaluator.choices), job.values,
         _parameters(numbers[0]), peak.rank, peak.total, peak.verdict, _reason(ranks, peak), ranks,
-        _process(job.evaluator, values[peak.rank], numbers[peak.rank], anchor is not None), anchor, time, unknown,
+        _process(job.evaluator, values[peak.rank], numbers[peak.rank], anchor is not None), anchor, time,
+        configuration.placement if time is not None else None,
+        slicing(job.evaluator, {**job.values, **configuration.machine_values()}, time) if time is not None else None,
+        unknown,
         _published(job.evaluator, job.values), configuration.switches(),
     )
 
@@ -239,6 +261,7 @@ def _account(values: Mapping[str, int], numbers: Mapping[str, int | Fraction]) -
         tuple(lines),
         {role: int(size) for role, size in by_role.items()}, total, total / memory, verdict_of(total, memory),
         {name: int(numbers[f"stage.{name}.all"]) for name in SITES if f"stage.{name}.all" in numbers},
+        math.ceil(numbers.get("stage.host", 0)),
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from inspect import signature
 from typing import Any, ParamSpec
 from warnings import catch_warnings, simplefilter
 
 from shardmath.account.anchor import Anchor, anchored
+from shardmath.account.placement import Placement, placed
 from shardmath.account.time import StepTime, as_cluster, machine_values, on_nodes, step_time
 from shardmath.configuration.job import Job, job
 from shardmath.configuration.nearest import nearest_legal
@@ -39,8 +40,22 @@ class Configuration:
 
     def machine_values(self) -> dict[str, int]:
         """All parameters of the machine by name. Raises InputError where a figure is not known."""
-        values = machine_values(self.job.evaluator, self.cluster, self.job.values["num_gpus"])
-        return {**values, **self.machine}
+        return self._placed[1]
+
+    @property
+    def placement(self) -> Placement | None:
+        """Where nodes with measured links go; None without such links. Raises InputError as ``machine_values``."""
+        return self._placed[0]
+
+    @cached_property
+    def _placed(self) -> tuple[Placement | None, dict[str, int]]:
+        """Where nodes go, and all parameters of the machine by name."""
+        evaluator = self.job.evaluator
+        values = {**machine_values(evaluator, self.cluster, self.job.values["num_gpus"]), **self.machine}
+        if evaluator.choices["links"] != "measured":
+            return None, values
+        placement, links = placed(evaluator, self.cluster, {**self.job.on_rank(0), **values})
+        return placement, {**values, **links}
 
     def switches(self) -> dict[str, int]:
         """The switches of the machine by name, which are known where its speeds are not."""
@@ -48,7 +63,12 @@ class Configuration:
         return {name: usual[name] for name in MACHINE if PARAMETERS[name][3] == 1}
 
     def time(self) -> tuple[StepTime | None, str]:
-        """The time of a step, or None and why it is not known."""
+        """The time of a step, or None and why it is not known.
+
+        Raises InputError for a job that the measured links of the cluster cannot hold.
+        """
+        if self.cluster.links is not None and self.job.evaluator.is_timed:
+            self.machine_values()
         try:
             return step_time(self.job.evaluator, {**self.job.values, **self.machine_values()}, self.job.by_rank), ""
         except InputError as error:
@@ -102,8 +122,9 @@ def _configuration(run: Run) -> Configuration:
     others = {**({} if anchor is None else anchor.constants), **cluster.memory_parameters,
               **{name: value for name, value in run.others.items() if name not in machine}}
     node_size = cluster.node_size if run.node_size is None else run.node_size
-    return Configuration(job(replace(run, gpu=cluster.gpu, node_size=node_size, others=others)), cluster, machine,
-                         anchor)
+    kernels = run.kernels if cluster.links is None else {"links": "measured", **(run.kernels or {})}
+    asked = replace(run, gpu=cluster.gpu, node_size=node_size, others=others, kernels=kernels)
+    return Configuration(job(asked), cluster, machine, anchor)
 
 
 configured = advised(asked_with("configured", run_of, _configuration))

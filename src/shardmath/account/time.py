@@ -10,26 +10,9 @@ from warnings import warn
 from shardmath.answers import Answer
 from shardmath.compiler.evaluators import Evaluator, times_at
 from shardmath.errors import InputError, InputWarning
-from shardmath.generated.definitions import PARAMETERS
+from shardmath.generated.definitions import PARAMETERS, SPENT
 from shardmath.machines import Cluster, Network, read_cluster
 from shardmath.machines.gpu import Gpu
-
-#: What the time of a step goes to, in the order in which it is shown, with a few words for each.
-SPENT: Mapping[str, str] = {
-    "computing": "forward and backward passes",
-    "recomputing": "layers and modules that run once more",
-    "launching": "the host launches kernels too slowly",
-    "tensor": "tensor-parallel ranks",
-    "context": "context-parallel ranks",
-    "expert": "ranks that share out experts",
-    "expert_tensor": "ranks that share the width of experts",
-    "expert_all": "ranks that share out experts and their width",
-    "sharding": "shared-out weights and gradients",
-    "pipeline": "what is sent between stages",
-    "data": "data-parallel ranks, at the end of a step",
-    "optimizer": "the optimizer",
-    "idle": "other stages",
-}
 
 #: Shares of a step below this are rounding of floating-point sums.
 _ROUNDING = 1e-9
@@ -92,13 +75,26 @@ def on_nodes(cluster: Cluster, node_size: int | None) -> Cluster:
 def machine_values(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> dict[str, int]:
     """The machine's parameters by name, for an implementation with its precision and its overlaps.
 
-    Raises InputError where a figure is not known, and where no time is counted.
+    Measured links have the bandwidth of the fastest one, until nodes are placed. Raises InputError where a figure is
+    not known, and where no time is counted.
     """
     evaluator.refuse_untimed()
     precision = "bf16" if evaluator.choices["fp8"] == "none" else "fp8"
     values = cluster.values(precision, num_gpus)
+    cluster.refuse_unknown_host(values, evaluator.times.INPUTS)
     own = {name: value for name, value in evaluator.defaults.items() if _is_of_machine(name)}
-    return {**values, **own, **cluster.parameters}
+    links: dict[str, int] = {}
+    if evaluator.choices["links"] == "measured":
+        if cluster.links is None:
+            rule = "must not be given without measured links in a cluster file"
+            raise InputError("links", "measured", rule, "uniform")
+        links = dict.fromkeys(link_parameters(evaluator), values["network_bandwidth"])
+    return {**values, **own, **cluster.parameters, **links}
+
+
+def link_parameters(evaluator: Evaluator) -> list[str]:
+    """Parameters of the measured links that the time of a step depends on."""
+    return [name for name in evaluator.times.INPUTS if name.endswith("_link_bandwidth")]
 
 
 def time_unknown(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -> str:

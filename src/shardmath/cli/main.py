@@ -15,6 +15,7 @@ from shardmath import __version__
 from shardmath.cli.appendix import appendix
 from shardmath.cli.calibrate import calibrate
 from shardmath.cli.catalogue import gpus, models, networks
+from shardmath.cli.check import check
 from shardmath.cli.compare import compare
 from shardmath.cli.completion import SHELLS, completion
 from shardmath.cli.encoding import spell_on
@@ -25,10 +26,12 @@ from shardmath.cli.fit import fit
 from shardmath.cli.formula import formula
 from shardmath.cli.moves import moves
 from shardmath.cli.page import page
+from shardmath.cli.phases import phases
 from shardmath.cli.prove import prove
 from shardmath.cli.recommend import recommend
 from shardmath.cli.scale import scale
 from shardmath.cli.schema import schema
+from shardmath.cli.snapshot import snapshot
 from shardmath.cli.stopping import exit_code as after_signal
 from shardmath.cli.stopping import heed, number_of
 from shardmath.cli.sweep import sweep
@@ -67,8 +70,8 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    sweep, recommend, scale, explore, explain, moves, fit, compare, evaluate, calibrate, formula, prove, appendix, page,
-    models, gpus, networks, schema, completion,
+    sweep, recommend, scale, phases, explore, explain, moves, fit, compare, check, evaluate, calibrate, snapshot,
+    formula, prove, appendix, page, models, gpus, networks, schema, completion,
 )
 for _command in _COMMANDS:
     cli.add_command(_command)
@@ -87,7 +90,7 @@ def run(arguments: Sequence[str] | None = None) -> None:
 
 
 def exit_code(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; 0 if all went well, 2 for bad input, 128 + n after signal n."""
+    """Run the command line; 0 if all went well, 2 for bad input, 3 if nothing fits, 128 + n after signal n."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default", InputWarning)

@@ -44,6 +44,16 @@ class Count(click.ParamType):  # type: ignore[type-arg]
             raise InputError(field, value, "must be an integer") from None
 
 
+class Tokens(Count):
+    """An integer, or one with ``k`` for 1024 tokens behind it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The integer that the text says."""
+        if isinstance(value, str) and value[-1:] in ("k", "K") and value[:-1].isdecimal():
+            return int(value[:-1]) * 1024
+        return super().convert(value, param, ctx)
+
+
 class Counts(click.ParamType):  # type: ignore[type-arg]
     """Integers with commas between them."""
 
@@ -111,8 +121,11 @@ def _apply(options: list[Command]) -> Callable[[Command], Command]:
     return decorate
 
 
-#: Flags that are shorter than the names of fields.
-_SHORT = {name: f"--{short.lower()}" for name, short in SHORT.items() if short.isupper() and PARAMETERS[name][3] != 1}
+#: Flags that are shorter than the names of fields, as people type them.
+_SHORT = {
+    **{name: f"--{short.lower()}" for name, short in SHORT.items() if PARAMETERS[name][3] != 1},
+    "num_gpus": "--gpus", "seq_length": "--seq",
+}
 #: Parameters that follow from the GPU.
 OF_GPU = tuple(LIBRARIES["hopper"])
 #: Placeholders of values that are no numbers with a unit.
@@ -140,7 +153,7 @@ def _field_option(kind: type[Training], name: str) -> Command:
     elif "Sequence[str]" in hint:
         how = {"type": Names(), "metavar": "MODE,...", "shell_complete": last_of(_COMPLETED[name])}
     elif hint.startswith("int"):
-        how["type"] = Count()
+        how["type"] = Tokens() if name == "seq_length" else Count()
     if name in _METAVARS and "metavar" not in how:
         how["metavar"] = _METAVARS[name]
     if field.default not in (None, MISSING):
@@ -227,15 +240,15 @@ configuration_options = _apply([
 ])
 
 
-#: Parameters of a layout that have one value in a search unless an option sets them.
-LAYOUT_PARAMETERS = tuple(name for name in OTHERS if PARAMETERS[name][4] == "layout"
+#: Parameters of a layout, and the rank of adapters, that have one value in a search unless an option sets them.
+LAYOUT_PARAMETERS = tuple(name for name in OTHERS if (PARAMETERS[name][4] == "layout" or name == "lora_rank")
                           and name not in (*names_of(Layouts), *RECOMPUTE_REGIONS.values()))
 #: Options that restrict the layouts of a search.
-axis_options = under(
-    "Job and layout",
-    *_field_options(Layouts, *(name for name in names_of(Layouts) if name not in (*names_of(Training), "top"))),
-    lambda command: parameter_options(command, LAYOUT_PARAMETERS),
-)
+axis_options = _apply([
+    under("Job and layout", *_field_options(
+        Layouts, *(name for name in names_of(Layouts) if name not in (*names_of(Training), "top")))),
+    under("Rarely set", lambda command: parameter_options(command, LAYOUT_PARAMETERS)),
+])
 
 
 def without_absent(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from shardmath.cli.fitting import end_unless, failing_option
 from shardmath.cli.names import model_names
 from shardmath.cli.options import (
     Count,
@@ -32,8 +33,9 @@ from shardmath.reports.answers import answer
 @click.argument("model", shell_complete=model_names)
 @under(
     "Job and layout",
-    click.option("--num-gpus", type=Count(), required=True, help="GPUs of the job."),
-    click.option("--global-batch-size", type=Count(), required=True, help="Sequences per step."),
+    click.option("--gpus", "--num-gpus", "num_gpus", type=Count(), required=True, help="GPUs of the job."),
+    click.option("--gbs", "--global-batch-size", "global_batch_size", type=Count(), required=True,
+                 help="Sequences per step."),
 )
 @run_options
 @axis_options
@@ -42,10 +44,12 @@ from shardmath.reports.answers import answer
 @settings_option
 @click.option("--choice", type=Count(), default=1, show_default=True, help="Choice that --write prints.")
 @writing_options
+@failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def recommend(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    settings: tuple[str, ...], choice: int, format: str | None, output: str | None, json: bool, **options: Any,
+    settings: tuple[str, ...], choice: int, format: str | None, output: str | None, fail_if_nothing_fits: bool,
+    json: bool, **options: Any,
 ) -> None:
     """Show the few layouts of MODEL worth trying on a cluster, with reasons.
 
@@ -70,6 +74,7 @@ def recommend(
 
     if format is None:
         report()
+        end_unless(bool(advice.choices) or not fail_if_nothing_fits)
         return
     if not 1 <= choice <= len(advice.choices):
         raise InputError("choice", choice, f"must be one of the {len(advice.choices)} choices")

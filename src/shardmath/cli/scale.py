@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from shardmath.cli.fitting import end_unless, failing_option
 from shardmath.cli.names import model_names
 from shardmath.cli.options import (
     Count,
@@ -31,8 +32,10 @@ from shardmath.reports.answers import answer
 @click.argument("model", shell_complete=model_names)
 @under(
     "Job and layout",
-    click.option("--num-gpus", type=Counts(), required=True, metavar="N,N,...", help="Numbers of GPUs."),
-    click.option("--global-batch-size", type=Count(), help="Sequences per step, for every number of GPUs."),
+    click.option("--gpus", "--num-gpus", "num_gpus", type=Counts(), required=True, metavar="N,N,...",
+                 help="Numbers of GPUs."),
+    click.option("--gbs", "--global-batch-size", "global_batch_size", type=Count(),
+                 help="Sequences per step, for every number of GPUs."),
     click.option("--tokens-per-gpu", type=Count(), help="Tokens per step and GPU: the batch grows with the GPUs."),
 )
 @run_options
@@ -41,10 +44,11 @@ from shardmath.reports.answers import answer
 @machine_options
 @settings_option
 @click.option("--plot", metavar="FILE", help="Draw throughput, MFU and energy: .png, .svg or .html.")
+@failing_option
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def scale(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
-    settings: tuple[str, ...], plot: str | None, json: bool, **options: Any,
+    settings: tuple[str, ...], plot: str | None, fail_if_nothing_fits: bool, json: bool, **options: Any,
 ) -> None:
     """Show MODEL over numbers of GPUs, each with its fastest layout that fits.
 
@@ -67,3 +71,5 @@ def scale(
         show(scaling)
     if plot is not None:
         write_picture(picture(scaling), plot)
+    fitting = any(point.layout is not None for point in scaling.points)
+    end_unless(fitting or not fail_if_nothing_fits)

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from shardmath.cli.fitting import end_unless, failing_option
 from shardmath.cli.names import model_names
 from shardmath.cli.options import (
     Count,
@@ -31,8 +32,9 @@ from shardmath.reports.answers import answer
 @click.argument("model", shell_complete=model_names)
 @under(
     "Job and layout",
-    click.option("--num-gpus", type=Count(), required=True, help="GPUs of the job."),
-    click.option("--global-batch-size", type=Count(), required=True, help="Sequences per step."),
+    click.option("--gpus", "--num-gpus", "num_gpus", type=Count(), required=True, help="GPUs of the job."),
+    click.option("--gbs", "--global-batch-size", "global_batch_size", type=Count(), required=True,
+                 help="Sequences per step."),
 )
 @run_options
 @axis_options
@@ -41,6 +43,7 @@ from shardmath.reports.answers import answer
 @click.option("--rank-by", metavar="KEY", help="time or memory  [default: time if all speeds are known]")
 @settings_option
 @click.option("--top", type=Count(), default=10, show_default=True, help="Layouts to show.")
+@failing_option
 @click.option("--json", is_flag=True, help="Print counts and best layouts as JSON.")
 @click.option("--csv", metavar="FILE", help="Write every legal layout as CSV; - is standard output.")
 @click.option("--parquet", metavar="FILE", help="Write every legal layout as Parquet.")
@@ -49,15 +52,15 @@ from shardmath.reports.answers import answer
 def sweep(
     model: str, gpu: str | None, gpu_memory: float | None, node_size: int | None, kernels: tuple[str, ...],
     settings: tuple[str, ...], json: bool, csv: str | None, parquet: str | None,
-    plot: str | None, **options: Any,
+    plot: str | None, fail_if_nothing_fits: bool, **options: Any,
 ) -> None:
     """Try every layout of MODEL on a cluster and show the best that fit.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration, whose layout is ignored.
     """
     from shardmath.cli.runs import swept
+    from shardmath.commands.sweep.files import writers
     from shardmath.commands.sweep.gathered import Gathered
-    from shardmath.commands.sweep.layouts import writers
     from shardmath.commands.sweep.plot import picture
     from shardmath.commands.sweep.report import show
     from shardmath.commands.sweep.run import sweep as run
@@ -79,3 +82,4 @@ def sweep(
         click.echo(answer("sweep", result.to_dict()))
     elif csv != "-":
         show(result)
+    end_unless(bool(result.best) or not fail_if_nothing_fits)

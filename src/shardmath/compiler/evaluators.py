@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shardmath.errors import InputError, nearest_names
 from shardmath.files.cached import cached_module, cached_text, key_of, source_of, sources_digest
-from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, UNTIMED
+from shardmath.generated.definitions import ARCHITECTURE, CHOICES, IMPLEMENTATIONS, NEEDED, UNTIMED
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -60,6 +60,19 @@ class Evaluator(NamedTuple):
     def refuse_untimed(self) -> None:
         """Raise InputError as the function of that name does."""
         refuse_untimed(self.choices)
+
+    def title(self, without: Collection[str] = ()) -> str:
+        """The implementation with choices that differ from its own: not the model's, nor what goes with others.
+
+        Axes in ``without`` are left out too.
+        """
+        usual = IMPLEMENTATIONS[self.implementation]["choices"]
+        implied = {
+            pair for axis, option in self.choices.items() for pair in NEEDED.get(axis, {}).get(option, {}).items()
+        }
+        made = [f"{axis}={option}" for axis, option in sorted(self.choices.items())
+                if option != usual[axis] and axis not in (*ARCHITECTURE, *without) and (axis, option) not in implied]
+        return f"{self.implementation} with {', '.join(made)}" if made else self.implementation
 
     @property
     def kernel(self) -> ModuleType:

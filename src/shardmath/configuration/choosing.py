@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from shardmath.compiler.evaluators import Evaluator, changed_choices, find
 from shardmath.configuration.settings import SELECTIVE
 from shardmath.errors import InputError
-from shardmath.generated.definitions import ARCHITECTURE, CHOICES, DEFAULTS, IMPLEMENTATIONS
+from shardmath.generated.definitions import (
+    ABSENT_RANKS,
+    ARCHITECTURE,
+    ASKED,
+    CHOICES,
+    DEFAULTS,
+    IMPLEMENTATIONS,
+    NEEDED,
+)
 from shardmath.input.parameters import UNEVEN
 from shardmath.models.model import Model
 
-#: Parameters that ask for a choice when they are not 0: the axis and its option.
-_CHOSEN = (
-    ("lora_rank", "adapters", "all_linear"),
-    ("optimizer_offload_percent", "optimizer_offload", "cpu"),
-    ("cpu_offloading_num_layers", "activation_offload", "layers"),
-)
 #: What the classes of GPT-2 in Transformers do otherwise than those of Llama: one projection for queries, keys and
 #: values, of which they stay views; in GPT-NeoX v does, and queries and keys are joined from a part that is turned and
 #: one that is not.
@@ -27,8 +29,6 @@ _QWEN_EXPERTS: Mapping[str, str] = {"router_precision": "bf16"}
 #: What balances experts in Megatron-LM, whose bias of each expert needs sigmoids; without any a router sends all tokens
 #: to a few of them.
 _BALANCE: Mapping[str, str] = {"softmax": "loss", "softmax_all": "loss", "sigmoid": "bias"}
-#: Choices with which nobody has counted the moments of a step; reports say that only saved tensors are counted.
-_WITHOUT_MOMENTS = ("fp8", "activation_offload")
 #: Full recompute layer by layer; other methods take layers in groups.
 _EACH_LAYER = "each"
 #: Parameters that only the precision-aware optimizer has.
@@ -72,7 +72,7 @@ def evaluator_for(
     if values["recompute_num_layers"] > 1:
         chosen["recompute_method"] = next((name for name in options_of(implementation, "recompute_method")
                                            if name != _EACH_LAYER), "uniform")
-    chosen |= {axis: option for name, axis, option in _CHOSEN if values[name]}
+    chosen |= {axis: option for name, (axis, option) in ASKED.items() if values[name] != DEFAULTS[name]}
     if any(name in asked for name in _MOMENTS):
         chosen["optimizer"] = "precision_aware"
     if SELECTIVE in recompute:
@@ -81,8 +81,8 @@ def evaluator_for(
                              " in what a recomputed layer keeps", SELECTIVE)
         chosen["recompute_saves"] = "ops"
     chosen |= kernels or {}
-    if any(chosen.get(axis, "none") != "none" for axis in _WITHOUT_MOMENTS):
-        chosen.setdefault("peak", "saved")
+    for axis, options in NEEDED.items():
+        chosen = {**options.get(chosen.get(axis, ""), {}), **chosen}
     return find(implementation, chosen)
 
 
@@ -136,6 +136,11 @@ def chunks_of(implementation: str, kernels: Mapping[str, str] | None, asked: int
 def has_own_pipeline(implementation: str) -> bool:
     """Tell whether a pipeline is another program than a run without one: ``torch.distributed.pipelining``."""
     return "torch" in options_of(implementation, "pipeline")
+
+
+def degrees_of(kernels: Mapping[str, str] | None) -> tuple[str, ...]:
+    """Degrees of parallelism that only the chosen options of systems have."""
+    return tuple(name for name in ABSENT_RANKS if (kernels or {}).get(ASKED[name][0]) == ASKED[name][1])
 
 
 def options_of(implementation: str, axis: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from shardmath.configuration.settings import as_gpu, as_model, recompute_mode, r
 from shardmath.configuration.stages import ANY, listed, parsed
 from shardmath.configuration.zero import staged
 from shardmath.errors import InputError
-from shardmath.generated.definitions import DEFAULTS, model_ranks
+from shardmath.generated.definitions import ABSENT_RANKS, DEFAULTS, model_ranks
 from shardmath.input.parameters import checked, other_values, refuse_illegal
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
@@ -126,7 +126,9 @@ def _gpus(values: Mapping[str, int], data_parallel: int | None, num_gpus: int | 
     if gpus % ranks:
         below = gpus // ranks * ranks
         near = " or ".join(str(value) for value in (below, below + ranks) if value)
-        rule = f"must be a multiple of tensor_parallel * context_parallel * pipeline_parallel = {ranks}"
+        of = ("tensor_parallel", *(name for name in ABSENT_RANKS if values[name] > 1), "context_parallel",
+              "pipeline_parallel")
+        rule = f"must be a multiple of {' * '.join(of)} = {ranks}"
         raise InputError("num_gpus", gpus, rule, near)
     return {"data_parallel": gpus // ranks, "num_gpus": gpus}
 

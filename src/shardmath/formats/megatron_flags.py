@@ -73,7 +73,7 @@ _WITHOUT_EFFECT = """
     moe-upcycling-granularity
     moe-use-legacy-grouped-gemm moe-extended-tp moe-deepep-num-sms moe-flex-dispatcher-backend
     moe-flex-dispatcher-num-sms moe-hybridep-num-sms moe-enable-deepep mtp-loss-scaling-factor cache-mla-latents
-    no-position-embedding use-mcore-models use-legacy-models use-flash-attn overlap-cpu-optimizer-d2h-h2d
+    no-position-embedding use-mcore-models use-legacy-models use-flash-attn
     use-torch-optimizer-for-cpu-offload no-pin-cpu-grads no-pin-cpu-params qk-clip qk-clip-alpha qk-clip-threshold
     max-tokens-to-oom inference-max-requests inference-max-seq-length exit-signal mla-down-proj-fusion
     data-parallel-sharding-strategy

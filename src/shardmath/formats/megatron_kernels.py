@@ -14,6 +14,8 @@ FP8_RECIPES = {"delayed": "delayed", "tensorwise": "current", "mxfp8": "mx", "bl
 LOSSES = {"native": "native_fused", "te": "te_fused"}
 CONTEXTS = {"p2p": "ring", "a2a": "all_to_all"}
 MOMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+#: Widths that Megatron-Core has with its precision-aware optimizer alone.
+_WIDTHS = ("main-grads-dtype", "main-params-dtype", "exp-avg-dtype", "exp-avg-sq-dtype")
 _ATTENTION = ("auto", "flash", "fused", "unfused", "local")
 #: Whether the output of attention is copied: FlashAttention is called with the batch first, cuDNN is not.
 _COPIES = {"flash": 1, "fused": 0}
@@ -53,13 +55,16 @@ def _optimizer(options: Options, half: bool) -> dict[str, Any]:
         options.is_on("use-precision-aware-optimizer")
         return {"optimizer_offload_percent": _percent(options, "optimizer-offload-fraction", 1.0)}
     if not options.is_on("use-precision-aware-optimizer"):
-        options.asked |= {"exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype"}
+        for flag in _WIDTHS:
+            options.word(flag, "fp32", ("fp32",), f" without {options.shown('use-precision-aware-optimizer')}")
+        options.asked.add("store-param-remainders")
         return {}
+    whole = "store-param-remainders" in options and not options.is_on("store-param-remainders")
     main = options.word("main-params-dtype", "fp32", ("fp32", "fp16"))
     moments = {f"{name}_bytes": MOMENT_BYTES[options.word(f"{name.replace('_', '-')}-dtype", "fp32", MOMENT_BYTES)]
                for name in ("exp_avg", "exp_avg_sq")}
     # bf16 weights are the upper halves of fp32 ones, of which only the lower halves are kept.
-    return {**moments, "main_param_bytes": 4 if main == "fp32" and half else 2}
+    return {**moments, "main_param_bytes": 4 if main == "fp32" and (half or whole) else 2}
 
 
 def kernels_of(options: Options, model: Model) -> dict[str, str]:

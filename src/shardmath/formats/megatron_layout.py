@@ -27,6 +27,7 @@ SWITCHES = {
     "account_for_loss": "account-for-loss-in-pipeline-split",
     "overlap_grad_reduce": "overlap-grad-reduce", "overlap_param_gather": "overlap-param-gather",
     "tp_comm_overlap": "tp-comm-overlap",
+    "overlap_cpu_optimizer_d2h_h2d": "overlap-cpu-optimizer-d2h-h2d",
 }
 
 

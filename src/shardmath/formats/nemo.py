@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 
 from shardmath.errors import ABSENT, InputError
+from shardmath.formats.adapters import adapters_of, merged
 from shardmath.formats.megatron import run_of
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
@@ -97,12 +98,13 @@ def read(path: str, name: str, options: Options) -> Run:
     else:
         _of_bridge(translated, words)
     run = run_of(translated, name, num_gpus=_gpus(words), format="nemo")
-    used = {*run.understood, *_READ_HERE}
+    adapted, of_adapters = adapters_of(words)
+    used = {*run.understood, *_READ_HERE, *of_adapters}
     rest = [key for key in words if key not in used and key not in run.without_effect and key not in run.unknown]
     idle = [key for key in (*rest, *run.unknown) if not key.startswith(_SECTIONS) or _WITHOUT_EFFECT.match(key)
             or key.endswith("_target_")]
     return Run(
-        "nemo", path, run.model, run.arguments, tuple(key for key in words if key in used),
+        "nemo", path, run.model, merged(run.arguments, adapted), tuple(key for key in words if key in used),
         (*run.without_effect, *idle), tuple(key for key in run.unknown if key not in idle), run.warnings,
         run.replica_batch,
     )
@@ -205,7 +207,7 @@ def _of_both(options: Options, words: Mapping[str, tuple[str, ...]]) -> None:
     flags.setdefault("no-create-attention-mask-in-dataloader", ())
     flags.setdefault("rotary-scaling-factor", ("40",))
     flags.setdefault("kv-lora-rank", ("512",))
-    for flag in ("exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype"):
+    for flag in ("exp-avg-dtype", "exp-avg-sq-dtype", "main-params-dtype", "main-grads-dtype"):
         if flag in flags:
             flags[flag] = tuple(TORCH_TYPES.get(word, word) for word in flags[flag])
     flags.setdefault("max-position-embeddings", flags.get("seq-length", ()) or ("1",))

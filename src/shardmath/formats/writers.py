@@ -37,7 +37,7 @@ def written(format: str, explanation: Explanation, layout: Sequence[int] | None 
     if format not in _WRITERS:
         raise InputError("write", format, f"must be one of {', '.join(FORMATS)}", nearest_names(format, FORMATS))
     implementation, suffix, write = _WRITERS[format]
-    if explanation.implementation.partition("_")[0] != implementation:
+    if explanation.framework != implementation:
         raise InputError("write", format, f"must be a format of the implementation, and this one is {implementation}'s")
     text = write(explanation, layout)
     with tempfile.TemporaryDirectory() as folder:

@@ -3,6 +3,7 @@
 from shardmath.machines.cluster import Cluster
 from shardmath.machines.files import read_cluster, write_cluster
 from shardmath.machines.gpu import Gpu
+from shardmath.machines.links import Links
 from shardmath.machines.network import Network
 
-__all__ = ["Cluster", "Gpu", "Network", "read_cluster", "write_cluster"]
+__all__ = ["Cluster", "Gpu", "Links", "Network", "read_cluster", "write_cluster"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from typing import Annotated
 
@@ -12,7 +13,8 @@ from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, PARAMETERS
 from shardmath.input.arguments import typed
 from shardmath.input.parameters import checked
 from shardmath.input.records import Record
-from shardmath.machines.gpu import Gpu
+from shardmath.machines.gpu import GIB, Gpu
+from shardmath.machines.links import Links
 from shardmath.machines.network import Network
 
 GIGA, MEGA = 10**9, 10**6
@@ -23,9 +25,12 @@ FACTS = (
     "network_latency_ns", "nvlink_domain", "gpu_memory", "node_size", "num_gpus", "cents_per_gpu_hour",
     "power_milliwatts",
 )
+#: Figures of the host by parameter, with the figure of a GPU that they follow from.
+OF_HOST = {"host_copy_bandwidth": "pcie_mb_per_s", "host_memory_bandwidth": "host_mb_per_s"}
 #: Parameters that a cluster may set by name: efficiencies, and memory that depends on the machine.
 OTHERS = tuple(
-    name for name, (*_, kind, _) in PARAMETERS.items() if kind in ("cluster", "machine") and name not in FACTS
+    name for name, (*_, kind, _) in PARAMETERS.items()
+    if kind in ("cluster", "machine") and name not in FACTS and not name.endswith("_link_bandwidth")
 )
 
 
@@ -35,7 +40,9 @@ class Cluster(Record):
     ``gpus_per_node``: GPUs of one server. ``network``: None for a single server. ``parameters``: values of further
     parameters of the machine by name, such as efficiencies. ``cents_per_gpu_hour``: price of one GPU for an hour, in
     hundredths of your currency. ``pue_per_mille``: power usage effectiveness, what the building draws for 1000 W of
-    the GPUs; 1000 counts the GPUs alone. Raises InputError for anything that breaks a rule.
+    the GPUs; 1000 counts the GPUs alone. ``links``: measured bandwidths between the nodes, if there are any; the
+    network then has the bandwidth of the fastest link, which none exceeds. Raises InputError for anything that breaks a
+    rule.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -45,6 +52,7 @@ class Cluster(Record):
     parameters: dict[str, int] = Field(default_factory=dict)
     cents_per_gpu_hour: Annotated[int, Field(ge=0, le=10**9)] | None = None
     pue_per_mille: Annotated[int, Field(ge=1000, le=10**4)] = 1000
+    links: Links | None = None
 
     @field_validator("parameters", mode="before")
     @classmethod
@@ -100,10 +108,11 @@ class Cluster(Record):
             raise InputError("precision", precision, f"must be one that {self.gpu.name} multiplies matrices in", "bf16")
         joined = self.gpu.link_size is not None and self.gpu.link_size >= self.gpus_per_node
         way = "link" if joined or self.gpu.pcie_mb_per_s is None else "pcie"
-        node = MEGA * self._known(f"{way}_mb_per_s"), self._known(f"{way}_latency_ns")
+        measured = None if self.links is None else self.links.inside()
+        node = measured or MEGA * self._known(f"{way}_mb_per_s"), self._known(f"{way}_latency_ns")
         network = self._across(node, num_gpus)
         return {
-            **self._usual(), **self.parameters,
+            **self._usual(), **self._host(), **self.parameters,
             "matmul_flops": GIGA * self._known(f"{precision}_gflops"),
             "attention_flops": GIGA * self._known("bf16_gflops"),
             "hbm_bandwidth": MEGA * self._known("hbm_mb_per_s"),
@@ -116,11 +125,33 @@ class Cluster(Record):
 
     def _usual(self) -> dict[str, int]:
         """Defaults of the machine's parameters: what GPUs of the architecture reach, and what is usual elsewhere."""
-        usual = {name: DEFAULTS[name] for name in OTHERS if PARAMETERS[name][4] == "machine" and name in DEFAULTS}
-        return {**usual, **EFFICIENCIES.get(self.gpu.architecture, {})}
+        usual = {name: DEFAULTS[name] for name in OTHERS
+                 if PARAMETERS[name][4] == "machine" and name in DEFAULTS and name not in OF_HOST}
+        reached = {"network_per_mille": 1000} if self.links else {}
+        inner = {"node_per_mille": 1000} if self.links and self.links.inside() else {}
+        return {**usual, **EFFICIENCIES.get(self.gpu.architecture, {}), **reached, **inner}
+
+    def _host(self) -> dict[str, int]:
+        """Bytes/s of one GPU to its host, and of its share of the host's memory, as far as they are known."""
+        shared = {"pcie_mb_per_s": 1, "host_mb_per_s": self.gpus_per_node}
+        return {name: MEGA * getattr(self.gpu, figure) // shared[figure] for name, figure in OF_HOST.items()
+                if getattr(self.gpu, figure) is not None}
+
+    @property
+    def host_memory_bytes(self) -> int | None:
+        """Memory of a server's host in bytes; None where it is not known."""
+        return None if self.gpu.host_memory_gib is None else self.gpu.host_memory_gib * GIB
+
+    def refuse_unknown_host(self, values: Mapping[str, int], inputs: Collection[str]) -> None:
+        """Raise InputError where ``inputs`` need a figure of the host that is not among ``values``."""
+        for name, figure in OF_HOST.items():
+            if name in inputs and name not in values:
+                self._known(figure)
 
     def _across(self, node: tuple[int, int], num_gpus: int | None) -> tuple[int, int]:
         """Bytes/s and nanoseconds of the network; those of the node where nothing leaves it."""
+        if self.network is not None and self.links is not None:
+            return self.links.best(self.node_size), self.network.latency_ns
         if self.network is not None:
             return self.network.bandwidth(self.gpus_per_node), self.network.latency_ns
         if num_gpus is None or num_gpus > self.node_size:

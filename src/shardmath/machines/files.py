@@ -14,6 +14,7 @@ from shardmath.files.writing import whole_file
 from shardmath.input.arguments import typed
 from shardmath.machines.cluster import Cluster
 from shardmath.machines.gpu import GIB, Gpu
+from shardmath.machines.links import links_of
 from shardmath.machines.network import Network
 
 LARGEST = 2**16
@@ -33,17 +34,23 @@ def read_cluster(path: str | os.PathLike[str]) -> Cluster:
         declared = toml_table("cluster", text, content)
     except RecursionError:
         raise InputError("cluster", text, "must not have so many lists inside each other") from None
-    return cluster_of({"name": Path(text).stem, **declared})
+    return cluster_of({"name": Path(text).stem, **declared}, os.path.dirname(text))
 
 
-def cluster_of(declared: Mapping[str, Any]) -> Cluster:
-    """The cluster that plain data describes: what a file holds. Raises InputError as ``read_cluster`` does."""
+def cluster_of(declared: Mapping[str, Any], folder: str = "") -> Cluster:
+    """The cluster that plain data describes: what a file in ``folder`` holds.
+
+    Raises InputError as ``read_cluster`` does.
+    """
     _refuse_unknown("", declared, Cluster.model_fields)
     if "gpu" not in declared:
         raise InputError("gpu", ABSENT, "must be given: a name of `shardmath gpus`, or a table of own figures")
     gpu = _gpu(declared["gpu"])
     network = _network(declared["network"]) if "network" in declared else None
-    return Cluster(**{"gpus_per_node": gpu.node_size, **declared, "gpu": gpu, "network": network})
+    links = links_of(declared["links"], folder) if "links" in declared else None
+    if links is not None and network is None:
+        raise InputError("network", ABSENT, "must be given with links: its latency is that of every link")
+    return Cluster(**{"gpus_per_node": gpu.node_size, **declared, "gpu": gpu, "network": network, "links": links})
 
 
 def write_cluster(cluster: Cluster, path: str) -> None:

@@ -40,6 +40,8 @@ class Gpu(Record):
     NVLink or xGMI) together, each direction; ``link_size``: how many GPUs they join. ``pcie_mb_per_s``: PCIe, each
     direction. ``link_latency_ns``, ``pcie_latency_ns``: what one step of a ring takes besides its bytes.
     ``power_watts``: what the board draws at most. ``network``: the vendor's own servers have it, by its name.
+    ``host_mb_per_s``, ``host_memory_gib``: memory of the host in these servers, all of its channels together, in 10^6
+    bytes/s, and how much of it there is.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -59,6 +61,8 @@ class Gpu(Record):
     pcie_latency_ns: Nanoseconds | None = None
     power_watts: Annotated[int, Field(ge=1, le=10**5)] | None = None
     network: str | None = None
+    host_mb_per_s: Speed = None
+    host_memory_gib: Annotated[int, Field(ge=1, le=2**20)] | None = None
 
     @model_validator(mode="after")
     def _link_is_whole(self) -> Self:

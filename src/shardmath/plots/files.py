@@ -54,7 +54,7 @@ def write_picture(picture: Picture, path: str) -> None:
     """
     refuse_unplottable(path)
     suffix = Path(path).suffix.removeprefix(".")
-    content = _page(picture).encode() if suffix == "html" else _drawn(picture, suffix)
+    content = _page(picture).encode() if suffix == "html" else drawn(picture, suffix)
     file: Any
     with whole_file("plot", path, "wb") as file:
         file.write(content)
@@ -93,8 +93,8 @@ def in_black(svg: str) -> str:
     return svg.replace(INK, BLACK)
 
 
-def _drawn(picture: Picture, suffix: str) -> bytes:
-    """All panels in one figure, one below the other, under the title."""
+def drawn(picture: Picture, suffix: str) -> bytes:
+    """All panels in one figure, one below the other, under the title, as ``svg`` or ``png``."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 

@@ -37,3 +37,9 @@ class Picture:
     subtitle: str
     panels: tuple[Panel, ...]
     tables: tuple[Table, ...] = ()
+
+    def _repr_svg_(self) -> str:
+        """Return the drawing for a notebook."""
+        from shardmath.plots.files import drawn
+
+        return drawn(self, "svg").decode()

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from shardmath.generated.definitions import SHORT
+from shardmath.generated.definitions import ABSENT_DEGREES, SHORT
 
 #: Sizes in the order in which people say them.
-_SAID = ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
-         "data_parallel", "micro_batch_size")
+_SAID = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "virtual_pipeline",
+         "expert_parallel", "data_parallel", "micro_batch_size")
 
 
 def short(layout: Mapping[str, Any], without: Collection[str] = ()) -> str:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from shardmath.generated.definitions import SHORT
+from shardmath.generated.definitions import ABSENT_DEGREES, SHORT
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.layout import USUAL_SCHEDULES
 
 #: Columns of a layout, with what they are called; those of ``_RARE`` only where one is not what is usual.
 TITLES = {
-    **{name: SHORT[name] for name in ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline")},
+    **{name: SHORT[name] for name in (
+        "tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "virtual_pipeline")},
     "first_stage_layers": "first stage", "last_stage_layers": "last stage",
     "account_for_embedding": "embedding counts", "account_for_loss": "loss counts", "schedule": "schedule",
     **{name: SHORT[name] for name in (
         "expert_parallel", "expert_tensor_parallel", "micro_batch_size", "sequence_parallel")},
     "recompute": "recompute",
 }
-_RARE: Mapping[str, int] = {"virtual_pipeline": 1, "expert_parallel": 1, "expert_tensor_parallel": 1,
+_RARE: Mapping[str, int] = {"virtual_pipeline": 1, **dict.fromkeys(ABSENT_DEGREES, 1), "expert_parallel": 1,
+                            "expert_tensor_parallel": 1,
                             **dict.fromkeys(UNEVEN, 0)}
 
 

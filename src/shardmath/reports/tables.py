@@ -14,9 +14,8 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from shardmath.generated.definitions import VERDICTS
+from shardmath.reports.captured import WIDTH, capturing
 
-#: Columns of text where there is no terminal to ask.
-_WIDTH = 130
 #: What is left of the last column, which wraps, before others go.
 _LEAST = 18
 #: Colours of the verdicts, which are always written out too.
@@ -24,14 +23,16 @@ _COLOURS = dict(zip((name for name, _ in VERDICTS), ("green", "yellow", "red"), 
 
 
 def console() -> Console:
-    """The terminal, as wide as it is, or plain text where the output goes to a file or a pipe.
+    """The terminal, as wide as it is, or plain text where the output goes to a file, a pipe or into an answer's text.
 
     Brackets are text: a formula has them. ``COLUMNS`` says how wide plain text may be.
     """
+    if (own := capturing()) is not None:
+        return own
     terminal = Console(highlight=False, markup=False)
     if terminal.is_terminal:
         return terminal
-    width = None if os.environ.get("COLUMNS", "").isdecimal() else _WIDTH
+    width = None if os.environ.get("COLUMNS", "").isdecimal() else WIDTH
     return Console(highlight=False, markup=False, width=width, color_system=None)
 
 
@@ -71,7 +72,7 @@ class FittedTable(Table):
         return shown
 
     def _fits(self, console: Console, options: ConsoleOptions) -> bool:
-        wide = options.update(max_width=10 * _WIDTH)
+        wide = options.update(max_width=10 * WIDTH)
         *others, last = (console.measure(_alone(column), options=wide) for column in self.columns)
         _, right, _, left = self.padding
         edges = 2 + len(others) * (1 + left + right)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 from rich.console import Console
 
 from shardmath.account.accounting import Explanation
-from shardmath.account.time import SPENT, StepTime
+from shardmath.account.slicing import Slicing
+from shardmath.account.time import StepTime
+from shardmath.generated.definitions import SPENT
+from shardmath.reports.placement import show_placement
 from shardmath.reports.tables import table
 
 
@@ -23,6 +28,18 @@ def show_time(out: Console, explanation: Explanation) -> None:
     title = f"Seconds of a step on rank {time.rank}, the slowest"
     out.print(table(("part", "seconds", "share", "", "term"), rows, right=(1, 2), title=title, spare=("term",)))
     out.print(f"{rates(time)}.", markup=False)
+    if explanation.slicing is not None:
+        out.print(f"{best_slices(explanation.slicing)}.", markup=False)
+    if explanation.placement is not None:
+        show_placement(out, explanation.placement)
+
+
+def best_slices(slicing: Slicing) -> str:
+    """Lengths of slices with which the step is shortest, and its seconds."""
+    runs = ((length, len(list(alike))) for length, alike in groupby(slicing.lengths))
+    lengths = ", ".join(f"{number} x {length:,}" if number > 1 else f"{length:,}" for length, number in runs)
+    bound = "" if slicing.exact else "at least "
+    return f"Best lengths of slices: {lengths} tokens, {bound}{slicing.seconds:.3f} s a step"
 
 
 def rates(time: StepTime) -> str:

@@ -15,10 +15,12 @@ from shardmath.commands.explore import Explored
 from shardmath.commands.fit import Fits
 from shardmath.commands.formula.run import Formula, Formulas
 from shardmath.commands.moves import Moves
+from shardmath.commands.phases import Phases
 from shardmath.commands.prove import Proof
 from shardmath.commands.prove.listed import Claims
 from shardmath.commands.recommend import Advice
 from shardmath.commands.scale import Scaling
+from shardmath.commands.snapshot import Snapshot
 from shardmath.commands.sweep import SweepResult
 from shardmath.errors import InputError, nearest_names
 from shardmath.machines import Gpu, Network
@@ -53,7 +55,8 @@ class Networks(Answer):
 DOCUMENTS: Mapping[str, type[Answer]] = {
     "calibrate": Calibration, "claims": Claims, "compare": Comparison, "evaluate": Written, "explain": Explanation,
     "explore": Explored, "fit": Fits, "formula": Formula, "formulas": Formulas, "gpus": Gpus, "models": Models,
-    "moves": Moves, "networks": Networks, "prove": Proof, "recommend": Advice, "scale": Scaling, "sweep": SweepResult,
+    "moves": Moves, "networks": Networks, "phases": Phases, "prove": Proof, "recommend": Advice, "scale": Scaling,
+    "snapshot": Snapshot, "sweep": SweepResult,
 }
 assert DOCUMENTS.keys() == VERSIONS.keys()
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from fractions import Fraction
 from math import prod
 
-from shardmath.generated.definitions import PARAMETERS
+from shardmath.generated.definitions import ABSENT_DEGREES, PARAMETERS
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.spaces import Best, Part, Question
 from shardmath.search.spaces.questions import MOST
 
 #: Sizes that always tell layouts apart: each changes what some rank does.
-_MESH = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "expert_parallel",
-         "micro_batch_size")
+_MESH = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "data_parallel",
+         "expert_parallel", "micro_batch_size")
 #: Symbols of a layout that may change nothing beside others, as the first stage's layers where all stages are even.
 _MAY_BE_IDLE = frozenset(name for name, row in PARAMETERS.items() if row[4] == "layout") - {*_MESH}
 

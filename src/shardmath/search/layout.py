@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from shardmath.answers import Answer
-from shardmath.generated.definitions import num_microbatches
+from shardmath.generated.definitions import ABSENT_DEGREES, num_microbatches
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.configurations import Configuration
 from shardmath.search.spaces.usual import BY_MEMORY, BY_TIME
@@ -65,6 +65,12 @@ class Layout(Answer):
     """Tokens per second of one GPU; null with ``step_seconds``."""
     mfu: float | None = None
     """Model FLOPs utilisation; null with ``step_seconds``."""
+    tensor_parallel_y: int = 1
+    """Size of the second axis of tensor parallelism."""
+    tensor_parallel_z: int = 1
+    """Size of the third axis of tensor parallelism."""
+    sequence_slices: int = 1
+    """Slices of a sequence that pass the pipeline one after another."""
     expert_tensor_parallel: int = 1
     """Tensor-parallel size of routed experts."""
     first_stage_layers: int = 0
@@ -77,6 +83,9 @@ class Layout(Answer):
     """1 if head and loss count as a layer of the last stage."""
     schedule: str = "1f1b"
     """Order of forward and backward passes."""
+    placed_seconds: float | None = None
+    """Seconds of a step with the nodes placed by measured links; null without them. ``step_seconds`` then has each link
+    as fast as the fastest."""
 
 
 def layout_of(configuration: Configuration) -> Layout:
@@ -84,7 +93,7 @@ def layout_of(configuration: Configuration) -> Layout:
     value, terms = configuration.values, configuration.terms
     times = _TIMES if configuration.part.timed else {}
     timed: dict[str, Any] = {field: float(terms[name]) for field, name in times.items()}
-    sizes = {name: value[name] for name in (*_SIZES, *UNEVEN)}
+    sizes = {name: value[name] for name in (*_SIZES, *UNEVEN) if name not in ABSENT_DEGREES or name in value}
     return Layout(
         **sizes, recompute=str(configuration.labels["recompute"]), schedule=schedule_of(configuration),
         num_microbatches=num_microbatches(**value),
@@ -100,5 +109,5 @@ def schedule_of(configuration: Configuration) -> str:
 
 
 _SIZES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
-          "sequence_parallel", "virtual_pipeline", "expert_parallel", "expert_tensor_parallel")
+          "sequence_parallel", "virtual_pipeline", *ABSENT_DEGREES, "expert_parallel", "expert_tensor_parallel")
 _TIMES = {"step_seconds": "step.time", "tokens_per_second_per_gpu": "step.tokens_per_second_per_gpu", "mfu": "step.mfu"}

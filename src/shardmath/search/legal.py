@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from math import isnan
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.generated.definitions import VERDICTS
+from shardmath.generated.definitions import ABSENT_DEGREES, VERDICTS
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.nests.chosen import nest_of
 from shardmath.search.nests.rows import Folder, regrouped
@@ -26,12 +27,18 @@ _MANY = 1 << 17
 #: but for the seconds of a step, which are not a number where its time is not known.
 COUNTS = ("tensor_parallel", "context_parallel", "pipeline_parallel", "data_parallel", "micro_batch_size",
           "sequence_parallel", "virtual_pipeline", "expert_parallel")
-_STAGES = ("expert_tensor_parallel", *UNEVEN)
+_STAGES = (*ABSENT_DEGREES, "expert_tensor_parallel", *UNEVEN)
 NAMES = (*COUNTS, "recompute", "first_stage_bytes", "last_stage_bytes", "peak_bytes", "verdict", "step_seconds",
          *_STAGES, "schedule")
 
 Columns = Mapping[str, NDArray[Any]]
 OnLayouts = Callable[[Columns], None]
+
+
+def plain_cells(column: NDArray[Any]) -> list[Any]:
+    """Return the values of a column; None for an unknown number."""
+    cells: list[Any] = column.tolist()
+    return [None if isnan(cell) else cell for cell in cells] if column.dtype.kind == "f" else cells
 
 
 def legal_layouts(part: Part, progress: Progress | None = None) -> Iterator[Columns]:
@@ -60,8 +67,8 @@ def _columns(part: Part, folder: Folder) -> Iterator[Columns]:
         columns |= dict(zip(_derived(part), sizes, strict=True))
         for axis, place in zip(part.axes, np.unravel_index(table.numbers, shape), strict=True):
             columns[axis.name] = np.asarray(axis.labels)[place]
-        columns |= {name: np.full(len(table), part.fixed[name]) for name in (*COUNTS, *_STAGES)
-                    if name not in columns}
+        fixed = {**dict.fromkeys(ABSENT_DEGREES, 1), **part.fixed}
+        columns |= {name: np.full(len(table), fixed[name]) for name in (*COUNTS, *_STAGES) if name not in columns}
         columns["verdict"] = verdicts[table.verdicts]
         own = part.evaluator.choices["schedule"]
         columns["schedule"] = np.where(columns["virtual_pipeline"] == 1, "1f1b" if own == "interleaved" else own, own)

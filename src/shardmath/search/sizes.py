@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from shardmath.generated.definitions import ABSENT_DEGREES
 from shardmath.input.parameters import UNEVEN
 from shardmath.search.layout import schedule_of
 from shardmath.search.nests.configurations import Configuration
 
 #: What tells layouts apart, in the order in which people say it; ``recompute`` is the name of a mode.
-AXES = ("tensor_parallel", "context_parallel", "pipeline_parallel", "virtual_pipeline", "expert_parallel",
-        "expert_tensor_parallel", "micro_batch_size", "sequence_parallel", "recompute")
+AXES = ("tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "virtual_pipeline",
+        "expert_parallel", "expert_tensor_parallel", "micro_batch_size", "sequence_parallel", "recompute")
 #: How layers are shared out, 0 where all stages have as many, and the order of passes.
 FOLLOWING = (*UNEVEN, "schedule")
 
@@ -20,7 +21,7 @@ def sizes_of(configuration: Configuration) -> dict[str, int | str]:
     """The sizes of a configuration."""
     recompute = configuration.labels["recompute"]
     values = {**configuration.values, "recompute": recompute, "schedule": schedule_of(configuration)}
-    return {name: values[name] for name in (*AXES, *FOLLOWING)}
+    return {name: values.get(name, 1) if name in ABSENT_DEGREES else values[name] for name in (*AXES, *FOLLOWING)}
 
 
 def as_arguments_of_explain(layout: Mapping[str, int | str]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from ...dimensions import (
     KEY_VALUE_FEATURES,
     KV_FEATURES,
     KV_HEADS,
+    LOCAL_RANK,
     QKV_FEATURES,
     QUERY_FEATURES,
     SHARED_FFN,
@@ -40,6 +41,7 @@ RULE = ParallelRule(
         VALUE_FEATURES: Split.EVEN,
         HIDDEN_FEATURES: Split.EVEN,
         FFN_SCALES: Split.EVEN,
+        LOCAL_RANK: Split.EVEN,
     },
     "Heads, MLP width and vocabulary are shared out. With more ranks than key and value heads every rank"
     " keeps one head, while the projection weights stay exactly 1/t.",

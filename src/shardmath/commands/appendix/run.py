@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from shardmath import __version__
 from shardmath.account.accounting import explanation
 from shardmath.account.configured import Configuration
-from shardmath.account.time import SPENT
 from shardmath.commands.explain.report import heading, shown_ranks
 from shardmath.compiler.evaluators import find, terms_at
 from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError
+from shardmath.generated.definitions import SPENT
 from shardmath.input.parameters import MACHINE
 from shardmath.reports.time import rates
 

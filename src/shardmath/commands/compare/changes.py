@@ -43,7 +43,7 @@ def _compared(sides: Sequence[tuple[Explanation, RankAccount]]) -> Iterator[Chan
     explanations = [explanation for explanation, _ in sides]
     yield Changed(MODEL, "", tuple(item.model.name for item in explanations))
     yield Changed(GPU, "", tuple(item.gpu.name for item in explanations))
-    yield Changed(IMPLEMENTATION, "", tuple(item.implementation.partition("_")[0] for item in explanations))
+    yield Changed(IMPLEMENTATION, "", tuple(item.framework for item in explanations))
     for name in PARAMETERS:
         if any(name in item.inputs for item in explanations):
             yield Changed(name, _letter(name), tuple(item.inputs.get(name, "") for item in explanations))

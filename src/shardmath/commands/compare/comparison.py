@@ -9,7 +9,7 @@ from fractions import Fraction
 from shardmath.account.accounting import Explanation, RankAccount, explanation
 from shardmath.account.configured import Configuration
 from shardmath.account.time import StepTime
-from shardmath.answers import Amount, Answer, Hidden
+from shardmath.answers import Amount, Answer, Drawn, Hidden
 from shardmath.commands.compare.causes import Causes
 from shardmath.commands.compare.changes import Changed, changes
 from shardmath.commands.compare.published import PublishedSide, beside_published
@@ -121,7 +121,7 @@ class SideDifference(Answer):
 
 
 @dataclass(frozen=True)
-class Comparison(Answer):
+class Comparison(Drawn, room="compare", table="terms"):
     """Configurations side by side, and why the others differ from the first, tensor by tensor."""
 
     sides: tuple[Side, ...]

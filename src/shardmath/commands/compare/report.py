@@ -8,12 +8,11 @@ from fractions import Fraction
 from rich.console import Console
 from rich.table import Table
 
-from shardmath.account.time import SPENT
 from shardmath.commands.compare import Comparison
 from shardmath.commands.compare.comparison import Side, SideDifference, TensorDifference
 from shardmath.commands.compare.published import PublishedSide, PublishedTerm
 from shardmath.commands.explain.report import heading
-from shardmath.generated.definitions import ROLES
+from shardmath.generated.definitions import ROLES, SPENT
 from shardmath.reports.tables import console, gib, table
 
 #: Tensors below this share of all differences are shown as one line.

@@ -68,6 +68,8 @@ def show(explanation: Explanation, all_ranks: bool = False) -> None:
         out.print("Moments of a split backward pass with FSDP2 are estimates, counted within 3 % on small models.",
                   markup=False)
     out.print(process_line(explanation), markup=False)
+    if peak.host:
+        out.print(f"On the host: {gib(peak.host)} GiB of that rank.", markup=False)
     show_time(out, explanation)
     for item in explanation.published:
         line = f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title})."

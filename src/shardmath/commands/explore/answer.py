@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from pydantic import ConfigDict, GetPydanticSchema, PlainSerializer, with_config
 from pydantic_core.core_schema import any_schema
 from typing_extensions import TypedDict
 
-from shardmath.answers import Answer, Hidden, Label
+from shardmath.answers import Answer, Hidden, Label, Reported, alike
 from shardmath.generated.definitions import VERDICTS
 from shardmath.search.distinct import distinct
 from shardmath.search.nests.answers import BestAnswer, FrontAnswer, HistogramAnswer
@@ -112,7 +112,7 @@ Answered = Ranking | Unbeaten | Counted
 
 
 @dataclass(frozen=True)
-class Explored(Answer):
+class Explored(Reported, room="explore"):
     """Answer of a space: counts, and an answer to each question."""
 
     size: int
@@ -133,6 +133,22 @@ class Explored(Answer):
     """The answer to every question, by its name."""
     rows: int | None
     """Rows that were written; null if none were asked for."""
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the configurations of all answers: the question, candidates on the axes, values of its formulas."""
+        return alike([
+            {"question": name, **item.labels, **item.keys} for name, answer in self.answers.items()
+            for item in _configurations(answer)
+        ])
+
+
+def _configurations(answer: Answered) -> Iterator[Configuration]:
+    """Return the configurations of an answer; counts have none."""
+    if isinstance(answer, Unbeaten):
+        yield from answer.configurations
+    elif isinstance(answer, Ranking):
+        for group in answer.groups:
+            yield from group.configurations
 
 
 def explored(

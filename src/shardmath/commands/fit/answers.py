@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shardmath.answers import Answer, Exact
+from shardmath.answers import Answer, Exact, Reported
 from shardmath.commands.fit.formula import Solution
 from shardmath.commands.fit.symbols import MODEL_PARALLEL
 from shardmath.compiler.evaluators import Evaluator, terms_at
@@ -73,7 +73,7 @@ class FitAnswer(Answer):
 
 
 @dataclass(frozen=True)
-class Fits(Answer):
+class Fits(Reported, room="fit", table="answers"):
     """The most, or the least, of each symbol with which a configuration fits."""
 
     model: str

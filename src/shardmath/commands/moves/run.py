@@ -12,7 +12,7 @@ import numpy as np
 
 from shardmath.account.accounting import Explanation, RankAccount, explanation
 from shardmath.account.configured import Configuration, configured
-from shardmath.answers import Answer, Hidden, Ratio
+from shardmath.answers import Hidden, Ratio, Reported
 from shardmath.commands.moves.around import Around, Move, Replaced
 from shardmath.commands.moves.formulas import SlopeFormulas, slope_formulas
 from shardmath.commands.moves.peaks import Peak
@@ -34,7 +34,7 @@ USUAL_SHARE = Fraction(4, 5)
 
 
 @dataclass(frozen=True)
-class Moves(Answer):
+class Moves(Reported, room="moves", table="differences"):
     """Sensitivities of the peak of a configuration, and the smallest changes that make it fit."""
 
     model: Model
@@ -124,7 +124,7 @@ def moves(
     peak = Peak(job, _layers(arguments.get("pipeline_layout")))
     alone = [*_next(singles(around, made), total, seconds), *_more_gpus(around, peak)]
     return Moves(
-        job.model, configuration.cluster, job.evaluator.name, job.values, job.recompute, account.peak_rank,
+        job.model, configuration.cluster, job.evaluator.title(), job.values, job.recompute, account.peak_rank,
         account.peak.site, total, limit_bytes, limit, fits, seconds, account.time_unknown,
         sensitivities(peak, following(job.evaluator, arguments)),
         tuple(sorted(alone, key=lambda move: move.peak_bytes)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardmath.answers import Answer, Exact
+from shardmath.answers import Answer, Exact, Reported
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Counterexample(Answer):
 
 
 @dataclass(frozen=True)
-class Proof(Answer):
+class Proof(Reported, room="prove"):
     """The verdict on one claim."""
 
     name: str

@@ -53,11 +53,6 @@ class Values:
         leaves = self._leaves((self.posed.left, self.posed.right), values, every)
         return _number(self.posed.left, leaves), _number(self.posed.right, leaves)
 
-    @property
-    def is_timed(self) -> bool:
-        """True if a side has terms of time."""
-        return any(len(modules) > 1 for modules in self._modules.values())
-
     def _leaves(
         self, nodes: Collection[Node], values: Mapping[str, int], every: Mapping[int, Mapping[str, int]],
     ) -> dict[str, Number]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 
 from shardmath.commands.prove.claim import FREE, Claim
 from shardmath.commands.prove.sides import Setting, Sides
@@ -16,6 +17,12 @@ from shardmath.compiler.proofs.case import Case
 from shardmath.compiler.proofs.uses import case_of
 from shardmath.files.cached import source_of
 from shardmath.generated.definitions import PARAMETERS
+
+#: Switches that a proof tells apart where it fails without: regions of dense layers that are recomputed.
+_TOLD_APART = ("recompute_full", "recompute_core_attention", "recompute_mlp")
+_SEQUENCES = "global_batch_size"
+#: Parameters of the sequences with which there are as many micro-batches as stages.
+_FILLING = frozenset({_SEQUENCES, "micro_batch_size", "data_parallel", "pipeline_parallel"})
 
 
 @dataclass(frozen=True)
@@ -46,10 +53,29 @@ class Posed:
         """The algebra of the graph."""
         return Algebra(self.sides.graph, [name for name, limits in self.names.items() if limits == (0, 1)])
 
-    def case(self, *, swapped: bool = False) -> Case | None:
-        """All legal values in the region, with the smaller side first; None if there are none."""
+    def case(self, *further: Node, swapped: bool = False) -> Case | None:
+        """All legal values in the region that meet ``further`` conditions, the smaller side first; None without any."""
         roots = self.roots[::-1] if swapped else self.roots
-        return case_of(self.algebra, self.names, roots, self.conditions)
+        return case_of(self.algebra, self.names, roots, (*further, *self.conditions))
+
+    def parts(self, *, swapped: bool = False) -> Iterator[Case | None]:
+        """Yield the cases that together are ``case``: modes of recompute apart, and few micro-batches from enough."""
+        alternatives = [[self._is(name, 0), self._is(name, 1)] for name in _TOLD_APART if name in self.names]
+        if self.names.keys() >= _FILLING:
+            alternatives.append(self._few_or_enough())
+        for chosen in product(*alternatives):
+            yield self.case(*chosen, swapped=swapped)
+
+    def _is(self, name: str, value: int) -> Node:
+        graph = self.sides.graph
+        return graph.binary(ops.EQ, graph.name(name), graph.number(value))
+
+    def _few_or_enough(self) -> list[Node]:
+        """Fewer micro-batches than stages, and as many or more."""
+        graph = self.sides.graph
+        filling = graph.mul(tuple(graph.name(name) for name in sorted(_FILLING - {_SEQUENCES})))
+        sequences = graph.name(_SEQUENCES)
+        return [graph.binary(ops.LT, sequences, filling), graph.binary(ops.LE, filling, sequences)]
 
 
 def pose(claim: Claim, region: str, sides: Sides) -> Posed:

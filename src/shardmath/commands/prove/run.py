@@ -22,7 +22,7 @@ from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
 
-#: Legal points at which every claim about memory is computed.
+#: Legal points, besides those of real models and at the edges, at which every claim is computed.
 POINTS = 10_000
 #: Factors that are tried in turn for a bound of an open claim, and the steps of each.
 _FACTORS = (Fraction(2), Fraction(3, 2), Fraction(11, 10), Fraction(101, 100))
@@ -70,7 +70,7 @@ class _Trial:
     def proof(self) -> Proof:
         """Look for a counterexample, first among real models, then for a proof."""
         points = Points(self.posed, self.case)
-        groups = (points.real(self._count // 5), points.edges(), points.drawn(self._count))
+        groups = (points.real(POINTS // 5), points.edges(), points.drawn(POINTS))
         counts = [0, 0, 0]
         for place, group in enumerate(groups):
             for point in group:
@@ -83,7 +83,7 @@ class _Trial:
                     return self._answer("refuted", 0, counts, self._counterexample(broken))
         if not sum(counts):
             raise InputError("region", self.region, "must hold for some legal configuration that can be drawn")
-        steps, holds = self._proved()
+        holds, steps = self._proved()
         return self._answer("proved" if holds else "open", steps, counts, None)
 
     @cached_property
@@ -115,12 +115,17 @@ class _Trial:
         left, right = self._values.sides(point, every)
         return Counterexample({**same, **free}, tuple(differ), left, right)
 
-    def _proved(self) -> tuple[int, bool]:
-        effort = Effort()
-        relation = self.posed.claim.relation
-        case = self.posed.case(swapped=relation in (">=", ">"))
-        holds = proved(case, self.posed.algebra, strict=relation in ("<", ">"), equal=relation == "=", effort=effort)
-        return effort.tried, holds
+    def _proved(self) -> tuple[bool, int]:
+        """True if the claim is proved, as a whole or in parts; and the steps of all attempts."""
+        relation, efforts = self.posed.claim.relation, list[Effort]()
+        swapped, strict = relation in (">=", ">"), relation in ("<", ">")
+
+        def holds(case: Case | None) -> bool:
+            efforts.append(Effort())
+            return proved(case, self.posed.algebra, strict=strict, equal=relation == "=", effort=efforts[-1])
+
+        holding = holds(self.posed.case(swapped=swapped)) or all(map(holds, self.posed.parts(swapped=swapped)))
+        return holding, sum(effort.tried for effort in efforts)
 
     def _bound(self) -> str:
         """The smallest factor with which an open claim about sizes is proved; empty without one."""
@@ -149,8 +154,3 @@ class _Trial:
     def _kernels(self) -> str:
         chosen = "".join(f", {axis} = {option}" for axis, option in sorted(self.posed.sides.kernels.items()))
         return f"{self.posed.sides.implementation}{chosen}"
-
-    @property
-    def _count(self) -> int:
-        """Random points: exact seconds take long."""
-        return POINTS if not self._values.is_timed else POINTS // 10

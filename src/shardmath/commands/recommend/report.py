@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from rich.console import Console
 from rich.table import Table
 
-from shardmath.account.time import SPENT
 from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
 from shardmath.errors import InputError
+from shardmath.generated.definitions import SPENT
 from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
 from shardmath.reports.untried import show_untried

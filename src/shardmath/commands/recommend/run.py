@@ -9,7 +9,7 @@ from typing import Any
 
 from shardmath.account.accounting import Explanation, explain
 from shardmath.account.time import StepTime, as_cluster
-from shardmath.answers import Answer, Hidden, Label
+from shardmath.answers import Answer, Hidden, Label, Reported
 from shardmath.commands.recommend.asking import Asked
 from shardmath.commands.recommend.changes import Change, changes
 from shardmath.commands.recommend.neighbours import Neighbour, neighbours
@@ -86,7 +86,7 @@ class Excluded(Answer):
 
 
 @dataclass(frozen=True)
-class Advice(Answer):
+class Advice(Reported, room="recommend", table="choices"):
     """The few layouts worth trying, and why."""
 
     model: Model
@@ -173,7 +173,7 @@ def _choice(role: str, configuration: Configuration, account: Explanation) -> Ch
 
 
 def _script(account: Explanation, format: str | None = None) -> str:
-    return written(format or account.implementation.partition("_")[0], account)
+    return written(format or account.framework, account)
 
 
 def _explained(

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any
 
 from shardmath.account.time import StepTime, as_cluster, step_time
-from shardmath.answers import Answer, Label
+from shardmath.answers import Answer, Drawn, Label
 from shardmath.configuration.defaults import default_implementation, default_seq_length
 from shardmath.configuration.settings import as_model
 from shardmath.errors import ABSENT, InputError
@@ -63,7 +63,7 @@ class Point(Answer):
 
 
 @dataclass(frozen=True)
-class Scaling(Answer):
+class Scaling(Drawn, room="scale", table="points"):
     """One model over many numbers of GPUs."""
 
     model: Model

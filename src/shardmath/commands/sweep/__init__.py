@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from shardmath.commands.sweep.answer import SweepResult
-from shardmath.commands.sweep.run import sweep
+from shardmath.commands.sweep.run import layouts, sweep
 
-__all__ = ["SweepResult", "sweep"]
+__all__ = ["SweepResult", "layouts", "sweep"]

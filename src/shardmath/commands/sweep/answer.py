@@ -6,17 +6,18 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardmath.answers import Answer
+from shardmath.answers import Answer, Reported
+from shardmath.commands.sweep.placing import placed_layouts
 from shardmath.compiler.exactness import EXACT
 from shardmath.errors import InputError
-from shardmath.generated.definitions import IMPLEMENTATIONS, VERDICTS
+from shardmath.generated.definitions import VERDICTS
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from shardmath.search.answered import Answered
 from shardmath.search.layout import RULES, Layout, layout_of
 from shardmath.search.offered import VARIED
-from shardmath.search.spaces import Part, Space
+from shardmath.search.spaces import Space
 from shardmath.search.stages import ONE_STAGE
 from shardmath.search.untried import Untried, untried
 
@@ -41,7 +42,7 @@ class BrokenRule(Answer):
 
 
 @dataclass(frozen=True)
-class SweepResult(Answer):
+class SweepResult(Reported, room="sweep", table="best"):
     """Counts of all layouts of a model on a cluster, and the best that fit."""
 
     model: Model
@@ -87,25 +88,18 @@ def result_of(space: Space, answered: Answered, time_unknown: str = "") -> Sweep
         rule = "must need less than 512 TiB on a GPU, for exact arithmetic"
         raise InputError("model", space.model.name, rule)
     layouts = {name: tuple(map(layout_of, items)) for name, items in best.items()}
+    if space.cluster.links is not None:
+        layouts |= {name: placed_layouts(best[name], space.cluster) for name in ("best", "best_by_recompute")}
     shared = set.intersection(*({*nest.part.fixed.items()} for nest in nests))
     values = {name: value for name, value in nests[0].part.fixed.items()
               if (name, value) in shared and name != "pipeline_rank"}
     verdicts = {name: int(count) for (name, _), count in zip(VERDICTS, answered.verdicts, strict=True)}
     return SweepResult(
-        space.model, space.cluster.gpu, _named(nests[0].part), values, answered.size,
+        space.model, space.cluster.gpu, nests[0].part.evaluator.title(VARIED), values, answered.size,
         answered.legal, _broken(answered), verdicts, RULES["time" if nests[0].part.timed else "memory"], time_unknown,
         untried(answered.parts), layouts["best"], {item.recompute: item for item in layouts["best_by_recompute"]},
         next(iter(layouts["smallest"]), None),
     )
-
-
-def _named(part: Part) -> str:
-    """The implementation with the kernels that differ from its own, without what the search varies."""
-    evaluator = part.evaluator
-    usual = IMPLEMENTATIONS[evaluator.implementation]["choices"]
-    changed = sorted((axis, option) for axis, option in evaluator.choices.items()
-                     if option != usual[axis] and axis not in VARIED)
-    return "_".join([evaluator.implementation, *(f"{axis}_{option}" for axis, option in changed)])
 
 
 def _broken(answered: Answered) -> tuple[BrokenRule, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from shardmath.commands.sweep.answer import SweepResult
+from shardmath.commands.sweep.placing import is_fastest
 from shardmath.generated.definitions import VERDICTS
 from shardmath.reports.sizes import TITLES, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
@@ -15,6 +16,8 @@ from shardmath.search.layout import Layout
 #: Figures beside the sizes; ``accum`` is the number of micro-batches of a step.
 _OF_MEMORY = ("first", "last", "peak", "share", "margin")
 _OF_TIME = ("seconds", "tokens/s/GPU", "MFU", "peak", "share", "margin")
+_PROVED = "No other layout that fits is faster than the first one placed."
+_OPEN = "Others may be faster than the first one placed: ask for more of them with --top."
 #: Sizes that stand behind that of data parallelism.
 _BEHIND_DATA = ("expert_parallel", "expert_tensor_parallel", "micro_batch_size")
 
@@ -39,6 +42,10 @@ def show(result: SweepResult) -> None:
     memory = result.gpu.memory_bytes
     if result.best:
         out.print(_layouts(result.best, memory, f"Best that fit, {_unit(result.best[0])}: {result.ranking}"))
+        if result.best[0].placed_seconds is not None:
+            proved = is_fastest(result.best, result.verdicts["fits"])
+            out.print("Seconds are those with each link as fast as the fastest; placed, with the nodes in their best"
+                      f" order by measured links. {_PROVED if proved else _OPEN}", markup=False)
         title = f"Best that fits for each recompute mode, {_unit(result.best[0])}"
         out.print(_layouts(result.best_by_recompute.values(), memory, title))
     elif result.smallest is not None:
@@ -73,8 +80,13 @@ def _layouts(layouts: Iterable[Layout], memory: int, title: str) -> object:
             *sizes[:before], str(item.data_parallel), *sizes[before:], str(item.num_microbatches), *_figures(item),
             gib(item.peak_bytes), f"{item.share:.1%}", gib(memory - item.peak_bytes),
         ])
+        if item.placed_seconds is not None:
+            rows[-1].insert(-6, f"{item.placed_seconds:.2f}")
     timed = any(item.step_seconds is not None for item in layouts)
+    figures = _OF_TIME if timed else _OF_MEMORY
+    if any(item.placed_seconds is not None for item in layouts):
+        figures = ("placed", *figures)
     shown = [TITLES[name] for name in names]
-    titles = [*shown[:before], "DP", *shown[before:], "accum", *(_OF_TIME if timed else _OF_MEMORY)]
+    titles = [*shown[:before], "DP", *shown[before:], "accum", *figures]
     words = {titles.index("SP"), titles.index("recompute")}
     return table(titles, rows, right=set(range(len(titles))) - words, title=title, spare=("MFU", "margin", "share"))

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from shardmath.account.time import time_unknown
 from shardmath.commands.sweep.answer import SweepResult, result_of
 from shardmath.configuration.fields import declared, documented
-from shardmath.configuration.run import Search
+from shardmath.configuration.run import Search, search_of
 from shardmath.errors import InputError
 from shardmath.input.asking import asked_with, constructor
 from shardmath.machines import Cluster
 from shardmath.search.answered import answered
 from shardmath.search.layout import RULES
-from shardmath.search.legal import OnLayouts, legal_layouts
+from shardmath.search.legal import NAMES, OnLayouts, legal_layouts, plain_cells
 from shardmath.search.nests.running import Progress
 from shardmath.search.offered import as_arguments, spaces_of
 
@@ -52,3 +54,21 @@ def _result(asked: Sweep) -> SweepResult:
 
 
 sweep = asked_with("sweep", constructor(Sweep, documented(Sweep)), _result)
+
+
+def _every(asked: Search) -> Iterator[dict[str, Any]]:
+    """Return every legal layout of ``num_gpus`` GPUs, one after the other, as plain data by name.
+
+    Each has its sizes, ``peak_bytes``, ``verdict`` and ``step_seconds``, None where no time is known. ``top`` has no
+    effect.
+    """
+    with as_arguments(asked.num_gpus):
+        parts = answered(spaces_of(asked)).parts
+    return (
+        dict(zip(NAMES, row, strict=True))
+        for part in parts for columns in legal_layouts(part)
+        for row in zip(*(plain_cells(columns[name]) for name in NAMES), strict=True)
+    )
+
+
+layouts = asked_with("layouts", search_of, _every)

@@ -24,7 +24,7 @@ from shardmath.search.spaces.deriving import derived_of
 from shardmath.search.spaces.machine import with_machine
 from shardmath.search.spaces.symbols import SYMBOLS, set_by
 from shardmath.search.spaces.texts import Texts, names_written
-from shardmath.search.spaces.usual import DATA_PARALLEL, MODEL_PARALLEL
+from shardmath.search.spaces.usual import model_parallel
 
 #: What symbols of the layout are where nothing is said of them, as in ``explain``.
 _SINGLE = {**LAYOUT, "sequence_parallel": 0, "pipeline_rank": 0}
@@ -214,11 +214,11 @@ def _values(asked: Asked, evaluator: Evaluator, models: Sequence[Model]) -> dict
 def _usual_formulas(asked: Asked, evaluator: Evaluator) -> dict[str, str]:
     """Return the default derivations."""
     declared = asked.declared
-    usual = {}
+    usual, ranks = {}, model_parallel(evaluator.terms.INPUTS)
     if "data_parallel" not in declared:
-        usual["data_parallel"] = DATA_PARALLEL
+        usual["data_parallel"] = f"num_gpus / ({ranks})"
     elif "num_gpus" not in declared:
-        usual["num_gpus"] = f"{MODEL_PARALLEL} * data_parallel"
+        usual["num_gpus"] = f"{ranks} * data_parallel"
     if "sequence_parallel" not in declared and evaluator.defaults["sequence_parallel"]:
         usual["sequence_parallel"] = "1 if tensor_parallel > 1 else 0"
     usual |= following(evaluator, dict.fromkeys(declared, 1))

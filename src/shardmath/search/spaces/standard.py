@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shardmath.account.time import as_cluster, on_nodes
+from shardmath.configuration.choosing import degrees_of
 from shardmath.configuration.defaults import default_implementation, default_seq_length
 from shardmath.configuration.run import Search, search_of
 from shardmath.configuration.settings import as_model, recompute_mode, recompute_switches
 from shardmath.errors import InputError
-from shardmath.generated.definitions import RECOMPUTE_MODES, RECOMPUTE_REGIONS
+from shardmath.generated.definitions import ABSENT_DEGREES, RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.input.asking import asked_with
 from shardmath.input.parameters import MACHINE, checked, other_values
 from shardmath.search.spaces.candidates import Candidates, DivisorsOf
@@ -37,7 +38,8 @@ def space_of(search: Search) -> Space:
     sizes = {name: _candidates(name, search.asked(name)) for name in _AXES}
     # A single size of these is no axis: where it is the usual one, formulas need not have it.
     single = {name: sizes[name][0] for name, usual in _AXES.items() if not usual and len(sizes[name]) == 1}
-    usual = {**_AXES, **({"expert_parallel": DivisorsOf("num_experts")} if model.num_experts else {})}
+    usual = {**_AXES, **({"expert_parallel": DivisorsOf("num_experts")} if model.num_experts else {}),
+             **dict.fromkeys(degrees_of(search.kernels), DivisorsOf("num_gpus"))}
     axes = {name: sizes[name] or usual[name] for name in _AXES if name not in single}
     fixed = {
         "num_gpus": search.num_gpus, "global_batch_size": search.global_batch_size,
@@ -66,7 +68,7 @@ def space_of(search: Search) -> Space:
 #: Axes with their usual candidates; those without are axes only where several sizes are tried.
 _AXES: Mapping[str, Candidates | tuple[()]] = {
     **dict.fromkeys(("tensor_parallel", "context_parallel", "pipeline_parallel"), DivisorsOf("num_gpus")),
-    **dict.fromkeys(("virtual_pipeline", "expert_parallel", "expert_tensor_parallel"), ()),
+    **dict.fromkeys(("virtual_pipeline", *ABSENT_DEGREES, "expert_parallel", "expert_tensor_parallel"), ()),
     "micro_batch_size": DivisorsOf("global_batch_size"), "sequence_parallel": (0, 1),
 }
 

@@ -5,14 +5,10 @@ from __future__ import annotations
 import csv as csv_format
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from math import isnan
-from typing import Any
-
-from numpy.typing import NDArray
 
 from shardmath.errors import InputError
 from shardmath.files.writing import whole_file
-from shardmath.search.legal import NAMES, Columns, OnLayouts
+from shardmath.search.legal import NAMES, Columns, OnLayouts, plain_cells
 
 #: Columns of text.
 _TEXTS = ("recompute", "verdict", "schedule")
@@ -40,13 +36,7 @@ def _csv(path: str) -> Iterator[OnLayouts]:
     with whole_file("csv", path) as file:
         writer = csv_format.writer(file)  # type: ignore[arg-type]
         writer.writerow(NAMES)
-        yield lambda columns: writer.writerows(zip(*(_cells(columns[name]) for name in NAMES), strict=True))
-
-
-def _cells(column: NDArray[Any]) -> list[Any]:
-    """Return a cell of CSV; an unknown number is empty."""
-    cells: list[Any] = column.tolist()
-    return [None if isnan(cell) else cell for cell in cells] if column.dtype.kind == "f" else cells
+        yield lambda columns: writer.writerows(zip(*(plain_cells(columns[name]) for name in NAMES), strict=True))
 
 
 @contextmanager

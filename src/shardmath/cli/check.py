@@ -1,0 +1,42 @@
+"""The command ``shardmath check``: one line and an exit code for a launch file, for CI and batch systems."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shardmath.cli.fitting import end_unless
+from shardmath.cli.names import model_names
+from shardmath.cli.options import configuration_options
+from shardmath.cli.titled import Titled
+
+FITS, UNCERTAIN = "fits", "uncertain"
+
+
+@click.command(cls=Titled, short_help="Say in one line whether a launch file fits; exit 3 if it does not.", examples=(
+    "job.sbatch --gpu h100-80gb",
+    "llama3_8b.toml --gpu h200 --allow-uncertain",
+))
+@click.argument("model", metavar="FILE", shell_complete=model_names)
+@configuration_options
+@click.option("--allow-uncertain", is_flag=True, help="Accept an estimate between 80 % and all of the memory too.")
+def check(model: str, allow_uncertain: bool, **options: Any) -> None:
+    """Say in one line whether the run that FILE launches fits, and end with exit code 3 if it does not.
+
+    FILE is a launch script or configuration of Megatron-LM, torchtitan or NeMo, or a model with the options of its
+    layout. Bad input ends with exit code 2, as everywhere.
+    """
+    from shardmath.account.accounting import explain
+    from shardmath.cli.runs import configuration_arguments
+    from shardmath.reports.tables import gib
+
+    chosen, gpu, arguments = configuration_arguments(model, options)
+    account = explain(chosen, gpu, **arguments)
+    peak, memory = account.peak, account.gpu.memory_gib
+    line = (f"{model}: {account.verdict}: {gib(peak.total)} of {memory:g} GiB ({peak.share:.1%}) on pipeline rank"
+            f" {peak.rank}")
+    if account.time is not None:
+        line += f", {account.time.seconds:.2f} s a step"
+    click.echo(line)
+    end_unless(account.verdict in ((FITS, UNCERTAIN) if allow_uncertain else (FITS,)))

@@ -1,0 +1,27 @@
+"""The command ``shardmath phases``: one training with several layouts."""
+
+from __future__ import annotations
+
+import click
+
+from shardmath.cli.titled import Titled
+from shardmath.reports.answers import answer
+
+
+@click.command(cls=Titled, short_help="Plan a training with several layouts.", examples=(
+    "plan.toml", "plan.toml --json",
+))
+@click.argument("file")
+@click.option("--json", is_flag=True, help="Print everything as JSON.")
+def phases(file: str, json: bool) -> None:
+    """Show memory and time of every phase in FILE, and the cost of changing layouts between them.
+
+    FILE is TOML: model, gpu, num_gpus, and a table [[phases]] with tokens, seq_length, global_batch_size and layout.
+    """
+    from shardmath.commands.phases import phases as run
+    from shardmath.commands.phases.report import show
+
+    planned = run(file)
+    if json:
+        return click.echo(answer("phases", planned.to_dict()))
+    return show(planned)

@@ -1,0 +1,113 @@
+"""The answer of ``phases``: phases of one training, changes between them, and layouts that could serve them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from shardmath.answers import Answer, Label, Reported
+from shardmath.machines import Cluster
+from shardmath.models.model import Model
+
+
+@dataclass(frozen=True)
+class Phase(Answer):
+    """One phase with its layout."""
+
+    name: str
+    """Name of the phase."""
+    tokens: int
+    """Tokens of the phase."""
+    seq_length: int
+    """Tokens of a sequence."""
+    global_batch_size: int
+    """Sequences of a step."""
+    is_best: bool
+    """True if the layout is the fastest that fits, false if it was given."""
+    layout: Mapping[str, Label]
+    """Degrees and further options of the layout."""
+    data_parallel: int
+    """Data-parallel size."""
+    peak_bytes: int
+    """Bytes of the rank that keeps most."""
+    share: float
+    """The peak over the memory of the GPU."""
+    verdict: str
+    """fits, uncertain or out of memory."""
+    tokens_per_second: float
+    """Tokens per second of all GPUs."""
+    mfu: float
+    """Model FLOPs utilisation."""
+    seconds: float
+    """Seconds of the phase."""
+    gpu_hours: float
+    """GPU-hours of the phase."""
+
+
+@dataclass(frozen=True)
+class LayoutChange(Answer):
+    """The change of layout before a phase."""
+
+    before: str
+    """Name of the phase that it comes before."""
+    most_bytes: int
+    """Bytes of weights and optimizer states that the rank which receives most must receive."""
+    weight_bytes: int
+    """Bytes of weights that all ranks together must receive."""
+    state_bytes: int
+    """Bytes of optimizer states that all ranks together must receive."""
+    network_seconds: float
+    """Seconds over the network."""
+    written_bytes: int
+    """Bytes of a checkpoint: each weight and state once."""
+    read_bytes: int
+    """Bytes that all ranks read from it: what each keeps in the new layout."""
+    checkpoint_seconds: float | None
+    """Seconds by way of a checkpoint; null where the storage is not known."""
+    seconds: float
+    """Seconds that the total counts: none if nobody receives anything, else by way of a checkpoint where the storage is
+    known, else over the network."""
+
+
+@dataclass(frozen=True)
+class KeptLayout(Answer):
+    """The layout of one phase in all phases."""
+
+    of: str
+    """Name of the phase whose layout it is."""
+    seconds: float | None
+    """Seconds of all phases; null where the layout cannot serve them all."""
+    reason: str
+    """Why it cannot; empty where it can."""
+    verdict: str
+    """Verdict on the phase that needs most memory; empty where the layout cannot serve them all."""
+
+
+@dataclass(frozen=True)
+class Phases(Reported, room="phases", table="phases"):
+    """One training in phases."""
+
+    model: Model
+    """Dimensions of the model."""
+    cluster: Cluster
+    """GPUs, servers and network."""
+    num_gpus: int
+    """GPUs of the job."""
+    phases: tuple[Phase, ...]
+    """The phases in their order."""
+    changes: tuple[LayoutChange, ...]
+    """Changes of layout, none where two phases have the same one."""
+    kept: tuple[KeptLayout, ...]
+    """Each layout in all phases, if there are several."""
+    seconds: float
+    """Seconds of all phases and changes."""
+    gpu_hours: float
+    """GPU-hours of the same."""
+
+    @property
+    def faster(self) -> KeptLayout | None:
+        """The fastest layout that serves all phases in less time than the plan, as surely as it; None without one."""
+        verdicts = {"fits", *(phase.verdict for phase in self.phases)}
+        able = [kept for kept in self.kept
+                if kept.seconds is not None and kept.seconds < self.seconds and kept.verdict in verdicts]
+        return min(able, key=lambda kept: kept.seconds or 0.0, default=None)

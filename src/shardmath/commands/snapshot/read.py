@@ -1,0 +1,74 @@
+"""Segments, blocks and trace of a snapshot, with types checked (``_snapshot`` in PyTorch's torch/cuda/memory.py)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from shardmath.errors import InputError
+from shardmath.files.pickled import read_plain
+
+STATES = ("active_allocated", "active_awaiting_free", "active_pending_free", "inactive")
+#: Frames of a stack that are read, and parts of a snapshot: shared lists could be read again and again.
+DEEPEST, MOST = 200, 10**7
+
+
+@dataclass(frozen=True)
+class Part:
+    """Dictionary of a snapshot with its place, for errors."""
+
+    field: str
+    values: Mapping[str, Any]
+
+    def number(self, name: str) -> int:
+        """Return a size, an address or a count."""
+        value = self.values.get(name)
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise InputError(f"{self.field}.{name}", value, "must be an integer of at least 0")
+        return value
+
+    def word(self, name: str) -> str:
+        """Return a text."""
+        value = self.values.get(name)
+        if type(value) is not str:
+            raise InputError(f"{self.field}.{name}", value, "must be text")
+        return value
+
+    def parts(self, name: str) -> Iterator[Part]:
+        """Yield the dictionaries of a list."""
+        return parts(f"{self.field}.{name}", self.values.get(name))
+
+    def stack(self) -> tuple[str, ...]:
+        """Return the frames in words, innermost first."""
+        frames = self.values.get("frames", [])
+        if isinstance(frames, list):
+            frames = frames[:DEEPEST]
+        return tuple(
+            f"{frame.word('filename').rpartition('/')[2]}:{frame.number('line')} {frame.word('name')}"
+            for frame in parts(f"{self.field}.frames", frames)
+        )
+
+
+def parts(field: str, listed: object) -> Iterator[Part]:
+    """Yield the dictionaries of a list, each with its place."""
+    if not isinstance(listed, list):
+        raise InputError(field, listed, "must be a list")
+    if len(listed) > MOST:
+        raise InputError(field, len(listed), f"must have at most {MOST} parts")
+    for place, values in enumerate(listed):
+        if not isinstance(values, dict):
+            raise InputError(f"{field}[{place}]", values, "must be a dictionary")
+        yield Part(f"{field}[{place}]", values)
+
+
+def read_snapshot(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the pickled dictionary of a snapshot.
+
+    Raises InputError for any other file.
+    """
+    values = read_plain("file", path)
+    if not isinstance(values, dict) or not isinstance(values.get("segments"), list):
+        raise InputError("file", os.fspath(path), "must be what torch.cuda.memory._dump_snapshot writes")
+    return values

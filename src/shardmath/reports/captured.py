@@ -1,0 +1,48 @@
+"""A report as text or as HTML, instead of on the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+
+#: Columns of text where there is no terminal to ask.
+WIDTH = 130
+#: The console that takes the place of the terminal while a report is captured.
+_CONSOLE: ContextVar[Console | None] = ContextVar("_CONSOLE", default=None)
+#: A report in a page: letters of one width, in the colours of the page.
+_PAGE = '<pre style="line-height:1.2;overflow-x:auto;font-family:Menlo,Consolas,monospace">{code}</pre>'
+
+
+def capturing() -> Console | None:
+    """The console of the report that is being captured; None outside of one."""
+    return _CONSOLE.get()
+
+
+def text(show: Callable[[Any], None], answer: Any) -> str:
+    """The report of an answer as plain text."""
+    with _captured() as console:
+        show(answer)
+    return console.export_text(clear=False)
+
+
+def html(show: Callable[[Any], None], answer: Any) -> str:
+    """The report of an answer as HTML that needs no style sheet."""
+    with _captured() as console:
+        show(answer)
+    return console.export_html(inline_styles=True, code_format=_PAGE)
+
+
+@contextmanager
+def _captured() -> Iterator[Console]:
+    console = Console(file=StringIO(), record=True, width=WIDTH, highlight=False, markup=False, force_jupyter=False,
+                      color_system="standard", force_terminal=True, legacy_windows=False)
+    token = _CONSOLE.set(console)
+    try:
+        yield console
+    finally:
+        _CONSOLE.reset(token)

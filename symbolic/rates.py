@@ -1,0 +1,131 @@
+"""Seconds that a machine needs: what a ring of ranks carries, what memory moves, and what a link to the host.
+
+Ranks are numbered as Megatron-LM does: tensor parallelism first, then context, expert and data parallelism, the
+pipeline last, unless it is placed elsewhere. Neighbours of a group are ``stride`` ranks apart. Where a group does not
+lie inside one domain, as many rings leave the domain at once as it has groups; together they have all of its network
+adapters. A pass over a ring takes a step for every rank but one, some of them between domains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sympy import Eq, Expr, Ge, Integer, Le
+
+from .functions import CeilDiv, Iverson, Max, Min
+from .parameters import symbols
+from .terms import TermSet, product, term_symbol, total
+
+t, ty, tz, c, p, D, R, e, et, De, order = symbols("t ty tz c p D R e et De ord")
+Wn, Wx, dom, an, ax, en, ex, Wm, ew, slowed = symbols("Wn Wx dom an ax en ex Wm ew sl")
+Wh, Wc, hl, hm = symbols("Wh Wc hl hm")
+_NANO = Integer(10) ** 9
+
+
+@dataclass(frozen=True)
+class GroupOfRanks:
+    """One dimension of the mesh: its size, the distance of its neighbours, and what it is for."""
+
+    name: str
+    size: Expr
+    stride: Expr
+    meaning: str
+    options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def chosen(self, choices: Mapping[str, str]) -> bool:
+        """True if there are such groups with these choices."""
+        return all(choices[axis] in allowed for axis, allowed in self.options.items())
+
+
+#: Ranks of the pipeline that are counted before those of context and of data parallelism.
+_BEFORE_CONTEXT = 1 + Iverson(Eq(order, 2)) * (p - 1)
+_BEFORE_DATA = 1 + Iverson(Ge(order, 1)) * (p - 1)
+
+#: Ranks that work on the same layers of the same sequences, or gather weights from each other.
+_TENSOR = t * ty * tz
+_EXPERTS, _THREE = {"layers": ("experts",)}, {"tensor_axes": ("three",)}
+
+GROUPS_OF_RANKS: tuple[GroupOfRanks, ...] = (
+    GroupOfRanks("tensor", t, ty, "tensor-parallel ranks"),
+    GroupOfRanks("tensor_y", ty, Integer(1), "ranks of the second tensor axis", _THREE),
+    GroupOfRanks("tensor_xy", t * ty, Integer(1), "ranks that share out the vocabulary", _THREE),
+    GroupOfRanks("tensor_z", tz, t * ty, "ranks of the third tensor axis", _THREE),
+    GroupOfRanks("context", c, _TENSOR * _BEFORE_CONTEXT, "context-parallel ranks"),
+    GroupOfRanks("data", D * c / R, _TENSOR * _BEFORE_CONTEXT,
+                 "ranks that hold the same parameters, or share them out"),
+    GroupOfRanks("replica", R, _TENSOR * D * c * _BEFORE_DATA / R, "ranks that hold the same share of parameters"),
+    GroupOfRanks("expert_tensor", et, Integer(1), "ranks that share the width of experts", _EXPERTS),
+    GroupOfRanks("expert", e, et, "ranks that share out experts", _EXPERTS),
+    GroupOfRanks("expert_all", e * et, Integer(1), "ranks that share out experts and their width", _EXPERTS),
+    GroupOfRanks("expert_data", De / R, e * et, "ranks that hold the same experts, or share them out", _EXPERTS),
+    GroupOfRanks("expert_replica", R, e * et * De / R, "ranks that hold the same share of experts", _EXPERTS),
+    GroupOfRanks("pipeline", p,
+                 _TENSOR * (1 + Iverson(Le(order, 1)) * (c - 1)) * (1 + Iverson(Eq(order, 0)) * (D - 1)),
+                 "pipeline stages"),
+)
+
+GROUP_BY_NAME: dict[str, GroupOfRanks] = {group.name: group for group in GROUPS_OF_RANKS}
+
+
+def add_groups(
+    terms: TermSet, choices: Mapping[str, str], absent: Mapping[Expr, Expr], links: Mapping[str, Expr],
+) -> None:
+    """Bandwidth of a ring and latency of one of its steps, for every group; ``absent`` are values of absent letters.
+
+    ``links`` has, by group, the bandwidth between nodes (bytes/s of one GPU) where it is not the network's. Which nodes
+    these groups join follows from their sizes and strides, which are then terms too.
+    """
+    for group in GROUPS_OF_RANKS:
+        if not group.chosen(choices):
+            continue
+        stride = group.stride.xreplace(absent)
+        span = product(group.size, stride)
+        if group.name in links:
+            terms.add(f"{group.name}.size", group.size, "ranks", f"{group.meaning} of one group")
+            terms.add(f"{group.name}.stride", stride, "ranks", f"distance of neighbours among {group.meaning}")
+        inside = Iverson(Le(span, dom))
+        rings = Min(stride, dom)
+        node, network = Wn * en / 1000, links.get(group.name, Wx) * ex / 1000
+        terms.add(f"{group.name}.bandwidth", total(product(inside, node),
+                                                   product(1 - inside, Min(node, network * dom / rings))),
+                  "bytes/s", f"bandwidth of a ring of {group.meaning}, of each rank in one direction")
+        borders = product(1 - inside, total(Min(group.size, CeilDiv(span, dom)), Integer(-1)))
+        crossed = terms.add(f"{group.name}.borders", borders, "steps",
+                            f"steps of a ring of {group.meaning} that cross from one domain to the next")
+        steps = total(group.size, Integer(-1))
+        terms.add(f"{group.name}.latency", total(product(crossed, ax - an), product(steps, an)) / _NANO, "s",
+                  f"latency of one pass over a ring of {group.meaning}")
+
+
+def ring_time(name: str, passes: Expr, size: Expr) -> Expr:
+    """Seconds of collectives of a group: ``passes`` passes over its ring that make ``size`` bytes whole in all."""
+    ranks = GROUP_BY_NAME[name].size
+    return total(
+        product(passes, term_symbol(f"{name}.latency")),
+        product(size, total(ranks, Integer(-1))) / (ranks * term_symbol(f"{name}.bandwidth")),
+    )
+
+
+def stream_time(size: Expr) -> Expr:
+    """Seconds in which a GPU's memory moves ``size`` bytes."""
+    return size / (Wm * ew / 1000)
+
+
+def host_link_time(size: Expr) -> Expr:
+    """Seconds in which ``size`` bytes pass between a GPU and the host, in one direction."""
+    return size / (Wh * hl / 1000)
+
+
+def host_stream_time(size: Expr) -> Expr:
+    """Seconds in which one GPU's share of its host's memory moves ``size`` bytes."""
+    return size / (Wc * hm / 1000)
+
+
+def beside_computing(seconds: Expr, computing: Expr) -> Expr:
+    """Return the added step time of ``seconds`` of collectives that overlap ``computing``.
+
+    They take a share of the GPU while they run, so that computing takes longer, by 18.9 % in the measurements of
+    arXiv:2507.03114; what is left after it is waited for.
+    """
+    return Max(product(seconds, slowed) / 1000, seconds - computing)

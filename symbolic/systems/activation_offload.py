@@ -1,0 +1,135 @@
+"""Saved tensors on the host: those that Transformer Engine's CPU offload moves.
+
+It moves saved tensors of a MiB of elements or more, of the first layers. Layer i of n has left when layer L - n + i
+starts, and comes back when the backward pass has come as far, so that never more than L - n layers are there.
+
+A layer's tensors are copied when its forward pass is over, one layer after the other on one stream. Layer L - n + i
+waits until layer i has left. In the backward pass the copy of layer i starts when layer i + L - n is done, and layer i
+waits for it. So both passes wait alike: with equal layers, each of which computes for F and is copied for C, by n C if
+L - n = 1, else by n (C - F) - (L - n - 2) F if that is more than 0: the longest path through both streams.
+
+KARMA swaps the first n layers, recomputes the next q and keeps the K others, and lets a copy start as soon as one of K
+places on the GPU is free. Recomputing gives the link time: a forward pass waits for n (C - F) - (K - 2 + q) F, or for
+the copies that later swapped layers wait for, (n - K) (C - F) - (K - 2) F; a backward pass for n (C - B) - (K - 2) B -
+q (F + B), or, because recomputing takes one of the places, for (n - K + 1) (C - B) - (K - 2) B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sympy import And, Eq, Expr, Integer, Lt, Or, Symbol
+
+from ..axis import Axis
+from ..functions import Iverson, Max
+from ..ledger import IN_LAYER, Place
+from ..parallel.rules import Rule
+from ..parameters import symbols
+from ..rates import host_link_time
+from ..terms import TermSet, product, total
+from .system import Choices, Part, Refusal, System
+
+NAME = "activation_offload"
+ol, L, m, p, rfull, rcore, rmlp, rn = symbols("ol L m p rfull rcore rmlp rn")
+
+#: Layers that are recomputed.
+AGAIN = rfull * rn
+
+#: Both passes of a layer.
+PASSES = ("forward", "backward")
+#: Elements of the smallest saved tensor that is moved.
+SMALLEST_MOVED = Integer(2**20)
+
+
+def _rules(choices: Choices) -> Sequence[Rule]:
+    if choices[NAME] == "none":
+        return ()
+    if choices[NAME] == "karma":
+        return (
+            Rule("karma_layers", "ol", Lt(ol + AGAIN, L - 1),
+                 "plus the layers that are recomputed must leave 2 of num_layers on the GPU"),
+            Rule("karma_pipeline", "p", Eq(p, 1), "must be 1 where saved tensors are swapped"),
+            Rule("karma_modules", "rcore", And(Eq(rcore, 0), Eq(rmlp, 0)), "must be 0 where layers are recomputed"),
+        )
+    return (
+        Rule("offload_layers", "ol", Lt(ol, L), "must be less than num_layers"),
+        Rule("offload_pipeline", "p", Eq(p, 1), "must be 1 where saved tensors are offloaded"),
+        Rule("offload_recompute", "ol", Or(Eq(ol, 0), And(Eq(rfull, 0), Eq(rcore, 0), Eq(rmlp, 0))),
+             "must be 0 where something is recomputed"),
+    )
+
+
+def _refused(choices: Choices) -> Sequence[Refusal]:
+    offloaded = choices[NAME] != "none"
+    return (
+        Refusal("activation offload of layers with experts", offloaded and choices["layers"] != "dense"),
+        Refusal("activation offload of a tensor that v is a view of", offloaded and choices["value"] == "view"),
+        Refusal("the transients of training on the GPU with activation offload",
+                offloaded and choices["peak"] != "saved"),
+        Refusal("FP8 with activation offload", offloaded and choices["fp8"] != "none"),
+        Refusal(f"karma with recompute_method = {choices['recompute_method']}: choose recompute_method = block",
+                choices[NAME] == "karma" and choices["recompute_method"] != "block"),
+    )
+
+
+def _moved(elements: Expr, place: Place, choices: Choices) -> Expr:
+    if choices[NAME] == "none" or place not in IN_LAYER:
+        return Integer(0)
+    return Iverson(elements > SMALLEST_MOVED - 1)
+
+
+def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
+    if "layer.moved" not in terms:
+        return ()
+    return (terms.add("stage.host_activations", product(ol, terms["layer.moved"].symbol), "bytes",
+                      "rank r, on the host: saved tensors of the first layers"),)
+
+
+def _stalled(computing: Expr, copied: Expr) -> Expr:
+    """Seconds that one pass waits for copies, by the time of one layer and of its copy."""
+    alone = Iverson(Eq(L - ol, 1))
+    several = Max(Integer(0), total(product(ol, copied - computing), product(-(L - ol - 2), computing)))
+    return total(product(alone, ol, copied), product(1 - alone, several))
+
+
+def _swapped(way: str, forward: Expr, computing: Expr, copied: Expr) -> Expr:
+    """Seconds that one pass of KARMA waits for copies, by the times of a layer's pass and of its copy."""
+    kept, more = total(L, -ol, -AGAIN), Integer(way == "backward")
+    recomputed = product(AGAIN, total(forward, computing) if way == "backward" else forward)
+    places = product(-(kept - 2), computing)
+    alone = Max(Integer(0), total(ol, product(Integer(-1), kept), more))
+    return Max(
+        Integer(0),
+        total(product(ol, copied - computing), places, product(Integer(-1), recomputed)),
+        total(product(alone, copied - computing), places),
+    )
+
+
+def _time(terms: TermSet, choices: Choices) -> Sequence[Part]:
+    if choices[NAME] == "none":
+        return ()
+    terms.include(["layer.moved"])
+    copied = terms.add("layer.copy_time", host_link_time(terms["layer.moved"].symbol), "s",
+                       "one layer: saved tensors copied to the host, or back")
+    passes = {way: terms[f"layer.{way}_time"].symbol for way in PASSES}
+    stalls = [terms.add(f"layer.{way}_copy_waiting",
+                        _stalled(own, copied) if choices[NAME] == "layers"
+                        else _swapped(way, passes["forward"], own, copied), "s",
+                        f"all layers of a micro-batch: waiting for copies in the {way} pass")
+              for way, own in passes.items()]
+    terms.add("stage.copy_waiting", product(m, total(*stalls)), "s",
+              "rank r, all micro-batches: waiting for saved tensors on their way to the host and back")
+    return (Part("copy_waiting", "stage.copy_waiting", "waiting for saved tensors to leave and come back"),)
+
+
+SYSTEM = System(
+    Axis(NAME, "where saved tensors wait for the backward pass", {
+        "none": "on the GPU",
+        "layers": "large ones of the first layers on the host (Transformer Engine)",
+        "karma": "the same of the first layers, beside others that are recomputed (KARMA)",
+    }, rowless=("none", "layers", "karma"), asked={"layers": "ol"},
+       needs={"layers": {"peak": "saved"}, "karma": {"peak": "saved", "recompute_method": "block"}}),
+    ("megatron",),
+    rules=_rules, refused=_refused, moved=_moved, host=_host, time=_time,
+    spent={"copy": "saved tensors on their way to the host and back"},
+)

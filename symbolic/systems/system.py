@@ -1,0 +1,98 @@
+"""A system: a way of training beside the parallel dimensions, chosen by an axis, and all that follows from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sympy import Expr, Integer, Symbol
+
+from ..axis import Axis
+from ..ledger import Place, Role
+from ..parallel.rules import Rule
+from ..parallel.weights import State
+from ..terms import TermSet
+
+Choices = Mapping[str, str]
+
+
+class Refusal(NamedTuple):
+    """A combination of choices that nobody has counted, in words, and whether the choices have it."""
+
+    words: str
+    holds: bool
+
+
+class Part(NamedTuple):
+    """Seconds that a system adds once to every step: their name, the term of rank r, and its meaning.
+
+    A step waits for the rank that takes longest.
+    """
+
+    name: str
+    term: str
+    meaning: str
+
+
+class Transient(NamedTuple):
+    """Bytes of rank r that live only at some moments of a step: name, title, moments, size, source, and choices."""
+
+    name: str
+    title: str
+    sites: tuple[str, ...]
+    size: Callable[[TermSet, Choices], Expr]
+    source: str
+    options: Mapping[str, tuple[str, ...]]
+
+
+def _nothing(*_: object) -> tuple[()]:
+    return ()
+
+
+@dataclass(frozen=True)
+class System:
+    """One system: its axis, and what the ledger, the rules and the time of a step have of it.
+
+    The first option of ``axis`` is to do without it. ``frameworks`` are the implementations that have the others.
+    Every function is asked with the choices, also where the system is not chosen:
+
+    * ``rules``: what a legal layout keeps; ``refused``: combinations that have not been counted;
+    * ``fixed``: letters that have one legal value;
+    * ``states``: kept by a rank for every trained parameter, besides those of precision and optimizer;
+    * ``share``: the part of the states of a role that stays on the GPU;
+    * ``moved``: 1 or 0, whether a saved tensor of so many elements leaves the GPU in layers where any does;
+    * ``passes``: passes of the pipeline that a micro-batch is cut into;
+    * ``in_flight``: by letter, units in flight at a peak, where they are not those of the schedule;
+    * ``silent``: groups of ranks (``rates``) that reduce no gradients in a step;
+    * ``host``: terms of the bytes on the host for rank r, which it adds to the terms of memory;
+    * ``links``: by group of ranks, the bandwidth of its slowest link between nodes (bytes/s of one GPU), where it is
+      not the network's; for ``path`` the mean of all links of a pipeline;
+    * ``time``: adds the terms of its time to those of a step.
+
+    ``spent`` has a few words for each part of a step that ``time`` returns, by the first word of its term.
+
+    ``transients`` live on the GPU at some moments of a step only, with the choices that each names.
+    """
+
+    axis: Axis
+    frameworks: tuple[str, ...]
+    rules: Callable[[Choices], Sequence[Rule]] = _nothing
+    refused: Callable[[Choices], Sequence[Refusal]] = _nothing
+    fixed: Callable[[Choices], Mapping[str, int]] = lambda choices: {}
+    states: Callable[[Choices], Sequence[State]] = _nothing
+    share: Callable[[Role, Choices], Expr] = lambda role, choices: Integer(1)
+    moved: Callable[[Expr, Place, Choices], Expr] = lambda elements, place, choices: Integer(0)
+    passes: Callable[[Choices], Expr] = lambda choices: Integer(1)
+    in_flight: Callable[[Choices], Mapping[str, Expr]] = lambda choices: {}
+    silent: Callable[[Choices], Sequence[str]] = _nothing
+    host: Callable[[TermSet, Choices], Sequence[Symbol]] = _nothing
+    links: Callable[[Choices], Mapping[str, Expr]] = lambda choices: {}
+    time: Callable[[TermSet, Choices], Sequence[Part]] = _nothing
+    spent: Mapping[str, str] = field(default_factory=dict)
+    transients: tuple[Transient, ...] = ()
+
+    @property
+    def absent(self) -> str:
+        """The option that does without the system."""
+        return next(iter(self.axis.options))

@@ -1,0 +1,67 @@
+"""Outer states, copies and traffic of local updates: the papers' rule run and counted, against the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+
+import pytest
+from oracles.local_updates import average, train
+from sympy import Expr, Integer, Symbol
+
+from shardmath.symbolic.implementations import TORCHTITAN
+from shardmath.symbolic.parameters import symbol
+from shardmath.symbolic.terms import TermSet
+from shardmath.symbolic.timing import build_all
+
+LAYERS = 4
+
+
+def ledger(option: str, name: str, elements: int, **letters: int) -> int:
+    """A term of rank r with so many elements that it updates."""
+    terms = build_all(TORCHTITAN.with_choices(local_updates=option))
+    known: dict[Symbol, Expr] = {symbol(letter): Integer(value) for letter, value in letters.items()}
+    known[terms["stage.shard_elements"].symbol] = Integer(elements)
+    return int(_put_in(terms, terms[name].expression, known))
+
+
+def _put_in(terms: TermSet, expression: Expr, known: Mapping[Symbol, Expr]) -> Expr:
+    value = expression.xreplace(dict(known))
+    inner = {part: _put_in(terms, terms.by_symbol[part].expression, known)
+             for part in value.free_symbols if part in terms.by_symbol}
+    return value.xreplace(inner).doit()
+
+
+@pytest.mark.cases(6, 60)
+def test_diloco(draw: Random) -> None:
+    fragments = draw.choice((1, 2, 4))
+    every = draw.randint(1, 4)
+    overlap = draw.randint(0, every - 1)
+    width = 8 * draw.randint(1, 8)
+    counted = train(LAYERS, width, every * fragments, fragments, overlap)
+    elements = LAYERS * width**2
+    one_way = {"R": 2, "fr": fragments, "ob": 32}
+    assert counted.momentum == 4 * elements
+    assert counted.backup == ledger("diloco_host", "stage.host_parameters", elements)
+    states = TORCHTITAN.with_choices(local_updates="diloco")
+    assert build_all(states)["stage.optimizer"].expression.coeff(
+        build_all(states)["stage.shard_elements"].symbol) == 8 + (counted.momentum + counted.backup) // elements
+    # With two groups an all-reduce sends as many bytes as the tensor has.
+    sent = {size for size in counted.sent if size}
+    assert sent == {ledger("diloco", "stage.outer_sent_bytes", elements, **one_way)}
+    assert sum(counted.sent) == 2 * fragments * sent.pop()
+    assert max(counted.beside) == ledger("diloco", "stage.outer_step.optimizer_step", elements, fr=fragments)
+    during = ledger("diloco", "stage.outer_gradients", elements, fr=fragments, lt=overlap)
+    idle = [size for step, size in enumerate(counted.beside) if step % every not in (every - 1, every - 1 - overlap)]
+    waiting = [size for step, size in enumerate(counted.beside) if every - 1 - overlap < step % every < every - 1]
+    assert set(waiting) <= {during}
+    assert set(idle) <= {0, during}
+
+
+@pytest.mark.cases(3, 20)
+def test_local_sgd(draw: Random) -> None:
+    width = 8 * draw.randint(1, 8)
+    elements = LAYERS * width**2
+    counted = average(LAYERS, width)
+    assert counted.beside == (ledger("average", "stage.outer_step.optimizer_step", elements),)
+    assert counted.sent == (ledger("average", "stage.outer_sent_bytes", elements, R=2, fr=1, ob=32),)

@@ -1,0 +1,146 @@
+"""Snapshots of PyTorch's memory: sums by hand, and files that try to be more than data."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from shardmath.cli.main import exit_code
+from shardmath.commands.snapshot import snapshot
+from shardmath.errors import InputError
+from shardmath.files.pickled import read_plain
+from shardmath.schemas import schema
+
+MIB = 2**20
+
+
+def frame(line: int) -> dict[str, Any]:
+    return {"filename": "/home/user/train.py", "line": line, "name": "step"}
+
+
+def block(size: int, requested: int, state: str) -> dict[str, Any]:
+    return {"size": size, "requested_size": requested, "address": 0, "state": state, "frames": []}
+
+
+def segment(kind: str, *blocks: dict[str, Any]) -> dict[str, Any]:
+    return {"device": 0, "address": 0, "total_size": sum(item["size"] for item in blocks), "stream": 0,
+            "segment_type": kind, "blocks": list(blocks)}
+
+
+def entry(action: str, address: int, size: int, line: int = 0) -> dict[str, Any]:
+    return {"action": action, "addr": address, "size": size, "stream": 0, "frames": [frame(line)] if line else []}
+
+
+#: One whole history: 30 MiB stay, 12 MiB came and went, 1000 bytes stay, and a segment of 40 MiB is cached.
+TAKEN = {
+    "segments": [
+        segment("large", block(30 * MIB, 30 * MIB - 100, "active_allocated"), block(4 * MIB, 0, "inactive")),
+        segment("large", block(40 * MIB, 0, "inactive")),
+        segment("small", block(1024, 1000, "active_allocated"), block(2 * MIB - 1024, 0, "inactive")),
+    ],
+    "device_traces": [[
+        entry("segment_alloc", 1, 34 * MIB), entry("alloc", 1, 30 * MIB - 100, 7),
+        entry("segment_alloc", 2, 40 * MIB), entry("alloc", 2, 12 * MIB, 9),
+        entry("segment_alloc", 3, 2 * MIB), entry("alloc", 3, 1000, 9),
+        entry("free_requested", 2, 12 * MIB), entry("free_completed", 2, 12 * MIB),
+    ]],
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps(TAKEN))
+    return path
+
+
+def test_memory_is_added_up_by_state(file: Path) -> None:
+    taken = snapshot(file)
+    assert taken.reserved_bytes == 76 * MIB
+    assert taken.allocated_bytes == 30 * MIB + 1024
+    assert taken.rounding_bytes == 124
+    assert taken.split_bytes == 6 * MIB - 1024
+    assert taken.cached_bytes == 40 * MIB
+    assert taken.small_pool_bytes == 2 * MIB - 1024
+    assert taken.largest_segments == (40 * MIB, 34 * MIB, 2 * MIB)
+    assert taken.reserved_bytes == sum((taken.allocated_bytes, taken.awaiting_bytes, taken.split_bytes,
+                                        taken.cached_bytes))
+
+
+def test_the_peak_has_its_stacks(file: Path) -> None:
+    taken = snapshot(file)
+    assert taken.is_whole
+    assert taken.peak_allocated_bytes == 42 * MIB - 100 + 1000
+    assert taken.peak_reserved_bytes == 76 * MIB
+    assert [(holder.stack, holder.bytes, holder.tensors) for holder in taken.holders] == [
+        (("train.py:7 step",), 30 * MIB - 100, 1), (("train.py:9 step",), 12 * MIB + 1000, 2)]
+
+
+def test_a_history_that_began_late_is_not_called_whole(tmp_path: Path) -> None:
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(pickle.dumps({**TAKEN, "device_traces": [TAKEN["device_traces"][0][2:]]}))
+    assert not snapshot(path).is_whole
+    path.write_bytes(pickle.dumps({"segments": TAKEN["segments"], "device_traces": []}))
+    assert (snapshot(path).is_whole, snapshot(path).events) == (False, 0)
+
+
+def test_the_command_prints_the_sums(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code(["snapshot", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "the whole history" in out
+    assert "train.py:7 step" in out
+    assert exit_code(["snapshot", str(file), "--json"]) == 0
+    jsonschema.validate(json.loads(capsys.readouterr().out), schema("snapshot"))
+    assert exit_code(["snapshot", str(file), "--device", "3"]) == 2
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_plain_data_comes_back_in_every_protocol(tmp_path: Path, protocol: int) -> None:
+    shared = {"name": "é" * 300, "line": 70_000}
+    data = {"a": [shared, shared], "b": (1, -5, 2**63, 300, 1.5), "c": [None, True, False, (), (1,), (1, 2, 3)],
+            "d": list(range(3000)), "e": {}}
+    path = tmp_path / "data.pickle"
+    path.write_bytes(pickle.dumps(data, protocol))
+    assert read_plain("file", path) == data
+
+
+class Canary:
+    """Would make a file if a pickle could call something."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, ("canary",)
+
+
+HOSTILE = {
+    "call": pickle.dumps(Canary()), "call in old text": b"cos\nsystem\n(S'touch canary'\ntR.",
+    "class": pickle.dumps(Path), "nothing": b"", "no end": pickle.dumps(TAKEN)[:-1], "only a mark": b"(.",
+    "huge memo": b"\x80\x02]r\xff\xff\xff\xff.", "long text": b"\x80\x04\x8d" + b"\xff" * 8 + b".",
+    "long integer": b"\x80\x02\x8a\xff" + b"\xff" * 255 + b".", "odd pairs": b"\x80\x02}(Ku.",
+    "key": b"\x80\x02}]K\x01s.",
+    "itself": b"\x80\x02]q\x00h\x00a.", "deep": b"\x80\x02" + b"]" * 10_000 + b"a" * 9_999 + b".", "zeros": bytes(999),
+    "list": pickle.dumps([1]), "text": pickle.dumps("x"), "segments": pickle.dumps({"segments": [3]}),
+    "sizes": pickle.dumps({"segments": [segment("large", block(-1, 0, "inactive"))]}),
+    "state": pickle.dumps({"segments": [segment("large", block(1, 0, "gone"))]}),
+    "sum": pickle.dumps({"segments": [{**segment("large", block(1, 0, "inactive")), "total_size": 2}]}),
+    "trace": pickle.dumps({"segments": [], "device_traces": [[{"action": 1}]]}),
+    "frames": pickle.dumps({"segments": [], "device_traces": [[{**entry("alloc", 1, 1), "frames": [[]]}]]}),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE)
+def test_what_is_no_snapshot_is_refused_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "memory.pickle"
+    path.write_bytes(HOSTILE[content])
+    with pytest.raises(InputError) as refused:
+        snapshot(path)
+    assert str(refused.value).isprintable()
+    assert [item.name for item in tmp_path.iterdir()] == [path.name]
