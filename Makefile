@@ -9,7 +9,7 @@ DEVELOPMENT := $(VENV)/.development
 ORACLE := $(VENV)/.oracle
 PLOTS := $(VENV)/.plots
 EVIDENCE := .[plots,calibrate]
-LOCKED := parquet yaml shell dask plots calibrate
+LOCKED := parquet yaml shell dask plots calibrate mcp
 EXTRAS := .[dev,parquet,bench,dask,plots,calibrate]
 # The build without GPU libraries, where the package index has it; the bytes are the same.
 TORCH := torch==2.13.0+cpu

@@ -111,8 +111,8 @@ SHOW_FORMULAS = {
 HEAVY = {"jinja2", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 #: Other packages that load slowly, or that only an extra installs: imported where they are needed.
 LATE = HEAVY | {
-    "distributed", "importlib", "matplotlib", "mpmath", "platformdirs", "scipy", "tomli_w", "tomllib", "tree_sitter",
-    "tree_sitter_bash", "yaml",
+    "anyio", "distributed", "importlib", "matplotlib", "mcp", "mpmath", "platformdirs", "scipy", "tomli_w", "tomllib",
+    "tree_sitter", "tree_sitter_bash", "yaml",
 }
 #: Modules of our own that load LLVM, Numba or Jinja.
 LOADING = ("shardmath.compiler.native", "shardmath.compiler.nesting", "shardmath.files.rendering")

@@ -24,6 +24,7 @@ from shardmath.cli.explain import explain
 from shardmath.cli.explore import explore
 from shardmath.cli.fit import fit
 from shardmath.cli.formula import formula
+from shardmath.cli.mcp import mcp
 from shardmath.cli.moves import moves
 from shardmath.cli.page import page
 from shardmath.cli.phases import phases
@@ -71,7 +72,7 @@ def cli() -> None:
 
 _COMMANDS = (
     sweep, recommend, scale, phases, explore, explain, moves, fit, compare, check, evaluate, calibrate, snapshot,
-    formula, prove, appendix, page, models, gpus, networks, schema, completion,
+    formula, prove, appendix, page, models, gpus, networks, schema, mcp, completion,
 )
 for _command in _COMMANDS:
     cli.add_command(_command)
@@ -96,7 +97,7 @@ def exit_code(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("default", InputWarning)
             warnings.showwarning = _warn  # type: ignore[assignment]
             code = cli.main(args=None if arguments is None else list(arguments), prog_name="shardmath",
-                            standalone_mode=False)
+                            standalone_mode=False, obj=exit_code)
         return code if isinstance(code, int) else 0
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message())
