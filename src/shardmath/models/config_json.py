@@ -15,6 +15,7 @@ from shardmath.models.dense_families import DENSE, Family
 from shardmath.models.expert_families import EXPERTS
 from shardmath.models.model import Model
 from shardmath.models.remarks import remarks
+from shardmath.models.unread import UNREAD
 
 __all__ = ["FAMILIES", "read_model"]
 
@@ -68,11 +69,19 @@ def _family(config: dict[str, Any]) -> tuple[type[Family], dict[str, Any], str]:
             raise InputError("text_config.model_type", inner["model_type"], f"must be {family}", family)
         return FAMILIES[family], inner, "text_config."
     if not isinstance(model_type, str) or model_type not in FAMILIES:
-        raise InputError("model_type", model_type, f"must be one of {supported}")
+        raise InputError("model_type", model_type, _missing(model_type) or f"must be one of {supported}")
     if "text_config" in config:
         rule = "must not be there: pass the config.json of the language model alone"
         raise InputError("text_config", config["text_config"], rule)
     return FAMILIES[model_type], config, ""
+
+
+def _missing(model_type: object) -> str:
+    """Return how near a family that is not read is to one that is; nothing for an unknown one."""
+    missing = UNREAD.get(model_type) if isinstance(model_type, str) else None
+    if missing is None:
+        return ""
+    return f"must be a family that is read: it is {missing.nearest} with {missing.component}, which is not counted yet"
 
 
 def _under_its_key(error: InputError, family: type[Family], config: dict[str, Any], prefix: str) -> InputError:
