@@ -199,6 +199,7 @@ AXES: tuple[Axis, ...] = (
         "loss": "an auxiliary loss, for which all experts are scored again",
         "loss_one_hot": "the same in Transformers before pull request 48131: an int64 one-hot mask of all layers",
         "both": "bias and auxiliary loss",
+        "sinkhorn": "Sinkhorn's iteration chooses experts; scores are sigmoids (top-1), or the softmax of all logits",
     }, rowless=("none",)),
     Axis("router", "kernel of the router", {
         "unfused": "Megatron-Core in single operations",
@@ -213,6 +214,14 @@ AXES: tuple[Axis, ...] = (
         "alltoall": "Megatron-Core: every token is sent to its experts, all at once",
         "allgather": "Megatron-Core: every rank gathers all tokens and picks those of its experts",
         "huggingface": "Hugging Face Transformers: sorted by expert on one rank, for a grouped matrix product",
+    }),
+    Axis("expert_products", "products of the experts of one rank", {
+        "grouped": "one grouped product for all of them, in streams with workspaces of their own (Transformer Engine)",
+        "sequential": "one expert after another",
+    }, rowless=("sequential",)),
+    Axis("weighting", "weights of tokens in experts without a gate", {
+        "separate": "a product after the activation, which keeps its result",
+        "fused": "one kernel with the activation, of which its input alone is kept (squared ReLU of Megatron-Core)",
     }),
     Axis("permute", "kernel that sorts tokens by expert", {
         "fused": "Transformer Engine: keeps maps of int32",
@@ -254,6 +263,10 @@ ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "res
 MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")
 
 BY_NAME: dict[str, Axis] = {axis.name: axis for axis in AXES}
+
+#: Options of ``mlp`` that experts have too: with a gate beside the up projection, and without.
+GATED: tuple[str, ...] = tuple(BY_NAME["mlp"].words)
+UNGATED: tuple[str, ...] = ("gelu",)
 
 #: The symbols of all letters that formulas do not speak of with some option.
 EVERY_ABSENT: frozenset[Symbol] = frozenset(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from hashlib import sha256
 
 from .choices import AXES, BY_NAME
 from .parallel.optimizers import optimizers_of
@@ -60,9 +61,15 @@ class Implementation:
         return _changed(self, tuple(sorted(changed.items()))) if changed else self
 
 
+#: Characters of a name that is that of a file too; with more choices a digest stands for them.
+_LONGEST_NAME = 200
+
+
 @cache
 def _changed(implementation: Implementation, changes: tuple[tuple[str, str], ...]) -> Implementation:
     name = "_".join([implementation.name, *(f"{axis}_{option}" for axis, option in changes)])
+    if len(name) > _LONGEST_NAME:
+        name = f"{implementation.name}_{sha256(name.encode()).hexdigest()[:32]}"
     return replace(implementation, name=name, choices={**implementation.choices, **dict(changes)})
 
 
@@ -76,7 +83,8 @@ LLAMA: dict[str, str] = {
     "residual": "sequential", "dropout": "none", "biases": "qkv",
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
-    "dispatch": "alltoall", "permute": "fused",
+    "dispatch": "alltoall", "permute": "fused", "weighting": "separate",
+    "expert_products": "grouped",
     "gathered_input": "dropped", "token_ids": "masked", "position_ids": "batch", "recompute_saves": "input",
     "units": "root", "reshard": "always", "optimizer_kernel": "fused", "pipeline": "own", "gelu": "fused",
 }
@@ -125,7 +133,8 @@ HUGGINGFACE = Implementation(
     allowed={"schedule": ("1f1b",), "stages": ("even",), "recompute_method": ("each",), "recompute_saves": ("input",),
              "pipeline": ("own",), "adapter_parts": ("apart",),
              "gathered_input": ("dropped",), "token_ids": ("masked",), "position_ids": ("shared",),
-             "peak": ("saved", "torch"), "context": ("ring",), "mask": ("kernel",),
+             "weighting": ("separate",), "expert_products": ("grouped",), "peak": ("saved", "torch"),
+             "context": ("ring",), "mask": ("kernel",),
              "precision": ("bf16", "autocast", "mixed"), "balance": ("none", "loss", "loss_one_hot"),
              "optimizer": optimizers_of("huggingface"),
              "fp8": ("none",), "fp8_weights": ("copy",)},

@@ -8,6 +8,7 @@ from typing import Any
 
 from sympy import Expr, Integer, Rational
 
+from .choices import GATED, UNGATED
 from .dimension import ONE, Dimension
 from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, HIDDEN_PART, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
 from .functions import Iverson
@@ -56,11 +57,26 @@ def gated_work(module: str, inner: tuple[Dimension, ...]) -> tuple[Work, ...]:
     """SiLU of the gate times the up projection."""
     return (
         Stream("activation.fused", module, inner, 6, 10, "megatron_core", "gate, up and their gated product",
-               options={"swiglu": ("fused",)}),
+               options={"swiglu": ("fused",), "mlp": GATED}),
         Stream("activation.eager", module, inner, 10, 18, "transformers", "SiLU and product, one after the other", 2,
-               options={"swiglu": ("eager",)}),
+               options={"swiglu": ("eager",), "mlp": GATED}),
         Stream("activation.unfused", module, inner, 14, 26, "megatron_core",
-               "SiLU, offset and product, one after the other", 3, options={"swiglu": ("unfused",)}),
+               "SiLU, offset and product, one after the other", 3, options={"swiglu": ("unfused",), "mlp": GATED}),
+    )
+
+
+def ungated_work(module: str, inner: tuple[Dimension, ...], *, weighted: bool) -> tuple[Work, ...]:
+    """The activation of the up projection; ``weighted``: its product with weights of tokens, in fp32 if separate."""
+    core = "megatron_core"
+    if not weighted:
+        return (Stream("activation.ungated", module, inner, 4, 6, core, "activation of the up projection",
+                       options={"mlp": UNGATED}),)
+    return (
+        Stream("activation.ungated", module, inner, 4, 6, core, "activation of the up projection and its weights",
+               options={"mlp": UNGATED, "weighting": ("fused",)}),
+        Stream("activation.weighted", module, inner, 16, 40, core,
+               "activation of the up projection, product with its weights, cast", 3,
+               options={"mlp": UNGATED, "weighting": ("separate",)}),
     )
 
 

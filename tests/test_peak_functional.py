@@ -1,4 +1,4 @@
-"""The last pipeline rank of Megatron-LM's functional tests of dense models, peak and between steps, nothing fitted."""
+"""The last pipeline rank of Megatron-LM's functional tests, peak and between steps, nothing fitted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ pytestmark = pytest.mark.slow
 
 MIB = 2**20
 CASES = [case for case in megatron_tests.read() if case.group in (megatron_tests.DENSE, megatron_tests.CONTAINER)]
+EXPERTS = [case for case in megatron_tests.read() if case.group == megatron_tests.EXPERTS]
 
 
-def errors(quantity: str) -> dict[str, int]:
+def errors(quantity: str, cases: list[Case] = CASES) -> dict[str, int]:
     """Bytes that the estimate of each case is above the measured ones."""
     found = {}
-    for case in CASES:
+    for case in cases:
         said = estimate(case)
         assert isinstance(said, Estimate), (case.id, said)
         measured, = (item for item in case.measured if item.quantity == quantity)
@@ -52,3 +53,14 @@ def test_between_steps() -> None:
     found = [abs(size) for size in errors(STEADY).values()]
     assert max(found) <= 64 * MIB
     assert median(found) <= 5 * MIB
+
+
+def test_experts_with_gelu() -> None:
+    """Experts that Sinkhorn's iteration balances, one after another on a rank, with TP, CP, PP, EP and expert TP."""
+    for quantity, middle, most in ((PEAK, 0.01, 0.025), (STEADY, 0.01, 0.012)):
+        above = errors(quantity, EXPERTS)
+        found = [abs(above[case.id]) / item.bytes
+                 for case in EXPERTS for item in case.measured if item.quantity == quantity]
+        assert len(found) == 21
+        assert median(found) <= middle
+        assert max(found) <= most

@@ -6,8 +6,9 @@ from typing import Any
 
 from sympy import Expr, Gt
 
+from ..choices import GATED, UNGATED
 from ..dimension import ONE, Dimension
-from ..dimensions import BATCH, EXPERT_GATE_UP, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
+from ..dimensions import BATCH, EXPERT_FFN, EXPERT_GATE_UP, HIDDEN, RECEIVED, RECEIVED_SHARE, SENT, SEQUENCE_SP
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, transient
 from ..parameters import symbols
@@ -51,6 +52,36 @@ def _forward() -> tuple[Tensor, ...]:
     )
 
 
+def _weights_gradient(prefix: str, **options: tuple[str, ...]) -> tuple[Tensor, ...]:
+    name, meaning, at = f"{prefix}weights_gradient", "gradient of the tokens' weights", "experts_backward"
+    return (
+        _row(name, (RECEIVED,), 4, f"{meaning}, fp32", at, router_precision=("fp32",), **options),
+        _row(f"{name}_bf16", (RECEIVED,), 2, f"{meaning}, bf16", at, router_precision=("bf16",), **options),
+    )
+
+
+def _ungated() -> tuple[Tensor, ...]:
+    """Return the gradients of an activation without a gate, less the freed input of the down projection.
+
+    A separate product with the weights makes the gradients of both factors while it holds that of its result. In fp32
+    that of the activation is cast before that of the weights is summed.
+    """
+    at, inner = "experts_backward", (RECEIVED, EXPERT_FFN)
+    fused: Any = {"mlp": UNGATED, "weighting": ("fused",)}
+    apart: Any = {"mlp": UNGATED, "weighting": ("separate",)}
+    return (
+        _row("up_gradient", inner, 2, "gradient of the up projection", at, **fused),
+        *_weights_gradient("up_", **fused),
+        _row("product_gradients", inner, 12,
+             "fp32 gradients of the weighted activation and of its factors, and a bf16 copy", at,
+             router_precision=("fp32",), **apart),
+        _row("product_gradients_bf16", inner, 4, "bf16 gradients of the weighted activation and of its factors", at,
+             router_precision=("bf16",), **apart),
+        _row("summed_weights_gradient_bf16", (RECEIVED,), 2, "gradient of the tokens' weights, bf16", at,
+             router_precision=("bf16",), **apart),
+    )
+
+
 def _backward() -> tuple[Tensor, ...]:
     at = "combine_backward"
     fp32, bf16 = {"router_precision": ("fp32",)}, {"router_precision": ("bf16",)}
@@ -64,10 +95,9 @@ def _backward() -> tuple[Tensor, ...]:
         _row("gradient_share", _SHARE, 2, "the same before it is gathered", at, _ONE * _GATHERED, **bf16),
         # The gradient of the activation's result takes the place of the input of the down projection.
         _row("gate_up_gradient", (RECEIVED, EXPERT_GATE_UP), 2, "gradient of gate and up projections",
-             "experts_backward"),
-        _row("weights_gradient", (RECEIVED,), 4, "gradient of the tokens' weights, fp32", "experts_backward", **fp32),
-        _row("weights_gradient_bf16", (RECEIVED,), 2, "gradient of the tokens' weights, bf16", "experts_backward",
-             **bf16),
+             "experts_backward", mlp=GATED),
+        *_ungated(),
+        *_weights_gradient("", mlp=GATED),
     )
 
 

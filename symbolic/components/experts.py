@@ -6,6 +6,7 @@ from typing import Any
 
 from sympy import Eq, Gt, Integer
 
+from ..choices import BY_NAME, GATED, UNGATED
 from ..dimension import ONE, Dimension
 from ..dimensions import (
     BATCH,
@@ -26,13 +27,16 @@ from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import NONE, Ranks, Stream, Transfer, Work
-from ..work_rows import gated_work, residual_work
+from ..work_rows import gated_work, residual_work, ungated_work
 
-E, e, cf = symbols("E e cf")
+E, e, cf, lbias = symbols("E e cf lbias")
 
 _TOKENS = (SEQUENCE_SP, BATCH)
 _GATHERED = (*_TOKENS, EXPERT_RANKS)
 _MEGATRON = ("alltoall", "allgather")
+_GATED: Any = {"mlp": GATED}
+_UNGATED: Any = {"mlp": UNGATED}
+_NOT_KEPT = tuple(option for option in BY_NAME["balance"].options if option != "sinkhorn")
 _DROPLESS = Iverson(Eq(cf, 0))
 #: Ranks with a single expert need not sort the tokens that they receive.
 _SEVERAL = Iverson(Gt(E, e))
@@ -71,8 +75,10 @@ def _alltoall() -> tuple[Tensor, ...]:
                  f"weights of all experts in the layer's last micro-batch, {precision}",
                  options={"dispatch": ("alltoall",), "router_precision": (precision,)})
           for suffix, size, precision in (("", 4, "fp32"), ("_bf16", 2, "bf16"))),
+        # Sinkhorn's scores keep it for all micro-batches in flight.
         Tensor("last_map", at, Role.BUFFER, (*_TOKENS, ROUTED), 1, Lifetime.ONCE, core,
-               "bool map of tokens to experts in the layer's last micro-batch", options={"dispatch": ("alltoall",)}),
+               "bool map of tokens to experts in the layer's last micro-batch",
+               options={"dispatch": ("alltoall",), "balance": _NOT_KEPT}),
     )
 
 
@@ -109,17 +115,31 @@ def _projections() -> tuple[Tensor, ...]:
     own: Any = {"dispatch": ("huggingface",)}
     return (
         weight("gate_up.weight", "experts_up", (EXPERTS, EXPERT_GATE_UP, HIDDEN), core,
-               "fused gate and up projection of every expert", tokens=(RECEIVED,)),
+               "fused gate and up projection of every expert", tokens=(RECEIVED,), **_GATED),
+        weight("gate_up.bias", "experts_up", (EXPERTS, EXPERT_GATE_UP), core,
+               "bias of the gate and up projections of every expert", lbias, **_GATED),
+        weight("up.weight", "experts_up", (EXPERTS, EXPERT_FFN, HIDDEN), core, "up projection of every expert",
+               tokens=(RECEIVED,), **_UNGATED),
+        weight("up.bias", "experts_up", (EXPERTS, EXPERT_FFN), core, "bias of the up projection of every expert",
+               lbias, **_UNGATED),
         weight("down.weight", "experts_down", (EXPERTS, HIDDEN, EXPERT_FFN), core, "down projection of every expert",
                tokens=(RECEIVED,)),
+        weight("down.bias", "experts_down", (EXPERTS, HIDDEN), core,
+               "bias of the down projection of every expert", lbias),
         saved("gate_up.input", "experts_up", received, 2, core, "tokens, sorted by expert"),
-        saved("gate_up", "experts_activation", (RECEIVED, EXPERT_GATE_UP), 2, core, "gate and up projections"),
+        saved("gate_up", "experts_activation", (RECEIVED, EXPERT_GATE_UP), 2, core, "gate and up projections",
+              **_GATED),
+        saved("up", "experts_activation", inner, 2, core, "up projection, input of the activation", **_UNGATED),
         *_by_precision("weights", "experts_activation", (RECEIVED,), "weight of every token's result", core,
                        dispatch=(*_MEGATRON, "huggingface")),
-        saved("silu", "experts_product", inner, 2, hf, "SiLU of the gate projection", swiglu=("eager", "unfused")),
-        saved("up_copy", "experts_product", inner, 2, core, "up projection plus an offset of 0", swiglu=("unfused",)),
+        saved("silu", "experts_product", inner, 2, hf, "SiLU of the gate projection", swiglu=("eager", "unfused"),
+              **_GATED),
+        saved("up_copy", "experts_product", inner, 2, core, "up projection plus an offset of 0", swiglu=("unfused",),
+              **_GATED),
         saved("product", "experts_product", inner, 2, core, "gated activation before it is weighted",
-              swiglu=("unfused",), dispatch=_MEGATRON),
+              swiglu=("unfused",), dispatch=_MEGATRON, **_GATED),
+        saved("activated", "experts_product", inner, 2, core, "activation before it is weighted",
+              weighting=("separate",), dispatch=_MEGATRON, **_UNGATED),
         saved("down.input", "experts_down", inner, 2, core, "input of the down projection"),
         saved("results", "experts_down", received, 2, hf, "results before they are weighted", **own),
     )
@@ -165,6 +185,7 @@ def _work() -> tuple[Work, ...]:
         Transfer("map", at, Ranks.EXPERT_ALL, (*_GATHERED, ROUTED), 1, ONE, NONE, core, "bool map of experts to tokens",
                  options={"dispatch": ("allgather",)}),
         *gated_work("experts_activation", (RECEIVED, EXPERT_FFN)),
+        *ungated_work("experts_activation", (RECEIVED, EXPERT_FFN), weighted=True),
         *residual_work("residual"),
     )
 

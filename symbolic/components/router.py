@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sympy import Eq
+
+from ..choices import BY_NAME
 from ..dimension import Dimension
 from ..dimensions import (
     BATCH,
@@ -23,7 +26,7 @@ from ..work import Stream
 from ..work_rows import norm_work
 from .norms import norm_rows
 
-q, gq, cf, rnorm = symbols("q gq cf rnorm")
+q, gq, cf, rnorm, lbias = symbols("q gq cf rnorm lbias")
 
 _TOKENS = (SEQUENCE_SP, BATCH)
 _RESIDUAL = (*_TOKENS, HIDDEN)
@@ -31,6 +34,9 @@ _ALL = (*_TOKENS, ROUTED)
 _CHOSEN = (*_TOKENS, TOPK)
 _GROUPED = Iverson(gq > 0)
 _LOSS = ("loss", "both")
+_SINKHORN: Any = {"balance": ("sinkhorn",)}
+#: Whatever else balances experts, those with the best scores are chosen.
+_BEST: Any = {"balance": tuple(option for option in BY_NAME["balance"].options if option != "sinkhorn")}
 _AT = "router"
 
 
@@ -45,7 +51,7 @@ def _by_precision(
 
 
 def _scores() -> tuple[Tensor, ...]:
-    on: Any = {"router": ("unfused",)}
+    on: Any = {"router": ("unfused",), **_BEST}
     return (
         saved("probabilities", _AT, _CHOSEN, 4, "megatron_core", "fp32 softmax of the chosen logits",
               scores=("softmax",), **on),
@@ -61,7 +67,7 @@ def _scores() -> tuple[Tensor, ...]:
 
 
 def _groups() -> tuple[Tensor, ...]:
-    on: Any = {"when": _GROUPED, "router": ("unfused",), "scores": ("softmax_all", "sigmoid")}
+    on: Any = {"when": _GROUPED, "router": ("unfused",), "scores": ("softmax_all", "sigmoid"), **_BEST}
     return (
         saved("group_representatives", _AT, (*_TOKENS, EXPERT_GROUPS, BEST_OF_GROUP), 8, "megatron_core",
               "int64 numbers of the best experts of every group", **on),
@@ -75,10 +81,21 @@ def _fused() -> tuple[Tensor, ...]:
     on: Any = {"router": ("fused",)}
     te = "transformer_engine"
     return (
-        saved("chosen_map", _AT, _ALL, 1, te, "bool map of tokens to experts", **on),
-        *_by_precision("fused_scores", _ALL, "scores of all experts", te, **on),
+        saved("chosen_map", _AT, _ALL, 1, te, "bool map of tokens to experts", **on, **_BEST),
+        *_by_precision("fused_scores", _ALL, "scores of all experts", te, **on, **_BEST),
         *_by_precision("balance.fused_scores", _ALL, "scores for the auxiliary loss", te, balance=_LOSS, **on),
         saved("balance.coefficient", _AT, (), 4, te, "fp32 factor of the auxiliary loss", balance=_LOSS, **on),
+    )
+
+
+def _sinkhorn() -> tuple[Tensor, ...]:
+    """Return the rows of scores where Sinkhorn's iteration, which has no gradient, chooses the experts."""
+    on: Any = {"router": ("unfused", "fused"), **_SINKHORN}
+    core = "megatron_core"
+    return (
+        *_by_precision("sinkhorn.scores", _ALL, "sigmoid of all logits", when=Iverson(Eq(q, 1)), **on),
+        saved("sinkhorn.probabilities", _AT, _ALL, 4, core, "fp32 softmax of all logits", when=Iverson(q > 1), **on),
+        saved("sinkhorn.map", _AT, _ALL, 1, core, "bool map of tokens to experts", **on),
     )
 
 
@@ -140,7 +157,8 @@ COMPONENTS = (
                   storage="experts.normed", when=1 - rnorm),
             saved("checkpoint.input", "checkpoint", _RESIDUAL, 2, "megatron_core", "input of router and experts",
                   storage="experts.normed", when=1 - rnorm, checkpoint="moe"),
-            *_scores(), *_groups(), *_fused(), *_balance(), *_huggingface(),
+            *_scores(), *_groups(), *_fused(), *_sinkhorn(), *_balance(), *_huggingface(),
+            weight("scores.bias", _AT, (ROUTED,), "megatron_core", "bias of the scores, on every rank", lbias),
             saved("capacity_map", _AT, _ALL, 1, "megatron_core", "bool map of tokens within the capacity",
                   when=Iverson(cf > 0), router=("unfused", "fused")),
             saved("within_capacity", _AT, (SENT,), 8, "megatron_core",

@@ -49,13 +49,17 @@ Shapes = dict[str, Shape]
 HEAD = Shape(VOCAB, HIDDEN)
 
 
-def linear_shapes(components: Iterable[Component]) -> Shapes:
-    """Return the shapes of the linear layers of ``components`` with fused projections, by the names of weights."""
+def linear_shapes(components: Iterable[Component], mlp: str = "") -> Shapes:
+    """Return the shapes of the linear layers of ``components`` with fused projections, by the names of weights.
+
+    With ``mlp``, without the layers of components that have other options of that axis.
+    """
     shapes: Shapes = {}
     for component in components:
         for tensor in component.tensors:
             fused = "fused" in tensor.options.get("projections", _FUSED)
-            if not fused or not tensor.tokens or tensor.module == "router":
+            other = bool(mlp) and mlp not in tensor.options.get("mlp", (mlp,))
+            if not fused or other or not tensor.tokens or tensor.module == "router":
                 continue
             rows, columns = (dimension for dimension in tensor.shape if dimension is not EXPERTS)
             name = tensor.name.removesuffix(".weight")
@@ -120,7 +124,7 @@ def with_dummies(components: tuple[Component, ...]) -> tuple[Component, ...]:
     The head has a row for each kind of layers, as one of a layer may have the same shape.
     """
     attentions, mlps = _by_option(components, "heads", Place.LAYER), _by_option(components, "mlp", Place.DENSE)
-    experts = linear_shapes(component for component in components if component.place is Place.EXPERTS)
+    of_experts = [component for component in components if component.place is Place.EXPERTS]
     of_head = tuple(
         _dummy(f"{heads}.{mlp}", HEAD, (*attention.values(), *shapes.values()), heads=(heads,), mlp=(mlp,))
         for heads, attention in attentions.items() for mlp, shapes in mlps.items()
@@ -141,8 +145,9 @@ def with_dummies(components: tuple[Component, ...]) -> tuple[Component, ...]:
         Component(
             "expert_dummies", "Dummy weight gradients of experts", 98, Place.EXPERTS,
             tuple(
-                row for heads, attention in attentions.items()
-                for row in _dummies(heads, experts, tuple(attention.values()), heads=(heads,))
+                row for heads, attention in attentions.items() for mlp in mlps
+                for row in _dummies(f"{heads}.{mlp}", linear_shapes(of_experts, mlp), tuple(attention.values()),
+                                    heads=(heads,), mlp=(mlp,))
             ),
             note=_NOTE,
             options={"layers": ("experts",)},

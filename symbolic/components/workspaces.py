@@ -31,7 +31,7 @@ COMPONENTS = (
     Component(
         "expert_workspace", "Workspaces of Transformer Engine for experts", 99, Place.EXPERTS, _OF_EXPERTS,
         note="Made with the first grouped product, beside the workspace that the other layers have.",
-        options={"peak": ("megatron_te",), "layers": ("experts",)},
+        options={"peak": ("megatron_te",), "layers": ("experts",), "expert_products": ("grouped",)},
     ),
     Component(
         "engine_workspace", "Workspace of Transformer Engine", 100, Place.STAGE, _OF_ENGINE,

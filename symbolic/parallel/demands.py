@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
+from ..choices import GATED, UNGATED
 from ..functions import Divides
 from ..parameters import symbols
 from ..systems import SYSTEMS
@@ -99,6 +100,10 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["residual"] == "parallel" and not (joined and grouped and parts == ("layer", "gelu", "dense"))),
         ("rotary embedding of a part of each head in other models than GPT-NeoX",
          choices["positions"] == "partial" and not (joined and grouped)),
+        (f"experts with mlp = {choices['mlp']}",
+         choices["layers"] == "experts" and choices["mlp"] not in (*GATED, *UNGATED)),
+        ("experts without a gate in Transformers",
+         choices["router"] == "huggingface" and choices["layers"] == "experts" and choices["mlp"] in UNGATED),
         ("balance = loss with latent attention in Transformers, whose DeepSeek classes have no such loss: choose"
          " balance = none",
          choices["balance"] != "none" and choices["router"] == "huggingface" and choices["heads"] == "latent"),

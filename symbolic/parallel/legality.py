@@ -29,7 +29,7 @@ from .schedules import SCHEDULES, SPLIT_BACKWARD
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
 E, e, et, fe, fs, ld, step = symbols("E e et fe fs ld step")
-h, lk, mtp, load, cf, rn, q, gq, pos = symbols("h lk mtp load cf rn q gq pos")
+h, lk, mtp, load, cf, rn, q, gq, pos, lbias = symbols("h lk mtp load cf rn q gq pos lbias")
 rnorm, rup, ract, rshared, rmoe = symbols("rnorm rup ract rshared rmoe")
 Lf, Ll, eemb, eloss, V, m = symbols("Lf Ll eemb eloss V m")
 
@@ -92,6 +92,9 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
         rules.append(Rule("counted_groups", "gq", Eq(gq, 0),
                           "must be 0: groups are counted with Megatron-Core's router and scores of all experts, not yet"
                           " otherwise"))
+    if choices["biases"] == "linear":
+        rules.append(Rule("shared_biases", "fs", Or(Eq(lbias, 0), Eq(fs, 0)),
+                          "must be 0 with linear_bias: Megatron-Core has no shared experts with biases"))
     if choices["precision"] == "autocast":
         rules.append(Rule("counted_experts", "E", Eq(E, 0), "must be 0: experts under autocast are not counted yet"))
     if choices["dispatch"] == "allgather":

@@ -19,8 +19,6 @@ TABLE, FLAGS = "megatron_functional_tests_a100.csv", "megatron_functional_tests_
 GPU = Gpu.named("a100-80gb")
 DENSE, CONTAINER = "dense GPT", "dense GPT, older container"
 EXPERTS, ENCODER = "experts", "encoder and decoder (T5)"
-#: Why the rows with experts have no estimate; besides, Sinkhorn's iteration decides which experts get more tokens.
-NO_EXPERTS = "experts with GELU, routed by Sinkhorn's iteration, are not in the ledger"
 #: Traits that sentences ask for.
 DEFERRED, COMPILED, OLD, RESUMED = "deferred embedding gradient", "compiled loss", "older container", "resumed"
 
@@ -44,9 +42,7 @@ def _case(row: Mapping[str, str], flags: Mapping[str, str]) -> Case:
         group = EXPERTS
     elif _left_to_the_container(flags) and OLD in traits:
         group = CONTAINER
-    if group == EXPERTS:
-        refusal = refusal and NO_EXPERTS
-    arguments = _arguments(given, row, flags)
+    arguments = _arguments(given, model, row, flags)
     others = {"flash attention": arguments}
     if group == CONTAINER:
         arguments = {**arguments, "kernels": {**arguments["kernels"], **TE_UNFUSED}}
@@ -80,7 +76,8 @@ _NUMBERS = {
     "row.num_experts": "num-experts", "row.moe_topk": "moe-router-topk", "row.seq_len": "seq-length",
     "row.mbs": "micro-batch-size", "row.gbs": "global-batch-size", "row.tp": "tensor-model-parallel-size",
     "row.cp": "context-parallel-size", "row.pp": "pipeline-model-parallel-size",
-    "row.ep": "expert-model-parallel-size", "row.vpp": "num-virtual-stages-per-pipeline-rank",
+    "row.ep": "expert-model-parallel-size", "row.etp": "expert-tensor-parallel-size",
+    "row.vpp": "num-virtual-stages-per-pipeline-rank",
     "microbatch_group": "microbatch-group-size-per-virtual-pipeline-stage", "transformer_impl": "transformer-impl",
     "attention_backend": "attention-backend", "hidden_dropout": "hidden-dropout",
     "attention_dropout": "attention-dropout", "position_embedding": "position-embedding-type",
@@ -107,12 +104,15 @@ def _model(given: Options) -> tuple[Model | None, str]:
         return None, str(error)
 
 
-def _arguments(given: Options, row: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
+def _arguments(
+    given: Options, model: Model | None, row: Mapping[str, str], flags: Mapping[str, str],
+) -> dict[str, Any]:
     """The arguments of a test; they are known of refused models too, as of a dense one of the same shape."""
-    dense = {flag: words for flag, words in given.words.items() if flag != "num-experts"}
-    stand_in = model_of(Options({"num-layers": ("1",), "vocab-size": ("1",), **dense}), "dense")
+    if model is None:
+        dense = {flag: words for flag, words in given.words.items() if flag != "num-experts"}
+        model = model_of(Options({"num-layers": ("1",), "vocab-size": ("1",), **dense}), "dense")
     environment = {"CUBLAS_WORKSPACE_CONFIG": flags["cublas_workspace_config"]}
-    return arguments_of(given, stand_in, environment=environment) | {"data_parallel": whole(row["dp"])}
+    return arguments_of(given, model, environment=environment) | {"data_parallel": whole(row["dp"])}
 
 
 def _left_to_the_container(flags: Mapping[str, str]) -> bool:

@@ -20,6 +20,7 @@ _ATTENTION = ("auto", "flash", "fused", "unfused", "local")
 #: Whether the output of attention is copied: FlashAttention is called with the batch first, cuDNN is not.
 _COPIES = {"flash": 1, "fused": 0}
 _AUXILIARY = ("aux_loss", "seq_aux_loss", "global_aux_loss")
+_SINKHORN = "sinkhorn"
 #: With this variable PyTorch's workspaces of cuBLAS have a size of their own.
 _WORKSPACE_VARIABLE, _CONFIGURED = "CUBLAS_WORKSPACE_CONFIG", ":4096:8"
 
@@ -143,20 +144,31 @@ def _experts(options: Options) -> dict[str, str]:
             options.word("moe-router-dtype", "bf16", precisions, ": others are not counted yet")
         ],
         "balance": _balance(options),
+        "expert_products": "grouped" if options.is_on("moe-grouped-gemm") else "sequential",
+        "weighting": "fused" if _weighs_in_activation(options) else "separate",
     }
+
+
+def _weighs_in_activation(options: Options) -> bool:
+    """Tell whether one kernel computes the square of ReLU and its product with the weights of tokens."""
+    return options.is_on("use-fused-weighted-squared-relu") and options.is_on("squared-relu")
 
 
 def _balance(options: Options) -> str:
     kinds = options.all("moe-router-load-balancing-type", ("aux_loss",))
     weights = options.all("moe-aux-loss-coeff", ("0",))
     for kind in kinds:
-        if kind not in (*_AUXILIARY, "none"):
+        if kind not in (*_AUXILIARY, "none", _SINKHORN) or (kind == _SINKHORN and len(kinds) > 1):
             raise options.error("moe-router-load-balancing-type",
-                              f"must be some of {', '.join(_AUXILIARY)}, none: others are not counted yet")
+                              f"must be some of {', '.join(_AUXILIARY)}, or {_SINKHORN}, or none")
     try:
         weighed = any(float(weight) for weight in weights)
     except ValueError:
         raise options.error("moe-aux-loss-coeff", "must be a number") from None
+    if kinds[0] == _SINKHORN:
+        if weighed:
+            raise options.error("moe-aux-loss-coeff", f"must be 0 with {_SINKHORN}")
+        return _SINKHORN
     loss, bias = weighed and any(kind in _AUXILIARY for kind in kinds), options.is_on("moe-router-enable-expert-bias")
     return {(False, False): "none", (True, False): "loss", (False, True): "bias", (True, True): "both"}[loss, bias]
 

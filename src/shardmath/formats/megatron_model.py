@@ -120,8 +120,6 @@ def _latent(options: Options, heads: int, biases: bool) -> dict[str, Any]:
 
 
 def _experts(options: Options, layers: int, ffn: int) -> dict[str, Any]:
-    if not options.is_on("moe-grouped-gemm"):
-        options.warnings.append(f"without {options.shown('moe-grouped-gemm')} experts are counted as with it")
     dense, step = _expert_layers(options, layers)
     score = options.word("moe-router-score-function", "softmax", ("softmax", "sigmoid"), ": others are not counted yet")
     if options.is_on("moe-router-pre-softmax") and score == "softmax":

@@ -104,7 +104,8 @@ def _experts(explanation: Explanation) -> Iterator[Flag]:
     if model.routed_scaling_factor != 1:
         yield "moe-router-topk-scaling-factor", f"{model.routed_scaling_factor:g}"
     loss, bias = choices["balance"] in ("loss", "both"), choices["balance"] in ("bias", "both")
-    yield "moe-router-load-balancing-type", "aux_loss" if loss else "none"
+    kind = "sinkhorn" if choices["balance"] == "sinkhorn" else "none"
+    yield "moe-router-load-balancing-type", "aux_loss" if loss else kind
     if loss:
         yield "moe-aux-loss-coeff", "1e-2"
     if bias:
@@ -116,7 +117,10 @@ def _experts(explanation: Explanation) -> Iterator[Flag]:
     yield "moe-token-dispatcher-type", choices["dispatch"]
     if choices["permute"] == "fused":
         yield ("moe-permute-fusion",)
-    yield ("moe-grouped-gemm",)
+    if choices["expert_products"] == "grouped":
+        yield ("moe-grouped-gemm",)
+    if model.mlp not in WORDS["mlp"].values():  # the fused kernel of GELU knows no weights of tokens
+        yield ("no-bias-gelu-fusion",)
     if capacity := explanation.inputs["expert_capacity_percent"]:
         yield "moe-expert-capacity-factor", f"{capacity / 100:.15g}"
         yield ("moe-pad-expert-input-to-capacity",)

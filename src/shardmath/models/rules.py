@@ -73,8 +73,6 @@ def _experts(model: Model) -> None:
     if model.shared_expert_gate and not model.shared_expert_ffn_hidden_size:
         raise InputError("shared_expert_gate", True, "must be false without shared experts", "false")
     _groups_of_experts(model)
-    if model.mlp != "swiglu":
-        raise InputError("mlp", model.mlp, "must be swiglu with experts", "swiglu")
 
 
 def _groups_of_experts(model: Model) -> None:
