@@ -34,7 +34,7 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix page sweep lowest quick test matrix oracle lint constraints pictures validate simplest bench fuzz clean latex \
+.PHONY: help derive check appendix docs page sweep lowest quick test matrix oracle lint constraints pictures validate simplest bench fuzz clean latex \
 	chromium
 
 help: ## say what each target does
@@ -48,6 +48,9 @@ check: $(RUNTIME) ## fail, with a diff, if generated/ is stale or was edited by 
 
 appendix: build/appendix.pdf build/supplement.pdf ## typeset the appendix and its supplement in generated/ as PDF in build/
 	@echo "$^"
+
+docs: $(DEVELOPMENT) ## build the documentation as a site in build/site, and refuse broken links
+	@NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet --config-file website/mkdocs.yml
 
 page: $(DEVELOPMENT) | chromium ## write build/page.html, and try the page in Chromium
 	@mkdir -p build && $(VENV)/bin/shardmath page -o build/page.html

@@ -1,0 +1,86 @@
+"""Pages of the site that stand outside of docs/, links to them, and llms.txt: what MkDocs calls while it builds."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+from reference import reference
+
+ROOT = Path(__file__).resolve().parents[1]
+#: Pages by their name on the site; links to their files lead to them.
+PAGES = {
+    "index.md": "README.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md",
+    "formulas.md": "generated/formulas.md",
+}
+#: Files that pages show or link to, below ``files/`` on the site.
+LINKED = (
+    "action.yml", "catalogue/gpus.toml", "catalogue/models.toml", "catalogue/networks.toml", "CITATION.cff", "LICENSE",
+    "generated/appendix.tex", "generated/supplement.tex", "NOTICE", "tests/data/README.md",
+)
+_ON_SITE = {target: name for name, target in PAGES.items()} | {name: f"files/{name}.txt" for name in LINKED}
+_LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?(?=\))")
+_MATH = re.compile(r"```math\n(.*?)\n```", re.DOTALL)
+_ALIGNED = re.compile(r"\\(?:begin|end)\{aligned\}|&")
+_FENCE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add pages and files from outside of docs/."""
+    for name, path in PAGES.items():
+        files.append(File.generated(config, name, content=(ROOT / path).read_text(encoding="utf-8")))
+    for path in LINKED:
+        files.append(File.generated(config, _ON_SITE[path], content=(ROOT / path).read_text(encoding="utf-8")))
+    files.append(File.generated(config, "reference.md", content=reference()))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Let links lead to where the site has their files, and write displays as MathML; code stays as it is."""
+    markdown = _MATH.sub(lambda display: _displayed(display[1]), markdown)
+    source = PAGES.get(page.file.src_uri, f"docs/{page.file.src_uri}")
+    parts = _FENCE.split(markdown)
+    parts[::2] = [_LINK.sub(lambda link: _moved(link, source, page.file.src_uri), part) for part in parts[::2]]
+    return "".join(parts)
+
+
+def on_post_build(config: Any) -> None:
+    """Write llms.txt: every page with its title and address, for programs that read the documentation."""
+    lines = [f"# {config.site_name}", "", f"> {config.site_description}", ""]
+    for section in config.nav:
+        for title, names in section.items():
+            lines += [f"## {title}", "", *(f"- [{_title(name)}]({name})" for name in names), ""]
+            for name in names:
+                target = Path(config.site_dir, name)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(_text(name), encoding="utf-8")
+    Path(config.site_dir, "llms.txt").write_text("\n".join(lines), encoding="utf-8")
+
+
+def _moved(link: re.Match[str], source: str, page: str) -> str:
+    """Return a link of the file ``source`` as one of the page of the site that shows it."""
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(source), link["path"]))
+    on_site = _ON_SITE.get(target, target.removeprefix("docs/"))
+    return posixpath.relpath(on_site, posixpath.dirname(page) or ".") + (link["anchor"] or "")
+
+
+def _displayed(latex: str) -> str:
+    """Return a display as MathML, which browsers typeset themselves: one formula for each aligned line."""
+    lines = _ALIGNED.sub("", latex).split(r"\\")
+    return "\n\n".join(f"<p>{convert(line.strip(), display='block')}</p>" for line in lines)
+
+
+def _text(name: str) -> str:
+    if name == "reference.md":
+        return reference()
+    path = ROOT / PAGES.get(name, f"docs/{name}")
+    return path.read_text(encoding="utf-8")
+
+
+def _title(name: str) -> str:
+    heading = re.search(r"^# (.+)$", _text(name), re.MULTILINE)
+    return heading[1] if heading else name
