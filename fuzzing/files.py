@@ -45,7 +45,7 @@ def _explained(model: object, **arguments: object) -> None:
 _SET = re.compile(rb"#set ([^=\n]{1,80})=([^\n]{0,200})\n")
 
 
-def _run(suffix: str) -> Callable[[bytes, str], str]:
+def run_reader(suffix: str) -> Callable[[bytes, str], str]:
     """Reads a launch script or configuration; first lines ``#set name=value`` are settings that win over it."""
     def read_one(data: bytes, folder: str) -> str:
         from shardmath.formats import read
@@ -226,11 +226,11 @@ def _symbols() -> Sequence[bytes]:
 
 READERS = (
     Reader("config", _config, _configs, _keys_of_configs, 6),
-    Reader("megatron-script", _run(".sh"), _scripts, _flags, 3),
-    Reader("megatron-flags", _run(".txt"), _flag_lists, _flags, 3),
-    Reader("megatron-test", _run(".yaml"), _examples(".yaml", starts="megatron"), _flags),
-    Reader("nemo", _run(".yaml"), _examples(".yaml"), _flags),
-    Reader("torchtitan", _run(".toml"), _examples(".toml"), _flags, 3),
+    Reader("megatron-script", run_reader(".sh"), _scripts, _flags, 3),
+    Reader("megatron-flags", run_reader(".txt"), _flag_lists, _flags, 3),
+    Reader("megatron-test", run_reader(".yaml"), _examples(".yaml", starts="megatron"), _flags),
+    Reader("nemo", run_reader(".yaml"), _examples(".yaml"), _flags),
+    Reader("torchtitan", run_reader(".toml"), _examples(".toml"), _flags, 3),
     Reader("space-toml", _space(".toml"), _spaces(".toml"), _symbols),
     Reader("space-yaml", _space(".yaml"), _spaces(".yaml"), _symbols),
     Reader("cluster", _cluster, _clusters, _symbols, 3),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fuzzing import files, lines, states, tables
+from fuzzing import files, launched, lines, states, tables
 from fuzzing.reader import Reader
 
 READERS: dict[str, Reader] = {
-    reader.name: reader for reader in (*files.READERS, *tables.READERS, *states.READERS, *lines.READERS)
+    reader.name: reader for part in (files, launched, tables, states, lines) for reader in part.READERS
 }

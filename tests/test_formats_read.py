@@ -151,7 +151,7 @@ def test_changes_win_and_kernels_are_merged() -> None:
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="must end in one of"):
-        read(tmp_path / "run.json")
+        read(tmp_path / "run.ini")
     with pytest.raises(InputError, match="must be the path of an existing file"):
         read(tmp_path / "run.sh")
     (tmp_path / "list.yaml").write_text("- 1\n")

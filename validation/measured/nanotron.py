@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from shardmath.formats.nanotron import stage_layers
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 from validation.measured.case import FIT, OUT_OF_MEMORY, RESERVED, Case, Measured
@@ -36,23 +37,6 @@ def model(name: str) -> Model:
         qkv_bias=False, qk_norm=False, max_seq_length=SEQ_LENGTH,
         source="nanotron, scripts/scaling_benchmarks.py",
     )
-
-
-def stage_layers(dimensions: Model, pipeline_parallel: int) -> tuple[int, ...]:
-    """Layers of each pipeline rank: nanotron shares out what layers and head compute, not their number.
-
-    A rank ends with the block at which the cost so far reaches its share of the whole. The public revisions want it
-    to exceed the share, which gives the 1B model on two ranks 11 layers; those allocate more than its run reserved.
-    """
-    h, f = dimensions.hidden_size, dimensions.ffn_hidden_size
-    costs = [*[4 * h * h + 3 * h * f] * dimensions.num_layers, h * dimensions.vocab_size]
-    layers, rank, spent = [0] * pipeline_parallel, 0, 0
-    for place, cost in enumerate(costs):
-        layers[rank] += place < dimensions.num_layers
-        spent += cost
-        if spent * pipeline_parallel >= (rank + 1) * sum(costs) and rank < pipeline_parallel - 1:
-            rank += 1
-    return tuple(layers)
 
 
 def read(table: str = TABLE) -> tuple[Case, ...]:

@@ -24,7 +24,7 @@ FITS, UNCERTAIN = "fits", "uncertain"
 def check(model: str, allow_uncertain: bool, **options: Any) -> None:
     """Say in one line whether the run that FILE launches fits, and end with exit code 3 if it does not.
 
-    FILE is a launch script or configuration of Megatron-LM, torchtitan or NeMo, or a model with the options of its
+    FILE is a launch script or configuration of any format of docs/formats.md, or a model with the options of its
     layout. Bad input ends with exit code 2, as everywhere.
     """
     from shardmath.account.accounting import explain

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from shardmath.models.model import Model
 
 #: Ends of names, before anything is imported for it.
-_NOT_A_RUN = ("", ".json")
+_NOT_A_RUN = ("",)
 
 
 def described(

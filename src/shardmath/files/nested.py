@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from shardmath.errors import InputError
-from shardmath.files.reading import toml_table
+from shardmath.files.reading import json_object, toml_table
 
 #: Bytes of a file, and tables and lists inside each other: far more than any question needs. Readers of TOML and YAML
 #: need time and memory that grow with the square of some of them.
@@ -30,6 +30,13 @@ def parsed(field: str, path: str, kind: str, content: str) -> object:
         raise InputError(field, path, rule) from None
     _refuse_deep(field, path, content_read)
     return content_read
+
+
+def json(field: str, path: str, content: str) -> dict[str, Any]:
+    """The object of a JSON text, which nests no deeper than what is read else. Raises InputError."""
+    data = json_object(field, path, content, "a JSON object")
+    _refuse_deep(field, path, data)
+    return data
 
 
 def _yaml(field: str, path: str, content: str) -> object:

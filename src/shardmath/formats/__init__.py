@@ -4,8 +4,8 @@
     >>> run = formats.read("pretrain.sh")                        # doctest: +SKIP
     >>> run.explain("h100-80gb", num_gpus=64).peak.total         # doctest: +SKIP
 
-``read`` knows launch scripts, flag lists and functional tests of Megatron-LM, job configurations of torchtitan, and
-YAML of NeMo and Megatron-Bridge; ``written`` writes them. No file is executed.
+``read`` knows launch scripts, flag lists and functional tests of Megatron-LM, job configurations of torchtitan, YAML of
+NeMo and Megatron-Bridge, and all formats with a table in ``tables/``; ``written`` writes some. No file is executed.
 """
 
 from shardmath.formats.readers import describes_a_run, read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 #: Keys of one file: far more than any configuration has.
 _MOST = 10_000
@@ -11,7 +12,7 @@ _MOST = 10_000
 _OF_OBJECT = {"_target_", "_args_", "_call_", "_partial_"}
 
 
-def flattened(data: Mapping[object, object], prefix: str = "") -> dict[str, tuple[str, ...]]:
+def flattened(data: Mapping[Any, object], prefix: str = "") -> dict[str, tuple[str, ...]]:
     """Words by key, ``a.b`` for a table in a table; null is left out, an object that a file builds is its name."""
     return dict(pair for _, pair in zip(range(_MOST), _pairs(data, prefix), strict=False))
 

@@ -55,7 +55,8 @@ class Options:
             for missing in marked(word):
                 rule = f"must have a value: give one with --set {missing}=..."
                 if missing.startswith("$"):
-                    rule = f"must not be the output of a command: give it with --set {name}=..."
+                    rule = ("must not be the output of a command: give it with --set"
+                            f" {self.shown(name).removeprefix('--')}=...")
                 raise self.error(name, rule)
         return self.words[name]
 

@@ -12,9 +12,11 @@ from shardmath.errors import InputError, nearest_names
 from shardmath.files import nested
 from shardmath.files.reading import read_text
 from shardmath.formats import nemo, torchtitan
+from shardmath.formats.described import format_of, read_settings, tables, words_of
 from shardmath.formats.expansion import mark
 from shardmath.formats.flattened import flattened
 from shardmath.formats.launch import launch_of
+from shardmath.formats.launchers import allocation, run_of_script
 from shardmath.formats.megatron import run_of
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
@@ -22,7 +24,7 @@ from shardmath.formats.shell import read_script
 from shardmath.input.arguments import typed
 
 #: Ends of the names of files that describe a run.
-SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".txt", ".args", *nested.KINDS)
+SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".txt", ".args", ".json", *nested.KINDS)
 #: Keys of the files of Megatron-LM's functional tests.
 _FLAGS_OF_TEST, _ENVIRONMENT_OF_TEST = "MODEL_ARGS", "ENV_VARS"
 #: Characters of a name that is compared with others.
@@ -31,17 +33,23 @@ _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def describes_a_run(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file name is that of a launch script or configuration, not of a model."""
-    return Path(path).suffix.lower() in SUFFIXES
+    """Tell whether a file is a launch script or configuration, not a model; of JSON the keys say it."""
+    kind = Path(path).suffix.lower()
+    if kind != ".json":
+        return kind in SUFFIXES
+    try:
+        words = words_of(os.fspath(path), kind)
+        return not {"model_type", "architectures"} & {*words} and format_of(words) is not None
+    except InputError:
+        return False
 
 
 @typed
 def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) -> Run:
     """The run that the file at ``path`` describes; nothing in it is executed.
 
-    The format follows from the end of the name: a launch script of Megatron-LM or a list of its flags (``.sh``,
-    ``.bash``, ``.slurm``, ``.sbatch``, ``.txt``, ``.args``), a job configuration of torchtitan (``.toml``), a
-    configuration of NeMo or Megatron-Bridge, or a functional test of Megatron-LM (``.yaml``, ``.yml``).
+    Scripts (``.sh``, ``.bash``, ``.slurm``, ``.sbatch``) and bare flags (``.txt``, ``.args``) have the format of the
+    program that they start, configurations (``.toml``, ``.yaml``, ``.yml``, ``.json``) the one whose keys they have.
 
     ``values`` are settings that win over the file: flags or dotted keys by name, and variables of a script. Raises
     InputError for a file that cannot be read, for settings that are wrong or missing, and for those that change
@@ -51,49 +59,75 @@ def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) 
     kind = Path(text).suffix.lower()
     if kind not in SUFFIXES:
         raise InputError("model", text, f"must end in one of {', '.join(SUFFIXES)}", nearest_names(kind, SUFFIXES))
-    content = read_text("model", text, "a launch script or a configuration", nested.LARGEST)
     name = Path(text).stem.encode(errors="replace").decode()
-    data = nested.parsed("model", text, kind, content) if kind in nested.KINDS else {_FLAGS_OF_TEST: {}}
+    if kind == ".json":
+        return _configuration(text, name, kind, words_of(text, kind), settings)
+    content = read_text("model", text, "a launch script or a configuration", nested.LARGEST)
+    if kind not in nested.KINDS:
+        return _script(text, name, content, settings)
+    data = nested.parsed("model", text, kind, content)
     if not isinstance(data, Mapping):
         raise InputError("model", text, "must hold a table")
-    if _FLAGS_OF_TEST not in data:
-        run = _configuration(text, name, kind, data, settings)
-        _refuse_idle(run, settings, str)
-        return run
-    variables = {key: value for key, value in settings.items() if re.search(rf"\$\{{?{re.escape(key)}(?!\w)", content)}
-    flags = {key.removeprefix("--").replace("_", "-"): value for key, value in settings.items() if key not in variables}
-    run = _script(text, name, content, variables, flags) if kind not in nested.KINDS else _test(
-        text, name, data, variables, flags)
-    _refuse_idle(run, flags, "--{}".format)
-    return run
+    if _FLAGS_OF_TEST in data:
+        return _test(text, name, content, data, settings)
+    return _configuration(text, name, kind, flattened(data), settings)
 
 
-def _refuse_idle(run: Run, variables: Mapping[str, str], shown: Callable[[str], str]) -> None:
+def _refuse_idle(run: Run, settings: Mapping[str, str], shown: Callable[[str], str] = str) -> Run:
     """Refuse settings that were given and that nothing follows from: they are misspelt, or change no memory."""
-    for key, value in variables.items():
+    for key, value in settings.items():
         if shown(key) not in run.understood:
             rule = "must be a flag or key that the account follows from, or a variable of the file"
             close = get_close_matches(shown(key)[:_COMPARED], run.understood)
             raise InputError(f"set {key}", value, rule, " or ".join(close) or None)
+    return run
 
 
-def _configuration(path: str, name: str, kind: str, data: Mapping[object, object], variables: Mapping[str, str]) -> Run:
-    words = {**flattened(data), **{key: (value,) for key, value in variables.items()}}
-    settings = Options(words, shown=str, source=path)
-    return torchtitan.read(path, settings) if kind == ".toml" else nemo.read(path, name, settings)
+def _configuration(
+    path: str, name: str, kind: str, stated: Mapping[str, tuple[str, ...]], settings: Mapping[str, str],
+) -> Run:
+    words = {**stated, **{key: (value,) for key, value in settings.items()}}
+    format = format_of(stated) or format_of(words)
+    if format is not None:
+        return _refuse_idle(read_settings(format, path, words), settings)
+    options = Options(words, shown=str, source=path)
+    if kind != ".toml" and not any(key.startswith("model.") for key in words):
+        known = ", ".join(sorted((*(table.title for table in tables()), "NeMo", "Megatron-Bridge")))
+        rule = f"must be a file of {known}, or of Megatron-LM's tests: it has the keys of none"
+        raise InputError("model", path, rule)
+    return _refuse_idle(torchtitan.read(path, options) if kind == ".toml" else nemo.read(path, name, options), settings)
 
 
-def _script(path: str, name: str, content: str, variables: dict[str, str], flags: Mapping[str, str]) -> Run:
-    script = read_script(path, content, variables)
-    launch = launch_of(path, script)
-    return run_of(Options({**launch.flags, **_words(flags)}, source=path), name, program=launch.program,
-                  num_gpus=launch.num_gpus, environment=script.variables, notes=(*script.notes, *launch.notes))
+def _parted(content: str, settings: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Settings that are variables of a script, and those that are flags, as they were given."""
+    used = {key for key in settings if re.search(rf"\$\{{?{re.escape(key)}(?!\w)", content)}
+    return ({key: settings[key] for key in settings if key in used},
+            {key: settings[key] for key in settings if key not in used})
+
+
+def _flags(settings: Mapping[str, str]) -> dict[str, str]:
+    return {key.removeprefix("--").replace("_", "-"): value for key, value in settings.items()}
+
+
+def _script(path: str, name: str, content: str, settings: Mapping[str, str]) -> Run:
+    variables, asked = _parted(content, settings)
+    script = read_script(path, content, {**allocation(content), **variables})
+    run = run_of_script(path, script, asked)
+    if run is not None:
+        return _refuse_idle(run, asked)
+    flags, launch = _flags(asked), launch_of(path, script)
+    return _refuse_idle(run_of(
+        Options({**launch.flags, **_words(flags)}, source=path), name, program=launch.program,
+        num_gpus=launch.num_gpus, environment=script.variables, notes=(*script.notes, *launch.notes),
+    ), flags, "--{}".format)
 
 
 def _test(
-    path: str, name: str, data: Mapping[object, object], variables: Mapping[str, str], flags: Mapping[str, str],
+    path: str, name: str, content: str, data: Mapping[object, object], settings: Mapping[str, str],
 ) -> Run:
     """A functional test of Megatron-LM: flags under one key, variables of the environment under another."""
+    variables, asked = _parted(content, settings)
+    flags = _flags(asked)
     listed, environment = data[_FLAGS_OF_TEST], data.get(_ENVIRONMENT_OF_TEST)
     if not isinstance(listed, Mapping):
         raise InputError(_FLAGS_OF_TEST, listed, "must be a table of flags")
@@ -105,8 +139,9 @@ def _test(
                                            for part in _VARIABLE.sub(value_of, word.strip("[]")).split())
              for key, value in flattened(listed).items()}
     known = flattened(environment) if isinstance(environment, Mapping) else {}
-    return run_of(Options({**words, **_words(flags)}, source=path), name,
-                  environment={key: " ".join(value) for key, value in known.items()})
+    run = run_of(Options({**words, **_words(flags)}, source=path), name,
+                 environment={key: " ".join(value) for key, value in known.items()})
+    return _refuse_idle(run, flags, "--{}".format)
 
 
 def _words(flags: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -1,0 +1,138 @@
+"""Files of settings by key, whatever program reads them: which format they have, and the run that they describe."""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
+
+from shardmath.errors import InputError
+from shardmath.files import nested
+from shardmath.files.reading import read_text
+from shardmath.formats import nanotron, torchtune, trainer
+from shardmath.formats.flattened import flattened
+from shardmath.formats.options import Options
+from shardmath.formats.run import Run
+from shardmath.formats.table import FOLDER, Table, Words, table, translated
+from shardmath.models.model import Model
+
+#: Rows about programs whose files are not read, beside the tables of formats.
+_UNREAD = "unread.toml"
+_Described = Callable[[Options, str, int | None], tuple[Model, dict[str, Any], int]]
+#: By vocabulary: model, arguments of ``explain`` and sequences of a replica, from settings.
+_VOCABULARIES: Mapping[str, _Described] = {
+    "transformers": trainer.described, "nanotron": nanotron.described, "torchtune": torchtune.described,
+}
+#: Folders above a file where those that it names are looked for.
+_FOLDERS = 6
+#: What the name of a missing file of DeepSpeed says of its stage.
+_STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])")
+
+
+@cache
+def tables() -> tuple[Table, ...]:
+    """All formats that have a table."""
+    return tuple(table(path.stem) for path in sorted(FOLDER.glob("*.toml")) if path.name != _UNREAD)
+
+
+@cache
+def _unread() -> Mapping[str, Mapping[str, Any]]:
+    return tomllib.loads((FOLDER / _UNREAD).read_text(encoding="utf-8"))
+
+
+def format_of(words: Mapping[str, Words]) -> Table | None:
+    """The format whose signs a file has, the one with most of them; None if there is none.
+
+    Raises InputError for a file of a program that is known and not read.
+    """
+    for name, row in _unread().items():
+        if any(_has(words, signs) for signs in row["signs"]):
+            raise InputError("model", name, f"must be a file that is read: this is one of {row['title']}, not read yet;"
+                                            f" {row['advice']}")
+    marked = [(len(signs), format) for format in tables() for signs in format.signs if _has(words, signs)]
+    return max(marked, key=lambda item: item[0])[1] if marked else None
+
+
+def _has(words: Mapping[str, Words], signs: tuple[str, ...] | list[str]) -> bool:
+    return all(sign in words or any(key.startswith(f"{sign}.") for key in words) for sign in signs)
+
+
+def read_settings(
+    format: Table, path: str, words: Mapping[str, Words], num_gpus: int | None = None, notes: tuple[str, ...] = (),
+    launcher: Mapping[str, Words] | None = None,
+) -> Run:
+    """The run that settings by key describe; those of its ``launcher``, in the vocabulary, hold where it is silent.
+
+    Raises InputError that blames a key.
+    """
+    stated = Options(words, shown=str, source=path)
+    stated.warnings += notes
+    around = dict(launcher or {})
+    for key, other in format.files.items():
+        around |= _of_file(other, key, stated) if key in words else {}
+    sorted_out = translated(format, stated)
+    options, said = sorted_out.options, {name for names in sorted_out.keys.values() for name in names}
+    options.words |= {name: words for name, words in around.items() if name not in said}
+    model, arguments, replica = _VOCABULARIES[format.vocabulary](options, _name(path), num_gpus)
+    understood = tuple(key for key, names in sorted_out.keys.items()
+                       if format.is_setting(key, words[key]) and (not names or options.asked & {*names}))
+    rest = tuple(key for key in sorted_out.keys if format.is_setting(key, words[key]) and key not in understood)
+    total = None if options.words.get("global_batch_size") == ("auto",) else options.number("global_batch_size")
+    if total is not None and total > 0:
+        arguments["global_batch_size"] = total
+    return Run(format.name, path, model, arguments, understood, (*sorted_out.idle, *rest), sorted_out.unknown,
+               tuple(dict.fromkeys(options.warnings)), replica)
+
+
+def _name(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0].encode(errors="replace").decode() or "model"
+
+
+def words_of(path: str, kind: str) -> dict[str, Words]:
+    """Settings by dotted key of a file beside another one."""
+    content = read_text("model", path, "a configuration", nested.LARGEST)
+    if kind == ".json":
+        return flattened(nested.json("model", path, content))
+    data = nested.parsed("model", path, kind, content)
+    if not isinstance(data, Mapping):
+        raise InputError("model", path, "must hold a table")
+    return flattened(data)
+
+
+def beside(path: str, named: str) -> str | None:
+    """The path of a file that another one names: from its folder or one above, or from here; None if it is not there.
+
+    Paths in files of a repository are often those from its root.
+    """
+    above = os.path.dirname(path)
+    folders = [os.path.join(above, *[os.pardir] * up) for up in range(_FOLDERS)]
+    return next(filter(os.path.isfile, (os.path.join(folder, named) for folder in (*folders, ""))), None)
+
+
+def _of_file(name: str, key: str, stated: Options) -> dict[str, Words]:
+    """Settings of a file that a key names, as settings of the vocabulary; without the file, what its name says."""
+    named = " ".join(stated.words[key])
+    if named.lower() in ("", "false", "none", "null"):
+        return {}
+    path = beside(stated.source, named)
+    if path is None:
+        stage = _STAGE.search(os.path.basename(named).lower())
+        if stage is None:
+            rule = "must be the path of a file, from the folder of the other one or from here"
+            raise InputError(key, named, rule)
+        if "offload" in named.lower():
+            raise InputError(key, named, "must name a file without offload: DeepSpeed's offload is not counted yet")
+        stated.warnings.append(f"{named} is not here: ZeRO stage {stage[1]} is taken from its name, with DeepSpeed's"
+                              " usual sizes")
+        return {"deepspeed.zero_optimization.stage": (stage[1],), "deepspeed.bf16.enabled": ("auto",)}
+    inner = Options(words_of(path, os.path.splitext(path)[1].lower()), shown=str, source=path)
+    sorted_out = translated(table(name), inner)
+    stated.warnings += [*sorted_out.options.warnings,
+                       *(f"{key} of {os.path.basename(path)} is not known here: its effect is not counted yet"
+                         for key in sorted_out.unknown)]
+    own = table(name).defaults
+    return {setting: words for setting, words in sorted_out.options.words.items()
+            if (setting not in own and words != ("auto",)) or setting.startswith("deepspeed.")}

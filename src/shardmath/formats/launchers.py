@@ -1,0 +1,173 @@
+"""Commands that start a training by a file or by flags of Hugging Face's trainers, and the GPUs that they start."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from shardmath.errors import InputError
+from shardmath.formats.arithmetic import Value
+from shardmath.formats.described import beside, format_of, read_settings, words_of
+from shardmath.formats.launch import flags_of
+from shardmath.formats.options import Options
+from shardmath.formats.run import Run
+from shardmath.formats.shell import Script
+from shardmath.formats.table import Words, table, translated
+
+#: Words of a command that start a program: the format of its settings, and the flags that name a file with them.
+_STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
+    (("axolotl", "train"), "axolotl", ("",)), (("axolotl.cli.train",), "axolotl", ("",)),
+    (("llamafactory-cli", "train"), "llamafactory", ("",)), (("src/train.py",), "llamafactory", ("",)),
+    (("swift", "sft"), "swift", ("config", "")), (("swift", "pt"), "swift", ("config", "")),
+    (("swift/cli/sft.py",), "swift", ("config", "")), (("swift/cli/pt.py",), "swift", ("config", "")),
+    (("trl", "sft"), "trl", ("config",)), (("tune", "run"), "torchtune", ("config",)),
+    (("run_train.py",), "nanotron", ("config-file",)),
+)
+#: Commands of the same programs that train otherwise.
+_OTHERS = {("swift", "rlhf"): "preference training", ("trl", "dpo"): "preference training",
+           ("trl", "grpo"): "reinforcement learning", ("trl", "kto"): "preference training",
+           ("megatron", "sft"): "ms-swift with Megatron-Core", ("megatron", "pt"): "ms-swift with Megatron-Core",
+           ("verl.trainer.main_ppo",): "verl (reinforcement learning)"}
+#: Flags by which a script of one's own is one of Hugging Face's trainers.
+_TRAINER = ("--per_device_train_batch_size", "--model_name_or_path", "--gradient_accumulation_steps")
+#: Names of GPUs and nodes in flags of launchers and of Slurm, and in variables.
+_PROCESSES = ("nproc_per_node", "nproc-per-node", "num_gpus")
+_NODES = ("nnodes", "num_nodes")
+_TOTAL = ("num_processes", "num-processes", "num_gpus_total")
+_SBATCH = re.compile(r"^#SBATCH\s+(?:--|-)([A-Za-z-]+)(?:[= ]\s*|)(\S+)", re.MULTILINE)
+
+
+_MISSING = "must be the path of an existing file, from the script's folder, one above it or from here"
+
+
+@dataclass(frozen=True)
+class _Started:
+    """One command: the format of its settings, its words in front of the program and behind it."""
+
+    format: str
+    files: tuple[str, ...]
+    before: Sequence[str]
+    behind: Sequence[str]
+
+
+def allocation(text: str) -> dict[str, str]:
+    """Variables of Slurm that the head of a batch script decides: nodes, and GPUs of each."""
+    asked: dict[str, str] = dict(_SBATCH.findall(text))
+    nodes = asked.get("nodes", asked.get("N", "")).partition("-")[0]
+    numbers = (re.search(r"[0-9]+$", asked.get(name, "")) for name in ("gpus-per-node", "gres"))
+    gpus = next((match[0] for match in numbers if match is not None), "")
+    known = {"SLURM_NNODES": nodes, "SLURM_JOB_NUM_NODES": nodes, "SLURM_GPUS_ON_NODE": gpus,
+             "SLURM_GPUS_PER_NODE": gpus}
+    return {name: value for name, value in known.items() if value}
+
+
+def run_of_script(path: str, script: Script, values: Mapping[str, str]) -> Run | None:
+    """The run that the last command of a known program starts; None if there is no such command.
+
+    ``values`` win over the command's settings. Raises InputError that blames a setting.
+    """
+    started = [start for command in script.commands for start in _started(path, command)]
+    if not started:
+        return None
+    last = started[-1]
+    format, launched = table(last.format), flags_of(last.before)
+    words: dict[str, Words] = {}
+    notes = () if len(started) == 1 else (f"the last of {len(started)} training commands is read",)
+    named = _value(launched, ("config_file", "config-file"))
+    around = {} if named is None else _accelerate(path, named)
+    for file in _files(last):
+        there = beside(path, file)
+        if there is None:
+            raise InputError("script", file, _MISSING)
+        inner = words_of(there, os.path.splitext(there)[1].lower())
+        words |= inner
+        format = format if last.format != "transformers" else format_of(inner) or format
+    words |= _flags(last)
+    words |= {key: tuple(value.split()) for key, value in values.items()}
+    gpus = _gpus(launched, script.variables)
+    return read_settings(format, path, words, gpus, notes, {
+        name: words for name, words in around.items() if gpus is None or name != "num_gpus"})
+
+
+def _started(path: str, command: Sequence[str]) -> Iterator[_Started]:
+    for start, noun in _OTHERS.items():
+        if _place(command, start) is not None:
+            rule = f"must start a training that is counted: {noun} is not read yet"
+            raise InputError("script", " ".join(start), rule)
+    for start, format, files in _STARTS:
+        place = _place(command, start)
+        if place is not None:
+            yield _Started(format, files, command[:place], command[place + len(start):])
+            return
+    program = next((place for place, word in enumerate(command) if word.endswith(".py")), None)
+    if program is not None and any(word.partition("=")[0] in _TRAINER for word in command):
+        yield _Started("transformers", (), command[:program], command[program + 1:])
+    elif program is not None and command[0] in ("accelerate", "deepspeed", "torchrun", "srun", "python", "python3"):
+        file = next((word for word in command[program + 1:] if word.endswith((".yaml", ".yml", ".json"))), None)
+        if file is not None and beside(path, file) is not None and not any(
+                word in ("--deepspeed",) for word in command):
+            yield _Started("transformers", ("",), command[:program], command[program + 1:])
+
+
+def _place(command: Sequence[str], start: tuple[str, ...]) -> int | None:
+    """The place of the words that start a program, the first of them with a folder in front or not."""
+    for place in range(len(command) - len(start) + 1):
+        first, *rest = command[place:place + len(start)]
+        if (first == start[0] or first.endswith(f"/{start[0]}")) and tuple(rest) == start[1:]:
+            return place
+    return None
+
+
+def _files(started: _Started) -> Iterator[str]:
+    """Files with settings: behind a flag, or the first word that is no flag."""
+    flags = flags_of(started.behind)
+    for flag in started.files:
+        if flag and flag in flags and flags[flag]:
+            yield flags[flag][0]
+            return
+        if not flag and started.behind and not started.behind[0].startswith("-"):
+            yield started.behind[0]
+            return
+
+
+def _flags(started: _Started) -> dict[str, Words]:
+    """Settings of the command line: flags with dashes or underscores, and Hydra's ``key=value``."""
+    settings = {name.replace("-", "_"): words or ("true",) for name, words in flags_of(started.behind).items()
+                if name not in started.files and name not in ("config", "config-file")}
+    for word in started.behind:
+        key, equals, value = word.partition("=")
+        if equals and not key.startswith("-") and "=" not in value:
+            settings[key] = (value,)
+    return settings
+
+
+def _accelerate(path: str, named: str) -> dict[str, Words]:
+    """Settings of Accelerate's file as those of the trainer; none with a note where it is not here."""
+    there = beside(path, named)
+    if there is None:
+        raise InputError("config_file", named, _MISSING)
+    sorted_out = translated(table("accelerate"), Options(words_of(there, ".yaml"), shown=str, source=there))
+    own = table("accelerate").defaults
+    words = {name: words for name, words in sorted_out.options.words.items() if name not in own}
+    sharded = {name: said for name, said in sorted_out.options.words.items() if name.startswith("fsdp_config")}
+    return {**words, **sharded} if "fsdp" in words else words
+
+
+def _value(flags: Mapping[str, Words], names: Sequence[str]) -> str | None:
+    return next((flags[name][0] for name in names if flags.get(name)), None)
+
+
+def _gpus(launcher: Mapping[str, Words], variables: Mapping[str, Value]) -> int | None:
+    """Processes of all nodes, one for each GPU; None where nothing says how many."""
+    total = _value(launcher, _TOTAL)
+    if total is not None and total.isdecimal():
+        return int(total) or None
+    nodes = _number(_value(launcher, _NODES) or variables.get("NNODES") or "1")
+    each = _number(_value(launcher, _PROCESSES) or variables.get("NPROC_PER_NODE") or "")
+    return nodes * each if nodes and each else None
+
+
+def _number(word: Value) -> int | None:
+    return int(word) if isinstance(word, str) and word.isascii() and word.isdecimal() and 0 < len(word) < 8 else None

@@ -1,0 +1,128 @@
+"""Settings of Hugging Face's trainers as a run: the vocabulary of all formats that end in ``transformers.Trainer``.
+
+Names as in ``TrainingArguments`` (transformers 5), TRL's ``ModelConfig`` and ``SFTConfig``, and DeepSpeed's
+configuration under ``deepspeed.``.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from shardmath.errors import InputError
+from shardmath.formats.options import Options
+from shardmath.formats.trainer_adapters import adapters_of
+from shardmath.formats.trainer_sharding import sharding_of
+from shardmath.models.model import Model, load_model
+
+#: Ends of names of models that have been trained further: they have the shape of what they come from.
+_TRAINED = ("-instruct-2507", "-thinking-2507", "-unsloth-bnb-4bit", "-bnb-4bit", "-unsloth", "-instruct-v0.1",
+            "-instruct-v0.3", "-instruct", "-chat", "-base", "-it")
+DTYPES = ("auto", "bfloat16", "float16", "float32")
+#: Words of ``attn_implementation``; FlashAttention keeps what PyTorch's attention does.
+_ATTENTION = {
+    "sdpa": "sdpa", "flash_attention_2": "sdpa", "flash_attention_3": "sdpa", "auto": "sdpa", "eager": "eager",
+    "kernels-community/flash-attn2": "sdpa", "kernels-community/flash-attn": "sdpa",
+    "kernels-community/flash-attn3": "sdpa", "kernels-community/vllm-flash-attn3": "sdpa",
+}
+_FUSED, _TORCHAO, _8BIT = {"optimizer": "adamw"}, {"optimizer": "adamw_8bit_torchao"}, {"optimizer": "adamw_8bit"}
+#: Words of ``optim``, and the optimizers that they are here.
+OPTIMIZERS: dict[str, dict[str, str]] = {
+    "adamw_torch": _FUSED, "adamw_torch_fused": _FUSED, "adamw_hf": _FUSED, "adamw": _FUSED, "adam": _FUSED,
+    "paged_adamw_32bit": _FUSED, "paged_adamw": _FUSED, "adamw_apex_fused": _FUSED,
+    "adamw_torch_8bit": _TORCHAO, "adamw_8bit": _8BIT, "adamw_bnb_8bit": _8BIT, "paged_adamw_8bit": _8BIT,
+    "adafactor": {"optimizer": "adafactor"}, "muon": {"optimizer": "muon"},
+    "sgd": {"optimizer": "sgd"},
+}
+
+
+def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model, dict[str, Any], int]:
+    """The model, the arguments of ``explain`` and the sequences of a replica and step. Raises InputError."""
+    model = model_of(options)
+    micro = options.needed("per_device_train_batch_size")
+    passes = 1 if _is_auto(options, "gradient_accumulation_steps") else options.size("gradient_accumulation_steps", 1)
+    kernels: dict[str, str] = dict(_optimizer(options)) | _attention(options)
+    arguments: dict[str, Any] = {
+        "implementation": "huggingface", "seq_length": _length(options), "micro_batch_size": micro,
+        "recompute": "full" if options.is_on("gradient_checkpointing") else "none", **_gpus(options, num_gpus),
+    }
+    adapted = adapters_of(options)
+    sharded = sharding_of(options, model, arguments.get("num_gpus"), weights_of(options), bool(adapted))
+    for part in (adapted, sharded):
+        kernels |= part.pop("kernels", {})
+        arguments |= part
+    return model, {**arguments, "kernels": kernels}, micro * passes
+
+
+def model_of(options: Options) -> Model:
+    """The model that is named: one of the catalogue, or the folder or ``config.json`` of one."""
+    key = "model_name_or_path"
+    named = options.word(key)
+    if not named:
+        raise options.error(key, f"must be given: give it with --set {options.shown(key)}=NAME")
+    beside = os.path.join(os.path.dirname(options.source), named)
+    for path in (named, beside):
+        if os.path.isfile(config := os.path.join(path, "config.json")):
+            return Model.from_config(config)
+        if path.endswith(".json") and os.path.isfile(path):
+            return Model.from_config(path)
+    try:
+        return load_model(named)
+    except InputError as error:
+        plain = named.lower()
+        end = next((end for end in _TRAINED if plain.endswith(end)), "")
+        if end:
+            try:
+                model = Model.named(plain.removesuffix(end))
+            except InputError:
+                pass
+            else:
+                options.warnings.append(f"{named} is taken to have the shape of {model.name}")
+                return model
+        rule = f"{error.rule}; give --set {options.shown(key)}=PATH of its config.json"
+        raise InputError(options.shown(key), named, rule, error.nearest) from None
+
+
+def weights_of(options: Options) -> str:
+    """Bytes of the weights as loaded, ``float32`` or ``bfloat16``, where 16 bits of either kind are the latter."""
+    if options.is_on("pure_bf16"):
+        return "bfloat16"
+    dtype = options.word("dtype", "auto", DTYPES, ": others are not counted yet")
+    if dtype == "auto":
+        if "dtype" not in options.words:
+            options.warnings.append("weights are taken to be loaded in 16 bits, as Transformers 5 does; releases before"
+                                    " it load fp32 unless dtype is given")
+        return "bfloat16"
+    return "float32" if dtype == "float32" else "bfloat16"
+
+
+def _length(options: Options) -> int:
+    """Tokens of a sequence, which are counted as full."""
+    length = options.number("max_length")
+    if length is None:
+        key = options.shown("max_length")
+        raise options.error("max_length", f"must be given: the longest sequence, with --set {key}=TOKENS")
+    return length
+
+
+def _gpus(options: Options, launched: int | None) -> dict[str, int]:
+    gpus = launched if launched is not None else options.number("num_gpus")
+    return {} if gpus is None else {"num_gpus": gpus}
+
+
+def _optimizer(options: Options) -> dict[str, str]:
+    kind = options.word("optim", "adamw_torch_fused")
+    if kind.startswith("paged_"):
+        options.warnings.append(f"{options.shown('optim')} = {kind}: its states are counted as on the GPU, where they"
+                                " stay unless its memory is full")
+    options.word("optim", "adamw_torch_fused", OPTIMIZERS, ": others are not counted yet")
+    return OPTIMIZERS[kind]
+
+
+def _attention(options: Options) -> dict[str, str]:
+    kind = options.word("attn_implementation", "sdpa", _ATTENTION, ": others are not counted yet")
+    return {} if _ATTENTION[kind] == "sdpa" else {"attention": _ATTENTION[kind]}
+
+
+def _is_auto(options: Options, name: str) -> bool:
+    return name in options and options.words[name] == ("auto",)

@@ -1,0 +1,56 @@
+"""Adapters of PEFT, and frozen weights in 4 bits, that settings of Hugging Face's trainers ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardmath.formats.options import Options
+
+_ATTENTION, _MLP = ("q_proj", "k_proj", "v_proj", "o_proj"), ("gate_proj", "up_proj", "down_proj")
+#: Projections that have an adapter each, and the choices ``adapters`` that they are.
+_TARGETS = {
+    frozenset(("q_proj", "v_proj")): "q_v", frozenset(_ATTENTION[:3]): "qkv", frozenset(_ATTENTION): "attention",
+    frozenset((*_ATTENTION, *_MLP)): "all_linear",
+}
+_ALL = ("all-linear", "all_linear", "all", "linear")
+#: Rank of PEFT's ``LoraConfig`` where nothing says another.
+_RANK = 8
+
+
+def adapters_of(options: Options) -> dict[str, Any]:
+    """Arguments of ``explain`` for adapters; none where all weights are trained. Raises InputError."""
+    if not options.is_on("use_peft"):
+        for name in ("load_in_4bit", "load_in_8bit"):
+            if options.is_on(name):
+                raise options.error(name, "must not be given without adapters: quantised weights cannot be trained")
+        return {}
+    if options.is_on("load_in_8bit"):
+        raise options.error("load_in_8bit", "must be false: frozen weights in 8 bits are not counted yet", "false")
+    for name, noun in (("use_dora", "DoRA"), ("lora_modules_to_save", "modules that are trained beside adapters"),
+                       ("lora_target_parameters", "adapters of single parameters")):
+        if options.all(name) not in ((), ("false",)):
+            raise options.error(name, f"must not be given: {noun}: not counted yet")
+    kernels = {"adapters": _targets(options), "adapter_parts": "apart"}
+    if options.is_on("load_in_4bit"):
+        options.word("bnb_4bit_quant_type", "nf4", ("nf4",), ": others are not counted yet")
+        if "use_bnb_nested_quant" in options and not options.is_on("use_bnb_nested_quant"):
+            options.warnings.append("scales of 4-bit weights are counted as quantised themselves: 0.4 bits a weight"
+                                    f" less than {options.shown('use_bnb_nested_quant')} = false")
+        kernels["base_weights"] = "nf4"
+    if options.word("lora_dtype", "float32", ("float32", "bfloat16", "float16", "none")) == "float32":
+        options.warnings.append("adapters are counted in 16 bits; PEFT keeps them in fp32: 8 bytes more for each of"
+                                " their parameters, with gradients and AdamW's states")
+    return {"lora_rank": options.size("lora_r", _RANK), "kernels": kernels}
+
+
+def _targets(options: Options) -> str:
+    """The choice ``adapters`` for the projections that have one; PEFT's own for a Llama are q_proj and v_proj."""
+    words = options.all("lora_target_modules", ("q_proj", "v_proj"))
+    asked = {part for word in words for part in word.strip("[]'\" ").replace(",", " ").split()}
+    if asked & set(_ALL):
+        return "all_linear"
+    if frozenset(asked) not in _TARGETS:
+        rule = "must be all-linear, or {}: others are not counted yet".format(
+            ", or ".join(" ".join(sorted(names)) for names in _TARGETS))
+        raise options.error("lora_target_modules", rule, "all-linear")
+    return _TARGETS[frozenset(asked)]

@@ -1,0 +1,123 @@
+"""Precision and sharding that settings of Hugging Face's trainers ask for: one GPU, DDP, FSDP or DeepSpeed's ZeRO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shardmath.formats.options import Options
+from shardmath.models.model import Model
+
+#: Words of FSDP's strategies, by their old and their new names, and what is freed after the forward pass.
+STRATEGIES = {
+    "full_shard": "always", "1": "always", "true": "always", "shard_grad_op": "never", "2": "never", "false": "never",
+    "hybrid_shard": "always", "4": "always", "hybrid_shard_zero2": "never", "5": "never", "no_shard": "", "3": "",
+}
+_HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "4", "5")
+_ZERO = "deepspeed.zero_optimization."
+#: Sizes of DeepSpeed, and what they are here; with ``auto`` Transformers puts in what follows from the hidden size.
+_SIZES = {
+    "reduce_bucket_size": "reduce_bucket_size", "stage3_prefetch_bucket_size": "prefetch_bucket_size",
+    "stage3_param_persistence_threshold": "param_persistence_threshold",
+    "stage3_max_live_parameters": "max_live_parameters", "stage3_max_reuse_distance": "max_reuse_distance",
+    "sub_group_size": "sub_group_size",
+}
+
+
+def sharding_of(
+    options: Options, model: Model, num_gpus: int | None, weights: str, adapted: bool,
+) -> dict[str, Any]:
+    """Arguments of ``explain`` for precision and sharding; ``weights`` is the dtype that they are loaded in."""
+    half = "fp16" if options.is_on("fp16") else "bf16" if _on(options, "bf16") else ""
+    if f"{_ZERO}stage" in options:
+        return _deepspeed(options, model, half)
+    if options.is_on("fsdp"):
+        return _fsdp(options, num_gpus, half, weights, adapted)
+    return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
+
+
+def _on(options: Options, name: str) -> bool:
+    """Tell whether a switch is on, where ``auto`` stands for what the GPU can do."""
+    return (name in options and options.words[name] == ("auto",)) or options.is_on(name)
+
+
+def _unsharded(options: Options, half: str, weights: str, adapted: bool) -> str:
+    if half == "fp16":
+        return "fp16"
+    if weights == "bfloat16":
+        return "bf16"
+    if not half:
+        raise options.error("bf16", "must be true, or dtype = bfloat16: training in fp32 is not counted yet", "true")
+    return "bf16" if adapted and options.is_on("load_in_4bit") else "autocast"
+
+
+def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapted: bool) -> dict[str, Any]:
+    """FSDP as Accelerate starts it: weights that are trained are fp32 shards, gathered in bf16."""
+    if options.is_on("fsdp_config.offload_params"):
+        raise options.error("fsdp_config.offload_params", "must be false: FSDP's offload is not counted yet", "false")
+    strategy = options.word("fsdp_config.reshard_after_forward", "full_shard").lower()
+    if strategy not in STRATEGIES:
+        rule = f"must be one of {', '.join(STRATEGIES)}"
+        raise options.error("fsdp_config.reshard_after_forward", rule)
+    if options.word("fsdp_config.fsdp_version", "2", ("1", "2")) == "1":
+        options.warnings.append("FSDP1 is counted as FSDP2: its flat parameters are padded otherwise")
+    if not STRATEGIES[strategy]:
+        return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
+    if options.is_on("fsdp_config.activation_checkpointing"):
+        recompute: dict[str, Any] = {"recompute": "full"}
+    else:
+        recompute = {}
+    kernels = {"data_parallel": "fsdp", "reshard": STRATEGIES[strategy]}
+    if strategy in _HYBRID:
+        nodes = options.number("num_nodes")
+        if nodes is None or num_gpus is None:
+            rule = "must be full_shard where the number of nodes is not known: give --set num_nodes=N"
+            raise options.error("fsdp_config.reshard_after_forward", rule)
+        recompute["data_parallel_replicas"] = nodes
+    if half == "fp16":
+        kernels["precision"] = "fp16"
+    elif half and not adapted:
+        kernels["precision"], recompute["gradients"] = "mixed", "fp32"
+    elif weights == "bfloat16" or adapted:
+        kernels["precision"] = "bf16"
+    else:
+        raise options.error("bf16", "must be true: training in fp32 is not counted yet", "true")
+    return {**recompute, "kernels": kernels}
+
+
+def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
+    """ZeRO with bf16 weights and gradients, and fp32 master weights and moments."""
+    for part in ("offload_optimizer", "offload_param"):
+        if options.word(f"{_ZERO}{part}.device", "none").lower() not in ("none", "false", "null"):
+            raise options.error(f"{_ZERO}{part}.device", "must be none: DeepSpeed's offload is not counted yet", "none")
+    stage = options.size(f"{_ZERO}stage", 0)
+    bf16, fp16 = (_enabled(options, kind, half) for kind in ("bf16", "fp16"))
+    if fp16 and not bf16:
+        kernels = {"precision": "fp16"}
+    elif bf16 or half:
+        kernels = {"precision": "mixed"}
+    else:
+        raise options.error("deepspeed.bf16.enabled", "must be true: training in fp32 is not counted yet", "true")
+    sizes: dict[str, int] = {}
+    square = model.hidden_size**2
+    automatic = {"reduce_bucket_size": square, "stage3_prefetch_bucket_size": square * 9 // 10,
+                 "stage3_param_persistence_threshold": 10 * model.hidden_size}
+    for key, name in _SIZES.items():
+        if f"{_ZERO}{key}" in options and options.words[f"{_ZERO}{key}"] == ("auto",):
+            sizes |= {name: automatic[key]} if key in automatic else {}
+        elif (size := options.number(f"{_ZERO}{key}")) is not None:
+            sizes[name] = size
+    if f"{_ZERO}overlap_comm" in options:
+        sizes["overlap_comm"] = int(options.is_on(f"{_ZERO}overlap_comm"))
+    if stage == 0:
+        return {"zero_stage": 0, "kernels": {**kernels, "data_parallel": "deepspeed"}}
+    of_stage = {"overlap_comm", "reduce_bucket_size"} if stage < 3 else {*_SIZES.values()} - {"reduce_bucket_size"}
+    return {"zero_stage": stage, **{name: size for name, size in sizes.items() if name in of_stage},
+            "kernels": {**kernels, "data_parallel": "deepspeed"}}
+
+
+def _enabled(options: Options, kind: str, half: str) -> bool:
+    """Tell whether DeepSpeed's own switch of a precision is on; ``auto`` is that of the trainer."""
+    name = f"deepspeed.{kind}.enabled"
+    if name in options and options.words[name] == ("auto",):
+        return half == kind
+    return options.is_on(name)

@@ -1,0 +1,52 @@
+"""Published files of programs beside Megatron-LM, torchtitan and NeMo: model, layout and kernels of each."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmath.formats import read
+from shardmath.formats.described import tables
+
+LAUNCHED = Path(__file__).parent / "data" / "launched"
+FILES = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(LAUNCHED.glob("*.json"))}
+CASES = [(format, row) for format, rows in FILES.items() for row in rows]
+#: Formats that others are written in, or that are read in files of others alone.
+NOT_BY_THEMSELVES = {"transformers"}
+
+
+def nested(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings as a file nests them."""
+    data: dict[str, Any] = {}
+    for key, value in settings.items():
+        *above, last = key.split(".")
+        table = data
+        for name in above:
+            table = table.setdefault(name, {})
+        table[last] = value
+    return data
+
+
+@pytest.mark.parametrize(("format", "row"), CASES, ids=[f"{format}-{row['file']}" for format, row in CASES])
+def test_published_files(format: str, row: dict[str, Any], tmp_path: Path) -> None:
+    script = "script" in row
+    path = tmp_path / Path(row["file"]).name
+    path.write_text(row["script"] if script else json.dumps(nested(row["settings"])), encoding="utf-8")
+    for name, content in row.get("beside", {}).items():
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(json.dumps(content), encoding="utf-8")
+    run = read(path, row["given"])
+    arguments = {name: list(value) if isinstance(value, tuple) else value for name, value in run.arguments.items()}
+    assert (run.format, run.model.name.lower(), arguments) == (row["format"], row["model"].lower(), row["arguments"])
+    assert list(run.unknown) == row["unknown"]
+
+
+def test_five_published_files_for_each_format() -> None:
+    counts = Counter(format for format, _ in CASES)
+    assert set(counts) == {table.name for table in tables()} - NOT_BY_THEMSELVES
+    assert min(counts.values()) >= 5
+    assert all({"file", "repository", "commit", "licence"} <= set(row) for _, row in CASES)

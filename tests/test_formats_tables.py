@@ -1,0 +1,196 @@
+"""Tables of formats: what becomes of a key and of its words, files that name others, and scripts around them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmath.errors import InputError
+from shardmath.formats import describes_a_run, read
+from shardmath.formats.described import tables
+from shardmath.formats.run import Run
+
+AXOLOTL = {"base_model": "llama-3.1-8b", "micro_batch_size": 1, "sequence_len": 2048}
+TRAINER = {"model_name_or_path": "llama-3.1-8b", "per_device_train_batch_size": 2, "max_length": 2048, "bf16": True}
+FACTORY = {"model_name_or_path": "Qwen/Qwen3-8B", "stage": "sft", "finetuning_type": "full", "cutoff_len": 1024,
+           "bf16": True}
+NANOTRON = {
+    "parallelism": {"dp": 2, "tp": 2, "pp": 2, "pp_engine": "1f1b", "tp_mode": "REDUCE_SCATTER"},
+    "tokens": {"sequence_length": 1024, "micro_batch_size": 1, "batch_accumulation_per_replica": 4},
+    "optimizer": {"zero_stage": 1, "accumulate_grad_in_fp32": True},
+    "model": {"dtype": "bfloat16", "model_config": {
+        "is_llama_config": True, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 8,
+        "vocab_size": 1024, "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 1024}},
+}
+
+
+def run(folder: Path, settings: dict[str, Any], name: str = "run.yaml", **given: str) -> Run:
+    (folder / name).write_text(json.dumps(settings), encoding="utf-8")
+    return read(folder / name, {key.replace("__", "."): value for key, value in given.items()})
+
+
+def script(folder: Path, text: str, **given: str) -> Run:
+    (folder / "run.sh").write_text(text, encoding="utf-8")
+    return read(folder / "run.sh", given)
+
+
+@pytest.mark.parametrize(("settings", "kernels", "arguments"), [
+    ({**AXOLOTL}, {"precision": "bf16", "optimizer": "adamw"}, {"recompute": "none"}),
+    ({**AXOLOTL, "gradient_checkpointing": True}, {}, {"recompute": "full"}),
+    ({**AXOLOTL, "bf16": False, "fp16": True}, {"precision": "fp16"}, {}),
+    ({**AXOLOTL, "adapter": "qlora", "lora_r": 4, "lora_target_modules": ["q_proj", "v_proj"]},
+     {"adapters": "q_v", "base_weights": "nf4", "precision": "bf16"}, {"lora_rank": 4}),
+    ({**AXOLOTL, "fsdp": ["full_shard", "auto_wrap"]}, {"data_parallel": "fsdp", "precision": "mixed"}, {}),
+    ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_config": {"reshard_after_forward": False}}, {"reshard": "never"}, {}),
+    ({**TRAINER}, {"precision": "bf16"}, {"micro_batch_size": 2}),
+    ({**TRAINER, "dtype": "float32"}, {"precision": "autocast"}, {}),
+    ({**TRAINER, "dtype": "float32", "fsdp": "full_shard auto_wrap"},
+     {"precision": "mixed", "data_parallel": "fsdp"}, {}),
+    ({**TRAINER, "optim": "adafactor", "attn_implementation": "eager"},
+     {"optimizer": "adafactor", "attention": "eager"}, {}),
+    ({**FACTORY}, {"precision": "autocast"}, {"recompute": "full", "seq_length": 1024, "micro_batch_size": 8}),
+    ({**FACTORY, "pure_bf16": True, "disable_gradient_checkpointing": True}, {"precision": "bf16"},
+     {"recompute": "none"}),
+    ({**FACTORY, "finetuning_type": "lora", "quantization_bit": 4}, {"adapters": "all_linear", "base_weights": "nf4"},
+     {"lora_rank": 8}),
+    ({**NANOTRON}, {}, {"pipeline_layout": (5, 3), "schedule": "1f1b", "distributed_optimizer": True,
+                        "global_batch_size": 8, "sequence_parallel": True}),
+])
+def test_settings_and_their_absence(
+    settings: dict[str, Any], kernels: dict[str, str], arguments: dict[str, Any], tmp_path: Path,
+) -> None:
+    found = run(tmp_path, settings)
+    assert {axis: found.arguments.get("kernels", {}).get(axis) for axis in kernels} == kernels
+    assert {name: found.arguments.get(name) for name in arguments} == arguments
+    assert found.unknown == ()
+
+
+@pytest.mark.parametrize(("settings", "field", "rule"), [
+    ({**AXOLOTL, "rl": "dpo"}, "rl", "must not be given: preference training"),
+    ({**AXOLOTL, "adapter": "llama-adapter"}, "adapter", "must be one of lora, qlora"),
+    ({**AXOLOTL, "adapter": "lora", "load_in_8bit": True}, "load_in_8bit", "must be false"),
+    ({**AXOLOTL, "adapter": "lora", "peft_use_dora": True}, "peft_use_dora", "DoRA"),
+    ({**AXOLOTL, "load_in_4bit": True}, "load_in_4bit", "must not be given without adapters"),
+    ({**AXOLOTL, "optimizer": "lion_8bit"}, "optimizer", "others are not counted yet"),
+    ({**AXOLOTL, "bf16": False}, "bf16", "training in fp32 is not counted yet"),
+    ({**AXOLOTL, "base_model": "no/such-model"}, "base_model", "give --set base_model=PATH of its config.json"),
+    ({**AXOLOTL, "context_parallel_size": 2}, "context_parallel_size", "not counted yet"),
+    ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_config": {"offload_params": True}}, "fsdp_config.offload_params",
+     "FSDP's offload"),
+    ({**AXOLOTL, "deepspeed": "other.json"}, "deepspeed", "must be the path of a file"),
+    ({**AXOLOTL, "deepspeed": "zero3_cpuoffload.json"}, "deepspeed", "without offload"),
+    ({"model_name_or_path": "llama-3.1-8b", "per_device_train_batch_size": 1}, "max_length",
+     "must be given: the longest sequence, with --set max_length=TOKENS"),
+    ({"per_device_train_batch_size": 1}, "model_name_or_path", "must be given"),
+    ({**NANOTRON, "optimizer": {"zero_stage": 3, "accumulate_grad_in_fp32": True}}, "optimizer.zero_stage", "0 or 1"),
+    ({"actor_rollout_ref": {"model": {"path": "x"}}}, "model", "this is one of verl (reinforcement learning)"),
+    ({"policy": {"model_name": "x"}, "grpo": {"x": 1}}, "model", "this is one of NeMo-RL"),
+    ({"hidden": 1}, "model", "it has the keys of none"),
+])
+def test_refused_settings(settings: dict[str, Any], field: str, rule: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        run(tmp_path, settings)
+    assert caught.value.field == field
+    assert rule in str(caught.value)
+
+
+def test_every_key_is_under_what_was_made_of_it(tmp_path: Path) -> None:
+    found = run(tmp_path, {**AXOLOTL, "wandb_project": "x", "lora_r": 8, "plugins": ["axolotl.integrations.liger.X"],
+                           "hub_model_id": "me/it", "made_up": 1, "tensor_parallel_size": 1})
+    assert set(found.understood) == {*AXOLOTL}
+    assert set(found.without_effect) == {"wandb_project", "hub_model_id", "lora_r", "tensor_parallel_size"}
+    assert found.unknown == ("made_up",)
+    assert [text for text in found.warnings if text.startswith("plugins is not counted yet")]
+
+
+def test_settings_win_over_the_file(tmp_path: Path) -> None:
+    found = run(tmp_path, AXOLOTL, base_model="qwen2.5-7b", micro_batch_size="4")
+    assert (found.model.name, found.arguments["micro_batch_size"]) == ("qwen2.5-7b", 4)
+    with pytest.raises(InputError, match="micro_batch_size"):
+        run(tmp_path, AXOLOTL, micro_batch_siz="4")
+
+
+def test_a_model_beside_the_file(tmp_path: Path) -> None:
+    config = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256, "max_position_embeddings": 512,
+              "rms_norm_eps": 1e-5, "tie_word_embeddings": False}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert run(tmp_path, {**AXOLOTL, "base_model": "mine"}).model.hidden_size == 64
+
+
+def test_deepspeed_beside_the_trainer(tmp_path: Path) -> None:
+    zero = {"bf16": {"enabled": "auto"}, "zero_optimization": {"stage": 3, "stage3_prefetch_bucket_size": "auto",
+                                                                "sub_group_size": 1e9, "overlap_comm": True}}
+    (tmp_path / "zero.json").write_text(json.dumps(zero), encoding="utf-8")
+    found = run(tmp_path, {**TRAINER, "deepspeed": "zero.json"})
+    assert found.arguments["zero_stage"] == 3
+    assert found.arguments["prefetch_bucket_size"] == 9 * 4096**2 // 10
+    assert found.arguments["kernels"] == {"optimizer": "adamw", "precision": "mixed", "data_parallel": "deepspeed"}
+    inline = run(tmp_path, {**TRAINER, "deepspeed": zero})
+    assert inline.arguments == found.arguments
+    alone = run(tmp_path, zero, "zero3.json", model_name_or_path="llama-3.1-8b", max_length="2048", bf16="true",
+                per_device_train_batch_size="2")
+    assert alone.arguments == found.arguments
+
+
+@pytest.mark.parametrize(("text", "gpus", "micro"), [
+    ("accelerate launch --config_file fsdp.yaml --num_processes 16 train.py --config x"
+     " --model_name_or_path llama-3.1-8b --per_device_train_batch_size 4 --max_length 2048 --bf16", 16, 4),
+    ("accelerate launch --config_file fsdp.yaml train.py --model_name_or_path llama-3.1-8b --bf16 true"
+     " --per_device_train_batch_size 4 --max_length=2048", 8, 4),
+    ("#SBATCH --nodes=4\n#SBATCH --gpus-per-node=8\nsrun torchrun --nnodes $SLURM_NNODES --nproc_per_node"
+     " $SLURM_GPUS_ON_NODE train.py --model_name_or_path llama-3.1-8b --per-device-train-batch-size 1 --max_length 2048"
+     " --per_device_train_batch_size 1", 32, 1),
+    ("deepspeed --num_gpus 4 --num_nodes 2 train.py --model_name_or_path llama-3.1-8b --per_device_train_batch_size 1"
+     " --max_length 2048 --bf16 --deepspeed zero2.json", 8, 1),
+    ("NPROC_PER_NODE=2 swift sft --model Qwen/Qwen2.5-7B-Instruct --tuner_type lora --max_length 2048", 2, 1),
+    ("axolotl train axolotl.yaml --micro-batch-size 3", None, 3),
+    ("accelerate launch --num_processes 8 -m axolotl.cli.train axolotl.yaml", 8, 1),
+    ("srun bash -c 'torchrun --nproc_per_node 8 --nnodes 2 run_train.py --config-file nanotron.yaml'", None, 1),
+    ("llamafactory-cli train factory.yaml cutoff_len=4096 per_device_train_batch_size=1", None, 1),
+])
+def test_scripts(text: str, gpus: int | None, micro: int, tmp_path: Path) -> None:
+    fsdp = {"distributed_type": "FSDP", "num_processes": 8, "mixed_precision": "bf16",
+            "fsdp_config": {"fsdp_version": 2, "fsdp_reshard_after_forward": True}}
+    for name, content in (("fsdp", fsdp), ("axolotl", AXOLOTL), ("nanotron", NANOTRON), ("factory", FACTORY)):
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(content), encoding="utf-8")
+    found = script(tmp_path, text)
+    assert (found.arguments.get("num_gpus"), found.arguments["micro_batch_size"]) == (gpus, micro)
+    assert "fsdp.yaml" not in text or found.arguments["kernels"]["data_parallel"] == "fsdp"
+    assert "cutoff_len" not in text or found.arguments["seq_length"] == 4096
+
+
+@pytest.mark.parametrize(("text", "field", "rule"), [
+    ("swift rlhf --rlhf_type dpo --model x", "script", "preference training is not read yet"),
+    ("axolotl train gone.yaml", "script", "must be the path of an existing file"),
+    ("accelerate launch --config_file gone.yaml t.py --model_name_or_path x --per_device_train_batch_size 1",
+     "config_file", "must be the path of an existing file"),
+    ("torchrun t.py --model_name_or_path llama-3.1-8b --per_device_train_batch_size $(nvidia-smi) --max_length 9",
+     "per_device_train_batch_size", "must not be the output of a command"),
+])
+def test_refused_scripts(text: str, field: str, rule: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        script(tmp_path, text)
+    assert caught.value.field == field
+    assert rule in str(caught.value)
+
+
+def test_json_is_a_run_or_a_model_by_its_keys(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(TRAINER), encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    (tmp_path / "broken.json").write_text("{", encoding="utf-8")
+    assert [describes_a_run(tmp_path / f"{name}.json") for name in ("run", "config", "broken", "gone")] == [
+        True, False, False, False]
+
+
+def test_a_key_has_one_row() -> None:
+    for table in tables():
+        rows = [*table.own, *table.means, *table.opposite, *table.idle, *table.refused]
+        assert sorted(rows) == sorted(set(rows)), table.name
+        assert table.title
+        assert table.signs
+        assert table.release
