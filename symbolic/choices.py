@@ -109,7 +109,7 @@ AXES: tuple[Axis, ...] = (
         "fsdp": "every parameter by itself, its first dimension padded to a multiple of the shards (FSDP2)",
         "torch_ddp": "every parameter by itself; unsharded, with buckets for bf16 gradients (DistributedDataParallel)",
         "deepspeed": "DeepSpeed's ZeRO: one buffer cut into equal parts (stages 1, 2), or every parameter (stage 3)",
-    }),
+    }, needs={"deepspeed": {"precision": "mixed"}}),
     Axis("gathered_input", "input of column-parallel projections under sequence parallelism", {
         "dropped": "the rank keeps its own tokens and gathers the others again in the backward pass",
         "kept": "the gathered input is kept whole (torch DTensor)",

@@ -222,7 +222,6 @@ def test_sweep_takes_a_stage() -> None:
     ({"zero_stage": 2, "kernels": {"precision": "bf16"}}, "DeepSpeed with precision bf16"),
     ({"zero_stage": 2, "kernels": {"optimizer": "adamw_8bit"}}, "DeepSpeed with optimizer adamw_8bit"),
     ({"zero_stage": 2, "kernels": {"peak": "torch"}}, "PyTorch's own step with DeepSpeed"),
-    ({"zero_stage": 2, "lora_rank": 8}, "adapters with precision mixed"),
 ])
 def test_what_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(InputError, match=text):

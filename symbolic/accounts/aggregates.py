@@ -24,6 +24,7 @@ from ..terms import TermSet, product, total
 from . import (
     balance_moments,
     deepspeed_moments,
+    frozen_moments,
     megatron_moments,
     torch_gathered,
     torch_gradients,
@@ -118,6 +119,7 @@ AGGREGATES: tuple[Aggregate, ...] = (
         Aggregate(name, title, sites, size, "transformers", options)
         for name, title, sites, size, options in balance_moments.SIZES
     ),
+    *(Aggregate(*item) for item in frozen_moments.SIZES),
     Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
               "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES, "data_parallel": ("ddp",)}),
     *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,

@@ -12,12 +12,10 @@ from sympy import Eq, Expr, Ge, Gt, Integer
 
 from ..functions import CeilDiv, Iverson, Max, Min
 from ..implementations import Implementation
-from ..ledger import IN_LAYER, Role
 from ..parallel.deepspeed import KEEPS_TENSORS
-from ..parallel.weights import shapes
 from ..parameters import symbols
-from ..terms import TermSet, product
-from .rows import kept_rows, local_shape
+from ..terms import TermSet, total
+from .frozen_moments import units_of, weight_rows
 
 D, c, R, w, m, rfull = symbols("D c R w m rfull")
 zero1, zero2, zero3, shards = symbols("zero1 zero2 zero3 shards")
@@ -29,13 +27,10 @@ COMPUTE = Integer(2)
 _FLAT = zero1 * (1 - zero3)
 
 
-def _largest(implementation: Implementation, inside: bool) -> Expr:
-    """Elements of the largest matrix inside of the layers, or of all others."""
-    return Max(*(
-        product(*local_shape(shape, implementation.choices))
-        for row in kept_rows(implementation)
-        if row.tensor.role is Role.WEIGHT and (row.component.place in IN_LAYER) is inside
-        for shape in shapes(row.tensor, implementation.choices) if len(shape) > 1
+def _largest(implementation: Implementation, inside: bool, trained: bool = False) -> Expr:
+    """Elements of the largest matrix inside of the layers, or of all others; ``trained``: without frozen ones."""
+    return Max(Integer(0), *(
+        size for row in weight_rows(implementation, inside, trained) for size in units_of(row, implementation, True)
     ))
 
 
@@ -46,7 +41,7 @@ def _part(terms: TermSet) -> Expr:
 
 def _cut(terms: TermSet, implementation: Implementation) -> Expr:
     """At most: the rest of the two tensors that a part cuts; both vocabulary matrices only with nearly all between."""
-    inner, outer = _largest(implementation, True), _largest(implementation, False)
+    inner, outer = _largest(implementation, True, True), _largest(implementation, False, True)
     parameters, part = terms["stage.parameters"].symbol, _part(terms)
     other = Max(inner, outer * Iverson(Ge(part + 2 * outer, parameters)))
     return COMPUTE * KEEPS_TENSORS * Max(Integer(0), Min(parameters - part, Max(inner, outer) + other))
@@ -84,16 +79,18 @@ def _gathered(terms: TermSet, implementation: Implementation) -> Expr:
     than the limit of live parameters. Limits are looked at before a parameter, so that one may exceed them.
     """
     inner, outer = _largest(implementation, True), _largest(implementation, False)
+    parts = ("stage.buffer_elements", "stage.frozen_buffer_elements")
+    whole = total(*(terms[name].symbol for name in parts if name in terms))
     stays = Iverson(mr > 0) * (CeilDiv(mr, 2 + rfull) + inner)
     ahead = Iverson(pf > 0) * (ml + inner)
-    gathered = Min(terms["stage.buffer_elements"].symbol, Max(inner, outer) + Max(stays, ahead))
+    gathered = Min(whole, Max(inner, outer) + Max(stays, ahead))
     return COMPUTE * zero3 * gathered
 
 
 def _gradient_copies(terms: TermSet, implementation: Implementation) -> Expr:
     """fp32 gradients of the part, made of a flat copy of bf16 ones; stage 3 goes by groups of parameters."""
     parameters, part = terms["stage.parameters"].symbol, _part(terms)
-    largest = CeilDiv(Max(_largest(implementation, True), _largest(implementation, False)), shards)
+    largest = CeilDiv(Max(_largest(implementation, True, True), _largest(implementation, False, True)), shards)
     narrow = Iverson(Eq(w, 2))
     group = Min(part, sg + largest)
     return (1 - zero1) * 4 * parameters + _FLAT * 6 * narrow * part + zero3 * (4 + 2 * narrow) * group

@@ -84,7 +84,7 @@ def _laid_out(terms: TermSet, implementation: Implementation, group: Group) -> t
     if choices["data_parallel"] == "ddp":
         return buffer_and_shard(terms, implementation, group, ranks)
     own, each = (terms[f"stage.{group.prefix}{kind}"].symbol for kind in ("parameters", "aligned"))
-    padded = buffer_elements(own, each, choices, ranks)
+    padded = buffer_elements(own, each, choices, ranks, group.frozen)
     return padded, (each if choices["data_parallel"] == "torch_ddp" else padded) / ranks
 
 

@@ -56,7 +56,7 @@ def _all_states() -> dict[str, Any]:
             for choices in [{**_PLAIN, "fp8": recipe, "fp8_weights": kind}]
         }),
         _table("Frozen weights", "Base weights beside low-rank adapters, without gradient and optimizer states.", {
-            code("nf4"): nf4_states(tuple(state for state in PRECISIONS["bf16"] if state.name == "weight")),
+            code("nf4"): nf4_states(tuple(state for state in PRECISIONS["bf16"] if state.name == "weight"), "ddp"),
         }),
     ]}
 

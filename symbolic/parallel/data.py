@@ -74,7 +74,10 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
         precision = deepspeed.STATES
     if group.frozen:
         kept = tuple(state for state in precision if state.role is Role.WEIGHT)
-        return kept if choices["base_weights"] == "full" else nf4_states(kept)
+        if choices["base_weights"] == "full":
+            return kept
+        stays = deepspeed.persisted if choices["data_parallel"] == "deepspeed" else None
+        return nf4_states(kept, choices["data_parallel"], stays)
     if choices["optimizer"] == "precision_aware":
         precision = (*(state for state in precision if state.role in (Role.WEIGHT, Role.GRADIENT)), _REMAINDER)
     if group.fp8:
@@ -161,10 +164,12 @@ def aligned(shape: tuple[Expr, ...], choices: Mapping[str, str], ranks: Expr) ->
     return pad_to(elements, START_ALIGNMENT)
 
 
-def buffer_elements(parameters: Expr, aligned_parameters: Expr, choices: Mapping[str, str], ranks: Expr) -> Expr:
+def buffer_elements(
+    parameters: Expr, aligned_parameters: Expr, choices: Mapping[str, str], ranks: Expr, frozen: bool
+) -> Expr:
     """Elements of a rank's parameters with their padding, where they lie one by one or in a buffer of DeepSpeed's."""
     if choices["data_parallel"] == "deepspeed":
-        return deepspeed.buffer_elements(parameters, aligned_parameters, ranks)
+        return deepspeed.buffer_elements(parameters, aligned_parameters, ranks, frozen)
     return parameters if choices["data_parallel"] == "torch_ddp" else aligned_parameters
 
 

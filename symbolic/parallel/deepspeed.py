@@ -28,9 +28,13 @@ START_ALIGNMENT = 2
 KEEPS_TENSORS = Iverson(Eq(w, 2)) * (1 - zero3) * (zero2 + zero1 * (1 - zero2) * Iverson(Eq(m, 1)))
 
 
-def _persisted(weight: Weight) -> Expr:
+def persisted(units: Expr) -> Expr:
     """Elements of a parameter that stays gathered: small ones, padded as they were gathered."""
-    return Iverson(Le(weight.elements, pt)) * pad_to(weight.elements, shards)
+    return Iverson(Le(units, pt)) * pad_to(units, shards)
+
+
+def _persisted(weight: Weight) -> Expr:
+    return persisted(weight.elements)
 
 
 STATES: tuple[State, ...] = (
@@ -49,9 +53,12 @@ def freed(choices: Mapping[str, str]) -> tuple[str, ...]:
     return ("zero1", "zero2", "zero3") if choices["data_parallel"] == "deepspeed" else ()
 
 
-def buffer_elements(parameters: Expr, aligned_parameters: Expr, ranks: Expr) -> Expr:
-    """Elements of a rank's parameters with their padding: none, at the end of the buffer, or of every parameter."""
-    flat = pad_to(parameters, START_ALIGNMENT * ranks)
+def buffer_elements(parameters: Expr, aligned_parameters: Expr, ranks: Expr, frozen: bool) -> Expr:
+    """Elements of a rank's parameters with their padding: none, at the end of the buffer, or of every parameter.
+
+    Frozen ones are in no buffer.
+    """
+    flat = parameters if frozen else pad_to(parameters, START_ALIGNMENT * ranks)
     return parameters + zero1 * (1 - zero3) * (flat - parameters) + zero3 * (aligned_parameters - parameters)
 
 

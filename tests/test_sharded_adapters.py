@@ -1,0 +1,67 @@
+"""Adapters on full and 4-bit weights that DeepSpeed's ZeRO or FSDP2 shares out: bytes of a rank between two steps."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from counted import DEFAULTS, table, values
+
+from shardmath import explain
+from shardmath.compiler.evaluators import find
+from shardmath.symbolic.parameters import BY_NAME
+
+COUNTED = table("sharded_adapters")
+FAMILY: dict[str, dict[str, int]] = {"llama": {}, "qwen3": {"qkn": 1}}
+PRECISION = {"deepspeed": "mixed", "fsdp": "bf16"}
+
+
+def terms(row: dict[str, str]) -> dict[str, Any]:
+    """Every term of a row's rank, exactly."""
+    kernels = {"data_parallel": row["sharing"], "precision": PRECISION[row["sharing"]], "adapters": row["adapters"],
+               "base_weights": row["base_weights"], "peak": "saved"}
+    ranks, stage = int(row["ranks"]), int(row["stage"])
+    known = {**DEFAULTS, **values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]]), "M": 1, "N": ranks,
+             "n": ranks, "D": ranks, "B": int(row["b"]) * ranks, "w": int(row["w"]) if stage else 2,
+             "bk": int(row["bucket"]), "pt": int(row["threshold"]),
+             **{f"zero{number}": int(stage >= number) for number in (1, 2, 3)}}
+    module = find("huggingface", kernels).terms
+    inputs = {name: known[BY_NAME[name].letter] for name in module.INPUTS}
+    broken = [rule for rule, kept in zip(module.RULES, module.rules_met(**inputs), strict=True) if not kept]
+    assert not broken
+    return dict(module.terms(**{name: Fraction(value) for name, value in inputs.items()}))
+
+
+@pytest.mark.slow
+def test_a_rank_keeps_what_was_counted() -> None:
+    assert {(row["sharing"], row["stage"], row["base_weights"]) for row in COUNTED} >= {
+        *(("deepspeed", stage, base) for stage in "0123" for base in ("full", "nf4")),
+        ("fsdp", "3", "full"), ("fsdp", "3", "nf4"),
+    }
+    for row in COUNTED:
+        found = terms(row)
+        kept = found["stage.weight"] + found["stage.optimizer"]
+        if row["sharing"] == "deepspeed" and row["stage"] == "3":  # its gradients and its bucket stay
+            kept += found["stage.gradient"] + found["stage.stage3_bucket.optimizer_step"]
+        assert found["stage.parameters"] == int(row["trained"]), row
+        assert kept == int(row["kept"]), (row, kept)
+
+
+@pytest.mark.slow
+def test_deepspeed_brings_its_precision_and_frozen_weights_are_shared_out() -> None:
+    """Of 8 billion frozen weights every one of 8 ranks keeps an eighth in stage 3, and all of them in stage 2."""
+    run: dict[str, Any] = {"num_gpus": 8, "implementation": "huggingface", "lora_rank": 16, "seq_length": 2048,
+                           "recompute": "full"}
+    by_stage = [explain("llama-3.1-8b", "rtx-4090-24gb", zero_stage=stage, **run) for stage in (2, 3)]
+    assert by_stage[0].choices["precision"] == "mixed"
+    frozen = 8_030_261_248
+    trained = 32 * 16 * (2 * (4096 + 4096) + 2 * (4096 + 1024) + 3 * (4096 + 14336))
+    assert by_stage[0].peak.by_role["weight"] == 2 * (frozen + trained)
+    small = 4096 * 65 + 32 * 16 * (9 * 4096 + 2 * 1024)  # norms, and matrices of adapters below 100,000 elements
+    assert by_stage[1].peak.by_role["weight"] == 2 * (frozen + trained) // 8 + 2 * small
+    asked = explain("llama-3.1-8b", "rtx-4090-24gb", kernels={"data_parallel": "deepspeed"}, **run)
+    assert asked.choices["precision"] == "mixed"
+    one = explain("llama-3.1-8b", "rtx-4090-24gb", implementation="huggingface", lora_rank=16, seq_length=1024,
+                  recompute="full", kernels={"base_weights": "nf4"})
+    assert one.peak.verdict == "fits"
