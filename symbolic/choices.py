@@ -63,6 +63,8 @@ AXES: tuple[Axis, ...] = (
         "te_fused": "Transformer Engine 2.2 to 2.17: the gradient overwrites the bf16 logits and is kept",
         "te_fused_fp32": "Transformer Engine 2.18 and later: keeps an fp32 gradient",
         "gathered": "torch cross entropy on fp32 logits of the whole vocabulary on every tensor-parallel rank",
+        "liger": "Liger's fused linear cross entropy: logits of some tokens, gradients made in the forward pass",
+        "trl": "TRL's fused head: logits of some tokens and a part of the vocabulary, made again in the backward pass",
     }),
     Axis("precision", "weights, gradients and optimizer states", {
         "mixed": "bf16 weights, fp32 master weights and AdamW moments (Megatron)",
@@ -258,6 +260,12 @@ AXES: tuple[Axis, ...] = (
 
 #: Axes that the model decides, not the framework.
 ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "residual", "positions", "scores")
+
+#: Losses that never have the logits of all tokens, and all others.
+FUSED_HEADS: tuple[str, ...] = ("liger", "trl")
+WITH_LOGITS: tuple[str, ...] = tuple(
+    option for axis in AXES if axis.name == "loss" for option in axis.options if option not in FUSED_HEADS
+)
 
 #: Options of ``peak`` that are moments of Megatron-LM.
 MEGATRON_PEAKS: tuple[str, ...] = ("megatron_te", "megatron_local")

@@ -6,9 +6,11 @@ sequence inside and outside the sequence-parallel region, heads and the features
 
 from __future__ import annotations
 
+from sympy import Integer
+
 from .dimension import Dimension
 from .expert_layers import experts_before
-from .functions import Max
+from .functions import CeilDiv, Max, Min, power_of_two_from
 from .parameters import symbols
 
 s, b, h, a, k, d, f, v, A, K, E, pos, t = symbols("s b h a k d f v A K E pos t")
@@ -22,6 +24,11 @@ SEQUENCE_SP = Dimension(
 )
 KEY_SEQUENCE = Dimension("key_sequence", s, "tokens attended to")
 SHIFTED_SEQUENCE = Dimension("shifted_sequence", s + 1, "tokens and one more, of labels about to be shifted")
+SCORED_SEQUENCE = Dimension("scored_sequence", s - 1, "tokens that have a next one")
+CHUNK_TOKENS = Dimension("chunk_tokens", Min(s * b, power_of_two_from(CeilDiv(s * b, CeilDiv(v, h)))),
+                         "tokens whose logits Liger has at a time, for as many elements as hidden states have")
+TILE_TOKENS = Dimension("tile_tokens", Min((s - 1) * b, 4096), "tokens of a tile of TRL's fused head")
+TILE_VOCAB = Dimension("tile_vocab", Integer(32768), "part of the vocabulary in a tile of TRL's fused head")
 BATCH = Dimension("batch", b, "sequences of a micro-batch")
 HIDDEN = Dimension("hidden", h, "width of the residual stream")
 HIDDEN_PART = Dimension("hidden_part", h, "width of the residual stream, as inputs or outputs of one rank's product")
@@ -90,5 +97,5 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
     SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, LOCAL_RANK, HIDDEN_SCALES, FFN_SCALES,
-    ENGINE_WORKSPACE, TORCH_WORKSPACE,
+    ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB,
 )

@@ -78,6 +78,11 @@ class LeastCommonMultiple(Function):  # type: ignore[misc]
         return None
 
 
+def power_of_two_from(number: Expr, bits: int = 23) -> Expr:
+    """Return the smallest power of two that is not below a positive integer of at most 2^bits."""
+    return Integer(1) + sum((2**bit * Iverson(number > 2**bit) for bit in range(bits)), Integer(0))
+
+
 def _solved(condition: Boolean) -> Boolean:
     """An equation of one symbol and a number, written with the symbol alone on the left."""
     if isinstance(condition, Eq):

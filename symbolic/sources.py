@@ -171,6 +171,14 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/huggingface/peft",
     ),
     Source(
+        "liger", "LinkedIn", "Liger-Kernel 0.8.5, fused linear cross entropy, bytes counted with PyTorch 2.13",
+        2026, "program", "https://github.com/linkedin/Liger-Kernel",
+    ),
+    Source(
+        "trl", "Hugging Face", "TRL 1.16, fused language-model head, bytes counted with PyTorch 2.13",
+        2026, "program", "https://github.com/huggingface/trl",
+    ),
+    Source(
         "megatron_bridge", "NVIDIA", "Megatron-Bridge 0.3.1, LoRA and CanonicalLoRA",
         2026, "program", "https://github.com/NVIDIA-NeMo/Megatron-Bridge",
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from sympy import Eq, Integer
 
-from ..choices import MEGATRON_PEAKS
+from ..choices import BY_NAME, MEGATRON_PEAKS, WITH_LOGITS
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
@@ -49,7 +49,7 @@ COMPONENTS = (
             ),
             saved("input", "head", _SHARE, 2, "megatron_core", "input of the head",
                   storage="head.normed", lifetime=Lifetime.ONCE, gathered_input=("dropped",),
-                  adapters=("none",)),
+                  adapters=("none",), loss=WITH_LOGITS),
             saved("input_gathered", "head", (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
                   "input of the head, gathered over the tensor-parallel ranks", lifetime=Lifetime.ONCE,
                   gathered_input=("kept",)),
@@ -62,7 +62,10 @@ COMPONENTS = (
         ),
         work=(
             Product("logits", "head", (SEQUENCE, BATCH), (HIDDEN,), (VOCAB,), "megatron_core",
-                    "hidden states times the output matrix, which may be the embedding's", weights=True),
+                    "hidden states times the output matrix, which may be the embedding's", weights=True,
+                    options={"loss": tuple(loss for loss in BY_NAME["loss"].options if loss != "trl")}),
+            Product("logits_again", "head", (SEQUENCE, BATCH), (HIDDEN,), (VOCAB,), "trl",
+                    "the same, once more in the backward pass", weights=True, backward=3, options={"loss": ("trl",)}),
             *over_vocabulary(column_parallel("head", "head", width=HIDDEN)),
         ),
     ),

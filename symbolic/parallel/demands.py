@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from sympy import And, Eq, Expr, Ge, Integer, Or, Symbol
 from sympy.logic.boolalg import Boolean
 
-from ..choices import GATED, UNGATED
+from ..choices import FUSED_HEADS, GATED, UNGATED
 from ..functions import Divides
 from ..parameters import symbols
 from ..systems import SYSTEMS
@@ -111,6 +111,12 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          " saved",
          choices["peak"] == "torch" and (choices["layers"], choices["heads"], choices["mlp"]) != (
              "dense", "grouped", "swiglu")),
+        (f"loss = {choices['loss']} with a load-balancing loss: choose balance = none",
+         choices["loss"] in FUSED_HEADS and choices["balance"] != "none"),
+        (f"loss = {choices['loss']} under autocast, with LayerNorm or with the moments of PyTorch's own step: choose"
+         " precision = bf16 or mixed, and peak = saved",
+         choices["loss"] in FUSED_HEADS and (
+             choices["precision"] == "autocast", choices["normalisation"], choices["peak"]) != (False, "rms", "saved")),
         ("rope = joined without value = view and projections = fused",
          joined and (choices["value"], choices["projections"]) != ("view", "fused")),
     )

@@ -66,7 +66,7 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
             item.module, item.kernel.value, product(*local_shape(item.rows, choices)),
             product(*local_shape(item.inner, choices)),
             product(*local_shape(item.columns, choices)), product(item.share, item.when.xreplace(absent)), Integer(1),
-            min(item.backward, _gradients(component, choices)) if item.weights else item.backward,
+            item.backward - (BOTH_GRADIENTS - _gradients(component, choices) if item.weights else 0),
         )
         for item in _chosen(component, implementation) if isinstance(item, Product)
     ]
