@@ -264,6 +264,7 @@ def test_every_published_difference_is_the_declared_one(text: str) -> None:
     printed = rows(text, "beside")
     pairs = [(item, pair) for item in beside.all_published() for pair in beside.chosen(item)]
     assert len(printed) == len(pairs) > 10
+    assert {item.name for item, _ in pairs} == {item.name for item in beside.all_published()}
     for (item, pair), (meaning, difference, reason) in zip(pairs, printed, strict=True):
         assert meaning == escape(pair.meaning)
         assert reason == escape(pair.remark)

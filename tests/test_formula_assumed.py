@@ -13,7 +13,9 @@ from sympy import Add, Integer, Mul, Pow, Symbol
 import shardmath
 from shardmath.errors import InputError
 from shardmath.symbolic.algebra.domain import Domain
+from shardmath.symbolic.algebra.parts import parts_of
 from shardmath.symbolic.exact import number
+from shardmath.symbolic.terms import operations
 
 DENSE = "sequence_parallel, recompute=none, p > 1, t > 1, t <= k, not qk_norm, not linear_bias, not qkv_bias"
 CASES = (
@@ -47,6 +49,31 @@ def test_a_formula_equals_its_term_where_the_assumptions_hold(implementation: st
     assert tried >= 5
 
 
+TIMES = (("megatron", "step.time", f"{DENSE}, usual"), ("torchtitan", "step.time", "recompute=none, t = 1"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("implementation", "name", "assume"), [*TIMES, CASES[1], CASES[9]])
+def test_named_parts_are_together_the_formula(implementation: str, name: str, assume: str) -> None:
+    """Exact values of parts, put into those after them, end in that of the term; so do functions of numbers."""
+    formula = shardmath.formula(name, implementation, assume=assume)
+    formulas = formula._formulas
+    parts, tried = parts_of(formulas, formulas.terms[name]), 0
+    assert [str(part) for part in formula.parts] == [str(part) for part in parts]
+    assert all(operations(value) <= 60 for value in parts.values())
+    function = formula.lambdify(in_parts=True, modules="mpmath")
+    free = set().union(*(value.free_symbols for value in formula.parts.values())) - formula.parts.keys()
+    for known in points(formulas, name, Random(1), 4):
+        values = {part: value for part, value in known.items() if part not in parts}
+        for part, value in parts.items():
+            values[part] = number(value, values)
+        expected = known[formulas.terms[name].symbol]
+        assert values[formulas.terms[name].symbol] == expected
+        assert float(function(**{str(part): int(known[part]) for part in free})) == pytest.approx(float(expected))
+        tried += 1
+    assert tried == 4
+
+
 def test_an_unexpanded_formula_keeps_the_terms_in_it() -> None:
     formula = shardmath.formula("first.total", assume="p > 1")
     assert {str(part) for part in formula.expr.free_symbols} == {"first.static", "first.moment"}
@@ -71,7 +98,7 @@ def _functions() -> tuple[type, ...]:
 @pytest.mark.parametrize(("assume", "message"), [
     ("sequence_paralel", "nearest legal: sequence_parallel"),
     ("tensor_parallel", "must be a condition: tensor_parallel is no switch"),
-    ("recompute=some", "must be one of none, core_attention"),
+    ("recompute=some", "must be none, full, or some of core_attention"),
     ("zero_stage=4", "must be an integer from 0 to 3"),
     ("p > 1, p < 2", "must be met by some legal configuration"),
     ("t = 0", "must be an integer from 1"),
@@ -156,8 +183,33 @@ def test_roundings_are_solved_exactly_where_numbers_are_known() -> None:
         value = aligned.subs(h=size)
         every = [number for number in range(1, 1200) if aligned.expr.subs(h, number) == value]
         assert sorted({int(piece.value) for piece in aligned.solve("h", value)}) == every
-    with pytest.raises(InputError, match="must not be rounded"):
-        shardmath.formula("attention.aligned", assume="not qkv_bias, not qk_norm", expand=True).solve("h", 10)
+
+
+def test_a_rounding_together_with_letters_is_refused_with_the_assumption_that_decides_it() -> None:
+    usual = "not qkv_bias, not qk_norm"
+    with pytest.raises(InputError, match=r"must not be rounded together with other letters") as refused:
+        shardmath.formula("attention.aligned", assume=usual, expand=True).solve("h", 10)
+    clause = str(refused.value).split('assume "')[1].removesuffix('"')
+    aligned = shardmath.formula("attention.aligned", assume=[usual, clause], expand=True)
+    (piece,) = aligned.solve("h", 10.0**7)
+    assert aligned.expr.subs(aligned.symbols["h"], piece.value).simplify() == 10**7
+    padded = shardmath.formula("first.first_bucket_padded", assume="usual, p > 1", expand=True)
+    with pytest.raises(InputError, match=r"; assume numbers for .*K"):
+        padded.solve("num_layers", 10**9)
+
+
+def test_a_maximum_with_cases_is_solved_in_pieces() -> None:
+    """Each value with a true condition has the asked peak, also where brackets hold the symbol."""
+    peak = shardmath.formula("first.total", assume="usual, recompute=none, p = 1, t = 1, c = 1, zero_stage = 0, h = 64,"
+                             " a = 8, k = 8, d = 8, f = 256, L = 2, u = 1024, g = 1, s = 128, w = 4,"
+                             " context_bytes = 0, engine_workspace_bytes = 0, torch_workspace_bytes = 0,"
+                             " not tied_embeddings", expand=True)
+    b = peak.symbols["b"]
+    for size in (1, 2, 7):
+        value = peak.expr.subs(b, size)
+        found = {piece.value for piece in peak.solve("b", value) if piece.condition.subs(b, piece.value) == True}  # noqa: E712
+        assert size in found
+        assert all(peak.expr.subs(b, other) == value for other in found)
 
 
 def test_signs_that_need_orders_multiples_and_bounds_are_proved() -> None:

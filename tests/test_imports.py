@@ -103,10 +103,11 @@ SHOW_FORMULAS = {
     "shardmath.account.slicing", "shardmath.commands.appendix.run",
     "shardmath.commands.compare.causes", "shardmath.commands.compare.changes", "shardmath.commands.compare.comparison",
     "shardmath.commands.compare.published", "shardmath.commands.compare.tensors", "shardmath.commands.fit.compiled",
-    "shardmath.commands.fit.formula", "shardmath.commands.formula.assuming", "shardmath.commands.formula.computing",
-    "shardmath.commands.formula.published", "shardmath.commands.formula.run", "shardmath.commands.moves.formulas",
-    "shardmath.commands.page.typesetting", "shardmath.commands.phases.change", "shardmath.commands.phases.run",
-    "shardmath.compiler.evaluators", "shardmath.configuration.stages",
+    "shardmath.commands.fit.formula", "shardmath.commands.formula.assuming", "shardmath.commands.formula.calling",
+    "shardmath.commands.formula.computing",
+    "shardmath.commands.formula.named", "shardmath.commands.formula.published", "shardmath.commands.formula.run",
+    "shardmath.commands.moves.formulas", "shardmath.commands.page.typesetting", "shardmath.commands.phases.change",
+    "shardmath.commands.phases.run", "shardmath.compiler.evaluators", "shardmath.configuration.stages",
 }
 HEAVY = {"jinja2", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 #: Other packages that load slowly, or that only an extra installs: imported where they are needed.

@@ -14,6 +14,7 @@ import shardmath
 from shardmath.commands.prove import Proof
 from shardmath.commands.prove.claim import Claim, read_claim, with_settings
 from shardmath.commands.prove.listed import ListedClaim, claims
+from shardmath.commands.prove.report import show
 from shardmath.commands.prove.run import POINTS, prove_listed
 from shardmath.compiler.evaluators import find, terms_at
 from shardmath.errors import InputError
@@ -54,7 +55,7 @@ def test_settings_are_split_from_their_term() -> None:
     ("layer.savd <= 1", "", "claim.*must be a term or a parameter of megatron"),
     ("layer.saved with tensor=2 <= 1", "", "with.*must be a parameter"),
     ("layer.saved with zero_stage=4 <= 1", "", "zero_stage.*must be an integer from 0 to 3"),
-    ("layer.saved with recompute=some <= 1", "", "recompute.*must be a recompute mode"),
+    ("layer.saved with recompute=some <= 1", "", "recompute.*must be none, full, or some of"),
     ("layer.saved with attention=flush <= 1", "", "attention.*must be one of"),
     ("layer.saved with implementation=apex <= 1", "", "implementation.*must be a known implementation"),
     ("layer.saved <= open('x')", "", "claim"),
@@ -107,6 +108,16 @@ def test_small_claims(claim: str, region: str, verdict: str) -> None:
     assert proof.verdict == verdict
     assert (proof.counterexample is None) == (verdict != "refuted")
     assert verdict == "refuted" or proof.points >= POINTS // 2
+
+
+@pytest.mark.slow
+def test_an_open_claim_has_the_bound_that_was_reached(capsys: pytest.CaptureFixture[str]) -> None:
+    """At h = 2 the sides are 6 and 7, which is where they are nearest; h^2 + 3 - 3h falls before it rises."""
+    proof = shardmath.prove("hidden_size^2 + 3 > 3*hidden_size")
+    assert (proof.verdict, proof.nearest) == ("open", Fraction(6, 7))
+    assert proof.bound == "3/2 * (hidden_size^2 + 3) >= 3*hidden_size"
+    show(proof)
+    assert "smaller side over larger side at these points: at most 0.857143" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -26,7 +26,9 @@ from sympy import (
     factor,
     factor_terms,
     floor,
+    fraction,
     solve,
+    together,
 )
 from sympy.logic.boolalg import Boolean, BooleanFalse, true
 
@@ -47,11 +49,14 @@ class Piece:
 
 
 class RoundedError(ValueError):
-    """A rounding that no residue class makes exact: its symbol is not multiplied with a number; ``rounding`` is it."""
+    """A ``rounding`` that no residue class makes exact: its symbol is not multiplied with a number.
 
-    def __init__(self, rounding: Expr) -> None:
+    It is exact where the symbol is a multiple of ``divisor``; that is None where no multiple helps.
+    """
+
+    def __init__(self, rounding: Expr, divisor: Expr | None) -> None:
         super().__init__(f"{rounding} is rounded")
-        self.rounding = rounding
+        self.rounding, self.divisor = rounding, divisor
 
 
 def derivative(expression: Expr, symbol: Symbol) -> Expr:
@@ -155,24 +160,35 @@ def _line(node: Expr, symbol: Symbol) -> tuple[Rational, Rational]:
     start = node.args[0].xreplace({symbol: Integer(0)})
     slope = expand(node.args[0] - start) / symbol
     if not (slope.is_Rational and start.is_Rational and slope.q <= _MOST_CLASSES):
-        raise RoundedError(node)
+        divisor = fraction(together(slope))[1]
+        raise RoundedError(node, divisor if start.is_integer and symbol not in slope.free_symbols else None)
     return slope, start
 
 
 def solutions(expression: Expr, symbol: Symbol) -> list[Piece]:
     """Return where ``expression`` is zero: values of ``symbol``, each with the condition under which it is one.
 
-    The condition may speak of ``symbol``, which then is the value. Raises RoundedError as ``pieces`` does.
+    The condition may speak of ``symbol``, which then is the value; where the expression is zero everywhere, ``symbol``
+    itself is the value. Raises RoundedError as ``pieces`` does.
     """
     answers = []
     for piece in pieces(expression, symbol):
         answers += [Piece(value, piece.condition) for value in _roots(piece.value, symbol)
-                    if not isinstance(piece.condition.xreplace({symbol: value}), BooleanFalse)]
+                    if _may_hold(piece.condition, symbol, value)]
     return answers
+
+
+def _may_hold(condition: Boolean, symbol: Symbol, value: Expr) -> bool:
+    """Return False if a value breaks a condition; cases put into cases take SymPy minutes and are left as they are."""
+    return value.has(Piecewise) or not any(
+        isinstance(part.xreplace({symbol: value}), BooleanFalse)
+        for part in And.make_args(condition) if not part.has(Piecewise))
 
 
 def _roots(expression: Expr, symbol: Symbol) -> list[Expr]:
     """Return where a sum of powers is zero: solved with letters for the coefficients, which are put back."""
+    if expand(expression) == 0:
+        return [symbol]
     counts = powers(expression, symbol)
     letters = {power: Dummy(f"c{power}") for power in counts}
     unknown = Dummy(str(symbol), positive=True)
@@ -191,6 +207,8 @@ def powers(expression: Expr, symbol: Symbol) -> dict[int, Expr]:
     for part in Add.make_args(expand(expression)):
         coefficient, rest = part.as_independent(symbol, as_Add=False)
         _, exponent = rest.as_base_exp()
+        if part == 0:
+            rest = Integer(1)
         if rest != 1 and (rest != symbol**exponent or not exponent.is_Integer):
             raise ValueError(f"{part} is no power of {symbol}")
         coefficients.setdefault(0 if rest == 1 else int(exponent), []).append(coefficient)

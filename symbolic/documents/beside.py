@@ -17,7 +17,7 @@ EACH = 2
 #: Differences that need more operations are not read on a line.
 _READABLE = 24
 #: Letters that fit into the column of differences.
-_COLUMN = 30
+_COLUMN = 42
 
 
 def beside() -> dict[str, Any]:

@@ -116,7 +116,7 @@ def dense() -> dict[str, Any]:
 
 
 #: Letters that fit beside what is left out.
-_COLUMN = 34
+_COLUMN = 40
 
 
 def _row(layout: Layout) -> dict[str, str]:

@@ -23,6 +23,7 @@ from shardmath.reports.answers import answer
 @click.option("--assume", metavar="CONDITIONS", multiple=True, help="Show the formula where these hold, such as"
               " \"sequence_parallel, recompute=none, p > 1, t <= k\".")
 @click.option("--expand", is_flag=True, help="Write out the terms in the formula.")
+@click.option("--parts", is_flag=True, help="Write out the terms as named parts: for long formulas.")
 @click.option("--list", "listing", is_flag=True, help="List all terms, by component, and stop.")
 @click.option("--latex", "form", flag_value="latex", help="Print the simplified form as LaTeX.")
 @click.option("--python", "form", flag_value="python", help="Print the simplified form as Python.")
@@ -30,9 +31,10 @@ from shardmath.reports.answers import answer
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 def formula(
     term: str | None, implementation: str | None, kernels: tuple[str, ...], assume: tuple[str, ...], expand: bool,
-    listing: bool, form: str | None, json: bool,
+    parts: bool, listing: bool, form: str | None, json: bool,
 ) -> None:
     """Show the formula TERM: the tensors behind it and every step from them to the compiled form."""
+    from shardmath.commands.formula.named import in_parts
     from shardmath.commands.formula.report import show, show_terms
     from shardmath.commands.formula.run import Formulas, names
     from shardmath.commands.formula.run import formula as derive
@@ -47,6 +49,10 @@ def formula(
     if term is None:
         raise InputError("term", ABSENT, "must be given; `shardmath formula --list` has them all")
     derived = derive(term, implementation, choices, assume=assume, expand=expand)
+    if parts:
+        if expand:
+            raise InputError("parts", "--expand", "must be one of --parts and --expand", "--parts")
+        derived = in_parts(derived)
     if json:
         click.echo(answer("formula", derived.to_dict()))
     elif form is not None:

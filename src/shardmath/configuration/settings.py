@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 
 from shardmath.compiler.evaluators import Evaluator
+from shardmath.configuration.zero import stage_switches
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, LIBRARIES, RECOMPUTE_MODES, RECOMPUTE_REGIONS
 from shardmath.input.parameters import MACHINE, checked, model_values
@@ -94,6 +95,12 @@ def recompute_switches(mode: str) -> dict[str, int]:
             raise InputError("recompute", mode, rule, nearest_names(region, [*RECOMPUTE_MODES, *RECOMPUTE_REGIONS]))
         switches[RECOMPUTE_REGIONS[region]] = 1
     return switches
+
+
+#: Words for several switches, each with what a value of it means.
+WORDS: Mapping[str, Callable[[str], dict[str, int]]] = {
+    "recompute": recompute_switches, "zero_stage": stage_switches,
+}
 
 
 def recompute_mode(mode: str, asked: Mapping[str, int]) -> str:

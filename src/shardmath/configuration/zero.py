@@ -14,6 +14,16 @@ THROUGH: Mapping[str, Mapping[str, str]] = {
 }
 
 
+def stage_switches(stage: int | str) -> dict[str, int]:
+    """The switches of a ZeRO stage, by parameter name. Raises InputError for a stage that does not exist."""
+    number = int(stage) if isinstance(stage, str) and stage.isdecimal() else stage
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InputError("zero_stage", stage, "must be an integer from 0 to 3")
+    if not 0 <= number <= len(SWITCHES):
+        raise InputError("zero_stage", stage, "must be an integer from 0 to 3", str(min(max(number, 0), len(SWITCHES))))
+    return {name: int(number > index) for index, name in enumerate(SWITCHES)}
+
+
 def staged(
     stage: int | None,
     implementation: str,
@@ -28,11 +38,7 @@ def staged(
     """
     if stage is None:
         return kernels, distributed_optimizer, others
-    if isinstance(stage, bool) or not isinstance(stage, int):
-        raise InputError("zero_stage", stage, "must be an integer from 0 to 3")
-    if not 0 <= stage <= len(SWITCHES):
-        raise InputError("zero_stage", stage, "must be an integer from 0 to 3", str(min(max(stage, 0), len(SWITCHES))))
-    switches = {name: int(stage > index) for index, name in enumerate(SWITCHES)}
+    switches = stage_switches(stage)
     asked = {**others} if distributed_optimizer is None else {**others, SWITCHES[0]: int(distributed_optimizer)}
     for name, value in switches.items():
         if asked.get(name, value) != value:

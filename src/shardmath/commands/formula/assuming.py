@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from shardmath.compiler.expressions.graph import Graph
 from shardmath.compiler.expressions.source import FormulaError, parse
-from shardmath.configuration.zero import SWITCHES
+from shardmath.configuration.settings import WORDS
 from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import DEFAULTS, PARAMETERS
 from shardmath.input.parameters import checked
+from shardmath.input.separated import separated
 
 if TYPE_CHECKING:
     from sympy import Expr, Symbol
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from shardmath.symbolic.terms import TermSet
 
 _NAME = re.compile(r"(not\s+)?([^\W\d]\w*)")
-_OPTION = re.compile(r"(recompute|zero_stage)\s*={1,2}\s*(\S+)")
+_WORD = re.compile(rf"({'|'.join(WORDS)})\s*={{1,2}}\s*(\S+)")
 _NUMBER = re.compile(r"([^\W\d]\w*)\s*={1,2}\s*(-?\d+)")
 _EQUALS = re.compile(r"(?<![<>=!])=(?!=)")
 #: What may stand in a list of assumptions, for messages.
@@ -57,21 +58,22 @@ def symbols_by_name() -> dict[str, Symbol]:
 def read_clauses(assume: str | Sequence[str]) -> Clauses:
     """Read assumptions that are separated by commas.
 
-    Raises InputError for one that cannot be read, an unknown name and a value that is not legal.
+    Raises InputError for one that cannot be clauses, an unknown name and a value that is not legal.
     """
     from sympy import sympify
 
     clauses = Clauses()
     known = symbols_by_name()
-    for text in _split(assume):
+    texts = [assume] if isinstance(assume, str) else assume
+    for text in (clause for whole in texts for clause in separated("assume", whole)):
         clauses.texts.append(text)
         if text == USUAL:
             continue
         if (switch := _NAME.fullmatch(text)) is not None:
             _set(clauses, text, _switch(text, switch[2], known), int(not switch[1]))
-        elif (option := _OPTION.fullmatch(text)) is not None:
-            for letter, value in _option(*option.groups()).items():
-                _set(clauses, text, known[letter], value)
+        elif (word := _WORD.fullmatch(text)) is not None:
+            for name, value in WORDS[word[1]](word[2]).items():
+                _set(clauses, text, known[name], value)
         elif (number := _NUMBER.fullmatch(text)) is not None:
             _set(clauses, text, _symbol(text, number[1], known), int(number[2]))
         else:
@@ -100,41 +102,12 @@ def assuming(terms: TermSet, clauses: Clauses, rules: Sequence[Boolean]) -> Assu
         raise InputError("assume", ", ".join(clauses.texts), rule) from None
 
 
-def _split(assume: str | Sequence[str]) -> Iterator[str]:
-    """The clauses of a text: commas inside of brackets separate nothing."""
-    for text in [assume] if isinstance(assume, str) else assume:
-        depth, clause = 0, ""
-        for character in f"{text},":
-            depth += (character in "([") - (character in ")]")
-            if character == "," and depth <= 0:
-                if clause.strip():
-                    yield clause.strip()
-                clause = ""
-            else:
-                clause += character
-        if clause.strip():
-            raise InputError("assume", text, "must close every bracket that it opens")
-
-
 def _switch(text: str, name: str, known: Mapping[str, Symbol]) -> Symbol:
     """Return the symbol of a switch. Raises InputError for a name that is none."""
     symbol = _symbol(text, name, known)
     if PARAMETERS[_long_name(symbol)][2:4] != (0, 1):
         raise InputError("assume", text, f"must be a condition: {name} is no switch", f"{name} >= 2")
     return symbol
-
-
-def _option(name: str, value: str) -> Mapping[str, int]:
-    """Return the switches of a recompute mode or of a ZeRO stage, by letter or long name."""
-    from shardmath.symbolic.recompute import MODES, REGIONS
-
-    if name == "recompute":
-        if value not in MODES:
-            raise InputError("recompute", value, f"must be one of {', '.join(MODES)}", nearest_names(value, MODES))
-        return {region.switch: int(region.switch in MODES[value]) for region in REGIONS}
-    if value not in {str(stage) for stage in range(len(SWITCHES) + 1)}:
-        raise InputError("zero_stage", value, f"must be an integer from 0 to {len(SWITCHES)}")
-    return {switch: int(int(value) > place) for place, switch in enumerate(SWITCHES)}
 
 
 def _add(clauses: Clauses, text: str, known: Mapping[str, Symbol]) -> None:

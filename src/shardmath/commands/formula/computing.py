@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from shardmath.commands.formula.assuming import symbols_by_name
+from shardmath.commands.formula.calling import called
 from shardmath.errors import InputError, nearest_names
 from shardmath.input.parameters import checked, model_values
 from shardmath.models import Model
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
     from shardmath.symbolic.algebra.assumed import Assumed
     from shardmath.symbolic.algebra.calculus import Piece
+
+#: A longer rounding is not shown in a message.
+_MOST_LETTERS = 60
 
 
 class Symbolic:
@@ -68,6 +72,18 @@ class Symbolic:
         rows = rows_of(self._formulas, self.name)
         return {row: standard(simplify(value)[-1].expression) for row, value in rows.items()}
 
+    @cached_property
+    def parts(self) -> Mapping[Symbol, Expr]:
+        """The formula as named parts, in computing order: each is over parameters and parts before it, the last is all.
+
+        Put into one another they equal the formula written out, which may be thousands of times as long.
+        """
+        from shardmath.symbolic.algebra.parts import parts_of
+        from shardmath.symbolic.algebra.standard import standard
+
+        parts = parts_of(self._formulas, self._formulas.terms[self.name])
+        return {part: standard(value) for part, value in parts.items()}
+
     def subs(self, values: Mapping[str, Any] | Model | None = None, **named: Any) -> Expr:
         """Return the expression with values for symbols, by long name or letter; a model gives all of its sizes.
 
@@ -111,10 +127,13 @@ class Symbolic:
         """Return the values of ``symbol`` with which the formula equals ``value``, each with its condition.
 
         ``value`` is a number in the unit of the formula, an expression or the name of a symbol. Raises InputError
-        where the symbol is rounded together with other letters: an assumption that it is a multiple decides that.
+        where the symbol is rounded together with other letters, with the assumption that decides it. Where all values
+        of a region do, the answer is the symbol itself with the condition of the region.
         """
+        from sympy import Rational
+
         target = self.symbol(value) if isinstance(value, str) else value
-        return self._zeros(self.expr - target, symbol)
+        return self._zeros(self.expr - (Rational(target) if isinstance(target, float) else target), symbol)
 
     def crossover(self, other: Symbolic, symbol: str | Symbol) -> tuple[Piece, ...]:
         """Return the values of ``symbol`` at which two formulas are equal, each with its condition."""
@@ -126,7 +145,11 @@ class Symbolic:
         try:
             return tuple(solutions(expression, self.symbol(symbol)))
         except RoundedError as error:
-            rule = f"must not be rounded: assume that it is a multiple, so that {error.rounding} is exact"
+            rounding, own = str(error.rounding), self.symbol(symbol)
+            letters = ", ".join(sorted(map(str, error.rounding.free_symbols - {own})))
+            where = f", as in {rounding}" if len(rounding) <= _MOST_LETTERS else ""
+            way = f"numbers for {letters}" if error.divisor is None else f'"divides({error.divisor}, {own})"'
+            rule = f"must not be rounded together with other letters{where}; assume {way}"
             raise InputError("symbol", str(symbol), rule) from None
 
     def series(self, symbol: str | Symbol) -> Mapping[int, Expr]:
@@ -164,23 +187,22 @@ class Symbolic:
                 rows[row] = value.factor()
         return Difference(expand(self.expr - other.expr), rows)
 
-    def lambdify(self, arguments: Sequence[str | Symbol] | None = None, modules: str = "numpy") -> Callable[..., Any]:
+    def lambdify(
+        self, arguments: Sequence[str | Symbol] | None = None, modules: str = "numpy", *, in_parts: bool = False,
+    ) -> Callable[..., Any]:
         """Return a function of numbers or arrays; its arguments are ``arguments``, or those of ``symbols`` in order.
 
         ``modules`` is ``numpy``, ``jax``, ``mpmath`` or another module that SymPy's ``lambdify`` knows. The function
-        takes its arguments by place or by long name. mpmath is exact to its precision, the others are floats.
+        takes its arguments by place or by long name. mpmath is exact to its precision, the others are floats. With
+        ``in_parts`` it computes ``parts`` one after another: quick for long formulas, such as the time of a step.
         """
-        from sympy import lambdify
-
-        from shardmath.symbolic.parameters import BY_LETTER
-
-        order = [self.symbol(name) for name in (arguments or sorted(map(str, self.expr.free_symbols)))]
-        if missing := self.expr.free_symbols - set(order):
+        parts = self.parts if in_parts else {self._formulas.terms[self.name].symbol: self.expr}
+        free = set().union(*(value.free_symbols for value in parts.values())) - parts.keys()
+        order = [self.symbol(name) for name in (arguments or sorted(map(str, free)))]
+        if missing := free - set(order):
             raise InputError("arguments", [str(name) for name in order],
                              f"must have every symbol: {', '.join(sorted(map(str, missing)))} too")
-        function = lambdify(order, self.expr, modules)
-        names = [BY_LETTER[str(name)].name if str(name) in BY_LETTER else str(name) for name in order]
-        return _called(function, names, [str(name) for name in order], modules)
+        return called(order, list(parts.items()), modules)
 
 
 @dataclass(frozen=True)
@@ -213,33 +235,3 @@ def _check(name: Symbol, value: Expr) -> None:
 
     if value.is_Integer and str(name) in BY_LETTER:
         checked(BY_LETTER[str(name)].name, int(value))
-
-
-def _called(
-    function: Callable[..., Any], names: Sequence[str], letters: Sequence[str], modules: str,
-) -> Callable[..., Any]:
-    """Return ``function`` with arguments by place, by long name or by letter."""
-    places = {name: place for place, pair in enumerate(zip(names, letters, strict=True)) for name in pair}
-
-    def call(*values: Any, **named: Any) -> Any:
-        by_place = dict(enumerate(values))
-        for name, value in named.items():
-            if name not in places:
-                raise InputError("argument", name, "must be a symbol of the formula", nearest_names(name, places))
-            by_place[places[name]] = value
-        missing = [name for place, name in enumerate(names) if place not in by_place]
-        if missing or len(by_place) > len(names):
-            raise InputError("arguments", len(by_place), f"must be {', '.join(names)}")
-        return function(*(_number(by_place[place], modules) for place in range(len(names))))
-
-    call.__doc__ = f"Compute the formula from {', '.join(names)}."
-    return call
-
-
-def _number(value: Any, modules: str) -> Any:
-    """Return an integer as mpmath's number, whose quotients are not floats."""
-    if modules != "mpmath":
-        return value
-    from mpmath import mpf
-
-    return mpf(value)

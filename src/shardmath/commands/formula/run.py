@@ -130,10 +130,7 @@ def formula(
     Raises InputError for an unknown term, implementation or kernel choice, and for assumptions that cannot be read or
     that no legal configuration meets.
     """
-    from shardmath.symbolic.algebra.standard import over_whole_numbers
-    from shardmath.symbolic.printers.latex import LatexPrinter
-    from shardmath.symbolic.printers.python import PythonPrinter
-    from shardmath.symbolic.printers.text import LinePrinter, UnicodePrinter
+    from shardmath.symbolic.printers.text import LinePrinter
     from shardmath.symbolic.simplify import derivation, spelled_out
 
     home = _home(name, implementation, kernels)
@@ -143,7 +140,6 @@ def formula(
     texts = tuple(read_clauses(assume).texts)
     term, line = terms[name], LinePrinter()
     steps = _steps(name, implementation, kernels or {}, texts, expand)
-    last = steps[-1].expression
 
     def spelled(expression: Expr) -> Expr:
         written = spelled_out(terms, expression, fixed)
@@ -169,10 +165,19 @@ def formula(
     return Formula(
         name, home.name, dict(kernels or {}), texts, expand, term.unit, term.meaning, rows,
         tuple(Step(step.rule, line.doprint(step.expression), step.operations) for step in steps), uses,
-        Forms(PythonPrinter().doprint(over_whole_numbers(last)), LatexPrinter(terms.terms.values()).doprint(last),
-              UnicodePrinter().doprint(last)),
-        *_of_source(home.name, name),
+        forms_of(steps[-1].expression, terms), *_of_source(home.name, name),
     )
+
+
+def forms_of(expression: Expr, terms: TermSet) -> Forms:
+    """Return an expression over ``terms`` in other languages."""
+    from shardmath.symbolic.algebra.standard import over_whole_numbers
+    from shardmath.symbolic.printers.latex import LatexPrinter
+    from shardmath.symbolic.printers.python import PythonPrinter
+    from shardmath.symbolic.printers.text import UnicodePrinter
+
+    return Forms(PythonPrinter().doprint(over_whole_numbers(expression)),
+                 LatexPrinter(terms.terms.values()).doprint(expression), UnicodePrinter().doprint(expression))
 
 
 def _of_source(owner: str, name: str) -> tuple[tuple[SourceNumber, ...], tuple[CountedTerms, ...]]:

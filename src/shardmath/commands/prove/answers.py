@@ -47,4 +47,6 @@ class Proof(Reported, room="prove"):
     edges: int
     """Legal points at the edges at which both sides were computed exactly."""
     bound: str
-    """What is proved instead of an open claim; empty if nothing is."""
+    """Bound that is proved instead of an open claim; empty if none is."""
+    nearest: Exact | None
+    """Largest quotient of the smaller side and the larger one at all points of an open claim; else null."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from shardmath.errors import InputError
+from shardmath.input.separated import separated
 
 #: The name of the positive step from one value of a parameter to a larger one.
 MORE = "more"
@@ -78,23 +79,11 @@ def with_settings(text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 
 def _settings(text: str) -> Iterator[tuple[str, str]]:
-    for part in split_outside(text, ","):
+    for part in separated("with", text):
         name, equals, value = part.partition("=")
         if not equals or not name.strip() or not value.strip():
             raise InputError("with", part.strip(), "must be NAME = VALUE", "with zero_stage = 1")
         yield name.strip(), value.strip()
-
-
-def split_outside(text: str, separator: str) -> list[str]:
-    """The parts of a text between separators that are not in brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += {"(": 1, ")": -1}.get(character, 0)
-        if character == separator and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
 
 
 def bracketed(text: str) -> Iterator[tuple[int, int]]:

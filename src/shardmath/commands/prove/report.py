@@ -28,6 +28,8 @@ def show(proof: Proof) -> None:
     out.print(f"no proof in {proof.steps:,} steps; it holds at {checked}")
     if proof.bound:
         out.print(f"proved instead: {proof.bound}", soft_wrap=True)
+    if proof.nearest is not None:
+        out.print(f"smaller side over larger side at these points: at most {float(proof.nearest):.6g}")
 
 
 def _show_counterexample(example: Counterexample) -> None:

@@ -25,7 +25,7 @@ from shardmath.input.arguments import typed
 #: Legal points, besides those of real models and at the edges, at which every claim is computed.
 POINTS = 10_000
 #: Factors that are tried in turn for a bound of an open claim, and the steps of each.
-_FACTORS = (Fraction(2), Fraction(3, 2), Fraction(11, 10), Fraction(101, 100))
+_FACTORS = (Fraction(256), Fraction(16), Fraction(4), Fraction(2), Fraction(3, 2), Fraction(11, 10), Fraction(101, 100))
 _LESS = 150
 _HOLDS: Mapping[str, Callable[[Number, Number], bool]] = {
     "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt, "=": operator.eq,
@@ -66,6 +66,8 @@ class _Trial:
     case: Case
     claim: str
     region: str
+    nearest: Fraction | None = None
+    """The largest quotient of the side that is claimed to be smaller and the other one, at all points so far."""
 
     def proof(self) -> Proof:
         """Look for a counterexample, first among real models, then for a proof."""
@@ -81,6 +83,7 @@ class _Trial:
                 if not self._holds(*sides):
                     broken = smaller(point, self._refutes, real=not place)
                     return self._answer("refuted", 0, counts, self._counterexample(broken))
+                self._keep_nearest(*sides)
         if not sum(counts):
             raise InputError("region", self.region, "must hold for some legal configuration that can be drawn")
         holds, steps = self._proved()
@@ -92,6 +95,11 @@ class _Trial:
 
     def _holds(self, left: Number, right: Number) -> bool:
         return _HOLDS[self.posed.claim.relation](left, right)
+
+    def _keep_nearest(self, left: Number, right: Number) -> None:
+        low, high = (left, right) if self.posed.claim.relation in ("<=", "<") else (right, left)
+        if self.posed.claim.relation != "=" and high > 0 and (self.nearest is None or low > self.nearest * high):
+            self.nearest = Fraction(low) / Fraction(high)
 
     def _sides(self, point: Mapping[str, int]) -> tuple[Number, Number] | None:
         """The values of both sides; None where a setting is not legal, or outside of the region."""
@@ -148,7 +156,7 @@ class _Trial:
     def _answer(self, verdict: str, steps: int, counts: Sequence[int], broken: Counterexample | None) -> Proof:
         real, edges, drawn = counts
         return Proof("", "", self.claim, self.region, self._kernels, verdict, broken, steps, real + drawn, edges,
-                     self._bound() if verdict == "open" else "")
+                     *((self._bound(), self.nearest) if verdict == "open" else ("", None)))
 
     @property
     def _kernels(self) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from shardmath.commands.prove.claim import FREE, Claim, bracketed, split_outside, with_settings
+from shardmath.commands.prove.claim import FREE, Claim, bracketed, with_settings
 from shardmath.compiler.evaluators import Evaluator, find
 from shardmath.compiler.expressions.graph import Graph, Node
 from shardmath.compiler.expressions.source import FormulaError, parse
-from shardmath.configuration.zero import SWITCHES
+from shardmath.configuration.settings import WORDS
 from shardmath.errors import InputError, nearest_names
-from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, PARAMETERS, RECOMPUTE_MODES
+from shardmath.generated.definitions import CHOICES, IMPLEMENTATIONS, PARAMETERS
 from shardmath.input.parameters import long_name
+from shardmath.input.separated import separated
 
 _HOLE = "_side"
 
@@ -50,13 +51,12 @@ class Sides:
         numbers = [self._setting(())]
         if claim.moved:
             numbers.append(self._setting(with_settings(claim.right)[1]))
-        parts = [part.strip() for part in split_outside(region, ",") if part.strip()]
-        return [self._condition(part, number) for part in parts for number in numbers]
+        return [self._condition(part, number) for part in separated("region", region) for number in numbers]
 
     def _condition(self, text: str, number: int) -> Node:
         name, equals, value = text.partition("=")
-        if equals and name.strip() in ("recompute", "zero_stage"):
-            values = _meaning(name.strip(), value.strip())
+        if equals and name.strip() in WORDS:
+            values = WORDS[name.strip()](value.strip())
             own = self.settings[number].values
             return self.graph.logic("and", [
                 self.graph.binary("eq", own.get(key, self.graph.name(key)), self.graph.number(number))
@@ -122,9 +122,9 @@ class Sides:
         return self._known[settings]
 
     def _values(self, name: str, text: str, number: int) -> dict[str, Node]:
-        if name in ("recompute", "zero_stage"):
+        if name in WORDS:
             inputs = self.settings[number].inputs
-            return {key: self.graph.number(value) for key, value in _meaning(name, text).items() if key in inputs}
+            return {key: self.graph.number(value) for key, value in WORDS[name](text).items() if key in inputs}
         long = long_name(name)
         if long not in self.settings[number].inputs:
             raise InputError("with", name, "must be a parameter", nearest_names(long, self.settings[number].inputs))
@@ -145,13 +145,3 @@ def _is_choice(name: str, text: str) -> bool:
     """True for a kernel choice; ``data_parallel`` is a choice and a parameter."""
     return name in CHOICES and (name not in PARAMETERS or text in CHOICES[name][1])
 
-
-def _meaning(name: str, text: str) -> dict[str, int]:
-    """The switches of a recompute mode or of a ZeRO stage. Raises InputError for an unknown one."""
-    if name == "recompute":
-        if text not in RECOMPUTE_MODES:
-            raise InputError(name, text, "must be a recompute mode", nearest_names(text, RECOMPUTE_MODES))
-        return RECOMPUTE_MODES[text]
-    if text not in map(str, range(len(SWITCHES) + 1)):
-        raise InputError(name, text, "must be an integer from 0 to 3")
-    return {switch: int(int(text) > index) for index, switch in enumerate(SWITCHES)}
