@@ -92,7 +92,7 @@ LLAMA: dict[str, str] = {
 #: What only other frameworks do.
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
     "value": ("repacked",), "rope": ("joined", "complex", "cached"), "peak": ("torch",),
-    "positions": ("partial",), "residual": ("parallel",), "gelu": ("new", "fast", "python"),
+    "residual": ("parallel",), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron", "liger", "trl"),
     "router": ("huggingface",), "dispatch": ("huggingface",), "balance": ("loss_one_hot",),
 }

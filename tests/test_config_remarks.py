@@ -102,8 +102,13 @@ def test_what_does_not_matter_is_not_said(name: str, tmp_path: Path) -> None:
 def test_every_key_that_transformers_writes_is_known(name: str, tmp_path: Path) -> None:
     """No key of a class of ``transformers`` itself is called unknown."""
     transformers = pytest.importorskip("transformers")
-    made = transformers.CONFIG_MAPPING[name]().to_dict()
-    lacking = {"deepseek_v3": {"num_nextn_predict_layers": 0}, "deepseek_v2": {"num_experts_per_tok": 2}}
+    classes = {"kimi_k2": "deepseek_v3"}
+    made = transformers.CONFIG_MAPPING[classes.get(name, name)]().to_dict() | {"model_type": name}
+    lacking = {
+        "deepseek_v3": {"num_nextn_predict_layers": 0}, "kimi_k2": {"num_nextn_predict_layers": 0},
+        "deepseek_v2": {"num_experts_per_tok": 2}, "glm4_moe": {"head_dim": 128},
+        "dots1": {"n_routed_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True},
+    }
     added = lacking.get(name, {})
     with pytest.warns(InputWarning) as caught:
         Model.from_config(written(tmp_path, {**made, **added, "unheard_of": 1}))

@@ -15,7 +15,7 @@ from shardmath.models.rotary import Factor
 from shardmath.symbolic.choices import ARCHITECTURE, BY_NAME
 
 SAID_OF_A_MODEL = {"name", "source", "note", "max_seq_length"}
-CHOOSE_ROWS = {"normalisation", "mlp", "gelu", "parallel_residual", "expert_scores"}
+CHOOSE_ROWS = {"normalisation", "mlp", "gelu", "parallel_residual", "expert_scores", "own_router"}
 NOT_IN_THE_LEDGER = {"attention_output_bias", "mlp_bias"}
 #: No size follows from these: launch scripts need them.
 WITHOUT_SIZE = {"norm_epsilon", "rope_base", "rope_scaling", "routed_scaling_factor"}

@@ -120,10 +120,10 @@ def _qk_norm() -> tuple[Tensor, ...]:
 
 
 def _rope() -> tuple[Tensor, ...]:
-    table = (SEQUENCE, HEAD_DIM)
     return tuple(
-        saved(f"rope.{of}_{function}", "rope", table, 2, "megatron_core",
-              f"bf16 {function} table, made for {of} in every layer", rope=("unfused",), positions=_ROTARY)
+        saved(f"rope.{of}_{function}{suffix}", "rope", (SEQUENCE, width), 2, "megatron_core",
+              f"bf16 {function} table, made for {of} in every layer", rope=("unfused",), positions=(positions,))
+        for positions, suffix, width in (("rotary", "", HEAD_DIM), ("partial", "_part", ROTARY_DIM))
         for of in ("q", "k")
         for function in ("cos", "sin")
     )

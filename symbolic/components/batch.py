@@ -35,7 +35,7 @@ COMPONENTS = (
                       when=Iverson(b > 1)),
             transient("loss_mask", "batch", _TOKENS, 4, _SOURCE, "fp32 mask of the loss", _FORWARD),
             transient("position_ids", "batch", _TOKENS, 8, _SOURCE, "int64 positions", _FORWARD,
-                      positions=("rotary",)),
+                      positions=("rotary", "partial")),
             # On the only stage, the position embedding keeps them.
             transient("embedded_position_ids", "batch", _TOKENS, 8, _SOURCE, "int64 positions", _FORWARD,
                       when=1 - _ALONE, positions=("learned",)),

@@ -10,7 +10,8 @@ from ..parameters import symbols
 rfull, ts = symbols("rfull ts")
 _TABLE, _PART = (SEQUENCE, HEAD_DIM), (SEQUENCE, ROTARY_DIM)
 _HUGGINGFACE = ("shared", "joined")
-_ANGLES = {"rope": ("fused", "unfused"), "positions": ("rotary",), "heads": ("grouped",)}
+_ANGLES = {"rope": ("fused", "unfused"), "heads": ("grouped",)}
+_ROTARY = (("rotary", "", HEAD_DIM), ("partial", "_part", ROTARY_DIM))
 
 
 def _shared(words: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ...]:
@@ -57,12 +58,14 @@ COMPONENTS = (
     Component(
         "tables", "Tables of a stage", 60, Place.STAGE,
         (
-            Tensor("rope.frequencies", "rope", Role.BUFFER, _TABLE, 4, Lifetime.ONCE, "megatron_core",
-                   "fp32 rotary angles of every position",
-                   options={**_ANGLES, "slices": ("one",)}),
-            Tensor("rope.frequencies_whole", "rope", Role.BUFFER, (ALL_POSITIONS, HEAD_DIM), 4, Lifetime.ONCE,
-                   "megatron_core", "fp32 rotary angles of every position of all slices",
-                   options={**_ANGLES, "slices": ("tokens", "1f1b")}),
+            *(Tensor(f"rope.frequencies{suffix}", "rope", Role.BUFFER, (SEQUENCE, width), 4, Lifetime.ONCE,
+                     "megatron_core", "fp32 rotary angles of every position",
+                     options={**_ANGLES, "slices": ("one",), "positions": (positions,)})
+              for positions, suffix, width in _ROTARY),
+            *(Tensor(f"rope.frequencies_whole{suffix}", "rope", Role.BUFFER, (ALL_POSITIONS, width), 4, Lifetime.ONCE,
+                     "megatron_core", "fp32 rotary angles of every position of all slices",
+                     options={**_ANGLES, "slices": ("tokens", "1f1b"), "positions": (positions,)})
+              for positions, suffix, width in _ROTARY),
             *_shared("bf16", 2, ("mixed", "bf16")),
             *_shared("fp32", 4, ("autocast",)),
             Tensor("rope.inverse_frequencies", "rope", Role.BUFFER, (HEAD_DIM,), 4, Lifetime.ONCE, "transformers",

@@ -98,8 +98,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     return (
         ("parallel residuals in other models than GPT-NeoX: with LayerNorm, GELU and rotary positions",
          choices["residual"] == "parallel" and not (joined and grouped and parts == ("layer", "gelu", "dense"))),
-        ("rotary embedding of a part of each head in other models than GPT-NeoX",
-         choices["positions"] == "partial" and not (joined and grouped)),
+        ("rotary embedding of a part of each head in other models of Transformers than GPT-NeoX",
+         choices["positions"] == "partial" and not (grouped and choices["rope"] in ("joined", "fused", "unfused"))),
         (f"experts with mlp = {choices['mlp']}",
          choices["layers"] == "experts" and choices["mlp"] not in (*GATED, *UNGATED)),
         ("experts without a gate in Transformers",

@@ -168,7 +168,8 @@ def config(shape: Shape, method: str = "each", **others: Any) -> Any:
 
 
 def gpt_model(
-    shape: Shape, settings: Any, kernels: Kernels = FUSED, chunk: int | None = None, positions: str = "rope"
+    shape: Shape, settings: Any, kernels: Kernels = FUSED, chunk: int | None = None, positions: str = "rope",
+    rotary_share: float = 1.0,
 ) -> Any:
     """Make the part of the model that the rank holds, or one of its chunks; ``u`` is the padded vocabulary."""
     spec = layer_spec(kernels, normalization=settings.normalization, qk_norm=settings.qk_layernorm)
@@ -182,7 +183,8 @@ def gpt_model(
     try:
         return GPTModel(
             settings, spec, shape["u"], shape["s"], pre_process=first, post_process=last, vp_stage=chunk,
-            position_embedding_type=positions, share_embeddings_and_output_weights=bool(shape.get("tied", 0)),
+            position_embedding_type=positions, rotary_percent=rotary_share,
+            share_embeddings_and_output_weights=bool(shape.get("tied", 0)),
         )
     finally:
         torch.set_default_dtype(before)

@@ -44,7 +44,7 @@ def random_layout(draw: Random, variant: str) -> dict[str, int]:
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
     kernels, implementation = VARIANTS[variant]
-    mlp, positions = draw.choice(("gelu", "swiglu")), draw.choice(("learned", "rotary"))
+    mlp, positions = draw.choice(("gelu", "swiglu")), draw.choice(("learned", "rotary", "partial"))
     switches = dict.fromkeys(draw.choice(list(MODES.values())), 1)
     shape = random_layout(draw, variant) | switches
     others: dict[str, Any] = {
@@ -55,7 +55,8 @@ def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
     }
     with one_rank(shape, draw):
         model = gpt_model(
-            shape, config(shape, **others), kernels, positions="rope" if positions == "rotary" else "learned_absolute"
+            shape, config(shape, **others), kernels, rotary_share=0.5 if positions == "partial" else 1.0,
+            positions="learned_absolute" if positions == "learned" else "rope",
         )
         batch = Batch.of(shape)
         batch = batch if variant == "local" else batch.with_mask(None)
@@ -64,6 +65,7 @@ def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
         found = saved.bytes(model, batch.ids, batch.labels, batch.positions)
     chosen = implementation.with_choices(mlp=mlp, positions=positions)
     shape["pos"] = shape["s"] if positions == "learned" else 0
+    shape["dr"] = (shape["d"] // 2 + 1) // 2 * 2 if positions == "partial" else 0
     known = values({}, "", **shape) | {"B": shape["b"]}
     parameters, activation = ledger(chosen, "stage.parameters", "stage.activation", **known)
     assert output is not None

@@ -93,6 +93,9 @@ def _has_qwen_experts(model: Model) -> bool:
 
 def _of_transformers(model: Model) -> dict[str, str]:
     """Return the kernels of the model's classes in Transformers; GPT-2 and GPT-NeoX have LayerNorm and GELU."""
+    if model.own_router:
+        raise InputError("implementation", "huggingface", f"must be megatron for {model.name}: what the router of its"
+                         " classes in Transformers keeps is not counted yet", "megatron")
     architecture = model.architecture
     if (architecture["normalisation"], architecture["mlp"]) != ("layer", "gelu"):
         return {"gelu": model.gelu, **(_QWEN_EXPERTS if _has_qwen_experts(model) else {})}

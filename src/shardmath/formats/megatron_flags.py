@@ -104,7 +104,6 @@ UNCOUNTED: Mapping[str, str] = {
     "moe-z-loss-coeff": "the z-loss of the router",
     "moe-apply-probs-on-input": "scores on the input of experts",
     "no-rope-freq": "layers without rotary embedding",
-    "rotary-percent": "a rotary embedding of a part of a head",
     "num-layers-at-end-in-bf16": "layers of the ends in bf16",
     "num-layers-at-start-in-bf16": "layers of the ends in bf16",
     "first-last-layers-bf16": "layers of the ends in bf16",

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from shardmath.errors import InputError
-from shardmath.formats.megatron_rotary import norm_epsilon_of, rotary_of
+from shardmath.formats.megatron_rotary import norm_epsilon_of, rotary_of, rotary_part_of
 from shardmath.formats.options import Options
 from shardmath.models.expert_families import first_layer_and_step
 from shardmath.models.model import LARGEST, Model
@@ -70,7 +70,10 @@ def _fields(options: Options) -> dict[str, Any]:
     latent = options.is_on("multi-latent-attention")
     fields |= _latent(options, heads, biases) if latent else _grouped(options, hidden, heads)
     fields["norm_epsilon"] = norm_epsilon_of(options)
-    fields |= {} if fields["learned_positions"] else rotary_of(options, latent)
+    if not fields["learned_positions"]:
+        fields |= rotary_of(options, latent)
+        if not latent:
+            fields["qk_rope_head_dim"] = rotary_part_of(options, fields["head_dim"])
     if options.size("num-experts", 0):
         fields |= _experts(options, layers, ffn)
     return fields

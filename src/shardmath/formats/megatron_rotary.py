@@ -48,6 +48,15 @@ def rotary_of(options: Options, latent: bool) -> dict[str, Any]:
     return {"rope_base": base, "rope_scaling": RopeScaling(kind="linear", factor=linear) if linear else None}
 
 
+def rotary_part_of(options: Options, width: int) -> int:
+    """Return the elements of a head of ``width`` that are rotary, 0 for all: a share rounded down, then up to pairs."""
+    share = options.real("rotary-percent", 1.0)
+    if not 1 <= width * share <= width:
+        raise options.error("rotary-percent", "must leave at least one element of a head, and be at most 1")
+    turned = (int(width * share) + 1) // 2 * 2
+    return turned if turned < width else 0
+
+
 def _yarn_of(options: Options) -> RopeScaling | None:
     """YaRN of latent attention, which scales nothing with a factor of 1."""
     factor = _figure(options, "rotary-scaling-factor", 1.0)
@@ -74,6 +83,8 @@ def rotary_flags(model: Model) -> Iterator[tuple[str, ...]]:
     if not model.rope_base.is_integer():
         raise InputError("write", "megatron", f"must be a format that can say rope_base = {model.rope_base:g}")
     yield "rotary-base", f"{model.rope_base:.0f}"
+    if model.qk_rope_head_dim and not model.kv_lora_rank:
+        yield "rotary-percent", f"{model.qk_rope_head_dim / model.head_dim:.15g}"
     scaling = model.rope_scaling
     if scaling is None:
         return

@@ -13,16 +13,17 @@ from shardmath.errors import ABSENT, InputError, InputWarning
 from shardmath.files.reading import json_object, read_text
 from shardmath.models.dense_families import DENSE, Family
 from shardmath.models.expert_families import EXPERTS
+from shardmath.models.grouped_expert_families import GROUPED_EXPERTS
 from shardmath.models.model import Model
 from shardmath.models.remarks import remarks
 from shardmath.models.unread import UNREAD
 
 __all__ = ["FAMILIES", "read_model"]
 
-FAMILIES: dict[str, type[Family]] = {**DENSE, **EXPERTS}
+FAMILIES: dict[str, type[Family]] = {**DENSE, **EXPERTS, **GROUPED_EXPERTS}
 """The families that can be read, by ``model_type``."""
 
-_WITH_TEXT = {"llama4": "llama4_text"}
+_WITH_TEXT = {"llama4": "llama4_text", "qwen3_vl_moe": "qwen3_moe"}
 """Models of text and images whose ``text_config`` is read, with the family of the latter."""
 
 _LARGEST_FILE = 2**24
@@ -65,7 +66,7 @@ def _family(config: dict[str, Any]) -> tuple[type[Family], dict[str, Any], str]:
         inner, family = config.get("text_config", ABSENT), _WITH_TEXT[model_type]
         if not isinstance(inner, dict):
             raise InputError("text_config", inner, "must be the object that describes the language model")
-        if inner.get("model_type", family) not in (family, model_type):
+        if inner.get("model_type", family) not in (family, model_type, f"{model_type}_text"):
             raise InputError("text_config.model_type", inner["model_type"], f"must be {family}", family)
         return FAMILIES[family], inner, "text_config."
     if not isinstance(model_type, str) or model_type not in FAMILIES:

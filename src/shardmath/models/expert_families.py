@@ -220,5 +220,6 @@ EXPERTS: Mapping[str, type[Family]] = {
     "llama4_text": Llama4Text,
     "deepseek_v2": DeepseekV2,
     "deepseek_v3": DeepseekV3,
+    "kimi_k2": DeepseekV3,
 }
 """The families with experts, by ``model_type``."""

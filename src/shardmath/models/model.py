@@ -57,7 +57,8 @@ class Model(Record):
     what the shared experts return (Qwen2-MoE). A token may use experts of ``expert_group_topk`` out of
     ``expert_groups`` groups only (DeepSeek); 0 where it may use all. ``num_mtp_layers``: modules that predict
     further tokens. ``expert_scores``: ``softmax`` of the chosen logits, which is that of all divided by the sum of
-    the chosen ones, ``softmax_all`` if they are not divided, or ``sigmoid``.
+    the chosen ones, ``softmax_all`` if they are not divided, or ``sigmoid``. ``own_router``: the router of its
+    classes in Transformers keeps other tensors than those that are counted there.
 
     Latent attention (MLA) if ``kv_lora_rank`` is above 0: keys and values are compressed to that width,
     queries to ``q_lora_rank`` (0: not). ``head_dim`` is then the width of a query or key head,
@@ -103,6 +104,7 @@ class Model(Record):
     expert_scores: Scores = "softmax"
     expert_groups: Count = 0
     expert_group_topk: Count = 0
+    own_router: bool = False
     first_dense_layers: Count = 0
     moe_layer_step: Size = 1
     q_lora_rank: Count = 0

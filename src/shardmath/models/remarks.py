@@ -39,7 +39,10 @@ _WITHOUT_EFFECT = frozenset(word for line in (
     "bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id use_cache output_attentions",
     "output_hidden_states return_dict temperature top_k top_p do_sample max_length min_length num_beams",
     "repetition_penalty length_penalty no_repeat_ngram_size early_stopping tokenizer_class unsloth_fixed",
-    "boi_token_index eoi_token_index image_token_index text_config",
+    # factors of tensors, which autograd keeps as numbers, and the smallest sum of scores
+    "attention_multiplier embedding_multiplier logits_scaling residual_multiplier moe_norm_min moe_layer_interval",
+    "moe_layer_start_index moe_layer_end_index",
+    "eod_token_id boi_token_index eoi_token_index image_token_index text_config",
 ) for word in line.split())
 
 
