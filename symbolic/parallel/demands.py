@@ -24,7 +24,7 @@ _FP8_SIZES: Mapping[str, tuple[int, int]] = {
 
 
 #: Precisions and kinds of data parallelism that adapters were counted with.
-_ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"), ("mixed", "deepspeed"))
+_ADAPTED = (("bf16", "ddp"), ("mixed", "ddp"), ("bf16", "fsdp"), ("mixed", "fsdp"), ("mixed", "deepspeed"))
 
 
 def state_rules(choices: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -173,6 +173,8 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     precision = choices["precision"]
     return (
         ("4-bit weights without adapters", nf4 and not frozen),
+        ("4-bit weights beside fp32 shards of FSDP2: choose precision = bf16",
+         nf4 and (precision, choices["data_parallel"]) == ("mixed", "fsdp")),
         (f"adapters with precision {precision} and data_parallel = {choices['data_parallel']}",
          frozen and (precision, choices["data_parallel"]) not in _ADAPTED),
         ("the transients of full training with adapters: choose peak = saved", frozen and choices["peak"] != "saved"),

@@ -8,7 +8,7 @@ import torch
 from oracles.huggingface import Shape, causal_lm, token_ids
 from oracles.storages import storages_in
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 
 PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 
@@ -28,8 +28,14 @@ class Adapted(nn.Module):
 
 
 def run(rank: int, shape: Shape) -> dict[str, int]:
-    """Train one step of the adapters with AdamW; return bytes of parameters, gradients and moments, and elements."""
-    model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.bfloat16)
+    """Train one step of the adapters with AdamW; return bytes of parameters, gradients and moments, and elements.
+
+    ``fp32`` shards are cast to bf16 when they are gathered, frozen ones too, as accelerate prepares a model for mixed
+    precision.
+    """
+    fp32 = bool(shape["fp32"])
+    model: Any = causal_lm("llama", shape, "sdpa", dtype=torch.float32 if fp32 else torch.bfloat16)
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16) if fp32 else MixedPrecisionPolicy()
     model.requires_grad_(False)
     for layer in model.model.layers:
         for part in (layer.self_attn, layer.mlp):
@@ -39,8 +45,8 @@ def run(rank: int, shape: Shape) -> dict[str, int]:
     elements = {trained: sum(one.numel() for one in model.parameters() if one.requires_grad is trained)
                 for trained in (True, False)}
     for layer in model.model.layers:
-        fully_shard(layer)
-    fully_shard(model)
+        fully_shard(layer, mp_policy=policy)
+    fully_shard(model, mp_policy=policy)
     trained = [one for one in model.parameters() if one.requires_grad]
     optimizer = torch.optim.AdamW(trained)
     ids = token_ids(shape)

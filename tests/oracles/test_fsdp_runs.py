@@ -42,16 +42,19 @@ def test_sharded_bytes_of_every_rank(draws: list[Random], ranks: int, tmp_path: 
             assert found["moments"] == states if rank == 0 else found["moments"] <= states
 
 
-@pytest.mark.cases(3, 20)
+@pytest.mark.cases(4, 20)
 @pytest.mark.parametrize("ranks", [2, 3, 4] if FULL else [2])
 def test_sharded_bytes_with_adapters(draws: list[Random], ranks: int, tmp_path: Path) -> None:
-    """Frozen weights are sharded with the adapters' own, which alone have gradients and moments."""
-    shapes = [shape_for(draw, ranks) | {"rl": draw.randint(1, 9), "tied": 0} for draw in draws]
+    """Frozen weights are sharded with the adapters' own, which alone have gradients and moments; in fp32 or in bf16."""
+    shapes = [shape_for(draw, ranks) | {"rl": draw.randint(1, 9), "tied": 0, "fp32": place % 2}
+              for place, draw in enumerate(draws)]
     for rank, results in enumerate(on_ranks(run_adapted, ranks, tmp_path, shapes)):
         for shape, found in zip(shapes, results, strict=True):
+            adapted = ADAPTED.with_choices(precision="mixed") if shape["fp32"] else ADAPTED
+            sizes = {letter: size for letter, size in shape.items() if letter != "fp32"}
             trained, frozen, weights, gradients, states = ledger(
-                ADAPTED, "stage.parameters", "stage.frozen_parameters", "stage.weight", "stage.gradient",
-                "stage.optimizer", **shape, **fixed_values(ADAPTED) | {"D": ranks},
+                adapted, "stage.parameters", "stage.frozen_parameters", "stage.weight", "stage.gradient",
+                "stage.optimizer", **sizes, **fixed_values(adapted) | {"D": ranks},
             )
             assert (found["trained"], found["frozen"]) == (trained, frozen)
             assert found["parameters"] == weights
