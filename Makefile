@@ -91,8 +91,9 @@ constraints: $(DEVELOPMENT) ## write constraints.txt anew: versions and hashes o
 pictures: $(PLOTS) ## write the pictures of docs/plots.md, by its commands
 	@$(RUN) -m validation.pictures >/dev/null
 
-validate: $(PLOTS) ## write docs/validation.md with its plots, and docs/fujii2024.md: predicted against measured
+validate: $(PLOTS) ## write docs/validation.md with its plots, docs/fujii2024.md and docs/field-reports.md: predicted against measured
 	@$(RUN) -m validation.fujii2024
+	@$(RUN) -m validation.field_reports
 	@$(RUN) -m validation.report
 
 fuzz: $(DEVELOPMENT) ## a million inputs for everything that reads a file, a name or an option (about an hour)
