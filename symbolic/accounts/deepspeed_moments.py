@@ -111,5 +111,5 @@ SIZES: tuple[Any, ...] = (
     ("last_bucket", "Copy of the last bucket", ("last_reduce",), _reduced, _DEEPSPEED),
     ("gathered_ahead", "Gathered parameters, at most", (*_FORWARD, *_BACKWARD), _gathered, _DEEPSPEED),
     ("part_copies", "fp32 copies of the gradients of the rank's part", ("optimizer_step",), _gradient_copies,
-     _DEEPSPEED),
+     {**_DEEPSPEED, "zero_offload": ("none",)}),
 )

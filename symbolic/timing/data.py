@@ -38,6 +38,8 @@ def add_data(terms: TermSet, implementation: Implementation) -> None:
     zero2, zero3 = (
         product(every, Integer(fixed[name]) if name in fixed else symbol(name)) for name in ("zero2", "zero3")
     )
+    if terms.base is not None:  # weights on the host are in no term of the GPU's memory
+        terms.include(name for group in GROUPS if (name := _elements(group)) in terms.base)
     trained = [group for group in GROUPS if _elements(group) in terms and not group.frozen]
     shared = [group for group in GROUPS if _elements(group) in terms and not (group.frozen and zero3 == 0)]
     calls = {

@@ -15,6 +15,11 @@ _AMOUNTS = {
     "stage.host_optimizer": "optimizer_offload_percent",
     "stage.host_activations": "cpu_offloading_num_layers",
 }
+#: The axis that chooses what else goes there, by the same, and its option that leaves it on the GPU.
+_CHOICES = {
+    "stage.host_parameters": ("local_updates", "diloco"),
+    "stage.host_zero": ("zero_offload", "none"),
+}
 
 
 def refuse_full_host(configuration: Configuration, ranks: Sequence[Numbers]) -> None:
@@ -37,7 +42,8 @@ def refuse_full_host(configuration: Configuration, ranks: Sequence[Numbers]) -> 
     rule = (f"must keep what the GPUs of a server offload, {float(offloaded / GIB):.0f} GiB, within the"
             f" {memory / GIB:.0f} GiB of its host")
     if largest not in _AMOUNTS:
-        raise InputError("local_updates", configuration.job.evaluator.choices["local_updates"], rule, "diloco")
+        axis, without = _CHOICES[largest]
+        raise InputError(axis, configuration.job.evaluator.choices[axis], rule, without)
     field = _AMOUNTS[largest]
     raise InputError(field, values[field], rule, str(int(values[field] * memory / offloaded)))
 

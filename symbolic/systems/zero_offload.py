@@ -1,0 +1,94 @@
+"""DeepSpeed's ZeRO-3 with its optimizer, or its parameters too, on the host (ZeRO-Offload, ZeRO-Infinity).
+
+As read in ``runtime/zero/stage3.py`` of DeepSpeed 0.19.8: the host holds fp32 master weights, both moments and the fp32
+gradients that the update reads, and the summed gradients of micro-batches in their own width. With parameters on the
+host, the parts of all of them lie there in 16 bits; what is gathered, and the small ones that stay gathered, are on the
+GPU. A step copies gradients down, updates with AdamW on the host and copies weights up; every pass over the layers
+copies the rank's part up as it gathers. All of it is written as if nothing hid it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sympy import Expr, Integer, Symbol
+
+from ..axis import Axis
+from ..ledger import Role
+from ..parameters import symbols
+from ..rates import host_link_time, host_stream_time
+from ..terms import TermSet, product, total
+from .system import Choices, Part, Refusal, System
+
+NAME = "zero_offload"
+w, m, rfull = symbols("w m rfull")
+
+WAITING = Part("zero_waiting", "stage.zero_waiting", "waiting for the host, which updates and sends parameters")
+#: Bytes on the host for a trained element: fp32 weight, gradient and both moments; its summed gradient besides.
+_FP32 = Integer(4 * 4)
+#: Bytes of an element of a parameter, and bytes of host memory that AdamW moves for one.
+_BF16, _STREAMED = Integer(2), Integer(4 * 4 + 3 * 4)
+
+
+def _refused(choices: Choices) -> Sequence[Refusal]:
+    chosen = choices[NAME] != "none"
+    return (
+        Refusal("zero_offload without DeepSpeed: choose data_parallel = deepspeed",
+                chosen and choices["data_parallel"] != "deepspeed"),
+        Refusal(f"zero_offload with optimizer {choices['optimizer']}", chosen and choices["optimizer"] != "adamw"),
+        Refusal("4-bit weights on the host", choices[NAME] == "parameters" and choices["base_weights"] != "full"),
+    )
+
+
+def _share(role: Role, choices: Choices) -> Expr:
+    gone = {"none": (), "optimizer": (Role.OPTIMIZER, Role.GRADIENT),
+            "parameters": (Role.OPTIMIZER, Role.GRADIENT, Role.WEIGHT)}[choices[NAME]]
+    return Integer(0) if role in gone else Integer(1)
+
+
+def _parts(terms: TermSet) -> tuple[Expr, Expr]:
+    """Return the elements of a rank's part: trained ones, and all."""
+    names = ("stage.shard_elements", "stage.frozen_shard_elements")
+    known = terms if terms.base is None else terms.base
+    here = [name for name in names if name in known]
+    if terms.base is not None:
+        terms.include(here)
+    return terms[names[0]].symbol, total(*(terms[name].symbol for name in here))
+
+
+def _host(terms: TermSet, choices: Choices) -> Sequence[Symbol]:
+    if choices[NAME] == "none":
+        return ()
+    trained, every = _parts(terms)
+    sizes = [product(_FP32 + w, trained)]
+    if choices[NAME] == "parameters":
+        sizes.append(product(_BF16, every))
+    return (terms.add("stage.host_zero", total(*sizes), "bytes",
+                      "rank r, on the host: fp32 weights, gradients and moments, summed gradients, and parameters"),)
+
+
+def _time(terms: TermSet, choices: Choices) -> Sequence[Part]:
+    if choices[NAME] == "none":
+        return ()
+    trained, every = _parts(terms)
+    seconds = [host_link_time(product(w + _BF16, trained)), host_stream_time(product(_STREAMED, trained))]
+    if choices[NAME] == "parameters":
+        passes = product(m, 2 + rfull)
+        seconds.append(host_link_time(product(_BF16, passes, every)))
+    terms.add("stage.zero_waiting", total(*seconds), "s",
+              "rank r: gradients and weights copied, AdamW on the host, and parameters copied for every pass")
+    return (WAITING,)
+
+
+SYSTEM = System(
+    Axis(NAME, "what DeepSpeed's stage 3 keeps on the host", {
+        "none": "nothing",
+        "optimizer": "optimizer states and gradients, which the host updates (offload_optimizer)",
+        "parameters": "the parts of all parameters too (offload_param)",
+    }, rowless=("none", "optimizer", "parameters"),
+        needs={option: {"data_parallel": "deepspeed", "precision": "mixed"} for option in ("optimizer", "parameters")}),
+    ("huggingface",),
+    refused=_refused, share=_share, host=_host, time=_time,
+    spent={"zero": "DeepSpeed's optimizer and parameters on the host"},
+    fixed=lambda choices: {} if choices[NAME] == "none" else {"zero1": 1, "zero2": 1, "zero3": 1},
+)

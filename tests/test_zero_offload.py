@@ -1,0 +1,84 @@
+"""DeepSpeed's stage 3 with states or parameters on the host: bytes of both together, of each, and seconds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from counted import DEFAULTS, table, values
+
+from shardmath import explain
+from shardmath.compiler.evaluators import find
+from shardmath.errors import InputError
+from shardmath.symbolic.implementations import HUGGINGFACE
+from shardmath.symbolic.parallel.demands import refuse_impossible
+from shardmath.symbolic.parameters import BY_NAME
+
+COUNTED = table("zero_offload")
+
+
+def terms(row: dict[str, str]) -> dict[str, Any]:
+    """Every term of a row's rank, exactly."""
+    adapters = "all_linear" if int(row["rl"]) else "none"
+    kernels = {"data_parallel": "deepspeed", "precision": "mixed", "zero_offload": row["offload"],
+               "adapters": adapters, "peak": "saved"}
+    ranks = int(row["ranks"])
+    known = {**DEFAULTS, **values(row, "h a k d f u L tied s b rl"), "M": 1, "N": ranks, "n": ranks, "D": ranks,
+             "B": ranks, "w": int(row["w"]), "bk": int(row["bucket"]), "pt": int(row["threshold"]),
+             "zero1": 1, "zero2": 1, "zero3": 1}
+    module = find("huggingface", kernels).terms
+    inputs = {name: Fraction(known[BY_NAME[name].letter]) for name in module.INPUTS}
+    assert all(module.rules_met(**inputs))
+    return dict(module.terms(**inputs))
+
+
+@pytest.mark.slow
+def test_gpu_and_host_together_keep_what_was_counted() -> None:
+    assert {(row["offload"], row["rl"] == "0", row["w"]) for row in COUNTED} >= {
+        ("optimizer", True, "2"), ("optimizer", False, "4"), ("parameters", True, "2"), ("parameters", False, "2")}
+    for row in COUNTED:
+        found = terms(row)
+        assert found["stage.optimizer"] == found["stage.gradient"] == 0
+        bucket = found["stage.stage3_bucket.optimizer_step"]
+        assert found["stage.weight"] + bucket + found["stage.host"] == int(row["kept"]), row
+
+
+@pytest.mark.slow
+def test_a_7b_model_and_its_host() -> None:
+    """Llama 2 7B on four GPUs with bf16 gradients: 18 bytes of a parameter are on the host, 20 with parameters."""
+    run: dict[str, Any] = {"num_gpus": 4, "implementation": "huggingface", "recompute": "full", "seq_length": 2048}
+    alone = explain("llama-2-7b", "a100-40gb", zero_stage=3, **run)
+    states = explain("llama-2-7b", "a100-40gb", kernels={"zero_offload": "optimizer"}, **run)
+    both = explain("llama-2-7b", "a100-40gb", kernels={"zero_offload": "parameters"}, **run)
+    parameters = 6_738_415_616
+    assert (states.peak.host, both.peak.host) == (18 * parameters // 4, 20 * parameters // 4)
+    assert states.peak.by_role["weight"] == alone.peak.by_role["weight"]
+    small = 2 * 4096 * 65  # norms stay gathered
+    assert both.peak.by_role["weight"] == 2 * small // 2 == alone.peak.by_role["weight"] - 2 * parameters // 4
+    assert alone.peak.total - states.peak.total >= 14 * parameters // 4
+    seconds = [answer.time.seconds for answer in (alone, states, both) if answer.time is not None]
+    assert len(seconds) == 3
+    assert seconds == sorted(set(seconds))
+
+
+@pytest.mark.slow
+def test_a_host_that_is_too_small() -> None:
+    with pytest.raises(InputError, match="must keep what the GPUs of a server offload"):
+        explain("llama-3.1-405b", "a100-40gb", num_gpus=8, implementation="huggingface",
+                kernels={"zero_offload": "optimizer"})
+    with pytest.raises(InputError, match="must be 1"):
+        explain("llama-2-7b", "a100-40gb", num_gpus=4, implementation="huggingface", zero_stage=2,
+                kernels={"zero_offload": "optimizer"})
+
+
+@pytest.mark.parametrize(("changed", "text"), [
+    ({"zero_offload": "optimizer"}, "zero_offload without DeepSpeed"),
+    ({"zero_offload": "optimizer", "data_parallel": "deepspeed", "precision": "mixed", "optimizer": "sgd"},
+     "zero_offload with optimizer sgd"),
+    ({"zero_offload": "parameters", "data_parallel": "deepspeed", "precision": "mixed", "adapters": "qkv",
+      "base_weights": "nf4"}, "4-bit weights on the host"),
+])
+def test_what_was_not_counted_is_refused(changed: dict[str, str], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        refuse_impossible({**HUGGINGFACE.choices, **changed})
