@@ -34,7 +34,7 @@ TYPED := .cache/mypy/shardmath
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help derive check appendix docs page sweep lowest quick test matrix oracle lint constraints pictures validate simplest bench fuzz clean latex \
+.PHONY: help derive check appendix docs page sweep lowest quick test matrix oracle lint constraints documents pictures validate simplest bench fuzz clean latex \
 	chromium
 
 help: ## say what each target does
@@ -87,6 +87,9 @@ lint: $(DEVELOPMENT) ## ruff and mypy --strict
 constraints: $(DEVELOPMENT) ## write constraints.txt anew: versions and hashes of all that the package and its extras need
 	@$(VENV)/bin/uv pip compile --quiet --universal --no-build --generate-hashes --no-emit-index-url --no-header --no-annotate \
 	--python-version 3.11 $(LOCKED:%=--extra %) --output-file constraints.txt pyproject.toml
+
+documents: $(DEVELOPMENT) ## write what commands print into README.md and docs/ anew, after a change of constants (minutes)
+	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_readme.py tests/test_documents.py -k commands_print
 
 pictures: $(PLOTS) ## write the pictures of docs/plots.md, by its commands
 	@$(RUN) -m validation.pictures >/dev/null

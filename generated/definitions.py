@@ -117,9 +117,12 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "expert_replica_link_bandwidth": ("Yer", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of ranks that hold copies of a share of experts"),
     "pipeline_link_bandwidth": ("Yp", "bytes/s", 1, None, "machine", "measured, of one GPU: slowest link between nodes of neighbouring stages"),
     "path_link_bandwidth": ("Yq", "bytes/s", 1, None, "machine", "measured, of one GPU: harmonic mean of the links between nodes from the first stage to the last"),
+    "send_bandwidth": ("Ws", "bytes/s", 1, None, "machine", "most that one GPU sends to one GPU of another node, each direction"),
+    "link_peers": ("lp", "GPUs", 1, None, "machine", "GPUs that a GPU's links are divided among: the others of a board without a switch; 1 with one"),
     "nvlink_domain": ("dom", "GPUs", 1, None, "machine", "GPUs that the bandwidth of a node joins"),
     "node_latency_ns": ("an", "ns", 0, None, "machine", "intra-node latency per collective step"),
     "network_latency_ns": ("ax", "ns", 0, None, "machine", "inter-node latency per collective step"),
+    "collective_latency_ns": ("ab", "ns", 0, None, "machine", "latency of a collective or message beside that of its steps"),
     "kernel_ns": ("gap", "ns", 0, None, "machine", "idle time between two kernels on a GPU"),
     "launch_ns": ("tau", "ns", 0, None, "machine", "host time per kernel launch"),
     "stage_stall_ns": ("st", "ns", 0, None, "machine", "wait per other tensor-parallel rank in a collective while stages cross nodes; measured, unexplained, set by calibration alone"),
@@ -129,6 +132,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "host_memory_bandwidth": ("Wc", "bytes/s", 1, None, "machine", "one GPU's share of the bandwidth of its server's memory"),
     "matmul_per_mille": ("em", "per mille", 1, 1000, "machine", "GEMM efficiency (per mille of peak)"),
     "attention_per_mille": ("ea", "per mille", 1, 1000, "machine", "core attention efficiency (per mille of peak)"),
+    "attention_half_length": ("s0", "tokens", 0, None, "machine", "length of a sequence at which core attention reaches half of its efficiency"),
     "hbm_per_mille": ("ew", "per mille", 1, 1000, "machine", "memory bandwidth efficiency (per mille of peak)"),
     "node_per_mille": ("en", "per mille", 1, 1000, "machine", "intra-node collective efficiency (per mille of bandwidth)"),
     "network_per_mille": ("ex", "per mille", 1, 1000, "machine", "inter-node collective efficiency (per mille of bandwidth)"),
@@ -632,8 +636,11 @@ DEFAULTS: dict[str, int] = {
     "engine_workspace_bytes": 33555456,
     "torch_workspace_bytes": 33554432,
     "attention_copies_output": 0,
+    "send_bandwidth": 12000000000,
+    "link_peers": 1,
     "node_latency_ns": 3400,
     "network_latency_ns": 14000,
+    "collective_latency_ns": 8400,
     "kernel_ns": 4000,
     "launch_ns": 15000,
     "stage_stall_ns": 0,
@@ -643,6 +650,7 @@ DEFAULTS: dict[str, int] = {
     "host_memory_bandwidth": 76800000000,
     "matmul_per_mille": 750,
     "attention_per_mille": 450,
+    "attention_half_length": 0,
     "hbm_per_mille": 750,
     "node_per_mille": 700,
     "network_per_mille": 700,
@@ -1217,11 +1225,52 @@ TORCH_WORKSPACES: dict[str, int] = {
     "before 2.12": 8519680,
 }
 
-#: Shares of their peaks that products and attention reach, by architecture and parameter name.
+#: Constants of time by generation of GPUs and parameter name.
 EFFICIENCIES: dict[str, dict[str, int]] = {
-    "ampere": {"matmul_per_mille": 800, "attention_per_mille": 500},
-    "hopper": {"matmul_per_mille": 700, "attention_per_mille": 350},
-    "blackwell": {"matmul_per_mille": 700, "attention_per_mille": 350},
+    "ampere": {
+        "matmul_per_mille": 806,
+        "attention_per_mille": 489,
+        "hbm_per_mille": 781,
+        "node_per_mille": 728,
+        "network_per_mille": 515,
+        "kernel_ns": 4033,
+        "attention_half_length": 500,
+    },
+    "hopper": {
+        "matmul_per_mille": 666,
+        "attention_per_mille": 397,
+        "hbm_per_mille": 573,
+        "node_per_mille": 695,
+        "network_per_mille": 575,
+        "kernel_ns": 4159,
+        "attention_half_length": 500,
+    },
+    "blackwell": {
+        "matmul_per_mille": 548,
+        "attention_per_mille": 450,
+        "hbm_per_mille": 581,
+        "node_per_mille": 572,
+        "network_per_mille": 788,
+        "kernel_ns": 4537,
+        "attention_half_length": 1200,
+    },
+    "blackwell_ultra": {
+        "matmul_per_mille": 780,
+        "attention_per_mille": 324,
+        "hbm_per_mille": 817,
+        "node_per_mille": 694,
+        "network_per_mille": 700,
+        "kernel_ns": 3863,
+        "attention_half_length": 1200,
+    },
+}
+
+#: Per mille of the measured time that nine of ten predicted steps were within, by generation of GPUs.
+ERRORS: dict[str, int] = {
+    "ampere": 111,
+    "hopper": 84,
+    "blackwell": 121,
+    "blackwell_ultra": 134,
 }
 
 #: Name and meaning of every verdict, in the order in which they are tried.

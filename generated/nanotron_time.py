@@ -43,15 +43,19 @@ INPUTS = (
     "hbm_bandwidth",
     "node_bandwidth",
     "network_bandwidth",
+    "send_bandwidth",
+    "link_peers",
     "nvlink_domain",
     "node_latency_ns",
     "network_latency_ns",
+    "collective_latency_ns",
     "kernel_ns",
     "launch_ns",
     "stage_stall_ns",
     "pipeline_place",
     "matmul_per_mille",
     "attention_per_mille",
+    "attention_half_length",
     "hbm_per_mille",
     "node_per_mille",
     "network_per_mille",
@@ -105,6 +109,7 @@ TERMS = {
     "tensor.borders": ("steps", "steps of a ring of tensor-parallel ranks that cross from one domain to the next"),
     "tensor.latency": ("s", "latency of one pass over a ring of tensor-parallel ranks"),
     "context.bandwidth": ("bytes/s", "bandwidth of a ring of context-parallel ranks, of each rank in one direction"),
+    "context.send_bandwidth": ("bytes/s", "bandwidth of messages among context-parallel ranks, of each rank in one direction"),
     "context.borders": ("steps", "steps of a ring of context-parallel ranks that cross from one domain to the next"),
     "context.latency": ("s", "latency of one pass over a ring of context-parallel ranks"),
     "data.bandwidth": ("bytes/s", "bandwidth of a ring of ranks that hold the same parameters, or share them out, of each rank in one direction"),
@@ -114,6 +119,7 @@ TERMS = {
     "replica.borders": ("steps", "steps of a ring of ranks that hold the same share of parameters that cross from one domain to the next"),
     "replica.latency": ("s", "latency of one pass over a ring of ranks that hold the same share of parameters"),
     "pipeline.bandwidth": ("bytes/s", "bandwidth of a ring of pipeline stages, of each rank in one direction"),
+    "pipeline.send_bandwidth": ("bytes/s", "bandwidth of messages among pipeline stages, of each rank in one direction"),
     "pipeline.borders": ("steps", "steps of a ring of pipeline stages that cross from one domain to the next"),
     "pipeline.latency": ("s", "latency of one pass over a ring of pipeline stages"),
     "local.sequence": ("elements", "tokens, where tensor-parallel ranks see all of them, of one rank"),
@@ -447,7 +453,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, send_bandwidth, link_peers, nvlink_domain, node_latency_ns, network_latency_ns, collective_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, attention_half_length, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -484,21 +490,23 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_gradient = stage_buffer_elements*(gradient_bytes + 2*(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))
     stage_optimizer = 12*stage_shard_elements
     local_experts = ratio(num_experts, expert_parallel)
-    tensor_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (tensor_parallel > nvlink_domain) else 0)), 1000) + (1 if (tensor_parallel > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille, 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000))
+    tensor_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (tensor_parallel > nvlink_domain) else 0))*min(1, ratio(max(1, min(nvlink_domain, tensor_parallel) - 1), link_peers)), 1000) + (1 if (tensor_parallel > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille*min(1, ratio(max(1, min(nvlink_domain, tensor_parallel) - 1), link_peers)), 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000))
     tensor_borders = (min(tensor_parallel, ceil_div(tensor_parallel, nvlink_domain)) - 1)*(1 if (tensor_parallel > nvlink_domain) else 0)
-    tensor_latency = ratio((node_latency_ns*(tensor_parallel - 1) + tensor_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
-    context_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0)), 1000) + (1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille, 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1))))
+    tensor_latency = ratio((collective_latency_ns*(1 if (tensor_parallel > 1) else 0) + node_latency_ns*(tensor_parallel - 1) + tensor_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
+    context_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0))*min(1, ratio(max(1, min(context_parallel, ratio(nvlink_domain, min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1)))) - 1), link_peers)), 1000) + (1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille*min(1, ratio(max(1, min(context_parallel, ratio(nvlink_domain, min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1)))) - 1), link_peers)), 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1))))
+    context_send_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0)), 1000*link_peers) + (1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0)*min(send_bandwidth, ratio(node_bandwidth*node_per_mille, 1000*link_peers), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1))))
     context_borders = (min(context_parallel, ceil_div(context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1), nvlink_domain)) - 1)*(1 if (context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1) > nvlink_domain) else 0)
-    context_latency = ratio((node_latency_ns*(context_parallel - 1) + context_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
-    data_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1), data_parallel_replicas) > nvlink_domain) else 0)), 1000) + (1 if (ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1), data_parallel_replicas) > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille, 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1))))
+    context_latency = ratio((collective_latency_ns*(1 if (context_parallel > 1) else 0) + node_latency_ns*(context_parallel - 1) + context_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
+    data_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1), data_parallel_replicas) > nvlink_domain) else 0))*min(1, ratio(max(1, min(ratio(nvlink_domain, min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1))), ratio(data_parallel*context_parallel, data_parallel_replicas)) - 1), link_peers)), 1000) + (1 if (ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1), data_parallel_replicas) > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille*min(1, ratio(max(1, min(ratio(nvlink_domain, min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1))), ratio(data_parallel*context_parallel, data_parallel_replicas)) - 1), link_peers)), 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1))))
     data_borders = (min(ratio(data_parallel*context_parallel, data_parallel_replicas), ceil_div(ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1), data_parallel_replicas), nvlink_domain)) - 1)*(1 if (ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place == 2) else 0) + 1), data_parallel_replicas) > nvlink_domain) else 0)
-    data_latency = ratio((node_latency_ns*(ratio(data_parallel*context_parallel, data_parallel_replicas) - 1) + data_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
-    replica_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1) > nvlink_domain) else 0)), 1000) + (1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1) > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille, 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1), data_parallel_replicas))))
+    data_latency = ratio((collective_latency_ns*(1 if (ratio(data_parallel*context_parallel, data_parallel_replicas) > 1) else 0) + node_latency_ns*(ratio(data_parallel*context_parallel, data_parallel_replicas) - 1) + data_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
+    replica_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1) > nvlink_domain) else 0))*min(1, ratio(max(1, min(data_parallel_replicas, ratio(nvlink_domain, min(nvlink_domain, ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1), data_parallel_replicas)))) - 1), link_peers)), 1000) + (1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1) > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille*min(1, ratio(max(1, min(data_parallel_replicas, ratio(nvlink_domain, min(nvlink_domain, ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1), data_parallel_replicas)))) - 1), link_peers)), 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, ratio(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1), data_parallel_replicas))))
     replica_borders = (min(data_parallel_replicas, ceil_div(data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1), nvlink_domain)) - 1)*(1 if (data_parallel*context_parallel*tensor_parallel*((pipeline_parallel - 1)*(1 if (pipeline_place >= 1) else 0) + 1) > nvlink_domain) else 0)
-    replica_latency = ratio((node_latency_ns*(data_parallel_replicas - 1) + replica_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
-    pipeline_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)), 1000) + (1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille, 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1))))
+    replica_latency = ratio((collective_latency_ns*(1 if (data_parallel_replicas > 1) else 0) + node_latency_ns*(data_parallel_replicas - 1) + replica_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
+    pipeline_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0))*min(1, ratio(max(1, min(pipeline_parallel, ratio(nvlink_domain, min(nvlink_domain, tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1)))) - 1), link_peers)), 1000) + (1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)*min(ratio(node_bandwidth*node_per_mille*min(1, ratio(max(1, min(pipeline_parallel, ratio(nvlink_domain, min(nvlink_domain, tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1)))) - 1), link_peers)), 1000), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1))))
+    pipeline_send_bandwidth = ratio(node_bandwidth*node_per_mille*(1 - (1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)), 1000*link_peers) + (1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)*min(send_bandwidth, ratio(node_bandwidth*node_per_mille, 1000*link_peers), ratio(network_bandwidth*nvlink_domain*network_per_mille, 1000*min(nvlink_domain, tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1))))
     pipeline_borders = (min(pipeline_parallel, ceil_div(pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1), nvlink_domain)) - 1)*(1 if (pipeline_parallel*tensor_parallel*((1 - (1 if (pipeline_place > 1) else 0))*(context_parallel - 1) + 1)*((data_parallel - 1)*(1 if (pipeline_place == 0) else 0) + 1) > nvlink_domain) else 0)
-    pipeline_latency = ratio((node_latency_ns*(pipeline_parallel - 1) + pipeline_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
+    pipeline_latency = ratio((collective_latency_ns*(1 if (pipeline_parallel > 1) else 0) + node_latency_ns*(pipeline_parallel - 1) + pipeline_borders*(-node_latency_ns + network_latency_ns)), 1000000000)
     local_sequence = ratio(seq_length, context_parallel)
     embedding_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence
     embedding_backward_bytes = 8*micro_batch_size*hidden_size*local_sequence
@@ -526,11 +534,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_backward_bytes = 2*micro_batch_size*(6*context_parallel*head_dim*local_heads*local_sequence + 12*context_parallel*head_dim*local_kv_heads*local_sequence + head_dim*local_heads*local_sequence*(3*qk_norm - 4) + head_dim*local_kv_heads*local_sequence*(3*qk_norm - 10) + 3*hidden_size*local_sequence_sp)
     attention_kernels = 20*context_parallel + 6*(1 if (tensor_parallel > 1) else 0) - 11
     attention_product_time = ratio(2000*(micro_batch_size*local_sequence + 64)*((hidden_size + 128)*(local_query_features + 256) + (hidden_size + 256)*(local_qkv_features + 128)), matmul_flops*matmul_per_mille)
-    attention_core_time = ratio(2000*micro_batch_size*head_dim*local_heads*local_sequence*seq_length, attention_flops*attention_per_mille)
-    attention_core_backward_time = ratio(5000*micro_batch_size*head_dim*local_heads*local_sequence*seq_length, attention_flops*attention_per_mille)
+    attention_core_time = ratio(2000*micro_batch_size*head_dim*local_heads*local_sequence*seq_length*(1 + ratio(attention_half_length, local_sequence)), attention_flops*attention_per_mille)
+    attention_core_backward_time = ratio(5000*micro_batch_size*head_dim*local_heads*local_sequence*seq_length*(1 + ratio(attention_half_length, local_sequence)), attention_flops*attention_per_mille)
     attention_forward_time = attention_core_time + attention_product_time + ratio(1000*attention_forward_bytes, hbm_bandwidth*hbm_per_mille)
     attention_backward_time = attention_core_backward_time + 2*attention_product_time + ratio(1000*attention_backward_bytes, hbm_bandwidth*hbm_per_mille)
-    attention_repeated_time = 2000*micro_batch_size*head_dim*local_heads*local_sequence*recompute_core_attention*(ratio(6*(context_parallel - 1), hbm_bandwidth*hbm_per_mille) + ratio(seq_length, attention_flops*attention_per_mille))
+    attention_repeated_time = 2000*micro_batch_size*head_dim*local_heads*local_sequence*recompute_core_attention*(ratio(6*(context_parallel - 1), hbm_bandwidth*hbm_per_mille) + ratio(seq_length*(1 + ratio(attention_half_length, local_sequence)), attention_flops*attention_per_mille))
     attention_repeated_flops = 2*micro_batch_size*head_dim*local_heads*local_sequence*recompute_core_attention*seq_length
     attention_tensor_forward_passes = 2
     attention_tensor_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence
@@ -542,13 +550,13 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     attention_tensor_hidden_bytes = 2*micro_batch_size*hidden_size*local_sequence*sequence_parallel
     attention_context_forward_passes = (1 if (context_parallel > 1) else 0)
     attention_context_forward_bytes = 4*micro_batch_size*head_dim*local_kv_heads*seq_length*(1 if (context_parallel > 1) else 0)
-    attention_context_forward_time = max(0, ratio(attention_context_forward_bytes, context_bandwidth) - ratio(attention_context_forward_bytes, context_parallel*context_bandwidth) + attention_context_forward_passes*context_latency - attention_core_time + ratio(attention_core_time, context_parallel))
+    attention_context_forward_time = max(0, ratio(attention_context_forward_bytes, context_send_bandwidth) - ratio(attention_context_forward_bytes, context_parallel*context_send_bandwidth) + attention_context_forward_passes*context_latency - attention_core_time + ratio(attention_core_time, context_parallel))
     attention_context_backward_passes = 2*(1 if (context_parallel > 1) else 0)
     attention_context_backward_bytes = 8*micro_batch_size*head_dim*local_kv_heads*seq_length*(1 if (context_parallel > 1) else 0)
-    attention_context_backward_time = max(0, ratio(attention_context_backward_bytes, context_bandwidth) - ratio(attention_context_backward_bytes, context_parallel*context_bandwidth) + attention_context_backward_passes*context_latency - attention_core_backward_time + ratio(attention_core_backward_time, context_parallel))
+    attention_context_backward_time = max(0, ratio(attention_context_backward_bytes, context_send_bandwidth) - ratio(attention_context_backward_bytes, context_parallel*context_send_bandwidth) + attention_context_backward_passes*context_latency - attention_core_backward_time + ratio(attention_core_backward_time, context_parallel))
     attention_context_repeated_passes = recompute_core_attention*(1 if (context_parallel > 1) else 0)
     attention_context_repeated_bytes = 4*micro_batch_size*head_dim*local_kv_heads*recompute_core_attention*seq_length*(1 if (context_parallel > 1) else 0)
-    attention_context_repeated_time = max(0, ratio(attention_context_repeated_bytes, context_bandwidth) - ratio(attention_context_repeated_bytes, context_parallel*context_bandwidth) + attention_context_repeated_passes*context_latency - attention_core_time + ratio(attention_core_time, context_parallel))
+    attention_context_repeated_time = max(0, ratio(attention_context_repeated_bytes, context_send_bandwidth) - ratio(attention_context_repeated_bytes, context_parallel*context_send_bandwidth) + attention_context_repeated_passes*context_latency - attention_core_time + ratio(attention_core_time, context_parallel))
     ffn_norm_forward_bytes = 4*micro_batch_size*hidden_size*local_sequence_sp
     ffn_norm_backward_bytes = 6*micro_batch_size*hidden_size*local_sequence_sp
     ffn_norm_kernels = 1
@@ -759,7 +767,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     step_sent_bytes = ratio(2*micro_batch_size*hidden_size*seq_length, context_parallel*sequence_shards)
     num_microbatches = ratio(global_batch_size, data_parallel*micro_batch_size)
     stage_messages = num_microbatches*(2 - ((1 if (pipeline_rank == 0) else 0) + (1 if (pipeline_rank == pipeline_parallel - 1) else 0)))*(1 if (pipeline_parallel > 1) else 0)
-    step_pipeline_waiting = 2*((ratio(node_latency_ns*(1 - (1 if (pipeline_borders > 0) else 0)), 1000000000) + ratio(network_latency_ns*(1 if (pipeline_borders > 0) else 0), 1000000000)) + ratio(step_sent_bytes, pipeline_bandwidth))*(num_microbatches + pipeline_parallel - 2)*(1 if (pipeline_parallel > 1) else 0)
+    step_pipeline_waiting = 2*((ratio(collective_latency_ns, 1000000000) + ratio(node_latency_ns*(1 - (1 if (pipeline_borders > 0) else 0)), 1000000000) + ratio(network_latency_ns*(1 if (pipeline_borders > 0) else 0), 1000000000)) + ratio(step_sent_bytes, pipeline_send_bandwidth))*(num_microbatches + pipeline_parallel - 2)*(1 if (pipeline_parallel > 1) else 0)
     step_time = num_microbatches*step_slowest_stage + step_bubble + step_data_waiting + step_optimizer + step_pipeline_waiting
     spent_computing = num_microbatches*(stage_accumulating + stage_backward_computing + stage_forward_computing)
     spent_launching = num_microbatches*stage_launching
@@ -840,6 +848,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "tensor.borders": tensor_borders,
         "tensor.latency": tensor_latency,
         "context.bandwidth": context_bandwidth,
+        "context.send_bandwidth": context_send_bandwidth,
         "context.borders": context_borders,
         "context.latency": context_latency,
         "data.bandwidth": data_bandwidth,
@@ -849,6 +858,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "replica.borders": replica_borders,
         "replica.latency": replica_latency,
         "pipeline.bandwidth": pipeline_bandwidth,
+        "pipeline.send_bandwidth": pipeline_send_bandwidth,
         "pipeline.borders": pipeline_borders,
         "pipeline.latency": pipeline_latency,
         "local.sequence": local_sequence,
@@ -1155,7 +1165,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, nvlink_domain, node_latency_ns, network_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, num_experts, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, matmul_flops, attention_flops, hbm_bandwidth, node_bandwidth, network_bandwidth, send_bandwidth, link_peers, nvlink_domain, node_latency_ns, network_latency_ns, collective_latency_ns, kernel_ns, launch_ns, stage_stall_ns, pipeline_place, matmul_per_mille, attention_per_mille, attention_half_length, hbm_per_mille, node_per_mille, network_per_mille, overlap_slowdown_per_mille, overlap_grad_reduce, overlap_param_gather, tp_comm_overlap, power_milliwatts, waiting_power_per_mille, cents_per_gpu_hour):
     """For every rule, whether the configuration keeps it."""
     return (
     )

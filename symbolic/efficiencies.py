@@ -1,6 +1,7 @@
-"""Shares of their peak that matrix products and attention reach, which follow the GPU's architecture.
+"""Constants of time that follow from a GPU's generation, and how far predictions with them were from measured steps.
 
-They are the figures that publications give for large shapes; a calibration replaces them by those of a cluster.
+Shares of peaks and the gap between kernels are fitted to one half of the public runs on GPUs of a generation
+(validation/timed/presets.py); the other half judges them. A calibration replaces them by those of a cluster.
 """
 
 from __future__ import annotations
@@ -8,31 +9,61 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .parameters import BY_NAME, Kind
 from .sources import BY_KEY
 
 
 @dataclass(frozen=True)
 class Efficiencies:
-    """Per mille of the peak that a large product and FlashAttention-2 reach, and who says so."""
+    """Parameters of the machine by name, the GPUs that have them, the date of the fit, and who measured.
 
-    matmul_per_mille: int
-    attention_per_mille: int
+    ``error_per_mille``: nine of ten predicted steps were within it, runs of the same model on the same GPUs left out
+    of the fit.
+    """
+
+    values: Mapping[str, int]
+    error_per_mille: int
     meaning: str
+    date: str
     sources: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse figures that cite nothing."""
+        """Refuse parameters that no machine has, and figures that cite nothing."""
+        if any(BY_NAME[name].kind is not Kind.MACHINE for name in self.values):
+            raise ValueError(f"not of a machine: {sorted(self.values)}")
         if not self.sources or not set(self.sources) <= set(BY_KEY):
             raise ValueError(f"unknown source among {self.sources}")
 
-    @property
-    def values(self) -> Mapping[str, int]:
-        """The figures by parameter name."""
-        return {"matmul_per_mille": self.matmul_per_mille, "attention_per_mille": self.attention_per_mille}
+
+#: Lengths at which causal attention reaches half of its rate: of FlashAttention 2 and 3 on A100 and H100, and of the
+#: fourth on B200, which makes 829, 1172 and 1431 TFLOP/s of 1024, 2048 and 4096 tokens.
+_HALF_LENGTH = {"flash": 500, "flash4": 1200}
+
+
+def _fitted(
+    matmul: int, attention: int, hbm: int, node: int, network: int, kernel_ns: int, kernel: str,
+) -> dict[str, int]:
+    return {
+        "matmul_per_mille": matmul, "attention_per_mille": attention, "hbm_per_mille": hbm, "node_per_mille": node,
+        "network_per_mille": network, "kernel_ns": kernel_ns, "attention_half_length": _HALF_LENGTH[kernel],
+    }
 
 
 EFFICIENCIES: dict[str, Efficiencies] = {
-    "ampere": Efficiencies(800, 500, "compute capability below 9", ("dao2023",)),
-    "hopper": Efficiencies(700, 350, "compute capability 9.0", ("dao2023", "shah2024")),
-    "blackwell": Efficiencies(700, 350, "compute capability 10.0, taken to be as before it", ("shah2024",)),
+    "ampere": Efficiencies(
+        _fitted(806, 489, 781, 728, 515, 4_033, "flash"), 111, "compute capability below 9", "2026-11",
+        ("fujii2024", "hagemann2023", "korthikanti2022", "torchtitan", "dao2023"),
+    ),
+    "hopper": Efficiencies(
+        _fitted(666, 397, 573, 695, 575, 4_159, "flash"), 84, "compute capability 9.0", "2026-11",
+        ("megatron_bridge", "torchtitan", "shah2024"),
+    ),
+    "blackwell": Efficiencies(
+        _fitted(548, 450, 581, 572, 788, 4_537, "flash4"), 121, "compute capability 10.0", "2026-11",
+        ("megatron_bridge", "simumax", "flash_attention"),
+    ),
+    "blackwell_ultra": Efficiencies(
+        _fitted(780, 324, 817, 694, 700, 3_863, "flash4"), 134, "compute capability 10.3", "2026-11",
+        ("megatron_bridge", "flash_attention"),
+    ),
 }

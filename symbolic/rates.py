@@ -4,6 +4,10 @@ Ranks are numbered as Megatron-LM does: tensor parallelism first, then context, 
 pipeline last, unless it is placed elsewhere. Neighbours of a group are ``stride`` ranks apart. Where a group does not
 lie inside one domain, as many rings leave the domain at once as it has groups; together they have all of its network
 adapters. A pass over a ring takes a step for every rank but one, some of them between domains.
+
+Without a switch the links of a GPU are divided among the others of its board: a collective of n of g ranks uses n - 1
+of g - 1 parts, a message one. A message to another node also has a rate of its own: it neither adds up several adapters
+nor fills one.
 """
 
 from __future__ import annotations
@@ -11,27 +15,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from sympy import Eq, Expr, Ge, Integer, Le
+from sympy import Eq, Expr, Ge, Gt, Integer, Le
 
 from .functions import CeilDiv, Iverson, Max, Min
 from .parameters import symbols
 from .terms import TermSet, product, term_symbol, total
 
 t, ty, tz, c, p, D, R, e, et, De, order = symbols("t ty tz c p D R e et De ord")
-Wn, Wx, dom, an, ax, en, ex, Wm, ew, slowed = symbols("Wn Wx dom an ax en ex Wm ew sl")
+Wn, Wx, Ws, dom, peers, an, ax, ab, en, ex, Wm, ew, slowed = symbols("Wn Wx Ws dom lp an ax ab en ex Wm ew sl")
 Wh, Wc, hl, hm = symbols("Wh Wc hl hm")
 _NANO = Integer(10) ** 9
+#: Name of the mean of all links between the stages of a pipeline, beside the groups.
+PATH = "path"
 
 
 @dataclass(frozen=True)
 class GroupOfRanks:
-    """One dimension of the mesh: its size, the distance of its neighbours, and what it is for."""
+    """One dimension of the mesh: its size, the distance of its neighbours, and what it is for.
+
+    ``sends``: neighbours pass messages, and not collectives alone.
+    """
 
     name: str
     size: Expr
     stride: Expr
     meaning: str
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    sends: bool = False
 
     def chosen(self, choices: Mapping[str, str]) -> bool:
         """True if there are such groups with these choices."""
@@ -51,7 +61,7 @@ GROUPS_OF_RANKS: tuple[GroupOfRanks, ...] = (
     GroupOfRanks("tensor_y", ty, Integer(1), "ranks of the second tensor axis", _THREE),
     GroupOfRanks("tensor_xy", t * ty, Integer(1), "ranks that share out the vocabulary", _THREE),
     GroupOfRanks("tensor_z", tz, t * ty, "ranks of the third tensor axis", _THREE),
-    GroupOfRanks("context", c, _TENSOR * _BEFORE_CONTEXT, "context-parallel ranks"),
+    GroupOfRanks("context", c, _TENSOR * _BEFORE_CONTEXT, "context-parallel ranks", sends=True),
     GroupOfRanks("data", D * c / R, _TENSOR * _BEFORE_CONTEXT,
                  "ranks that hold the same parameters, or share them out"),
     GroupOfRanks("replica", R, _TENSOR * D * c * _BEFORE_DATA / R, "ranks that hold the same share of parameters"),
@@ -62,7 +72,7 @@ GROUPS_OF_RANKS: tuple[GroupOfRanks, ...] = (
     GroupOfRanks("expert_replica", R, e * et * De / R, "ranks that hold the same share of experts", _EXPERTS),
     GroupOfRanks("pipeline", p,
                  _TENSOR * (1 + Iverson(Le(order, 1)) * (c - 1)) * (1 + Iverson(Eq(order, 0)) * (D - 1)),
-                 "pipeline stages"),
+                 "pipeline stages", sends=True),
 )
 
 GROUP_BY_NAME: dict[str, GroupOfRanks] = {group.name: group for group in GROUPS_OF_RANKS}
@@ -86,24 +96,39 @@ def add_groups(
             terms.add(f"{group.name}.stride", stride, "ranks", f"distance of neighbours among {group.meaning}")
         inside = Iverson(Le(span, dom))
         rings = Min(stride, dom)
-        node, network = Wn * en / 1000, links.get(group.name, Wx) * ex / 1000
-        terms.add(f"{group.name}.bandwidth", total(product(inside, node),
-                                                   product(1 - inside, Min(node, network * dom / rings))),
+        links_of_gpu, network = Wn * en / 1000, links.get(group.name, Wx) * ex * dom / (1000 * rings)
+        others = Max(Integer(1), Min(group.size, dom / rings) - 1)
+        node = links_of_gpu * Min(Integer(1), others / peers)
+        terms.add(f"{group.name}.bandwidth",
+                  total(product(inside, node), product(1 - inside, Min(node, network))),
                   "bytes/s", f"bandwidth of a ring of {group.meaning}, of each rank in one direction")
+        if group.sends:
+            one = links_of_gpu / peers
+            terms.add(f"{group.name}.send_bandwidth",
+                      total(product(inside, one), product(1 - inside, Min(one, network, Ws))),
+                      "bytes/s", f"bandwidth of messages among {group.meaning}, of each rank in one direction")
+        if group.name == "pipeline" and PATH in links:
+            share = links[PATH] * ex * dom / (1000 * rings)
+            terms.add("pipeline.path_bandwidth", Min(one, share, Ws), "bytes/s",
+                      f"bandwidth of messages among {group.meaning} over the mean link of a pipeline")
         borders = product(1 - inside, total(Min(group.size, CeilDiv(span, dom)), Integer(-1)))
         crossed = terms.add(f"{group.name}.borders", borders, "steps",
                             f"steps of a ring of {group.meaning} that cross from one domain to the next")
         steps = total(group.size, Integer(-1))
-        terms.add(f"{group.name}.latency", total(product(crossed, ax - an), product(steps, an)) / _NANO, "s",
-                  f"latency of one pass over a ring of {group.meaning}")
+        terms.add(f"{group.name}.latency",
+                  total(product(crossed, ax - an), product(steps, an), product(Iverson(Gt(group.size, 1)), ab)) / _NANO,
+                  "s", f"latency of one pass over a ring of {group.meaning}")
 
 
-def ring_time(name: str, passes: Expr, size: Expr) -> Expr:
-    """Seconds of collectives of a group: ``passes`` passes over its ring that make ``size`` bytes whole in all."""
-    ranks = GROUP_BY_NAME[name].size
+def ring_time(name: str, passes: Expr, size: Expr, sent: bool = False) -> Expr:
+    """Seconds of collectives of a group: ``passes`` passes over its ring that make ``size`` bytes whole in all.
+
+    ``sent``: ranks pass messages on to their neighbours instead.
+    """
+    ranks, rate = GROUP_BY_NAME[name].size, "send_bandwidth" if sent else "bandwidth"
     return total(
         product(passes, term_symbol(f"{name}.latency")),
-        product(size, total(ranks, Integer(-1))) / (ranks * term_symbol(f"{name}.bandwidth")),
+        product(size, total(ranks, Integer(-1))) / (ranks * term_symbol(f"{name}.{rate}")),
     )
 
 

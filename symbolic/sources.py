@@ -192,6 +192,19 @@ SOURCES: tuple[Source, ...] = (
         2024, "arXiv:2407.08608", "https://arxiv.org/abs/2407.08608",
     ),
     Source(
+        "flash_attention", "Dao-AILab", "FlashAttention, measured rates on B200 by length (pull request 2605)",
+        2026, "program", "https://github.com/Dao-AILab/flash-attention",
+    ),
+    Source(
+        "megatron_bridge", "NVIDIA", "Megatron Bridge and NeMo, performance summaries of 2024 to 2026",
+        2026, "documentation", "https://github.com/NVIDIA-NeMo/Megatron-Bridge/blob/main/docs/performance-summary.md",
+    ),
+    Source(
+        "hagemann2023", "J. Hagemann, S. Weinbach, K. Dobler, M. Schall, G. de Melo",
+        "Efficient Parallelization Layouts for Large-Scale Distributed Model Training",
+        2023, "arXiv:2311.05610", "https://arxiv.org/abs/2311.05610",
+    ),
+    Source(
         "qwen2", "A. Yang, B. Yang, B. Hui, et al.", "Qwen2 Technical Report",
         2024, "arXiv:2407.10671", "https://arxiv.org/abs/2407.10671",
     ),

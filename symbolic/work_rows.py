@@ -183,7 +183,7 @@ def context_exchange(width: Dimension, size: int) -> tuple[Work, ...]:
     return (
         Transfer("ring", at, Ranks.CONTEXT, (ALL_KEYS, BATCH, KV_HEADS, width), size, ONE, Integer(2), "liu2023",
                  "keys and values passed round, with their gradients in the backward pass", when=Iverson(c > 1),
-                 beside=Kernel.ATTENTION, kernels=_PARTS * others, **ring),
+                 beside=Kernel.ATTENTION, kernels=_PARTS * others, sent=True, **ring),
         Stream("ring.outputs", at, (SEQUENCE, BATCH, HEADS, width), 12, 12, "transformer_engine",
                "outputs, or gradients of queries, with those of a further part of the keys", 0, when=others, **ring),
         Stream("ring.gradients", at, (SEQUENCE, BATCH, KV_HEADS, width), 0, 24, "transformer_engine",

@@ -60,7 +60,7 @@ def test_own_figures_stand_beside_those_of_the_catalogue(written: Written) -> No
     assert cluster.gpu.source == "given by the user"
     assert cluster.values() == {
         **known.values(), "context_bytes": 7, "gpu_memory": cluster.gpu.memory_bytes, "node_size": 4,
-        "nvlink_domain": 4,
+        "nvlink_domain": 4, "link_peers": 3,  # four A100 have no switch
         "hbm_bandwidth": 1_400_000_000_000, "network_bandwidth": 12_500_000_000,
         "host_memory_bandwidth": 102_400_000_000,
     }
@@ -87,6 +87,7 @@ def test_a_gpu_of_ones_own(written: Written) -> None:
         "matmul_flops": 10**15, "attention_flops": 10**15, "hbm_bandwidth": 4 * 10**12, "node_size": 16,
         "node_bandwidth": 5 * 10**11, "node_latency_ns": read("links")["xgmi"]["latency_ns"],
         "network_bandwidth": 5 * 10**10, "network_latency_ns": 9_000, "gpu_memory": 100 * GIB,
+        "send_bandwidth": 12 * 10**9, "link_peers": 1,
     }
 
 
@@ -158,13 +159,14 @@ def gpus(draw: st.DrawFn) -> Gpu:
         source=draw(NAMES), note=draw(st.text(max_size=9)), bf16_gflops=draw(speeds), fp8_gflops=draw(speeds),
         link="nvlink" if linked else None, link_mb_per_s=draw(st.integers(1, 10**9)) if linked else None,
         link_size=draw(st.integers(2, 72)) if linked else None, link_latency_ns=5 if linked else None,
+        mesh_size=draw(optional(st.integers(2, 72))),
         power_watts=draw(optional(st.integers(1, 10**5))),
     )
 
 
 NETWORKS = st.sampled_from(list(read("networks"))).map(Network.named) | st.builds(
     Network, name=NAMES, gbit_per_s=st.integers(1, 10**6), latency_ns=st.integers(0, 10**9),
-    rails=optional(st.integers(1, 99)), source=NAMES, note=st.text(max_size=9),
+    rails=optional(st.integers(1, 99)), send_mb_per_s=st.integers(1, 10**9), source=NAMES, note=st.text(max_size=9),
 )
 CLUSTERS = st.builds(
     Cluster, name=NAMES, gpu=gpus(), gpus_per_node=st.integers(1, 2**16), network=optional(NETWORKS),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardmath.account.time import machine_values
 from shardmath.catalogue import read
+from shardmath.commands.calibrate.runs import asked
 from shardmath.errors import InputError
-from shardmath.generated.definitions import DEFAULTS, PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, PARAMETERS
 from shardmath.input.parameters import checked
 from shardmath.machines import Cluster, Network
 from shardmath.machines.gpu import Gpu
@@ -79,7 +83,7 @@ def test_values_of_every_gpu_are_whole_and_ordered(name: str) -> None:
 def test_a_dgx_h100() -> None:
     values = Cluster.named("h100-80gb").values()
     assert values == {
-        **USUAL, "matmul_per_mille": 700, "attention_per_mille": 350,
+        **USUAL, **EFFICIENCIES["hopper"], "send_bandwidth": 12 * 10**9, "link_peers": 1,
         "matmul_flops": 989_400 * 10**9, "attention_flops": 989_400 * 10**9, "hbm_bandwidth": 3350 * 10**9,
         "node_bandwidth": 450 * 10**9, "node_latency_ns": 3400, "network_bandwidth": 50 * 10**9,
         "network_latency_ns": 14_000, "gpu_memory": 80 * 2**30, "node_size": 8,
@@ -93,6 +97,38 @@ def test_nvlink_that_joins_pairs_serves_servers_of_two() -> None:
     of_eight, of_two = (Cluster(name="c", gpu=gpu, gpus_per_node=size).values(num_gpus=2) for size in (8, 2))
     assert (of_eight["node_bandwidth"], of_eight["node_latency_ns"]) == (64 * 10**9, 5700)
     assert (of_two["node_bandwidth"], of_two["node_latency_ns"]) == (300 * 10**9, 3400)
+
+
+#: Links of a GPU on boards of four and of eight, whose GPUs are joined in pairs or by a switch.
+BOARDS = [("h100-80gb", 8, 1), ("h100-80gb", 4, 3), ("a100-80gb", 4, 3), ("mi300x-192gb", 8, 7), ("h100-pcie", 4, 1)]
+
+
+@pytest.mark.parametrize(("name", "size", "peers"), BOARDS)
+def test_without_a_switch_the_links_of_a_gpu_are_divided(name: str, size: int, peers: int) -> None:
+    """Of n GPUs of a board of g each has n - 1 of g - 1 parts of its links, and a message one."""
+    gpu = Gpu.named(name)
+    values = Cluster(name="c", gpu=gpu, gpus_per_node=size, network=Network.named("ndr-400")).values()
+    assert values["link_peers"] == peers
+    links = Fraction(values["node_bandwidth"] * values["node_per_mille"], 1000)
+    for ranks in (2, 4):
+        layout = {"tensor_parallel": ranks, "pipeline_parallel": 2, "num_gpus": 2 * ranks}
+        evaluator = asked("llama-3.1-8b", gpu, **layout).evaluator
+        known = {**asked("llama-3.1-8b", gpu, **layout).on_rank(0), **machine_values(evaluator, Cluster(
+            name="c", gpu=gpu, gpus_per_node=size, network=Network.named("ndr-400")), 2 * ranks)}
+        found = evaluator.times.terms(**{item: Fraction(known[item]) for item in evaluator.times.INPUTS})
+        assert found["tensor.bandwidth"] == links * min(Fraction(ranks - 1, peers), 1)
+        across = 2 * ranks > size
+        assert found["pipeline.send_bandwidth"] == (12 * 10**9 if across else links / peers)
+
+
+def test_messages_to_other_nodes_share_the_adapters() -> None:
+    """All GPUs of a server send at once over one port of 100 Gb/s: each has its part, below the rate of a message."""
+    cluster = Cluster.named("h100-80gb", "ethernet-100")
+    job = asked("llama-3.1-8b", cluster.gpu, tensor_parallel=8, pipeline_parallel=2, num_gpus=16)
+    known = {**job.on_rank(0), **machine_values(job.evaluator, cluster, 16)}
+    found = job.evaluator.times.terms(**{item: Fraction(known[item]) for item in job.evaluator.times.INPUTS})
+    reached = EFFICIENCIES["hopper"]["network_per_mille"]
+    assert found["pipeline.send_bandwidth"] == Fraction(100 * 10**9 // 64 * reached, 1000)
 
 
 def test_a_card_without_a_link_uses_pcie_even_alone() -> None:

@@ -24,7 +24,7 @@ def _terms(module: Any, found: Explanation, **changed: int) -> dict[str, float]:
 def _collectives(module: Any, found: Explanation, **changed: int) -> float:
     """Passes over the ring of one gathering: what its latency adds, over the latency of a pass."""
     terms = _terms(module, found, **changed)
-    quick = _terms(module, found, node_latency_ns=0, network_latency_ns=0, **changed)
+    quick = _terms(module, found, node_latency_ns=0, network_latency_ns=0, collective_latency_ns=0, **changed)
     return (terms["stage.gathering"] - quick["stage.gathering"]) / terms["data.latency"]
 
 

@@ -30,10 +30,15 @@ def work(scope: Scope) -> dict[str, Any]:
         ] if scope.timed else [],
         "efficiencies": [
             {"name": code(name), "meaning": escape(item.meaning), "sources": cite(*item.sources),
-             "matmul": item.matmul_per_mille, "attention": item.attention_per_mille}
+             "date": item.date, "values": [item.values[name] for name in SHOWN_CONSTANTS]}
             for name, item in EFFICIENCIES.items()
         ],
     }
+
+
+#: The columns of the table of constants.
+SHOWN_CONSTANTS = ("matmul_per_mille", "attention_per_mille", "hbm_per_mille", "node_per_mille",
+                   "network_per_mille", "kernel_ns", "attention_half_length")
 
 
 def _rows(component: Component, scope: Scope) -> list[dict[str, str]]:

@@ -16,7 +16,7 @@ from ..terms import TermSet, product, total
 from ..work import BOTH_GRADIENTS, Kernel, Ranks, Transfer
 from .rows import RATES, Matmul, Moved, matmuls, repeated, streams, transfers
 
-c, t, ot = symbols("c t ot")
+c, t, ot, s0 = symbols("c t ot s0")
 
 #: Directions of a pass through the model.
 PASSES = ("forward", "backward")
@@ -30,11 +30,12 @@ HALF_TILE, FILLING = (Integer(64), Integer(128)), Integer(256)
 def matmul_time(item: Matmul) -> Expr:
     """Seconds of one forward product, whose sides are longer by partial tiles and by the time that its pipeline fills.
 
-    Core attention is one kernel over all of its tiles, so its efficiency stands alone.
+    Core attention is one kernel over all of its tiles, so its efficiency stands alone; short sequences reach less of
+    it, as tiles at the diagonal are half masked and few tiles leave a part of the GPU idle.
     """
     peak, share = symbols(" ".join(RATES[item.rate]))
     if item.rate == Kernel.ATTENTION.value:
-        return item.flops / (peak * share / 1000)
+        return item.flops * (1 + s0 / item.length) / (peak * share / 1000)
     rows, columns = HALF_TILE
     sides = (total(item.rows, product(rows, item.groups)), total(item.inner, FILLING), total(item.columns, columns))
     return product(Integer(2), item.factor, *sides) / (peak * share / 1000)
@@ -132,7 +133,7 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
                              total(*(product(count, item.size) for count, item in zip(passes, own, strict=True))),
                              "bytes", f"{words}, bytes made whole, of which each of n ranks sends (n - 1)/n")
             # Products hide the bytes of what is gathered once more, and not the latency.
-            waited = ring_time(ranks.value, total(number, *late), size)
+            waited = ring_time(ranks.value, total(number, *late), size, own[0].row.sent)
             terms.add(f"{part}_time", _unhidden(terms, name, way, own[0].row, waited), "s",
                       f"{words}, time that nothing hides")
         again = [(repeated(item.row.module), item) for item in own]
@@ -144,7 +145,8 @@ def _add_traffic(terms: TermSet, component: Component, implementation: Implement
             size = terms.add(f"{part}_bytes",
                              total(*(product(switch, item.forward, item.size) for switch, item in again)), "bytes",
                              f"{words}, bytes made whole")
-            seconds = _unhidden(terms, name, "forward", own[0].row, ring_time(ranks.value, number, size))
+            waited = ring_time(ranks.value, number, size, own[0].row.sent)
+            seconds = _unhidden(terms, name, "forward", own[0].row, waited)
             terms.add(f"{part}_time", seconds, "s", f"{words}, time that nothing hides")
         if total(*(item.hidden for item in own)) != 0:
             words = f"{title}: made whole once more beside products of the backward pass"

@@ -11,14 +11,18 @@ from sympy import Expr, Integer
 from ..accounts.rows import components_of, kept_rows, local_shape
 from ..choices import absent_values
 from ..dimension import Dimension
-from ..dimensions import EXPERTS
+from ..dimensions import EXPERTS, SEQUENCE
 from ..implementations import Implementation
 from ..ledger import Component, Role
 from ..parallel.groups import is_frozen
-from ..parameters import symbol
+from ..parameters import symbol, symbols
 from ..recompute import REGIONS
 from ..terms import product
 from ..work import BOTH_GRADIENTS, Kernel, Product, Stream, Transfer, Work
+
+(c,) = symbols("c")
+#: The length of products whose rate does not depend on it.
+WHOLE = Integer(1)
 
 #: Recipes of FP8 run linear layers at the peak of 8 bits; the head and attention stay at 16.
 LINEAR = "linear"
@@ -28,7 +32,7 @@ LINEAR = "linear"
 class Matmul:
     """One matrix product on one rank: its sides, as many separate products as ``groups``, and who runs it.
 
-    ``backward`` counts such products in the backward pass.
+    ``backward`` counts such products in the backward pass, ``length`` the tokens of one kernel of core attention.
     """
 
     module: str
@@ -39,6 +43,7 @@ class Matmul:
     factor: Expr
     groups: Expr
     backward: int
+    length: Expr = WHOLE
 
     @property
     def flops(self) -> Expr:
@@ -61,12 +66,14 @@ def matmuls(component: Component, implementation: Implementation) -> tuple[Matmu
                 _gradients(component, choices),
             ))
     absent = _absent(implementation)
+    # Where heads are exchanged for tokens, attention runs over the whole sequence.
+    length = product(*local_shape((SEQUENCE,), choices), c if choices["context"] == "all_to_all" else Integer(1))
     products += [
         Matmul(
             item.module, item.kernel.value, product(*local_shape(item.rows, choices)),
             product(*local_shape(item.inner, choices)),
             product(*local_shape(item.columns, choices)), product(item.share, item.when.xreplace(absent)), Integer(1),
-            item.backward - (BOTH_GRADIENTS - _gradients(component, choices) if item.weights else 0),
+            item.backward - (BOTH_GRADIENTS - _gradients(component, choices) if item.weights else 0), length,
         )
         for item in _chosen(component, implementation) if isinstance(item, Product)
     ]

@@ -13,7 +13,7 @@ from ..implementations import Implementation
 from ..parallel.pipeline import chunks, ends
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
-from ..rates import GROUP_BY_NAME
+from ..rates import GROUP_BY_NAME, PATH, beside_computing
 from ..systems import SYSTEMS
 from ..systems.system import Part
 from ..terms import TermSet, product, term_symbol, total
@@ -22,7 +22,7 @@ from ..work import Ranks
 s, b, h, c, ts, p, r, m, B, N = symbols("s b h c ts p r m B N")
 t, ty, tz, e, et, sp, sn, load, cf, D = symbols("t ty tz e et sp sn load cf D")
 Fm, pw, price, busy = symbols("Fm pw chi busy")
-an, ax, slowed = symbols("an ax sl")
+an, ax, ab = symbols("an ax ab")
 L, Lr, Ldr, Lf, Ll, Lx = symbols("L Lr Ldr Lf Ll Lx")
 #: One sequence, every token of it worked on once.
 _ALONE = {
@@ -113,17 +113,18 @@ def add_step(
     terms.add("stage.messages", _messages(implementation), "messages",
               "rank r: outputs and gradients that it sends to other stages in a step")
     crossing = Iverson(Gt(term_symbol("pipeline.borders"), 0))
-    each = total(total(product(crossing, ax), product(1 - crossing, an)) / 10**9,
-                 sent / term_symbol("pipeline.bandwidth"))
-    # What travels beside the work of other chunks slows that down.
-    beside = product(passes_of_rank, chunks(implementation.choices), slowed) / 1000
-    sends = total(product(schedule.overlapped, total(p, Integer(-1), beside)),
-                  product(1 - schedule.overlapped, total(passes_of_rank, p, Integer(-2))))
-    sending = product(sends, each)
-    if "path" in links:
-        faster = links["pipeline"] / links["path"] - 1
-        sending = total(sending, product(crossing, total(p, Integer(-1)), faster,
-                                         sent / term_symbol("pipeline.bandwidth")))
+    each = total(total(product(crossing, ax), product(1 - crossing, an), ab) / 10**9,
+                 sent / term_symbol("pipeline.send_bandwidth"))
+    # What travels beside the work of another chunk slows that down, and is waited for where it takes longer.
+    of_rank = product(passes_of_rank, chunks(implementation.choices))
+    beside = beside_computing(each, slowest / (2 * chunks(implementation.choices)))
+    sending = total(
+        product(schedule.overlapped, total(product(total(p, Integer(-1)), each), product(of_rank, beside))),
+        product(1 - schedule.overlapped, total(passes_of_rank, p, Integer(-2)), each),
+    )
+    if PATH in links:
+        later = total(sent / term_symbol("pipeline.path_bandwidth"), -sent / term_symbol("pipeline.send_bandwidth"))
+        sending = total(sending, product(crossing, total(p, Integer(-1)), later))
     waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sending), "s",
                         "stages that wait for what is sent between them")
     terms.add("step.time", total(product(passes_of_rank, slowest), bubble, waiting, *once), "s", "one optimizer step")

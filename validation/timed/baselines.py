@@ -12,7 +12,8 @@ from validation.timed.metrics import Numbers
 #: Half of the peak for every product, all of every bandwidth, no latency and no kernel that costs anything by itself.
 TEXTBOOK = {
     "matmul_per_mille": 500, "attention_per_mille": 500, "hbm_per_mille": 1000, "node_per_mille": 1000,
-    "network_per_mille": 1000, "node_latency_ns": 0, "network_latency_ns": 0, "kernel_ns": 0, "launch_ns": 0,
+    "network_per_mille": 1000, "node_latency_ns": 0, "network_latency_ns": 0, "collective_latency_ns": 0,
+    "kernel_ns": 0, "launch_ns": 0, "attention_half_length": 0, "send_bandwidth": 10**15,
 }
 #: Kernels of attention, the best first.
 BEST_FIRST = ("flash", "flash_attention2 + RMS kernel", "flash_attention2", "flash_attentionv1.0.8", "fused", "torch")

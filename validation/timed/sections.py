@@ -9,6 +9,7 @@ from validation.measured.sections import paragraph
 from validation.measured.sections import targets as table_of_targets
 from validation.tables import markdown
 from validation.timed.cases import fujii2024, tables, torchtitan_runs
+from validation.timed.generations import section as generations
 from validation.timed.metrics import Ranking, spread
 from validation.timed.results import CALIBRATED, RANDOM, RULE, TIMES, USUAL, Result, result
 from validation.timed.targets import targets
@@ -22,7 +23,8 @@ def section() -> str:
              "![Mean regret by the way in which a layout is chosen](validation/time_regret.svg)"]
     for item in found:
         parts += _table(item)
-    parts += ["### torchtitan on H100", paragraph(TITAN), titan(), "### What to keep in mind", caveats()]
+    parts += [*generations(), "### torchtitan on H100", paragraph(TITAN), titan()]
+    parts += ["### What to keep in mind", caveats()]
     return "\n\n".join(parts)
 
 

@@ -22,8 +22,8 @@ PRECISIONS = ("bf16", "fp8")
 #: Parameters that follow from the GPU, the server and the network, and are given there.
 FACTS = (
     "matmul_flops", "attention_flops", "hbm_bandwidth", "node_bandwidth", "node_latency_ns", "network_bandwidth",
-    "network_latency_ns", "nvlink_domain", "gpu_memory", "node_size", "num_gpus", "cents_per_gpu_hour",
-    "power_milliwatts",
+    "network_latency_ns", "send_bandwidth", "link_peers", "nvlink_domain", "gpu_memory", "node_size", "num_gpus",
+    "cents_per_gpu_hour", "power_milliwatts",
 )
 #: Figures of the host by parameter, with the figure of a GPU that they follow from.
 OF_HOST = {"host_copy_bandwidth": "pcie_mb_per_s", "host_memory_bandwidth": "host_mb_per_s"}
@@ -86,6 +86,11 @@ class Cluster(Record):
         return self.gpu.domain_size if self.gpu.domain_size > self.gpu.node_size else self.gpus_per_node
 
     @property
+    def link_peers(self) -> int:
+        """GPUs that the links of a GPU are divided among: all others of a board without a switch, else 1."""
+        return self.gpus_per_node - 1 if self.gpus_per_node == self.gpu.mesh_size else 1
+
+    @property
     def memory_parameters(self) -> dict[str, int]:
         """Those of ``parameters`` that change memory."""
         return {name: value for name, value in self.parameters.items() if PARAMETERS[name][4] == "cluster"}
@@ -118,18 +123,20 @@ class Cluster(Record):
             "hbm_bandwidth": MEGA * self._known("hbm_mb_per_s"),
             "node_bandwidth": node[0], "node_latency_ns": node[1],
             "network_bandwidth": network[0], "network_latency_ns": network[1],
+            "send_bandwidth": MEGA * self.network.send_mb_per_s if self.network else network[0],
+            "link_peers": self.link_peers if way == "link" else 1,
             "gpu_memory": self.gpu.memory_bytes, "node_size": self.node_size, "nvlink_domain": self.node_size,
             "cents_per_gpu_hour": self.cents_per_gpu_hour or 0,
             "power_milliwatts": int(1000 * self.power_watts) if self.gpu.power_watts else 0,
         }
 
     def _usual(self) -> dict[str, int]:
-        """Defaults of the machine's parameters: what GPUs of the architecture reach, and what is usual elsewhere."""
+        """Defaults of the machine's parameters: what GPUs of the generation reach, and what is usual elsewhere."""
         usual = {name: DEFAULTS[name] for name in OTHERS
                  if PARAMETERS[name][4] == "machine" and name in DEFAULTS and name not in OF_HOST}
         reached = {"network_per_mille": 1000} if self.links else {}
         inner = {"node_per_mille": 1000} if self.links and self.links.inside() else {}
-        return {**usual, **EFFICIENCIES.get(self.gpu.architecture, {}), **reached, **inner}
+        return {**usual, **EFFICIENCIES.get(self.gpu.generation, {}), **reached, **inner}
 
     def _host(self) -> dict[str, int]:
         """Bytes/s of one GPU to its host, and of its share of the host's memory, as far as they are known."""

@@ -37,8 +37,9 @@ class Gpu(Record):
 
     Speeds are peaks, and None where they are not known. ``bf16_gflops``, ``fp8_gflops``: dense matrix products, in
     10^9 FLOP/s. ``hbm_mb_per_s``: device memory, in 10^6 bytes/s. ``link_mb_per_s``: all of a GPU's links (``link``:
-    NVLink or xGMI) together, each direction; ``link_size``: how many GPUs they join. ``pcie_mb_per_s``: PCIe, each
-    direction. ``link_latency_ns``, ``pcie_latency_ns``: what one step of a ring takes besides its bytes.
+    NVLink or xGMI) together, each direction; ``link_size``: how many GPUs they join. ``mesh_size``: boards of so
+    many GPUs have no switch, so that each pair has an equal part of the links. ``pcie_mb_per_s``: PCIe, each direction.
+    ``link_latency_ns``, ``pcie_latency_ns``: what one step of a ring takes besides its bytes.
     ``power_watts``: what the board draws at most. ``network``: the vendor's own servers have it, by its name.
     ``host_mb_per_s``, ``host_memory_gib``: memory of the host in these servers, all of its channels together, in 10^6
     bytes/s, and how much of it there is.
@@ -56,6 +57,7 @@ class Gpu(Record):
     link: Literal["nvlink", "xgmi"] | None = None
     link_mb_per_s: Speed = None
     link_size: Annotated[int, Field(ge=2, le=2**16)] | None = None
+    mesh_size: Annotated[int, Field(ge=2, le=2**16)] | None = None
     link_latency_ns: Nanoseconds | None = None
     pcie_mb_per_s: Speed = None
     pcie_latency_ns: Nanoseconds | None = None
@@ -80,6 +82,11 @@ class Gpu(Record):
             return ""
         major = int(self.compute_capability.partition(".")[0])
         return "ampere" if major < 9 else "hopper" if major == 9 else "blackwell"
+
+    @property
+    def generation(self) -> str:
+        """Name of the generation, as far as constants of time depend on it; empty where it is not known."""
+        return "blackwell_ultra" if self.compute_capability == "10.3" else self.architecture
 
     @property
     def domain_size(self) -> int:

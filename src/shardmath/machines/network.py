@@ -13,12 +13,16 @@ from shardmath.input.naming import by_name
 from shardmath.input.records import Record
 from shardmath.machines.gpu import Nanoseconds
 
+SEND_MB_PER_S = 12_000
+"""10^6 bytes/s of messages between two GPUs: NCCL sends pieces of 128 KiB, each of which costs 10 to 12 us."""
+
 
 class Network(Record):
     """One kind of network.
 
     ``gbit_per_s``: one port, each direction, in 10^9 bits/s. ``rails``: ports of a server that carry the traffic of its
-    GPUs; None where each GPU has one. ``latency_ns``: what one step of a ring over the network takes besides its bytes.
+    GPUs; None where each GPU has one. ``send_mb_per_s``: most that one GPU sends to one of another server, in 10^6
+    bytes/s. ``latency_ns``: what one step of a ring over the network takes besides its bytes.
     ``source``: where the figures are from. Raises InputError for anything that breaks a rule.
     """
 
@@ -26,6 +30,7 @@ class Network(Record):
     gbit_per_s: Annotated[int, Field(ge=1, le=10**6)]
     latency_ns: Nanoseconds
     rails: Annotated[int, Field(ge=1, le=2**16)] | None = None
+    send_mb_per_s: Annotated[int, Field(ge=1, le=10**9)] = SEND_MB_PER_S
     source: str
     note: str = ""
 

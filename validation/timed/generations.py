@@ -1,0 +1,117 @@
+"""The part of docs/validation.md about constants of GPU generations, and public throughputs predicted with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from shardmath.generated.definitions import EFFICIENCIES, ERRORS
+from validation.measured.metrics import Target
+from validation.measured.sections import paragraph
+from validation.measured.sections import targets as table_of_targets
+from validation.tables import markdown
+from validation.timed.metrics import Numbers
+from validation.timed.presets import FITTED, Runs, band, fitted, generations, left_out
+from validation.timed.public import TABLE, public_runs
+
+#: Median error of public rows of dense models that constants were not fitted to, and of those on B200.
+DENSE, B200 = 0.05, 0.05
+
+ABOUT = """Constants of time differ by generation of GPUs. The shipped ones were fitted to one half of the runs on GPUs
+    of a generation, and the other half judges them. The rule was fixed before a row was read: constants are fitted to
+    rows whose id has an even last digit in its SHA-256. Every row is a run of Fujii et al., of Hagemann et al., of
+    SimuMax on B200, or a throughput that NVIDIA, torchtitan or Megatron-LM published."""
+LEFT_OUT = """The band of a generation is what nine of ten predictions were within. For it each group of runs (a model
+    on one kind of GPU, or a group of the tables above) was predicted with constants fitted to all other groups."""
+THROUGHPUTS = f"""[`{TABLE}`](../tests/data/{TABLE}) has every row with its source and date. FP8 runs have recipes of
+    Transformer Engine; NVIDIA's runs hide collectives beside work, as their recipes do. H100 of 96 GB ran at 500 W,
+    below their limit of 700 W. Runs of 2022 sent each rank's part of an output between stages, which is counted as all
+    of it."""
+
+
+def section() -> list[str]:
+    """Return the parts of the section: constants, errors by generation, every row, rows without a time."""
+    found = generations()
+    return [
+        "### Constants by generation of GPUs", paragraph(ABOUT), table_of_targets(targets(found)),
+        constants(found), errors(found), paragraph(LEFT_OUT),
+        "### Public throughputs", paragraph(THROUGHPUTS), rows(found), refused(),
+    ]
+
+
+def shares(runs: Runs) -> Numbers:
+    """Predicted over measured time less 1, with the shipped constants."""
+    return np.asarray(runs({name: EFFICIENCIES[runs.generation][name] for name in FITTED}) / runs.measured - 1)
+
+
+def is_public(name: str) -> bool:
+    """True for a row of the table of public throughputs."""
+    return name in {item.id for item in public_runs()}
+
+
+def targets(found: tuple[Runs, ...]) -> tuple[Target, ...]:
+    """What was asked of rows that constants were not fitted to."""
+    judged = {name: share for runs in found for name, share, shown in
+              zip(runs.names, shares(runs), runs.shown, strict=True) if not shown}
+    public = np.array([abs(share) for name, share in judged.items() if is_public(name)])
+    b200 = np.array([abs(share) for name, share in judged.items() if ("b200-180gb" in name and "gb200" not in name)
+                     or name.startswith("simumax")])
+    return (
+        _target(f"{len(public)} public rows of dense models, not fitted to: median error", DENSE, public),
+        _target(f"{len(b200)} rows on B200, not fitted to: median error", B200, b200),
+    )
+
+
+def _target(words: str, asked: float, errors_of_rows: Numbers) -> Target:
+    reached = float(np.median(errors_of_rows))
+    return Target(words, f"at most {asked:.0%}", f"{reached:.2%}", reached <= asked)
+
+
+def constants(found: tuple[Runs, ...]) -> str:
+    """Shipped constants beside those of a new fit."""
+    lines = [
+        (f"`{name}`", *(
+            f"{EFFICIENCIES[runs.generation][name]:,} ({fitted(runs).parameters[name]:,})" for runs in found
+        ))
+        for name in FITTED
+    ]
+    return markdown(("shipped (fitted anew)", *(runs.generation.replace("_", " ") for runs in found)), lines)
+
+
+def errors(found: tuple[Runs, ...]) -> str:
+    """Errors of the shown and of the judging half of each generation, and the band."""
+    lines: list[tuple[object, ...]] = []
+    for runs in found:
+        name, shipped = runs.generation.replace("_", " "), ERRORS[runs.generation]
+        for words, chosen in (("fitted to", runs.shown), ("judge", ~runs.shown)):
+            own = shares(runs)[chosen]
+            lines.append((name, words, len(own), *_spread(own)))
+        lines.append((name, "groups left out", len(runs.names), *_spread(left_out(runs))))
+        lines.append((name, "band", "", "", f"{shipped / 10:.1f}% ({band(runs) / 10:.1f}%)", ""))
+    return markdown(("generation", "rows", "number", "median error", "90th percentile", "signed"), lines)
+
+
+def _spread(own: Numbers) -> tuple[str, str, str]:
+    return f"{np.median(np.abs(own)):.1%}", f"{np.percentile(np.abs(own), 90):.1%}", f"{np.median(own):+.1%}"
+
+
+def rows(found: tuple[Runs, ...]) -> str:
+    """Every public row with its error."""
+    lines = [
+        (name, "fitted to" if shown else "judges", f"{measured:.3f}", f"{share:+.1%}")
+        for runs in found
+        for name, shown, measured, share in zip(runs.names, runs.shown, runs.measured, shares(runs), strict=True)
+        if is_public(name)
+    ]
+    return markdown(("row", "half", "measured s", "error"), lines)
+
+
+def refused() -> str:
+    """How many rows have no time yet, by reason."""
+    reasons = Counter(_reason(item.refusal) for item in public_runs() if item.run is None)
+    return markdown(("rows without a time", "reason"), [(number, reason) for reason, number in reasons.most_common()])
+
+
+def _reason(refusal: str) -> str:
+    return refusal.partition("not counted yet: ")[2] or refusal

@@ -1,0 +1,112 @@
+"""Constants of each generation of GPUs, fitted to the shown half of what was measured on it; the other half judges."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.commands.calibrate.fitting import Fit, cross_validated, fit
+from shardmath.commands.calibrate.runs import StepTimes, TimedRun
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES
+from shardmath.machines import Cluster
+from validation.timed.cases import fujii2024, hagemann2023
+from validation.timed.metrics import Numbers
+from validation.timed.public import Public, is_shown, public_runs
+from validation.timed.simumax import simumax_runs
+
+#: The constants of a generation that are fitted; lengths of attention and networks are facts of the catalogue.
+FITTED = ("matmul_per_mille", "attention_per_mille", "hbm_per_mille", "node_per_mille", "network_per_mille",
+          "kernel_ns")
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """All runs on GPUs of a generation, with the cluster of each, and which of them constants may be fitted to."""
+
+    generation: str
+    names: tuple[str, ...]
+    groups: tuple[str, ...]
+    shown: NDArray[np.bool_]
+    measured: Numbers
+    parts: tuple[tuple[NDArray[np.int64], StepTimes], ...]
+
+    def __call__(self, changed: Mapping[str, float]) -> Numbers:
+        """Seconds of every run, in their order."""
+        seconds = np.empty(len(self.measured))
+        for places, predicted in self.parts:
+            seconds[places] = predicted(changed)
+        return seconds
+
+    def usual(self) -> dict[str, int]:
+        """Where a fit starts and is pulled to: the same for all generations."""
+        return {name: DEFAULTS[name] for name in FITTED}
+
+
+@dataclass(frozen=True)
+class _Run:
+    name: str
+    group: str
+    shown: bool
+    cluster: Cluster
+    run: TimedRun
+
+
+@cache
+def generations() -> tuple[Runs, ...]:
+    """The runs of each generation."""
+    found: dict[str, list[_Run]] = {}
+    for item in _all():
+        found.setdefault(item.cluster.gpu.generation, []).append(item)
+    return tuple(_gathered(name, found[name]) for name in EFFICIENCIES if name in found)
+
+
+@cache
+def fitted(runs: Runs) -> Fit:
+    """Constants fitted to the shown runs of a generation."""
+    return fit(runs, runs.measured, runs.usual(), runs.shown)
+
+
+@cache
+def left_out(runs: Runs) -> Numbers:
+    """Predicted over measured time less 1 of every run, with constants fitted to all groups but its own."""
+    seconds, _ = cross_validated(runs, runs.measured, runs.groups, runs.usual())
+    return np.asarray(seconds / runs.measured - 1)
+
+
+def band(runs: Runs) -> int:
+    """Per mille of the measured time that nine of ten predictions are within, each run's group left out of the fit."""
+    return int(np.ceil(1000 * np.percentile(np.abs(left_out(runs)), 90)))
+
+
+def _all() -> list[_Run]:
+    tables = [
+        _Run(f"{table.name}/{place}", f"{table.name}, {run.group}", is_shown(f"{table.name}/{place}"), table.cluster,
+             run)
+        for table in (fujii2024(), hagemann2023()) for place, run in enumerate(table.runs)
+    ]
+    return tables + [_named(item) for item in (*public_runs(), *simumax_runs()) if item.run]
+
+
+def _named(item: Public) -> _Run:
+    assert item.run is not None
+    assert item.cluster is not None
+    group = f"{item.id.partition('/')[0]}, {item.run.job.model.name}, {item.gpu}"
+    return _Run(item.id, group, item.shown, item.cluster, item.run)
+
+
+def _gathered(generation: str, items: Sequence[_Run]) -> Runs:
+    clusters: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        clusters.setdefault(item.cluster.name, []).append(place)
+    parts = tuple(
+        (np.array(places), StepTimes([items[place].run for place in places], items[places[0]].cluster, FITTED))
+        for places in clusters.values()
+    )
+    return Runs(
+        generation, tuple(item.name for item in items), tuple(item.group for item in items),
+        np.array([item.shown for item in items]), np.array([item.run.seconds for item in items]), parts,
+    )

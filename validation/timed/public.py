@@ -1,0 +1,130 @@
+"""Public throughputs: what vendors and projects print of their own training runs, with the layout of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from typing import Any
+
+from shardmath.catalogue import read
+from shardmath.commands.calibrate.runs import TimedRun, asked
+from shardmath.errors import InputError
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+from validation.measured.case import varied
+from validation.measured.kernels import MEGATRON_TE, SAVED_FP8, TE_LOSS
+from validation.measured.known_to_run import layers_of_stages
+from validation.measured.reading import rows, whole
+
+TABLE = "public_throughput.csv"
+NVIDIA, TITAN, MEGATRON = "Megatron-Core", "torchtitan", "Megatron-LM"
+#: NVIDIA's recipes hide collectives beside work, and reduce gradients in bf16.
+OVERLAPS = {"overlap_grad_reduce": 1, "overlap_param_gather": 1}
+#: The H100 of Meta's servers: 96 GB of slower memory.
+OWN_GPU = {"h100-96gb": {"memory_gib": 95, "hbm_mb_per_s": 2_400_000}}
+#: Sizes of a model that the catalogue does not have, and the one that it is like.
+MODELS = {"megatron-530b": ("megatron-1t", {"num_layers": 105, "hidden_size": 20480, "ffn_hidden_size": 81920,
+                                            "num_attention_heads": 128, "num_kv_heads": 128})}
+
+
+@dataclass(frozen=True, eq=False)
+class Public:
+    """One row: the run and its cluster, or the reason why its time is not counted yet."""
+
+    id: str
+    gpu: str
+    shown: bool
+    cluster: Cluster | None
+    run: TimedRun | None
+    refusal: str = ""
+
+
+def is_shown(name: str) -> bool:
+    """True for the half of the rows that constants may be fitted to: an even last digit of the SHA-256 of the id."""
+    return int(sha256(name.encode()).hexdigest()[-1], 16) % 2 == 0
+
+
+@cache
+def public_runs() -> tuple[Public, ...]:
+    """All rows, in the order of the table."""
+    return tuple(_public(row) for row in rows(TABLE))
+
+
+def _public(row: dict[str, str]) -> Public:
+    name, gpu = row["id"], row["gpu"]
+    try:
+        cluster = Cluster.named(_gpu(gpu))
+        job = asked(_model(row["model"]), cluster.gpu, **_arguments(row))
+        _ = job.evaluator.times
+    except (InputError, ValueError) as error:
+        return Public(name, gpu, is_shown(name), None, None, str(error))
+    machine = {} if row["framework"] == MEGATRON else OVERLAPS
+    if row["framework"] == NVIDIA and whole(row["tensor_parallel"]) > 1:
+        machine = {**machine, "tp_comm_overlap": 1}
+    return Public(name, gpu, is_shown(name), cluster, TimedRun(job, _seconds(row), gpu, machine))
+
+
+def _gpu(name: str) -> Gpu:
+    if name in OWN_GPU:
+        return Gpu.of({**read("gpus")["h100-80gb"], "name": name, **OWN_GPU[name]})
+    return Gpu.named(name)
+
+
+def _model(name: str) -> Model:
+    base, changes = MODELS.get(name, (name, {}))
+    return varied(base, name=name, **changes)
+
+
+def _seconds(row: dict[str, str]) -> float:
+    """Return the seconds of a step, from tokens per second of each GPU where the table has no seconds."""
+    if row["step_seconds"]:
+        return float(row["step_seconds"])
+    tokens = whole(row["global_batch_size"]) * whole(row["seq_length"])
+    return tokens / (float(row["tokens_per_second_per_gpu"]) * whole(row["gpus"]))
+
+
+def _arguments(row: dict[str, str]) -> dict[str, Any]:
+    model, framework = _model(row["model"]), row["framework"]
+    pipeline = whole(row["pipeline_parallel"])
+    if not row["virtual_pipeline"]:
+        raise ValueError("the source does not say how many chunks a stage has")
+    chunks = whole(row["virtual_pipeline"])
+    found: dict[str, Any] = {
+        name: whole(row[name])
+        for name in ("seq_length", "global_batch_size", "micro_batch_size", "tensor_parallel", "pipeline_parallel",
+                     "context_parallel")
+    } | {"num_gpus": whole(row["gpus"])}
+    if chunks > 1 and pipeline > 1:
+        found["virtual_pipeline"] = chunks
+    if model.num_layers % (pipeline * chunks):
+        found["pipeline_layout"] = layers_of_stages(model, pipeline * chunks)
+    if whole(row["expert_parallel"]) > 1:
+        found |= {"expert_parallel": whole(row["expert_parallel"]), "expert_tensor_parallel": 1}
+    return found | _FRAMEWORKS[framework](row, model)
+
+
+def _nvidia(row: dict[str, str], model: Model) -> dict[str, Any]:
+    if whole(row["fsdp"]):
+        raise ValueError("Megatron-Core's FSDP is not in the ledger")
+    kernels = {**MEGATRON_TE, **TE_LOSS}
+    if row["precision"] != "bf16":
+        kernels |= {**SAVED_FP8, "fp8": row["precision"].removeprefix("fp8 ")}
+    return {"implementation": "megatron", "kernels": kernels, "gradients": "bf16", "distributed_optimizer": True}
+
+
+def _torchtitan(row: dict[str, str], model: Model) -> dict[str, Any]:
+    eager = {"norm": "torch"} if row["note"] == "eager" else {}
+    recompute = {"full": "full", "op": "selective", "none": "none"}.get(row["recompute"])
+    every = {"recompute": "full", "kernels": {"recompute_method": "every"}, "recompute_num_layers": 2}
+    return {"implementation": "torchtitan", "kernels": eager, **({"recompute": recompute} if recompute else every)}
+
+
+def _megatron(row: dict[str, str], model: Model) -> dict[str, Any]:
+    kernels = {"attention": "fused_softmax", "norm": "fused"}
+    return {"implementation": "megatron", "kernels": kernels, "gradients": "fp32", "distributed_optimizer": False,
+            "recompute": row["recompute"], "sequence_parallel": row["note"] == "sequence parallelism"}
+
+
+_FRAMEWORKS = {NVIDIA: _nvidia, TITAN: _torchtitan, MEGATRON: _megatron}
