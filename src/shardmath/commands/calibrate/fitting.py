@@ -7,16 +7,19 @@ usual for the machine, so that one that the runs say nothing about stays there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.commands.calibrate.runs import StepTimes, TimedRun
+from shardmath.commands.calibrate.runs import TimedRun
 from shardmath.errors import InputError
 from shardmath.machines import Cluster
+
+#: Seconds of some runs as a function of parameters of the machine, such as ``StepTimes``.
+Predicted = Callable[[Mapping[str, float]], NDArray[np.float64]]
 
 #: What is fitted, with the range of each: shares of peaks in per mille, and nanoseconds. No share is above its peak.
 RANGES: Mapping[str, tuple[int, int]] = {
@@ -66,7 +69,7 @@ def solver() -> Any:
     return least_squares
 
 
-def fit(predicted: StepTimes, measured: NDArray[np.float64], start: Mapping[str, int],
+def fit(predicted: Predicted, measured: NDArray[np.float64], start: Mapping[str, int],
         chosen: NDArray[np.bool_] | None = None) -> Fit:
     """Fit the parameters that ``start`` has to the runs that are ``chosen``, or to all.
 
@@ -90,7 +93,7 @@ def fit(predicted: StepTimes, measured: NDArray[np.float64], start: Mapping[str,
 
 
 def cross_validated(
-    predicted: StepTimes, measured: NDArray[np.float64], groups: Sequence[str], start: Mapping[str, int]
+    predicted: Predicted, measured: NDArray[np.float64], groups: Sequence[str], start: Mapping[str, int]
 ) -> tuple[NDArray[np.float64], dict[str, Fit]]:
     """Seconds of every run, predicted with parameters that were fitted to the runs of all other groups; and the fits.
 
