@@ -17,9 +17,10 @@ from shardmath.symbolic.components import all_components
 from shardmath.symbolic.derive import derive_documents
 from shardmath.symbolic.dimensions import DIMENSIONS
 from shardmath.symbolic.documents.forms import aliases, form_of, shown
+from shardmath.symbolic.documents.notation import _SIZE
 from shardmath.symbolic.documents.systems import changed_terms, is_alias, terms_of, with_option
-from shardmath.symbolic.documents.tensors import details
-from shardmath.symbolic.documents.tex import cite, code, digits, escape, fixed_point, gib
+from shardmath.symbolic.documents.tensors import LONGEST, details
+from shardmath.symbolic.documents.tex import cell, cite, code, digits, escape, fixed_point, gib
 from shardmath.symbolic.documents.worked import COMPARISONS, EXAMPLE, Layout, by_rank, verdict
 from shardmath.symbolic.implementations import IMPLEMENTATIONS, MEGATRON, Implementation
 from shardmath.symbolic.ledger import SITES, Component
@@ -35,6 +36,7 @@ from shardmath.symbolic.recompute import MODES, REGIONS
 from shardmath.symbolic.sources import SOURCES
 from shardmath.symbolic.systems import SYSTEMS
 from shardmath.symbolic.systems.system import System
+from shardmath.symbolic.terms import operations
 from shardmath.symbolic.verdict import VERDICTS
 
 pytestmark = pytest.mark.slow
@@ -66,7 +68,9 @@ def test_every_parameter_with_its_letter_and_least_value(text: str) -> None:
 
 def test_every_dimension_state_region_mode_and_kernel_choice(text: str) -> None:
     for item in DIMENSIONS:
-        assert f"{code(item.name)} & ${LatexPrinter().doprint(item.size)}$" in text
+        long = operations(item.size) > LONGEST
+        size = cell(item.size, _SIZE) if long else f"${LatexPrinter().doprint(item.size)}$"
+        assert f"{code(item.name)} & {size} &" in text
     for name, kept in PRECISIONS.items():
         assert code(name) in text
         assert all(f"{code(state.name)} & {state.role.value} &" in text for state in kept)

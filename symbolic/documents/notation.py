@@ -20,10 +20,11 @@ from ..parallel.rules import ParallelRule, Rule, Split, local_size
 from ..parameters import BY_LETTER, Kind, Parameter, symbol
 from ..printers.latex import LatexPrinter
 from ..recompute import MODES
-from ..terms import term_symbol
+from ..terms import operations, term_symbol
 from .pipelines import pipelines
 from .scope import Scope
 from .states import kept_states
+from .tensors import LONGEST
 from .tex import broken, cell, cite, code, escape, math, or_dash
 
 _KINDS = {
@@ -32,6 +33,8 @@ _KINDS = {
 }
 #: Letters that fit beside a parameter.
 _DEFINITION = 24
+#: Letters that fit into a column of sizes.
+_SIZE = 21
 _LIFETIMES = {
     Lifetime.PERSISTENT: "from the first step to the last",
     Lifetime.IN_FLIGHT: "once for every micro-batch in flight on the rank",
@@ -111,6 +114,11 @@ def _parameter(item: Parameter, defined: Mapping[str, Expr]) -> dict[str, str]:
     }
 
 
+def _size(size: Expr) -> str:
+    """Set the size of a dimension in one piece, or in many where it is longer than its column."""
+    return cell(size, _SIZE) if operations(size) > LONGEST else math(size)
+
+
 def _dimension(item: Dimension, rules: tuple[ParallelRule, ...]) -> dict[str, Any]:
     degrees = ", ".join(math(rule.degree) for rule in rules if item in rule.splits)
     conditions = [rule.condition(item) for rule in rules if item in rule.splits]
@@ -118,8 +126,8 @@ def _dimension(item: Dimension, rules: tuple[ParallelRule, ...]) -> dict[str, An
     if len(texts) < len(conditions):
         texts.append("padded")
     return {
-        "name": code(item.name), "size": math(item.size), "degrees": or_dash(degrees),
-        "local": math(local_size(item, rules)), "condition": or_dash(", ".join(texts)),
+        "name": code(item.name), "size": _size(item.size), "degrees": or_dash(degrees),
+        "local": _size(local_size(item, rules)), "condition": or_dash(", ".join(texts)),
         "meaning": escape(item.meaning),
     }
 

@@ -5,15 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ..accounts import build
+from ..dimension import Dimension
 from ..implementations import Implementation
 from ..ledger import SITES, Component, Role, Tensor
 from ..printers.latex import LatexPrinter
+from ..terms import operations as operations_of
 from .forms import Form, aliases, forms, own_terms, row_sizes
 from .scope import Scope
 from .tex import cell, cite, code, escape, lines, math, operations, or_dash, phrases
 
 #: Letters that fit in all columns of sizes together.
 _SIZES = 52
+#: Sizes of a dimension with more operations stand in the table of dimensions alone.
+LONGEST = 12
 
 
 def components(scope: Scope) -> dict[str, Any]:
@@ -22,12 +26,18 @@ def components(scope: Scope) -> dict[str, Any]:
 
 
 def shape(tensor: Tensor) -> str:
-    """Set a shape in letters, one for each dimension."""
-    sizes = [LatexPrinter().doprint(dimension.size) for dimension in tensor.shape]
+    """Set a shape in letters, one for each dimension; a dimension of a long size has its name."""
+    sizes = [_size(dimension) for dimension in tensor.shape]
     if len(sizes) > 1:
         sizes = [f"({size})" if "+" in size else size for size in sizes]
     product = r" \times ".join(sizes)
     return f"${product}$" if sizes else "scalar"
+
+
+def _size(dimension: Dimension) -> str:
+    if operations_of(dimension.size) > LONGEST:
+        return rf"\mbox{{{code(dimension.name)}}}"
+    return LatexPrinter().doprint(dimension.size)
 
 
 def details(tensor: Tensor) -> str:
