@@ -18,7 +18,7 @@ def _seeds(format: str) -> Callable[[], Sequence[bytes]]:
         rows = json.loads((DATA / "launched" / f"{format}.json").read_text(encoding="utf-8"))
         return ["".join((*(f"#set {key}={value}\n" for key, value in row["given"].items()),
                          row["script"] if "script" in row else _yaml(row["settings"]))).encode() for row in rows
-                if _is_script(format) == ("script" in row)]
+                if _is_script(format) == ("script" in row)]  # a file of YAML among scripts is none for this reader
 
     return read
 
@@ -36,7 +36,19 @@ def _yaml(settings: dict[str, object]) -> str:
 
 
 def _is_script(format: str) -> bool:
-    return format == "swift"
+    return format in ("bridge", "swift")
+
+
+def _suffix(format: str) -> str:
+    return {"bridge": ".py", "swift": ".sh"}.get(format, ".yaml")
+
+
+#: Pieces of Python that recipes are made of, and some that are none.
+_PYTHON = (
+    b"    config.model.", b"config = ", b"def main():\n", b"return config\n", b"if True:\n", b"(", b")", b"[", b"*",
+    b"9" * 20, b"None", b"lambda: 0", b"getattr(config, 'model')", b"import os\n", b"main()\n", b"ConfigContainer()",
+    b"LoRA(dim=8)", b"bf16_mixed()", b"tensor_model_parallel_size = 2\n", b"#set recipe=llama3_8b_sft_config\n",
+)
 
 
 def _words(format: str) -> Callable[[], Sequence[bytes]]:
@@ -44,6 +56,8 @@ def _words(format: str) -> Callable[[], Sequence[bytes]]:
     def known() -> Sequence[bytes]:
         from shardmath.formats.table import table
 
+        if format == "bridge":
+            return _PYTHON
         rows = table(format)
         keys = {*rows.own, *rows.means, *rows.opposite, *rows.words, *rows.files, *rows.uncounted, *rows.refused}
         words = {word for known_words in rows.words.values() for word in known_words}
@@ -55,5 +69,5 @@ def _words(format: str) -> Callable[[], Sequence[bytes]]:
     return known
 
 
-READERS = tuple(Reader(format, run_reader(".sh" if _is_script(format) else ".yaml"), _seeds(format), _words(format))
+READERS = tuple(Reader(format, run_reader(_suffix(format)), _seeds(format), _words(format))
                 for format in _FORMATS)

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from shardmath.formats.table import row_of, table
+from shardmath.formats.table import FOLDER, row_of, table
+from validation import bridge_recipes
 
 pytestmark = pytest.mark.oracle
 
@@ -80,6 +81,11 @@ def settings_of(format: str) -> dict[tuple[str, str], ast.expr | None]:
     assert modules, f"{name} has none of {patterns}"
     return {(kind, field): default for path in modules for kind, field, default in fields(path)
             if kind not in others and not field.startswith("_") and field.islower()}
+
+
+def test_recipes_of_megatron_bridge_are_those_of_its_wheel() -> None:
+    root = installed("megatron-bridge")
+    assert bridge_recipes.derived(root) == (FOLDER / "bridge_recipes.toml").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("format", CLASSES)

@@ -13,6 +13,7 @@ from shardmath.errors import InputError
 from shardmath.files import nested
 from shardmath.files.reading import read_text
 from shardmath.formats import nanotron, torchtune, trainer
+from shardmath.formats.bridge_wheel import RECIPES
 from shardmath.formats.flattened import flattened
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
@@ -35,7 +36,8 @@ _STAGE = re.compile(r"(?:zero|z|stage)[-_]?([0-3])")
 @cache
 def tables() -> tuple[Table, ...]:
     """All formats that have a table."""
-    return tuple(table(path.stem) for path in sorted(FOLDER.glob("*.toml")) if path.name != _UNREAD)
+    return tuple(table(path.stem) for path in sorted(FOLDER.glob("*.toml"))
+                 if path.name not in (_UNREAD, f"{RECIPES}.toml"))
 
 
 @cache

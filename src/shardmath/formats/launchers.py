@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from shardmath.errors import InputError
+from shardmath.formats import bridge
 from shardmath.formats.arithmetic import Value
 from shardmath.formats.described import beside, format_of, read_settings, words_of
 from shardmath.formats.launch import flags_of
@@ -23,7 +24,7 @@ _STARTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
     (("swift", "sft"), "swift", ("config", "")), (("swift", "pt"), "swift", ("config", "")),
     (("swift/cli/sft.py",), "swift", ("config", "")), (("swift/cli/pt.py",), "swift", ("config", "")),
     (("trl", "sft"), "trl", ("config",)), (("tune", "run"), "torchtune", ("config",)),
-    (("run_train.py",), "nanotron", ("config-file",)),
+    (("run_train.py",), "nanotron", ("config-file",)), (("run_recipe.py",), "bridge", ()),
 )
 #: Commands of the same programs that train otherwise.
 _OTHERS = {("swift", "rlhf"): "preference training", ("trl", "dpo"): "preference training",
@@ -72,6 +73,11 @@ def run_of_script(path: str, script: Script, values: Mapping[str, str]) -> Run |
     if not started:
         return None
     last = started[-1]
+    if last.format == "bridge":
+        asked = _flags(last) | {key: tuple(value.split()) for key, value in values.items()}
+        recipe = (asked.pop("recipe", ()) or ("absent",))[0]
+        return bridge.of_recipe(path, recipe, recipe, {key: words for key, words in asked.items() if "." in key},
+                                _gpus(flags_of(last.before), script.variables))
     format, launched = table(last.format), flags_of(last.before)
     words: dict[str, Words] = {}
     notes = () if len(started) == 1 else (f"the last of {len(started)} training commands is read",)

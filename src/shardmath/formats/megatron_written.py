@@ -15,6 +15,7 @@ from shardmath.generated.definitions import RECOMPUTE_REGIONS, WORDS
 
 if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
+    from shardmath.models.model import Model
 
 #: One flag with its words; without words a switch.
 Flag = tuple[str, ...]
@@ -32,7 +33,17 @@ def groups_of(explanation: Explanation, layout: Sequence[int] | None) -> tuple[l
 
 
 def _model(explanation: Explanation) -> Iterator[Flag]:
-    model, values = explanation.model, explanation.inputs
+    values = explanation.inputs
+    yield from model_flags(explanation.model, values["seq_length"])
+    yield "make-vocab-size-divisible-by", str(values["vocab_multiple"])
+    for name in ("attention", "hidden"):
+        yield f"{name}-dropout", "0.1" if values[f"{name}_dropout"] else "0.0"
+    if explanation.model.num_mtp_layers:
+        yield "mtp-num-layers", str(explanation.model.num_mtp_layers)
+
+
+def model_flags(model: Model, seq_length: int) -> Iterator[Flag]:
+    """Flags of the shape of a model, but for its experts and its further predictions."""
     yield "num-layers", str(model.num_layers)
     yield "hidden-size", str(model.hidden_size)
     yield "ffn-hidden-size", str(model.ffn_hidden_size)
@@ -50,8 +61,8 @@ def _model(explanation: Explanation) -> Iterator[Flag]:
             yield ("group-query-attention",)
             yield "num-query-groups", str(model.num_kv_heads)
         yield "kv-channels", str(model.head_dim)
-    yield "seq-length", str(values["seq_length"])
-    yield "max-position-embeddings", str(model.learned_positions or max(model.max_seq_length, values["seq_length"]))
+    yield "seq-length", str(seq_length)
+    yield "max-position-embeddings", str(model.learned_positions or max(model.max_seq_length, seq_length))
     yield "position-embedding-type", "learned_absolute" if model.learned_positions else "rope"
     yield "normalization", "RMSNorm" if model.normalisation == "rms" else "LayerNorm"
     if model.qk_norm or model.kv_lora_rank:
@@ -65,11 +76,6 @@ def _model(explanation: Explanation) -> Iterator[Flag]:
     if not model.tied_embeddings:
         yield ("untie-embeddings-and-output-weights",)
     yield from rotary_flags(model)
-    yield "make-vocab-size-divisible-by", str(values["vocab_multiple"])
-    for name in ("attention", "hidden"):
-        yield f"{name}-dropout", "0.1" if values[f"{name}_dropout"] else "0.0"
-    if model.num_mtp_layers:
-        yield "mtp-num-layers", str(model.num_mtp_layers)
 
 
 def vocabulary(explanation: Explanation) -> Iterator[Flag]:
@@ -78,8 +84,8 @@ def vocabulary(explanation: Explanation) -> Iterator[Flag]:
     yield "vocab-size", str(explanation.model.vocab_size - 1)  # the end of a document comes on top
 
 
-def _experts(explanation: Explanation) -> Iterator[Flag]:
-    model, choices = explanation.model, explanation.choices
+def expert_flags(model: Model) -> Iterator[Flag]:
+    """Flags of the experts of a model, without what their kernels do."""
     yield "num-experts", str(model.num_experts)
     yield "moe-router-topk", str(model.moe_topk)
     yield "moe-ffn-hidden-size", str(model.moe_ffn_hidden_size)
@@ -103,6 +109,11 @@ def _experts(explanation: Explanation) -> Iterator[Flag]:
         yield "moe-router-group-topk", str(model.expert_group_topk)
     if model.routed_scaling_factor != 1:
         yield "moe-router-topk-scaling-factor", f"{model.routed_scaling_factor:g}"
+
+
+def _experts(explanation: Explanation) -> Iterator[Flag]:
+    choices = explanation.choices
+    yield from expert_flags(explanation.model)
     loss, bias = choices["balance"] in ("loss", "both"), choices["balance"] in ("bias", "both")
     kind = "sinkhorn" if choices["balance"] == "sinkhorn" else "none"
     yield "moe-router-load-balancing-type", "aux_loss" if loss else kind
@@ -119,7 +130,7 @@ def _experts(explanation: Explanation) -> Iterator[Flag]:
         yield ("moe-permute-fusion",)
     if choices["expert_products"] == "grouped":
         yield ("moe-grouped-gemm",)
-    if model.mlp not in WORDS["mlp"].values():  # the fused kernel of GELU knows no weights of tokens
+    if explanation.model.mlp not in WORDS["mlp"].values():  # the fused kernel of GELU knows no weights of tokens
         yield ("no-bias-gelu-fusion",)
     if capacity := explanation.inputs["expert_capacity_percent"]:
         yield "moe-expert-capacity-factor", f"{capacity / 100:.15g}"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from shardmath.errors import ABSENT, InputError
 from shardmath.formats.adapters import adapters_of, merged
+from shardmath.formats.bridge_wheel import in_force
 from shardmath.formats.megatron import run_of
 from shardmath.formats.options import Options
 from shardmath.formats.run import Run
@@ -31,7 +32,13 @@ FLAG_OF = {
     "model.fp8_param": "fp8-param-gather", "mixed_precision.fp8": "fp8-format",
     "mixed_precision.fp8_param": "fp8-param-gather", "mixed_precision.fp8_param_gather": "fp8-param-gather",
     "mixed_precision.fp8_recipe": "fp8-recipe", "mixed_precision.bf16": "bf16", "mixed_precision.fp16": "fp16",
-    "mixed_precision.fp8_amax_history_len": "fp8-amax-history-len",
+    "mixed_precision.fp8_amax_history_len": "fp8-amax-history-len", "mixed_precision.fp4": "fp4-format",
+    "mixed_precision.first_last_layers_bf16": "first-last-layers-bf16",
+    "mixed_precision.num_layers_at_start_in_bf16": "num-layers-at-start-in-bf16",
+    "mixed_precision.num_layers_at_end_in_bf16": "num-layers-at-end-in-bf16",
+    "mixed_precision.reuse_grad_buf_for_mxfp8_param_ag": "reuse-grad-buf-for-mxfp8-param-ag",
+    "comm_overlap.tp_comm_overlap": "tp-comm-overlap",
+    "comm_overlap.overlap_moe_expert_parallel_comm": "overlap-moe-expert-parallel-comm",
     "ddp.grad_reduce_in_fp32": "accumulate-allreduce-grads-in-fp32",
     "mixed_precision.grad_reduce_in_fp32": "accumulate-allreduce-grads-in-fp32",
     "dataset.sequence_length": "seq-length", "dataset.seq_length": "seq-length", "model.data.seq_length": "seq-length",
@@ -90,6 +97,7 @@ def read(path: str, name: str, options: Options) -> Run:
     if not any(key.startswith("model.") for key in words):
         raise InputError("model", ABSENT, "must be a section of the file, with hidden_size and the like")
     nemo = any(key.startswith("trainer.") for key in words)
+    stated, words = words, words if nemo else in_force(words)
     asked, keys = _flags(words, nemo)
     translated = Options(asked, shown=lambda flag: keys.get(flag, f"model.{flag.replace('-', '_')}"), source=path)
     translated.warnings += options.warnings
@@ -100,12 +108,13 @@ def read(path: str, name: str, options: Options) -> Run:
     run = run_of(translated, name, num_gpus=_gpus(words), format="nemo")
     adapted, of_adapters = adapters_of(words)
     used = {*run.understood, *_READ_HERE, *of_adapters}
-    rest = [key for key in words if key not in used and key not in run.without_effect and key not in run.unknown]
+    rest = [key for key in stated if key not in used and key not in run.without_effect and key not in run.unknown]
     idle = [key for key in (*rest, *run.unknown) if not key.startswith(_SECTIONS) or _WITHOUT_EFFECT.match(key)
             or key.endswith("_target_")]
     return Run(
-        "nemo", path, run.model, merged(run.arguments, adapted), tuple(key for key in words if key in used),
-        (*run.without_effect, *idle), tuple(key for key in run.unknown if key not in idle), run.warnings,
+        "nemo", path, run.model, merged(run.arguments, adapted), tuple(key for key in stated if key in used),
+        (*(key for key in run.without_effect if key in stated), *idle),
+        tuple(key for key in run.unknown if key not in idle and key in stated), run.warnings,
         run.replica_batch,
     )
 

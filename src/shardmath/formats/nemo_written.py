@@ -41,7 +41,7 @@ def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str
     sections: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for flag in flags:
         if flag[0] not in _IMPLIED and flag[0] not in OPPOSITE.values():
-            section, key, value = _entry(flag)
+            section, key, value = entry(flag)
             sections[section][key] = value
     named = {flag[0] for flag in flags}
     for key, opposite in OPPOSITE.items():
@@ -57,14 +57,15 @@ def configuration(explanation: Explanation, layout: Sequence[int] | None) -> str
     sections["train"]["train_iters"] = f"1000  # {REPLACE} by your iterations"
     sections["optimizer"]["lr"] = f"1.0e-4  # {REPLACE} by your learning rate"
     sections["optimizer"]["min_lr"] = "1.0e-5"
-    sections["ddp"]["grad_reduce_in_fp32"] = "true" if explanation.inputs["gradient_bytes"] == 4 else "false"
+    whole = "true" if explanation.inputs["gradient_bytes"] == 4 else "false"
+    sections["ddp"]["grad_reduce_in_fp32"] = sections["mixed_precision"]["grad_reduce_in_fp32"] = whole
     return "\n".join((title(explanation), *_STARTED, *notes(explanation), "")) + "".join(
         f"\n{section}:\n" + "".join(f"  {key}: {value}\n" for key, value in keys.items())
         for section, keys in sections.items() if keys
     )
 
 
-def _entry(flag: Flag) -> tuple[str, str, str]:
+def entry(flag: Flag) -> tuple[str, str, str]:
     """Section, key and value of a flag."""
     name, words = flag[0], flag[1:]
     section = _SECTION_OF.get(name, "model")

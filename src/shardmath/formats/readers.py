@@ -11,7 +11,7 @@ from pathlib import Path
 from shardmath.errors import InputError, nearest_names
 from shardmath.files import nested
 from shardmath.files.reading import read_text
-from shardmath.formats import nemo, torchtitan
+from shardmath.formats import bridge, nemo, torchtitan
 from shardmath.formats.described import format_of, read_settings, tables, words_of
 from shardmath.formats.expansion import mark
 from shardmath.formats.flattened import flattened
@@ -24,7 +24,9 @@ from shardmath.formats.shell import read_script
 from shardmath.input.arguments import typed
 
 #: Ends of the names of files that describe a run.
-SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".txt", ".args", ".json", *nested.KINDS)
+SUFFIXES = (".sh", ".bash", ".slurm", ".sbatch", ".txt", ".args", ".json", ".py", *nested.KINDS)
+#: Bytes of a Python file: recipes of a family stand in one.
+_LARGEST_PYTHON = 2**18
 #: Keys of the files of Megatron-LM's functional tests.
 _FLAGS_OF_TEST, _ENVIRONMENT_OF_TEST = "MODEL_ARGS", "ENV_VARS"
 #: Characters of a name that is compared with others.
@@ -62,7 +64,10 @@ def read(path: str | os.PathLike[str], values: Mapping[str, str] | None = None) 
     name = Path(text).stem.encode(errors="replace").decode()
     if kind == ".json":
         return _configuration(text, name, kind, words_of(text, kind), settings)
-    content = read_text("model", text, "a launch script or a configuration", nested.LARGEST)
+    largest = _LARGEST_PYTHON if kind == ".py" else nested.LARGEST
+    content = read_text("model", text, "a launch script or a configuration", largest)
+    if kind == ".py":
+        return _refuse_idle(bridge.read(text, content, name, settings), settings)
     if kind not in nested.KINDS:
         return _script(text, name, content, settings)
     data = nested.parsed("model", text, kind, content)

@@ -25,6 +25,8 @@ _ATTENTION = {
     "kernels-community/flash-attn2": "sdpa", "kernels-community/flash-attn": "sdpa",
     "kernels-community/flash-attn3": "sdpa", "kernels-community/vllm-flash-attn3": "sdpa",
 }
+#: Kernels of Liger. Its norms and activations keep what fused ones do: their input and one number a row, gate and up.
+LIGER = {"liger_loss": ("loss", "liger"), "liger_glu": ("swiglu", "fused"), "liger_norm": ("norm", "fused")}
 _FUSED, _TORCHAO, _8BIT = {"optimizer": "adamw"}, {"optimizer": "adamw_8bit_torchao"}, {"optimizer": "adamw_8bit"}
 #: Words of ``optim``, and the optimizers that they are here.
 OPTIMIZERS: dict[str, dict[str, str]] = {
@@ -41,7 +43,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     model = model_of(options)
     micro = options.needed("per_device_train_batch_size")
     passes = 1 if _is_auto(options, "gradient_accumulation_steps") else options.size("gradient_accumulation_steps", 1)
-    kernels: dict[str, str] = dict(_optimizer(options)) | _attention(options)
+    kernels: dict[str, str] = dict(_optimizer(options)) | _attention(options) | _liger(options)
     arguments: dict[str, Any] = {
         "implementation": "huggingface", "seq_length": _length(options), "micro_batch_size": micro,
         "recompute": "full" if options.is_on("gradient_checkpointing") else "none", **_gpus(options, num_gpus),
@@ -122,6 +124,12 @@ def _optimizer(options: Options) -> dict[str, str]:
 def _attention(options: Options) -> dict[str, str]:
     kind = options.word("attn_implementation", "sdpa", _ATTENTION, ": others are not counted yet")
     return {} if _ATTENTION[kind] == "sdpa" else {"attention": _ATTENTION[kind]}
+
+
+def _liger(options: Options) -> dict[str, str]:
+    """Kernels of Liger: all of them, or those that are named one by one."""
+    whole = options.is_on("use_liger_kernel")
+    return {axis: option for name, (axis, option) in LIGER.items() if options.is_on(name) or whole}
 
 
 def _is_auto(options: Options, name: str) -> bool:

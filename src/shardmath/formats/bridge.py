@@ -1,0 +1,224 @@
+"""Recipes of Megatron-Bridge: Python functions that are followed, never run, over those of the wheel as data.
+
+``shardmath.formats.bridge_wheel`` has the settings of recipes of the wheel, and those of its bridges from Hugging Face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from shardmath.errors import ABSENT, InputError, nearest_names
+from shardmath.formats import nemo
+from shardmath.formats.bridge_wheel import wheel, words_from
+from shardmath.formats.megatron_written import expert_flags, model_flags
+from shardmath.formats.nemo_written import entry
+from shardmath.formats.options import Options
+from shardmath.formats.python_file import UNKNOWN, Built, Function, Interpreter, Unknown
+from shardmath.formats.run import Run
+from shardmath.formats.table import Words
+from shardmath.models.model import Model
+
+#: Configuration that a recipe returns, and the sections of it that change memory.
+CONTAINER = "ConfigContainer"
+SECTIONS = ("model", "train", "ddp", "optimizer", "mixed_precision", "peft", "dataset", "comm_overlap")
+#: Keys of these sections that say how data is read and when something is written.
+_LEFT_OUT = ("dataset.", "train.", "optimizer.")
+_KEPT = ("dataset.seq_length", "dataset.sequence_length", "train.micro_batch_size", "train.global_batch_size",
+         "optimizer.optimizer", "optimizer.use_", "optimizer.main_", "optimizer.exp_", "optimizer.optimizer_")
+_RECIPE = "recipe"
+#: Names of the catalogue, and the bridges of dense models and of those with experts.
+_FAMILIES = {
+    "llama-2": ("llama", None), "llama-3": ("llama", None), "qwen2.5": ("qwen2", None),
+    "qwen3": ("qwen3", "qwen3_moe"), "deepseek-v2": (None, "deepseek_v2"), "deepseek-v3": (None, "deepseek_v3"),
+}
+#: Functions that make an optimizer and its schedule.
+_OPTIMIZERS = {"distributed_fused_adam_with_cosine_annealing": "adam", "distributed_muon_with_cosine_annealing": "muon",
+               "distributed_fused_adam_with_cosine_annealing_samples": "adam"}
+#: Settings of CUDA graphs, which are idle without them, and of what a GPU decides when it starts.
+_OF_GRAPHS = ("model.cuda_graph_scope", "model.cuda_graph_warmup_steps")
+_FLEX = "model.moe_flex_dispatcher_backend"
+
+
+def read(path: str, text: str, name: str, settings: Mapping[str, str]) -> Run:
+    """The run of the configuration that a Python file makes. Raises InputError that blames a key."""
+    interpreter = Interpreter(path, _outside)
+    configuration = _configuration(interpreter, path, text, settings.get(_RECIPE))
+    words = dict(words_of(configuration))
+    others = {key: (value,) for key, value in settings.items() if key != _RECIPE}
+    return ofwords_from(path, name, words, others, (_RECIPE,) if _RECIPE in settings else ())
+
+
+def of_recipe(
+    path: str, recipe: str, name: str, settings: Mapping[str, Words], num_gpus: int | None = None,
+) -> Run:
+    """The run of a recipe of the wheel with settings over it. Raises InputError for a name that it does not have."""
+    known = wheel()["recipes"]
+    if recipe not in known:
+        raise InputError(_RECIPE, recipe, f"must be a recipe of Megatron-Bridge {wheel()['release']}",
+                         nearest_names(recipe, known))
+    run = ofwords_from(path, name, {key: words_from(value) for key, value in known[recipe].items()}, settings, ())
+    return run if num_gpus is None else replace(run, arguments={**run.arguments, "num_gpus": num_gpus})
+
+
+def ofwords_from(
+    path: str, name: str, recipe: Mapping[str, Words | None], settings: Mapping[str, Words], used: tuple[str, ...],
+) -> Run:
+    """The run of settings over those of a recipe, over those of the model that it converts from Hugging Face."""
+    words: dict[str, Words | None] = {**recipe, **settings}
+    base = _of_model(words)
+    graphs = words.get("model.cuda_graph_impl") not in (None, ("none",))
+    whole = {key: said for key, said in {**base, **words}.items()
+             if said is not None and (graphs or key not in _OF_GRAPHS)}
+    options = Options(whole, shown=str, source=path)
+    flex = whole.get("model.moe_token_dispatcher_type") != ("flex",) and "model.num_experts" in whole
+    if _FLEX in whole and flex:
+        options.warnings.append(f"{_FLEX} = {' '.join(whole[_FLEX])}: where the GPU has it, the recipe changes to it"
+                                " when it starts; tokens are counted as sent by all-to-all")
+    run = nemo.read(path, name, options)
+    mine = {*recipe, *settings}
+    return Run("bridge", path, run.model, run.arguments,
+               (*used, *(key for key in (*run.understood, "model.hf_model_id") if key in mine)),
+               tuple(key for key in (*run.without_effect, *_OF_GRAPHS, _FLEX) if key in mine and (
+                   graphs or key not in run.unknown)),
+               tuple(key for key in run.unknown if key in mine), run.warnings, run.replica_batch)
+
+
+def words_of(configuration: Built) -> Iterator[tuple[str, Words | None]]:
+    """Settings by dotted key of a configuration; None where it says that there is none."""
+    for section in SECTIONS:
+        value = configuration.fields.get(section, UNKNOWN)
+        if isinstance(value, Built):
+            if section == "peft":
+                yield "peft._target_", (value.name,)
+            for key, inner in value.fields.items():
+                whole = f"{section}.{key}"
+                if not isinstance(inner, Unknown | Built | Function) and (
+                        not whole.startswith(_LEFT_OUT) or whole.startswith(_KEPT)):
+                    yield whole, words_from(inner)
+        elif isinstance(value, str):
+            yield section, (value,)
+
+
+def _outside(dotted: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """Return the results of Megatron-Bridge's functions: recipes, conversions, precisions, configurations."""
+    name = dotted.rpartition(".")[2]
+    if name == "get_mixed_precision_config" and arguments:
+        if not isinstance(arguments[0], str):
+            return arguments[0]
+        name = arguments[0].replace("-", "_")
+    known = built_outside(dotted, arguments, keywords)
+    if known is not None:
+        return known
+    if name in wheel()["recipes"]:
+        if arguments or keywords:
+            raise InputError(_RECIPE, name, "must be called without arguments: those of recipes are not followed yet")
+        return _nested(wheel()["recipes"][name])
+    if name in wheel()["precisions"]:
+        return Built("MixedPrecisionConfig", dict(wheel()["precisions"][name]))
+    return UNKNOWN
+
+
+def built_outside(dotted: str, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
+    """Make the object of a class or of a bridge from Hugging Face; None for any other function."""
+    owner, _, name = dotted.rpartition(".")
+    if dotted.endswith(("AutoBridge.from_hf_pretrained", "AutoBridge.from_hf_config")):
+        return Built("AutoBridge", {"hf_model_id": arguments[0] if arguments else UNKNOWN})
+    if name in ("to_megatron_provider",) and arguments and isinstance(arguments[0], Built):
+        return Built("provider", dict(arguments[0].fields))
+    if name == "default_peft_config" and arguments and arguments[0] in ("lora", "dora"):
+        return Built({"lora": "LoRA", "dora": "DoRA"}[arguments[0]], dict(keywords))
+    if name in _OPTIMIZERS:
+        return Built("OptimizerConfig", {"optimizer": _OPTIMIZERS[name], "use_distributed_optimizer": True}), UNKNOWN
+    if name[:1].isupper() and not owner.endswith("torch"):
+        return Built(name, dict(keywords), arguments)
+    return None
+
+
+def _nested(settings: Mapping[str, Any]) -> Built:
+    whole = Built(CONTAINER)
+    for key, value in settings.items():
+        section, _, own = key.partition(".")
+        if not own:
+            whole.fields[section] = value
+            continue
+        inner = whole.fields.setdefault(section, Built(settings.get(f"{section}._target_", section)))
+        if own != "_target_":
+            inner.fields[own] = _plain(value)
+    return whole
+
+
+def _plain(value: Any) -> Any:
+    """The value of Python that a word of the table stands for."""
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 18 else value
+
+
+def _configuration(interpreter: Interpreter, path: str, text: str, recipe: str | None) -> Built:
+    """The configuration that a file makes: of the function that is asked for, of its only one, or of its statements."""
+    scope = interpreter.module(text)
+    functions = {name: value for name, value in scope.items() if isinstance(value, Function)
+                 and name.endswith(("_config", "_recipe", "main"))}
+    if recipe is not None and recipe not in functions and recipe not in wheel()["recipes"]:
+        raise InputError(_RECIPE, recipe, "must be a function of the file or a recipe of Megatron-Bridge",
+                         nearest_names(recipe, functions))
+    if recipe is not None:
+        made = interpreter.call(functions[recipe]) if recipe in functions else _outside(recipe, (), {})
+    else:
+        made = next((value for value in reversed(scope.values()) if _is_container(value)), None)
+        if made is None and len(functions) > 1 and "main" not in functions:
+            raise InputError(_RECIPE, ABSENT, f"must name one of the functions with --set recipe=NAME:"
+                                              f" {', '.join(functions)}")
+        if made is None and functions:
+            made = interpreter.call(functions.get("main", next(iter(functions.values()))))
+    if not _is_container(made):
+        made = next((value for value in reversed(interpreter.built) if _is_container(value)), None)
+    if not isinstance(made, Built):
+        rule = "must make a ConfigContainer of Megatron-Bridge: other Python files are not read yet"
+        raise InputError("model", path, rule)
+    return made
+
+
+def _is_container(value: object) -> bool:
+    return isinstance(value, Built) and value.name == CONTAINER
+
+
+def _of_model(words: Mapping[str, Words | None]) -> dict[str, Words | None]:
+    """Settings of the model that a recipe converts from Hugging Face, as its bridge makes them."""
+    named = words.get("model.hf_model_id")
+    if not named:
+        return {}
+    try:
+        model = Model.named(named[0].removesuffix("-Instruct").removesuffix("-Base"))
+    except InputError as error:
+        rule = "must be a model of the catalogue: others are not read from recipes yet"
+        raise InputError("model.hf_model_id", named[0], rule, error.nearest) from None
+    bridge = _bridge_of(model)
+    if bridge is None:
+        rule = f"must be of a family whose bridge is read: {', '.join(_FAMILIES)}"
+        raise InputError("model.hf_model_id", named[0], rule)
+    length = words.get("model.seq_length") or words.get("dataset.seq_length") or (str(model.max_seq_length),)
+    size = int(length[0]) if length[0].isdecimal() and len(length[0]) < 10 else model.max_seq_length
+    flags = [*model_flags(model, size), *(expert_flags(model) if model.num_experts else ())]
+    stated = {flag[0] for flag in flags}
+    base: dict[str, Words | None] = {
+        "model.add_bias_linear": ("false" if "disable-bias-linear" in stated else "true",),
+        "model.share_embeddings_and_output_weights": (
+            "false" if "untie-embeddings-and-output-weights" in stated else "true",),
+        "model.vocab_size": (str(model.vocab_size),), "model.attention_dropout": ("0.0",),
+        "model.hidden_dropout": ("0.0",), "model.make_vocab_size_divisible_by": ("1",),
+    }
+    for flag in flags:
+        if flag[0] not in ("disable-bias-linear", "untie-embeddings-and-output-weights", "group-query-attention",
+                           "max-position-embeddings"):
+            section, key, value = entry(flag)
+            base[f"{section}.{key}"] = (value.strip('"'),)
+    return {**base, **{f"model.{key}": words_from(value) for key, value in wheel()["bridges"][bridge].items()}}
+
+
+def _bridge_of(model: Model) -> str | None:
+    """The bridge that converts a model of the catalogue; None for a family whose bridge has no row."""
+    family = next((start for start in _FAMILIES if model.name.startswith(start)), None)
+    return None if family is None else _FAMILIES[family][bool(model.num_experts)]

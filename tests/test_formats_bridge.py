@@ -1,0 +1,115 @@
+"""Recipes in Python: what is followed, what is not, and what Megatron-Bridge takes from them when it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shardmath.errors import InputError
+from shardmath.formats import read
+from shardmath.formats.python_file import UNKNOWN, Built, Interpreter
+from shardmath.formats.run import Run
+
+START = """
+from megatron.bridge.recipes.llama import llama3_8b_pretrain_config, llama3_8b_peft_config
+from megatron.bridge.training.mixed_precision import bf16_with_fp8_delayed_scaling_mixed, get_mixed_precision_config
+from megatron.bridge.peft.lora import LoRA
+import torch
+"""
+
+
+def run(folder: Path, body: str, name: str = "llama3_8b_pretrain_config", **given: str) -> Run:
+    lines = "".join(f"    {line}\n" for line in body.splitlines())
+    (folder / "mine.py").write_text(f"{START}\ndef main(args):\n    cfg = {name}()\n{lines}    return cfg\n")
+    return read(folder / "mine.py", {key.replace("__", "."): value for key, value in given.items()})
+
+
+@pytest.mark.parametrize(("body", "name", "value"), [
+    ("cfg.model.tensor_model_parallel_size = 2\ncfg.model.sequence_parallel = cfg.model.tensor_model_parallel_size > 1",
+     "sequence_parallel", True),
+    ("cfg.train.micro_batch_size = 2 * 2", "micro_batch_size", 4),
+    ("for size in (1, 2):\n    cfg.train.micro_batch_size = size", "micro_batch_size", 1),  # loops are not followed
+    ("if args.large:\n    cfg.train.micro_batch_size = 8", "micro_batch_size", 1),  # nor what is not decided
+    ("if cfg.train.global_batch_size == 512:\n    cfg.train.global_batch_size = 64", "global_batch_size", 64),
+    ("cfg.ddp.grad_reduce_in_fp32 = False", "gradients", "fp32"),  # that of the precision wins
+    ("cfg.mixed_precision = get_mixed_precision_config('bf16_mixed')\ncfg.mixed_precision.grad_reduce_in_fp32 = False",
+     "gradients", "bf16"),
+    ("cfg.ddp.use_distributed_optimizer = False", "distributed_optimizer", True),  # the optimizer has it on
+    ("cfg.ddp.use_distributed_optimizer = False\ncfg.optimizer.use_distributed_optimizer = False",
+     "distributed_optimizer", False),
+    ("cfg.mixed_precision = bf16_with_fp8_delayed_scaling_mixed()", "fp8_amax_history_len", 1024),
+    ("cfg.optimizer.use_precision_aware_optimizer = True\ncfg.optimizer.exp_avg_dtype = torch.bfloat16",
+     "exp_avg_bytes", 2),
+    ("cfg.peft = LoRA(dim=4)", "lora_rank", 4),
+])
+def test_what_is_assigned_to_a_recipe(body: str, name: str, value: Any, tmp_path: Path) -> None:
+    found = run(tmp_path, body)
+    assert found.arguments[name] == value
+    assert found.unknown == ()
+
+
+def test_a_model_of_ones_own_size(tmp_path: Path) -> None:
+    found = run(tmp_path, "cfg.model.num_layers = 4\ncfg.model.hidden_dropout = 0.1")
+    assert (found.model.num_layers, found.model.hidden_size, found.arguments["hidden_dropout"]) == (4, 4096, 1)
+
+
+def test_every_key_is_under_what_was_made_of_it(tmp_path: Path) -> None:
+    found = run(tmp_path, "cfg.model.made_up = 1\ncfg.model.cuda_graph_impl = 'none'\ncfg.train.train_iters = 3")
+    assert found.unknown == ("model.made_up",)
+    assert "model.tensor_model_parallel_size" in found.understood
+    assert "model.cuda_graph_scope" in found.without_effect
+    assert not [text for text in found.warnings if "CUDA graphs" in text]
+
+
+def test_settings_and_the_choice_of_a_recipe(tmp_path: Path) -> None:
+    (tmp_path / "two.py").write_text(f"{START}\ndef a_config():\n    return llama3_8b_pretrain_config()\n\n"
+                                     "def b_config():\n    return llama3_8b_peft_config()\n")
+    assert "lora_rank" in read(tmp_path / "two.py", {"recipe": "b_config"}).arguments
+    sized = read(tmp_path / "two.py", {"recipe": "a_config", "model.context_parallel_size": "4"})
+    assert sized.arguments["context_parallel"] == 4
+    with pytest.raises(InputError, match="must name one of the functions with --set recipe=NAME: a_config, b_config"):
+        read(tmp_path / "two.py")
+    with pytest.raises(InputError, match="must be a function of the file"):
+        read(tmp_path / "two.py", {"recipe": "c_config"})
+
+
+@pytest.mark.parametrize(("text", "field", "rule"), [
+    ("def main(:\n", "model", "must be complete Python: it has a fault in line 1"),
+    ("print('hello')\n", "model", "must make a ConfigContainer of Megatron-Bridge"),
+    (START + "cfg = llama3_8b_pretrain_config(micro_batch_size=2)\n", "recipe", "must be called without arguments"),
+    (START + "cfg = llama3_8b_pretrain_config()\ncfg.model.hf_model_id = 'google/gemma-2-2b'\n", "model.hf_model_id",
+     "must be"),
+    ("x = " + "(" * 5000 + ")" * 5000, "model", "must be complete Python"),
+    ("def f():\n    return f()\nf()\n", "model", "must make a ConfigContainer"),
+    ("x = ['a'] * 10**12\n" * 3, "model", "must make a ConfigContainer"),
+])
+def test_refused_files(text: str, field: str, rule: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read(tmp_path / "mine.py")
+    assert caught.value.field == field
+    assert rule in str(caught.value)
+
+
+def test_scripts_that_start_a_recipe(tmp_path: Path) -> None:
+    (tmp_path / "run.sh").write_text("torchrun --nproc_per_node=8 --nnodes 2 run_recipe.py --recipe"
+                                     " qwen3_30b_a3b_pretrain_config train.global_batch_size=64\n")
+    found = read(tmp_path / "run.sh")
+    assert (found.model.num_experts, found.arguments["num_gpus"], found.arguments["global_batch_size"]) == (128, 16, 64)
+    assert found.arguments["recompute"] == "full"
+
+
+def test_values_of_python() -> None:
+    scope = Interpreter("x", lambda name, arguments, keywords: Built(name, dict(keywords))).module(
+        "from m import C\n"
+        "a = C(x=1 + 2, y=[1] * 3, z={'k': (1, 2)}['k'][1])\n"
+        "b = a.x if a.y else None\n"
+        "c = 'AB'.lower() in ('ab', 'cd') and not None\n"
+        "d = getattr(a, 'gone', 7)\n"
+        "e, f = open('x'), -b\n"
+        "g = 1 / 0\n")
+    assert (scope["a"].fields, scope["b"], scope["c"], scope["d"], scope["f"]) == (
+        {"x": 3, "y": [1, 1, 1], "z": 2}, 3, True, 7, -3)
+    assert scope["e"] is scope["g"] is UNKNOWN
