@@ -102,6 +102,10 @@ AXES: tuple[Axis, ...] = (
         "joined": "one for queries, keys and values, one for gate and up (LoRA in Megatron-Bridge)",
         "apart": "one for each of them (PEFT; CanonicalLoRA in Megatron-Bridge)",
     }),
+    Axis("adapter_kind", "how adapters change a projection, where there are adapters", {
+        "lora": "two matrices, whose product is added",
+        "dora": "and a magnitude of every output, which scales the sum (DoRA in PEFT)",
+    }, rowless=("lora",)),
     Axis("base_weights", "frozen weights", {
         "full": "as in training",
         "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",

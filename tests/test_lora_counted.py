@@ -51,6 +51,8 @@ def test_frozen_weights_have_no_gradients() -> None:
     ({"base_weights": "nf4"}, "4-bit weights without adapters"),
     ({"adapters": "attention", "precision": "autocast"}, "adapters with precision autocast"),
     ({"adapters": "attention", "layers": "experts"}, "adapters for experts"),
+    ({"adapter_kind": "dora"}, "adapter_kind = dora without adapters"),
+    ({"adapters": "qkv", "adapter_kind": "dora", "data_parallel": "fsdp"}, "adapter_kind = dora with data_parallel"),
 ])
 def test_what_was_not_counted_is_refused(changed: dict[str, str], text: str) -> None:
     with pytest.raises(ValueError, match=text):
@@ -97,3 +99,18 @@ def test_frozen_weights_have_no_products_for_gradients() -> None:
     added = 2 * tokens * 4 * ((64 + 192) + (64 + 64) + (64 + 256) + (128 + 64)) * layers
     assert whole == 3 * (base + core)
     assert adapted == 2 * base + 3 * (core + added)
+
+
+@pytest.mark.parametrize("adapters", ["q_v", "qkv", "attention", "all_linear"])
+def test_magnitudes(adapters: str) -> None:
+    """Weight-decomposed adapters keep two outputs of every projection, and three vectors of its width."""
+    rows = [row for row in table("dora") if row["adapters"] == adapters]
+    assert rows
+    terms = build(HUGGINGFACE.with_choices(adapters=adapters, adapter_kind="dora"))
+    needed = terms.closure(("stage.activation", "stage.buffer", "stage.parameters"))
+    for row in rows:
+        known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
+        found = evaluate(needed, known)
+        labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
+        assert found["stage.parameters"] == int(row["trained"])
+        assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"]), row

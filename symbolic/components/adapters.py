@@ -36,6 +36,8 @@ _TOKENS = (SEQUENCE, BATCH)
 _ALL, _ATTENTION = ("all_linear",), ("attention", "all_linear")
 _QKV = ("qkv", *_ATTENTION)
 _ANY = ("q_v", *_QKV)
+#: Adapters that have magnitudes.
+_DORA: Any = {"adapter_kind": ("dora",)}
 #: One adapter for each fused projection, or one for each of its parts.
 _JOINED, _APART = {"adapter_parts": ("joined",)}, {"adapter_parts": ("apart",)}
 
@@ -51,6 +53,20 @@ def _adapter(
                **options),
         saved(f"{name}.adapter_between", module, (SEQUENCE, BATCH, RANK), 2, "peft", "output of the first matrix",
               **options),
+        *_magnitude(name, module, rows, **options, **_DORA),
+    )
+
+
+def _magnitude(name: str, module: str, rows: Dimension, **options: Any) -> tuple[Tensor, ...]:
+    """Weight-decomposed adapters (DoRA): a trained magnitude of every output, which scales both outputs."""
+    return (
+        weight(f"{name}.magnitude", module, (rows,), "peft", "magnitude of every output", **options),
+        saved(f"{name}.base_output", module, (SEQUENCE, BATCH, rows), 2, "peft", "output of the frozen projection",
+              **options),
+        saved(f"{name}.adapter_output", module, (SEQUENCE, BATCH, rows), 2, "peft", "output of the second matrix",
+              **options),
+        saved(f"{name}.magnitudes", module, (rows,), 6, "peft",
+              "norms of the adapted weights, magnitudes over them, and these less 1", **options),
     )
 
 
@@ -70,8 +86,16 @@ def _input(name: str, module: str) -> Tensor:
 
 
 def _added(name: str, module: str, columns: Dimension, rows: Dimension, **options: Any) -> tuple[Work, ...]:
-    """Streams of an adapter: its output scaled and added, its gradient scaled, two gradients of an input added."""
+    """Streams of an adapter: its output scaled and added, its gradient scaled, two gradients of an input added.
+
+    With magnitudes both outputs are scaled, and the norms of the adapted weights taken in every forward pass.
+    """
     return (
+        Stream(f"{name}.magnitude", module, (SEQUENCE, BATCH, rows), 14, 20, "peft",
+               "outputs scaled by magnitudes and added; their gradients, and sums for the magnitudes", 4,
+               options={**options, **_DORA}),
+        Stream(f"{name}.weight_norm", module, (rows, columns), 16, 0, "peft",
+               "adapted weights made, and their norms", 4, options={**options, **_DORA}),
         Stream(f"{name}.adapter_sum", module, (SEQUENCE, BATCH, rows), 10, 4, "megatron_bridge",
                "output of the adapter scaled and added to that of the projection", 2, options=options),
         Stream(f"{name}.adapter_input", module, (SEQUENCE, BATCH, columns), 0, 6, "megatron_bridge",
