@@ -43,6 +43,7 @@ def script(folder: Path, text: str, **given: str) -> Run:
     ({**AXOLOTL, "bf16": False, "fp16": True}, {"precision": "fp16"}, {}),
     ({**AXOLOTL, "adapter": "qlora", "lora_r": 4, "lora_target_modules": ["q_proj", "v_proj"]},
      {"adapters": "q_v", "base_weights": "nf4", "precision": "bf16"}, {"lora_rank": 4}),
+    ({**AXOLOTL, "adapter": "lora", "lora_r": 4, "peft_use_dora": True}, {"adapter_kind": "dora"}, {}),
     ({**AXOLOTL, "fsdp": ["full_shard", "auto_wrap"]}, {"data_parallel": "fsdp", "precision": "mixed"}, {}),
     ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_config": {"reshard_after_forward": False}}, {"reshard": "never"}, {}),
     ({**TRAINER}, {"precision": "bf16"}, {"micro_batch_size": 2}),
@@ -75,7 +76,7 @@ def test_settings_and_their_absence(
     ({**AXOLOTL, "rl": "dpo"}, "rl", "must not be given: preference training"),
     ({**AXOLOTL, "adapter": "llama-adapter"}, "adapter", "must be one of lora, qlora"),
     ({**AXOLOTL, "adapter": "lora", "load_in_8bit": True}, "load_in_8bit", "must be false"),
-    ({**AXOLOTL, "adapter": "lora", "peft_use_dora": True}, "peft_use_dora", "DoRA"),
+    ({**AXOLOTL, "adapter": "lora", "lora_modules_to_save": ["lm_head"]}, "lora_modules_to_save", "beside adapters"),
     ({**AXOLOTL, "load_in_4bit": True}, "load_in_4bit", "must not be given without adapters"),
     ({**AXOLOTL, "optimizer": "lion_8bit"}, "optimizer", "others are not counted yet"),
     ({**AXOLOTL, "bf16": False}, "bf16", "training in fp32 is not counted yet"),
@@ -84,7 +85,6 @@ def test_settings_and_their_absence(
     ({**AXOLOTL, "fsdp": ["full_shard"], "fsdp_config": {"offload_params": True}}, "fsdp_config.offload_params",
      "FSDP's offload"),
     ({**AXOLOTL, "deepspeed": "other.json"}, "deepspeed", "must be the path of a file"),
-    ({**AXOLOTL, "deepspeed": "zero3_cpuoffload.json"}, "deepspeed", "without offload"),
     ({"model_name_or_path": "llama-3.1-8b", "per_device_train_batch_size": 1}, "max_length",
      "must be given: the longest sequence, with --set max_length=TOKENS"),
     ({"per_device_train_batch_size": 1}, "model_name_or_path", "must be given"),
@@ -138,6 +138,22 @@ def test_deepspeed_beside_the_trainer(tmp_path: Path) -> None:
     alone = run(tmp_path, zero, "zero3.json", model_name_or_path="llama-3.1-8b", max_length="2048", bf16="true",
                 per_device_train_batch_size="2")
     assert alone.arguments == found.arguments
+
+
+@pytest.mark.parametrize(("stage", "optimizer", "parameters", "chosen"), [
+    (3, "cpu", "cpu", "parameters"), (3, "cpu", "none", "optimizer"), (2, "none", "none", None),
+])
+def test_what_deepspeed_keeps_on_the_host(
+    stage: int, optimizer: str, parameters: str, chosen: str | None, tmp_path: Path,
+) -> None:
+    zero = {"stage": stage, "offload_optimizer": {"device": optimizer}, "offload_param": {"device": parameters}}
+    found = run(tmp_path, {**TRAINER, "deepspeed": {"bf16": {"enabled": True}, "zero_optimization": zero}})
+    assert found.arguments["kernels"].get("zero_offload") == chosen
+    named = run(tmp_path, {**TRAINER, "deepspeed": "elsewhere/ds_z3_offload_config.json"})
+    assert named.arguments["kernels"]["zero_offload"] == "parameters"
+    zero["stage"], zero["offload_optimizer"] = 2, {"device": "cpu"}
+    with pytest.raises(InputError, match="must be none, or cpu in stage 3"):
+        run(tmp_path, {**TRAINER, "deepspeed": {"bf16": {"enabled": True}, "zero_optimization": zero}})
 
 
 @pytest.mark.parametrize(("text", "gpus", "micro"), [

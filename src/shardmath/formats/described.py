@@ -125,11 +125,11 @@ def _of_file(name: str, key: str, stated: Options) -> dict[str, Words]:
         if stage is None:
             rule = "must be the path of a file, from the folder of the other one or from here"
             raise InputError(key, named, rule)
-        if "offload" in named.lower():
-            raise InputError(key, named, "must name a file without offload: DeepSpeed's offload is not counted yet")
+        rests = ("offload_optimizer", "offload_param") if "offload" in named.lower() else ()
         stated.warnings.append(f"{named} is not here: ZeRO stage {stage[1]} is taken from its name, with DeepSpeed's"
                               " usual sizes")
-        return {"deepspeed.zero_optimization.stage": (stage[1],), "deepspeed.bf16.enabled": ("auto",)}
+        return {"deepspeed.zero_optimization.stage": (stage[1],), "deepspeed.bf16.enabled": ("auto",),
+                **{f"deepspeed.zero_optimization.{part}.device": ("cpu",) for part in rests}}
     inner = Options(words_of(path, os.path.splitext(path)[1].lower()), shown=str, source=path)
     sorted_out = translated(table(name), inner)
     stated.warnings += [*sorted_out.options.warnings,

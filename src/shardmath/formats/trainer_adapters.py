@@ -26,11 +26,13 @@ def adapters_of(options: Options) -> dict[str, Any]:
         return {}
     if options.is_on("load_in_8bit"):
         raise options.error("load_in_8bit", "must be false: frozen weights in 8 bits are not counted yet", "false")
-    for name, noun in (("use_dora", "DoRA"), ("lora_modules_to_save", "modules that are trained beside adapters"),
+    for name, noun in (("lora_modules_to_save", "modules that are trained beside adapters"),
                        ("lora_target_parameters", "adapters of single parameters")):
         if options.all(name) not in ((), ("false",)):
             raise options.error(name, f"must not be given: {noun}: not counted yet")
     kernels = {"adapters": _targets(options), "adapter_parts": "apart"}
+    if options.is_on("use_dora"):
+        kernels["adapter_kind"] = "dora"
     if options.is_on("load_in_4bit"):
         options.word("bnb_4bit_quant_type", "nf4", ("nf4",), ": others are not counted yet")
         if "use_bnb_nested_quant" in options and not options.is_on("use_bnb_nested_quant"):

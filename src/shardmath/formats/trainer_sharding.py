@@ -86,10 +86,8 @@ def _fsdp(options: Options, num_gpus: int | None, half: str, weights: str, adapt
 
 def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
     """ZeRO with bf16 weights and gradients, and fp32 master weights and moments."""
-    for part in ("offload_optimizer", "offload_param"):
-        if options.word(f"{_ZERO}{part}.device", "none").lower() not in ("none", "false", "null"):
-            raise options.error(f"{_ZERO}{part}.device", "must be none: DeepSpeed's offload is not counted yet", "none")
     stage = options.size(f"{_ZERO}stage", 0)
+    offload = _offloaded(options, stage)
     bf16, fp16 = (_enabled(options, kind, half) for kind in ("bf16", "fp16"))
     if fp16 and not bf16:
         kernels = {"precision": "fp16"}
@@ -110,9 +108,26 @@ def _deepspeed(options: Options, model: Model, half: str) -> dict[str, Any]:
         sizes["overlap_comm"] = int(options.is_on(f"{_ZERO}overlap_comm"))
     if stage == 0:
         return {"zero_stage": 0, "kernels": {**kernels, "data_parallel": "deepspeed"}}
+    kernels |= offload
     of_stage = {"overlap_comm", "reduce_bucket_size"} if stage < 3 else {*_SIZES.values()} - {"reduce_bucket_size"}
     return {"zero_stage": stage, **{name: size for name, size in sizes.items() if name in of_stage},
             "kernels": {**kernels, "data_parallel": "deepspeed"}}
+
+
+def _offloaded(options: Options, stage: int) -> dict[str, str]:
+    """The choice of what rests on the host. Raises InputError for what is not counted."""
+    rests = {}
+    for part in ("offload_optimizer", "offload_param"):
+        device = options.word(f"{_ZERO}{part}.device", "none").lower()
+        if device not in ("none", "false", "null", "cpu") or (device == "cpu" and stage != 3):
+            rule = "must be none, or cpu in stage 3: other offload is not counted yet"
+            raise options.error(f"{_ZERO}{part}.device", rule, "none")
+        rests[part] = device == "cpu"
+    if rests["offload_param"] and not rests["offload_optimizer"]:
+        raise options.error(f"{_ZERO}offload_optimizer.device", "must be cpu where parameters are on the host", "cpu")
+    if not rests["offload_optimizer"]:
+        return {}
+    return {"zero_offload": "parameters" if rests["offload_param"] else "optimizer"}
 
 
 def _enabled(options: Options, kind: str, half: str) -> bool:

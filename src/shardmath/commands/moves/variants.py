@@ -18,8 +18,8 @@ _TRIED: Mapping[str, tuple[str, ...]] = {
     "optimizer": ("adamw", "precision_aware", "adamw_8bit", "adamw_8bit_torchao"),
 }
 #: Axes that follow from other arguments, or say how much has been counted.
-_NOT_VARIED = (*ARCHITECTURE, "stages", "peak", "pipeline", "dropout", "biases", "adapters", "adapter_parts", "adapter_kind",
-               "optimizer_offload", "activation_offload", "recompute_method", "recompute_saves")
+_NOT_VARIED = (*ARCHITECTURE, "stages", "peak", "pipeline", "dropout", "biases", "adapters", "adapter_parts",
+               "adapter_kind", "optimizer_offload", "activation_offload", "recompute_method", "recompute_saves")
 
 
 @dataclass(frozen=True)
