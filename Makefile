@@ -90,6 +90,7 @@ constraints: $(DEVELOPMENT) ## write constraints.txt anew: versions and hashes o
 
 documents: $(DEVELOPMENT) ## write what commands print into README.md and docs/ anew, after a change of constants (minutes)
 	@UPDATE_DOCUMENTS=1 $(RUN) -m pytest -q -n 0 tests/test_readme.py tests/test_documents.py -k commands_print
+	@UPDATE_SCALING=1 $(RUN) -m pytest -q -n 0 tests/test_scaling.py -k document
 
 pictures: $(PLOTS) ## write the pictures of docs/plots.md, by its commands
 	@$(RUN) -m validation.pictures >/dev/null

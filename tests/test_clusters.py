@@ -12,7 +12,7 @@ from shardmath.account.time import machine_values
 from shardmath.catalogue import read
 from shardmath.commands.calibrate.runs import asked
 from shardmath.errors import InputError
-from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERRORS, PARAMETERS
 from shardmath.input.parameters import checked
 from shardmath.machines import Cluster, Network
 from shardmath.machines.gpu import Gpu
@@ -129,6 +129,17 @@ def test_messages_to_other_nodes_share_the_adapters() -> None:
     found = job.evaluator.times.terms(**{item: Fraction(known[item]) for item in job.evaluator.times.INPUTS})
     reached = EFFICIENCIES["hopper"]["network_per_mille"]
     assert found["pipeline.send_bandwidth"] == Fraction(100 * 10**9 // 64 * reached, 1000)
+
+
+def test_times_have_the_error_of_their_generation_of_gpus() -> None:
+    """Constants of one's own have no error yet, and neither have GPUs on which nobody measured."""
+    cluster = Cluster.named("h100-80gb")
+    assert cluster.error == ERRORS["hopper"] / 1000
+    assert cluster.model_copy(update={"parameters": {"matmul_per_mille": 600}}).error is None
+    assert cluster.model_copy(update={"parameters": {"context_bytes": 7}}).error == cluster.error
+    assert Cluster.named("mi300x-192gb").error is None
+    assert [Cluster.named(name).gpu.generation for name in ("a100-80gb", "b200", "b300")] == [
+        "ampere", "blackwell", "blackwell_ultra"]
 
 
 def test_a_card_without_a_link_uses_pcie_even_alone() -> None:

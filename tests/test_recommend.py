@@ -67,6 +67,16 @@ def test_choices_are_few_and_differ(advice: Any) -> None:
         assert not all(alike)
 
 
+def test_equally_fast_choices_and_the_error_of_times_are_said(advice: Any) -> None:
+    text = " ".join(str(advice).split())
+    first = advice.choices[0]
+    assert f"nine were within {first.time.error:.1%}" in text
+    equal = [place for place, item in enumerate(advice.choices, 1)
+             if item.verdict == first.verdict and item.time.seconds <= 1.03 * first.time.seconds]
+    assert len(equal) > 1
+    assert f"{', '.join(map(str, equal[:-1]))} and {equal[-1]} are equally fast" in text
+
+
 def test_no_other_layout_that_fits_is_faster(advice: Any) -> None:
     found = timed(offered(load_model("llama-2-13b"), implementation="megatron", **JOB))
     assert advice.choices[0].time.seconds == pytest.approx(found.columns["seconds"][found.are("fits")].min())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from shardmath.account.time import EQUAL
 from validation.timed.cases import Table
 from validation.timed.metrics import Numbers
 
@@ -15,6 +16,8 @@ TEXTBOOK = {
     "network_per_mille": 1000, "node_latency_ns": 0, "network_latency_ns": 0, "collective_latency_ns": 0,
     "kernel_ns": 0, "launch_ns": 0, "attention_half_length": 0, "send_bandwidth": 10**15,
 }
+#: By how much the first of equal runs is put before them.
+_BEFORE = 1e-6
 #: Kernels of attention, the best first.
 BEST_FIRST = ("flash", "flash_attention2 + RMS kernel", "flash_attention2", "flash_attentionv1.0.8", "fused", "torch")
 
@@ -32,6 +35,22 @@ def by_rule(table: Table) -> Numbers:
     ]
     order = sorted(set(keys))
     return np.array([float(order.index(key)) for key in keys])
+
+
+def by_ties(table: Table, predicted: Numbers) -> Numbers:
+    """Predicted seconds; of runs of a group that are equally fast the rule's first one is put before the others.
+
+    ``predicted`` are seconds of one sequence.
+    """
+    found, groups = predicted.copy(), np.array([run.group for run in table.runs])
+    for group in dict.fromkeys(run.group for run in table.runs):
+        fastest = predicted[groups == group].min()
+        equal = np.flatnonzero((groups == group) & (predicted <= (1 + EQUAL) * fastest))
+        values = {place: table.runs[place].job.values for place in equal}
+        first = min(equal, key=lambda place: (_model_parallel(values[place]), -values[place]["micro_batch_size"],
+                                              predicted[place]))
+        found[first] = fastest * (1 - _BEFORE)
+    return found
 
 
 def _model_parallel(values: Mapping[str, int]) -> int:

@@ -39,6 +39,11 @@ class Ranking:
         return float(np.median(np.abs(self.predicted / self.measured - 1)))
 
     @property
+    def high(self) -> float:
+        """The 90th percentile of the size of predicted over measured time less 1."""
+        return float(np.percentile(np.abs(self.predicted / self.measured - 1), 90))
+
+    @property
     def bias(self) -> float:
         """The median of predicted over measured time less 1."""
         return float(np.median(self.predicted / self.measured - 1))

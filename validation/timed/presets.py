@@ -23,20 +23,48 @@ FITTED = ("matmul_per_mille", "attention_per_mille", "hbm_per_mille", "node_per_
           "kernel_ns")
 
 
+@dataclass(frozen=True)
+class Run:
+    """A measured run with its cluster; ``shown``: constants may be fitted to it."""
+
+    name: str
+    group: str
+    shown: bool
+    cluster: Cluster
+    run: TimedRun
+
+
 @dataclass(frozen=True, eq=False)
 class Runs:
-    """All runs on GPUs of a generation, with the cluster of each, and which of them constants may be fitted to."""
+    """All runs on GPUs of a generation; ``parts`` predict those of one cluster each, by their places."""
 
     generation: str
-    names: tuple[str, ...]
-    groups: tuple[str, ...]
-    shown: NDArray[np.bool_]
-    measured: Numbers
+    items: tuple[Run, ...]
     parts: tuple[tuple[NDArray[np.int64], StepTimes], ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the runs."""
+        return tuple(item.name for item in self.items)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The group that each run is left out with."""
+        return tuple(item.group for item in self.items)
+
+    @property
+    def shown(self) -> NDArray[np.bool_]:
+        """True for runs that constants may be fitted to."""
+        return np.array([item.shown for item in self.items])
+
+    @property
+    def measured(self) -> Numbers:
+        """Measured seconds of a step."""
+        return np.array([item.run.seconds for item in self.items])
 
     def __call__(self, changed: Mapping[str, float]) -> Numbers:
         """Seconds of every run, in their order."""
-        seconds = np.empty(len(self.measured))
+        seconds = np.empty(len(self.items))
         for places, predicted in self.parts:
             seconds[places] = predicted(changed)
         return seconds
@@ -46,19 +74,10 @@ class Runs:
         return {name: DEFAULTS[name] for name in FITTED}
 
 
-@dataclass(frozen=True)
-class _Run:
-    name: str
-    group: str
-    shown: bool
-    cluster: Cluster
-    run: TimedRun
-
-
 @cache
 def generations() -> tuple[Runs, ...]:
     """The runs of each generation."""
-    found: dict[str, list[_Run]] = {}
+    found: dict[str, list[Run]] = {}
     for item in _all():
         found.setdefault(item.cluster.gpu.generation, []).append(item)
     return tuple(_gathered(name, found[name]) for name in EFFICIENCIES if name in found)
@@ -82,23 +101,23 @@ def band(runs: Runs) -> int:
     return int(np.ceil(1000 * np.percentile(np.abs(left_out(runs)), 90)))
 
 
-def _all() -> list[_Run]:
+def _all() -> list[Run]:
     tables = [
-        _Run(f"{table.name}/{place}", f"{table.name}, {run.group}", is_shown(f"{table.name}/{place}"), table.cluster,
+        Run(f"{table.name}/{place}", f"{table.name}, {run.group}", is_shown(f"{table.name}/{place}"), table.cluster,
              run)
         for table in (fujii2024(), hagemann2023()) for place, run in enumerate(table.runs)
     ]
     return tables + [_named(item) for item in (*public_runs(), *simumax_runs()) if item.run]
 
 
-def _named(item: Public) -> _Run:
+def _named(item: Public) -> Run:
     assert item.run is not None
     assert item.cluster is not None
     group = f"{item.id.partition('/')[0]}, {item.run.job.model.name}, {item.gpu}"
-    return _Run(item.id, group, item.shown, item.cluster, item.run)
+    return Run(item.id, group, item.shown, item.cluster, item.run)
 
 
-def _gathered(generation: str, items: Sequence[_Run]) -> Runs:
+def _gathered(generation: str, items: Sequence[Run]) -> Runs:
     clusters: dict[str, list[int]] = {}
     for place, item in enumerate(items):
         clusters.setdefault(item.cluster.name, []).append(place)
@@ -106,7 +125,4 @@ def _gathered(generation: str, items: Sequence[_Run]) -> Runs:
         (np.array(places), StepTimes([items[place].run for place in places], items[places[0]].cluster, FITTED))
         for places in clusters.values()
     )
-    return Runs(
-        generation, tuple(item.name for item in items), tuple(item.group for item in items),
-        np.array([item.shown for item in items]), np.array([item.run.seconds for item in items]), parts,
-    )
+    return Runs(generation, tuple(items), parts)

@@ -10,13 +10,13 @@ import numpy as np
 
 from shardmath.commands.calibrate.fitting import FITTED, Fit, cross_validated, fit, usual
 from shardmath.commands.calibrate.runs import StepTimes
-from validation.timed.baselines import TEXTBOOK, at_random, by_rule
+from validation.timed.baselines import TEXTBOOK, at_random, by_rule, by_ties
 from validation.timed.cases import Table
 from validation.timed.metrics import Numbers, Ranking
 
 #: Ways to choose a layout, in the order of the page.
-USUAL, CALIBRATED, RANDOM, CONSTANTS, RULE = (
-    "uncalibrated", "calibrated on other groups", "random", "textbook constants", "rule",
+USUAL, CALIBRATED, RANDOM, CONSTANTS, RULE, TIES = (
+    "uncalibrated", "calibrated on other groups", "random", "textbook constants", "rule", "ties by the rule",
 )
 #: Those that say a time, and not an order alone.
 TIMES = (USUAL, CALIBRATED, CONSTANTS)
@@ -45,7 +45,13 @@ def result(table: Table) -> Result:
         RULE: by_rule(table),
     }
     rankings = {name: ranked(table, found, name in TIMES) for name, found in seconds.items()}
+    rankings[TIES] = tied(table, rankings[USUAL])
     return Result(table, rankings, fit(predicted, measured, start), fits)
+
+
+def tied(table: Table, ranking: Ranking) -> Ranking:
+    """Return a ranking in which of equally fast runs the rule chooses."""
+    return Ranking(by_ties(table, ranking.predicted), ranking.measured, ranking.groups)
 
 
 def ranked(table: Table, found: Numbers, times: bool = True) -> Ranking:

@@ -70,7 +70,8 @@ class Configuration:
         if self.cluster.links is not None and self.job.evaluator.is_timed:
             self.machine_values()
         try:
-            return step_time(self.job.evaluator, {**self.job.values, **self.machine_values()}, self.job.by_rank), ""
+            values = {**self.job.values, **self.machine_values()}
+            return step_time(self.job.evaluator, values, self.job.by_rank, self.cluster.error), ""
         except InputError as error:
             return None, str(error)
 

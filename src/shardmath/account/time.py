@@ -14,6 +14,8 @@ from shardmath.generated.definitions import PARAMETERS, SPENT
 from shardmath.machines import Cluster, Network, read_cluster
 from shardmath.machines.gpu import Gpu
 
+#: Layouts whose times differ by less are equal: repeated runs of one layout scatter by 1 to 5 %.
+EQUAL = 0.03
 #: Shares of a step below this are rounding of floating-point sums.
 _ROUNDING = 1e-9
 
@@ -44,6 +46,8 @@ class StepTime(Answer):
     """Seconds of the slowest rank by part of the step; they add up to ``seconds``."""
     machine: Mapping[str, int]
     """Parameters of the machine by name."""
+    error: float | None
+    """Error of nine of ten predicted steps, as a share; null where nothing was measured on such GPUs."""
 
 
 def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
@@ -107,11 +111,13 @@ def time_unknown(evaluator: Evaluator, cluster: Cluster, num_gpus: int | None) -
 
 
 def step_time(
-    evaluator: Evaluator, values: Mapping[str, int], by_rank: Sequence[Mapping[str, int]] = ()
+    evaluator: Evaluator, values: Mapping[str, int], by_rank: Sequence[Mapping[str, int]] = (),
+    error: float | None = None,
 ) -> StepTime:
     """The time of a step for ``values`` of every parameter of layout, model and machine.
 
-    ``by_rank`` has, with an explicit list of layers, what differs on each pipeline rank.
+    ``by_rank`` has, with an explicit list of layers, what differs on each pipeline rank; ``error`` is that of the
+    cluster's constants.
     """
     module = evaluator.times
 
@@ -132,7 +138,7 @@ def step_time(
         first["step.time"], int(first["step.tokens"]), first["step.tokens_per_second"],
         first["step.tokens_per_second_per_gpu"], first["step.mfu"], first["step.hfu"], first["step.energy_per_token"],
         first["step.cost_per_token"], rank, parts,
-        {name: values[name] for name in module.INPUTS if _is_of_machine(name)},
+        {name: values[name] for name in module.INPUTS if _is_of_machine(name)}, error,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 
 from shardmath.errors import ABSENT, InputError, inside, nearest_names
-from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, PARAMETERS
+from shardmath.generated.definitions import DEFAULTS, EFFICIENCIES, ERRORS, PARAMETERS
 from shardmath.input.arguments import typed
 from shardmath.input.parameters import checked
 from shardmath.input.records import Record
@@ -89,6 +89,13 @@ class Cluster(Record):
     def link_peers(self) -> int:
         """GPUs that the links of a GPU are divided among: all others of a board without a switch, else 1."""
         return self.gpus_per_node - 1 if self.gpus_per_node == self.gpu.mesh_size else 1
+
+    @property
+    def error(self) -> float | None:
+        """Share that nine of ten predicted steps on such GPUs were within; None with constants of one's own."""
+        generation = self.gpu.generation
+        own = self.parameters.keys() & EFFICIENCIES.get(generation, {}).keys()
+        return None if own or generation not in ERRORS else ERRORS[generation] / 1000
 
     @property
     def memory_parameters(self) -> dict[str, int]:

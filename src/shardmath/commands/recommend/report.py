@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
 
+from shardmath.account.time import EQUAL
 from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
 from shardmath.errors import InputError
 from shardmath.generated.definitions import SPENT
 from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
+from shardmath.reports.time import within
 from shardmath.reports.untried import show_untried
 
 #: Parts of a step that are named, and the share from which they are.
@@ -32,6 +34,7 @@ def show(advice: Advice, launched: bool = True) -> None:
     out.print(_choices(advice.choices))
     for place, choice in enumerate(advice.choices, 1):
         out.print(f"{place}  {choice.role}: {_why(choice)}", markup=False)
+    _show_error(out, advice.choices)
     _show_excluded(out, advice)
     first = advice.choices[0]
     out.print()
@@ -57,6 +60,28 @@ def _choices(choices: Iterable[Choice]) -> Table:
     right = set(range(len(titles) - 1)) - {titles.index("SP"), titles.index("recompute")}
     return table(titles, rows, right=right, title="Worth trying, seconds of a step and GiB",
                  spare=("MFU", "margin", "accum"))
+
+
+def _show_error(out: Console, choices: Sequence[Choice]) -> None:
+    """Say how far times err, and which choices are as fast as the first."""
+    first = choices[0].time
+    if first.error is not None:
+        out.print(within(first.error), markup=False)
+    longest = (1 + EQUAL) * first.seconds
+    equal = [place for place, item in enumerate(choices, 1)
+             if item.verdict == choices[0].verdict and item.time.seconds <= longest]
+    if len(equal) > 1:
+        alike = f"{', '.join(map(str, equal[:-1]))} and {equal[-1]}"
+        simplest = min(equal, key=lambda place: _model_parallel(choices[place - 1]))
+        out.print(f"{alike} are equally fast: less than {EQUAL:.0%} apart. {simplest} has the least TP x PP x CP.",
+                  markup=False)
+
+
+def _model_parallel(choice: Choice) -> tuple[int, int]:
+    """Ranks that share a model, and of equally many the largest micro-batch first."""
+    values = choice.explanation.inputs
+    ranks = values["tensor_parallel"] * values["pipeline_parallel"] * values["context_parallel"]
+    return ranks, -values["micro_batch_size"]
 
 
 def _why(choice: Choice) -> str:

@@ -142,7 +142,7 @@ def _point(
     best = answers.first()
     if best is None:
         return Point(size, batch, answers.legal), untried(answers.parts)
-    time = step_time(best.part.evaluator, best.values)
+    time = step_time(best.part.evaluator, best.values, error=cluster.error)
     joules, waiting = time.joules_per_token, (seconds for part, seconds in time.spent.items() if part not in _OWN)
     point = Point(
         size, batch, answers.legal, sizes_of(best), best.values["data_parallel"], best.peak_bytes, time,

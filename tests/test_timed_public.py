@@ -1,0 +1,84 @@
+"""Public throughputs and constants by generation: the table, its halves, and the figures of docs/validation.md."""
+
+from __future__ import annotations
+
+import csv
+from hashlib import sha256
+
+import numpy as np
+import pytest
+
+from shardmath.generated.definitions import EFFICIENCIES, ERRORS
+from validation.measured.reading import DATA
+from validation.report import PAGE
+from validation.timed.generations import shares
+from validation.timed.metrics import Numbers
+from validation.timed.presets import FITTED, Runs, generations
+from validation.timed.public import TABLE, is_shown, public_runs
+from validation.timed.simumax import simumax_runs
+
+pytestmark = pytest.mark.slow
+
+#: One run of so many is computed by the plain evaluators too.
+FEW = 10
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def cells(*first: str) -> list[str]:
+    """The rest of the line of the page that begins with these cells."""
+    line = next(line for line in TEXT.splitlines() if line.startswith(f"| {' | '.join(first)} |"))
+    return [cell.strip() for cell in line.strip("|").split("|")][len(first):]
+
+
+def _row(first: str, columns: int) -> list[str]:
+    """The line of the table of constants that begins with ``first``: that with as many columns."""
+    lines = [line for line in TEXT.splitlines() if line.startswith(f"| {first} |") and line.count("|") == columns + 2]
+    return [cell.strip() for cell in lines[-1].strip("|").split("|")][1:]
+
+
+def test_every_row_has_a_source_a_date_and_a_name_of_its_own() -> None:
+    with (DATA / TABLE).open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len({row["id"] for row in rows}) == len(rows) == 131
+    assert all(row["source"] and row["date"] for row in rows)
+    assert all(bool(row["tokens_per_second_per_gpu"]) != bool(row["step_seconds"]) for row in rows)
+
+
+def test_half_of_the_rows_are_never_fitted_to() -> None:
+    counted = [item for item in public_runs() if item.run is not None]
+    assert len(counted) + len(simumax_runs()) >= 80
+    assert 0.4 < sum(item.shown for item in counted) / len(counted) < 0.6
+    for item in counted:
+        assert item.shown == (sha256(item.id.encode()).hexdigest()[-1] in "02468ace") == is_shown(item.id)
+
+
+def test_errors_of_the_page() -> None:
+    for runs in generations():
+        found, name = shares(runs), runs.generation.replace("_", " ")
+        assert _one_by_one(runs) == pytest.approx(found[::FEW], rel=1e-6)
+        for words, chosen in (("fitted to", runs.shown), ("judge", ~runs.shown)):
+            own = found[chosen]
+            assert cells(name, words) == [
+                str(len(own)), f"{np.median(np.abs(own)):.1%}", f"{np.percentile(np.abs(own), 90):.1%}",
+                f"{np.median(own):+.1%}",
+            ]
+        assert cells(name, "band")[2].startswith(f"{ERRORS[runs.generation] / 10:.1f}% ")
+
+
+def _one_by_one(runs: Runs) -> Numbers:
+    """The same of every tenth run by the plain evaluators, one after another."""
+    found = []
+    for item in runs.items[::FEW]:
+        values, module = item.run.values(item.cluster), item.run.job.evaluator.times
+        seconds = module.terms(**{name: float(values[name]) for name in module.INPUTS})["step.time"]
+        found.append(seconds / item.run.seconds - 1)
+    return np.array(found)
+
+
+def test_shipped_constants_are_those_of_the_fit() -> None:
+    """The page shows both, the fit of `make validate` in brackets."""
+    columns = [runs.generation for runs in generations()]
+    assert columns == list(EFFICIENCIES)
+    for name in FITTED:
+        shipped = [f"{EFFICIENCIES[item][name]:,}" for item in columns]
+        assert _row(f"`{name}`", len(columns)) == [f"{value} ({value})" for value in shipped]
