@@ -106,6 +106,10 @@ AXES: tuple[Axis, ...] = (
         "lora": "two matrices, whose product is added",
         "dora": "and a magnitude of every output, which scales the sum (DoRA in PEFT)",
     }, rowless=("lora",)),
+    Axis("adapter_precision", "matrices of adapters", {
+        "low": "in 16 bits, as all weights (PEFT with autocast_adapter_dtype=False, DeepSpeed, Megatron-Bridge)",
+        "fp32": "in fp32 with their gradients and states, under autocast (PEFT's default in a trainer with bf16)",
+    }, rowless=("low",)),
     Axis("base_weights", "frozen weights", {
         "full": "as in training",
         "nf4": "linear layers in 4 bits with doubly quantised scales (QLoRA, bitsandbytes)",

@@ -76,7 +76,8 @@ def _changed(implementation: Implementation, changes: tuple[tuple[str, str], ...
 #: Choices of a plain Llama on an even pipeline; what is left open is the framework's.
 LLAMA: dict[str, str] = {
     "optimizer": "adamw", "fp8": "none", "fp8_weights": "copy", "projections": "fused", "adapters": "none",
-    "adapter_parts": "joined", "adapter_kind": "lora", "base_weights": "full",
+    "adapter_parts": "joined", "adapter_kind": "lora", "adapter_precision": "low",
+    "base_weights": "full",
     **{system.axis.name: system.absent for system in SYSTEMS},
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
     "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
@@ -115,6 +116,7 @@ MEGATRON = Implementation(
     allowed={
         **_MEGATRON_ONLY, "schedule": ("1f1b", "interleaved"), "recompute_method": ("each", "uniform", "block"),
         "optimizer": optimizers_of("megatron"), "base_weights": ("full",), "adapter_kind": ("lora",),
+        "adapter_precision": ("low",),
         "adapters": ("none", "qkv", "attention", "all_linear"),
     },
 )
@@ -147,7 +149,7 @@ _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
     for axis in ("normalisation", "mlp", "gelu", "heads", "layers", "positions", "position_ids", "residual", "dropout",
                  "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts", "adapter_kind",
-                 "base_weights")
+                 "adapter_precision", "base_weights")
 }
 
 TORCHTITAN = Implementation(

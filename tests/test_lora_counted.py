@@ -52,6 +52,8 @@ def test_frozen_weights_have_no_gradients() -> None:
     ({"adapters": "attention", "precision": "autocast"}, "adapters with precision autocast"),
     ({"adapters": "attention", "layers": "experts"}, "adapters for experts"),
     ({"adapter_kind": "dora"}, "adapter_kind = dora without adapters"),
+    ({"adapter_precision": "fp32"}, "adapter_precision = fp32 without adapters"),
+    ({"adapters": "qkv", "adapter_precision": "fp32", "adapter_kind": "dora"}, "adapter_precision = fp32 with another"),
     ({"adapters": "qkv", "adapter_kind": "dora", "data_parallel": "fsdp"}, "adapter_kind = dora with data_parallel"),
 ])
 def test_what_was_not_counted_is_refused(changed: dict[str, str], text: str) -> None:
@@ -113,4 +115,26 @@ def test_magnitudes(adapters: str) -> None:
         found = evaluate(needed, known)
         labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
         assert found["stage.parameters"] == int(row["trained"])
+        assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"]), row
+
+
+@pytest.mark.parametrize("base_weights", ["full", "nf4"])
+@pytest.mark.parametrize("adapters", ["q_v", "qkv", "attention", "all_linear"])
+def test_adapters_in_fp32_under_autocast(adapters: str, base_weights: str) -> None:
+    """PEFT's default: each adapter keeps a copy of its input, and bf16 copies of its matrices."""
+    rows = [row for row in table("lora_fp32") if (row["adapters"], row["base_weights"]) == (adapters, base_weights)]
+    assert rows
+    terms = build(HUGGINGFACE.with_choices(
+        adapters=adapters, adapter_precision="fp32", base_weights=base_weights))
+    names = ("stage.activation", "stage.buffer", "stage.parameters", "stage.weight", "stage.gradient",
+             "stage.optimizer", "stage.frozen_parameters")
+    needed = terms.closure(names)
+    for row in rows:
+        known = values(row, "h a k d f u L tied s b rl", **FAMILY[row["family"]])
+        found = evaluate(needed, known)
+        if base_weights == "full":
+            assert found["stage.weight"] - 2 * found["stage.frozen_parameters"] == int(row["adapter_weights"])
+        assert found["stage.gradient"] == int(row["gradients"])
+        assert found["stage.optimizer"] == int(row["states"])
+        labels = 8 * known["b"] * (known["s"] + (known["b"] == 1))
         assert found["stage.activation"] + found["stage.buffer"] + labels == int(row["saved"]), row

@@ -36,6 +36,8 @@ _TOKENS = (SEQUENCE, BATCH)
 _ALL, _ATTENTION = ("all_linear",), ("attention", "all_linear")
 _QKV = ("qkv", *_ATTENTION)
 _ANY = ("q_v", *_QKV)
+#: Adapters in fp32 under autocast.
+_FP32: Any = {"adapter_precision": ("fp32",)}
 #: Adapters that have magnitudes.
 _DORA: Any = {"adapter_kind": ("dora",)}
 #: One adapter for each fused projection, or one for each of its parts.
@@ -54,6 +56,21 @@ def _adapter(
         saved(f"{name}.adapter_between", module, (SEQUENCE, BATCH, RANK), 2, "peft", "output of the first matrix",
               **options),
         *_magnitude(name, module, rows, **options, **_DORA),
+        *_casts(name, module, columns, rows, between, **options, **_FP32),
+    )
+
+
+def _casts(
+    name: str, module: str, columns: Dimension, rows: Dimension, between: Dimension, **options: Any
+) -> tuple[Tensor, ...]:
+    """Matrices in fp32 under autocast: PEFT casts the input to fp32 for each adapter, and autocast all back to bf16."""
+    return (
+        saved(f"{name}.adapter_input_copy", module, (SEQUENCE, BATCH, columns), 2, "peft",
+              "bf16 copy of the input, made from an fp32 one", **options),
+        saved(f"{name}.adapter_a_cast", module, (between, columns), 2, "pytorch", "bf16 copy of the first matrix",
+              **options),
+        saved(f"{name}.adapter_b_cast", module, (rows, RANK), 2, "pytorch", "bf16 copy of the second matrix",
+              **options),
     )
 
 
@@ -82,7 +99,7 @@ def _row(name: str, module: str, columns: Dimension, **options: Any) -> tuple[Te
 
 def _input(name: str, module: str) -> Tensor:
     return saved(f"{name}.adapter_input", module, (SEQUENCE, BATCH, HIDDEN), 2, "peft",
-                 "input of the adapters, gathered from sequence-parallel ranks")
+                 "input of the adapters, gathered from sequence-parallel ranks", adapter_precision=("low",))
 
 
 def _added(name: str, module: str, columns: Dimension, rows: Dimension, **options: Any) -> tuple[Work, ...]:
@@ -94,6 +111,8 @@ def _added(name: str, module: str, columns: Dimension, rows: Dimension, **option
         Stream(f"{name}.magnitude", module, (SEQUENCE, BATCH, rows), 14, 20, "peft",
                "outputs scaled by magnitudes and added; their gradients, and sums for the magnitudes", 4,
                options={**options, **_DORA}),
+        Stream(f"{name}.casts", module, (SEQUENCE, BATCH, columns), 12, 12, "peft",
+               "input cast to fp32 and back, and its gradient", 2, options={**options, **_FP32}),
         Stream(f"{name}.weight_norm", module, (rows, columns), 16, 0, "peft",
                "adapted weights made, and their norms", 4, options={**options, **_DORA}),
         Stream(f"{name}.adapter_sum", module, (SEQUENCE, BATCH, rows), 10, 4, "megatron_bridge",

@@ -51,7 +51,7 @@ _LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
 _TRAINED = ("none",)
 #: Where the output projection or its adapter reads its input again in the backward pass.
-_READ = ("none", "attention", "all_linear")
+_READ: Any = {"adapters": ("none", "attention", "all_linear"), "adapter_precision": ("low",)}
 #: Recipes with one scale for a tensor, and with scales of blocks.
 _SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
 _FLASH = ("flash", "flash_bshd", "sdpa")
@@ -258,11 +258,11 @@ def _output() -> tuple[Tensor, ...]:
                lbias),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
               storage="attention.context", attention=("flash", "sdpa"), fp8=("none", "current", *_BLOCKS),
-              adapters=_READ),
+              **_READ),
         saved("o_proj.input_sequence_first", at, QUERY, 2, "transformer_engine",
               "contiguous copy of FlashAttention's batch-first output, where Transformer Engine chooses that",
               when=Iverson(b > 1) * fcopy, attention=("flash",), projections=("fused",),
-              fp8=("none", "current", *_BLOCKS), adapters=_READ),
+              fp8=("none", "current", *_BLOCKS), **_READ),
         saved("o_proj.input_fp8", at, QUERY, 1, "transformer_engine",
               "FP8 input of the output projection; other recipes keep the 16-bit one, which attention keeps anyway",
               fp8=("delayed",)),
@@ -270,19 +270,19 @@ def _output() -> tuple[Tensor, ...]:
               fp8=("delayed",)),
         saved("o_proj.input_copy", at, QUERY, 2, "pytorch",
               "contiguous copy of the batch-first output; for b = 1 it is the output itself",
-              when=Iverson(b > 1), attention=("flash_bshd",), value=("copy", "view"), adapters=_READ),
+              when=Iverson(b > 1), attention=("flash_bshd",), value=("copy", "view"), **_READ),
         saved("o_proj.input_same", at, QUERY, 2, "pytorch", "input of the output projection at b = 1",
               storage="attention.context", when=Iverson(b <= 1), attention=("flash_bshd",), value=("copy", "view"),
-              adapters=_READ),
+              **_READ),
         saved("o_proj.input_all_reduce", at, QUERY, 2, "nanotron",
               "contiguous copy of the batch-first output that all-reduce mode makes; the asynchronous linear layer of"
               " reduce-scatter mode keeps the output itself", when=Iverson(b > 1) * Iverson(t > 1) * (1 - sp),
               attention=("flash_bshd",), value=("repacked",)),
         saved("o_proj.input_of_heads", at, QUERY, 2, "transformers",
               "copy of the output, in which one head lies after another as in the joined queries",
-              when=Iverson(a > 1) * Iverson(s > 1), attention=("sdpa",), rope=("joined",), adapters=_READ),
+              when=Iverson(a > 1) * Iverson(s > 1), attention=("sdpa",), rope=("joined",), **_READ),
         saved("o_proj.input_transposed", at, QUERY, 2, "transformers",
-              "contiguous copy of the transposed output", attention=_SCORED, adapters=_READ),
+              "contiguous copy of the transposed output", attention=_SCORED, **_READ),
         saved("o_proj.weight_cast", at, (HIDDEN, QUERY_FEATURES), 2, "pytorch",
               "bf16 copy of the output weight", precision=_CAST),
     )

@@ -78,6 +78,9 @@ def states(choices: Mapping[str, str], group: Group = GROUPS[0]) -> tuple[State,
             return kept
         stays = deepspeed.persisted if choices["data_parallel"] == "deepspeed" else None
         return nf4_states(kept, choices["data_parallel"], stays)
+    if choices["adapter_precision"] == "fp32":
+        choices = {**choices, "precision": "autocast"}
+        precision = PRECISIONS["autocast"]
     if choices["optimizer"] == "precision_aware":
         precision = (*(state for state in precision if state.role in (Role.WEIGHT, Role.GRADIENT)), _REMAINDER)
     if group.fp8:

@@ -173,6 +173,10 @@ def _of_adapters(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     precision = choices["precision"]
     return (
         ("4-bit weights without adapters", nf4 and not frozen),
+        ("adapter_precision = fp32 without adapters", choices["adapter_precision"] == "fp32" and not frozen),
+        ("adapter_precision = fp32 with another precision than bf16, shared-out weights or DoRA",
+         choices["adapter_precision"] == "fp32" and (
+             precision, choices["data_parallel"], choices["adapter_kind"]) != ("bf16", "ddp", "lora")),
         ("adapter_kind = dora without adapters", choices["adapter_kind"] == "dora" and not frozen),
         (f"adapter_kind = dora with data_parallel = {choices['data_parallel']}",
          choices["adapter_kind"] == "dora" and choices["data_parallel"] != "ddp"),

@@ -11,8 +11,8 @@ from typing import Any
 
 from shardmath.errors import InputError
 from shardmath.formats.options import Options
-from shardmath.formats.trainer_adapters import adapters_of
-from shardmath.formats.trainer_sharding import sharding_of
+from shardmath.formats.trainer_adapters import adapters_of, precision_of
+from shardmath.formats.trainer_sharding import sharding_of, switched
 from shardmath.models.model import Model, load_model
 
 #: Ends of names of models that have been trained further: they have the shape of what they come from.
@@ -53,6 +53,7 @@ def described(options: Options, name: str, num_gpus: int | None) -> tuple[Model,
     for part in (adapted, sharded):
         kernels |= part.pop("kernels", {})
         arguments |= part
+    kernels |= precision_of(options, kernels, switched(options, "bf16"))
     return model, {**arguments, "kernels": kernels}, micro * passes
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from shardmath.formats.options import Options
@@ -39,10 +40,24 @@ def adapters_of(options: Options) -> dict[str, Any]:
             options.warnings.append("scales of 4-bit weights are counted as quantised themselves: 0.4 bits a weight"
                                     f" less than {options.shown('use_bnb_nested_quant')} = false")
         kernels["base_weights"] = "nf4"
-    if options.word("lora_dtype", "float32", ("float32", "bfloat16", "float16", "none")) == "float32":
-        options.warnings.append("adapters are counted in 16 bits; PEFT keeps them in fp32: 8 bytes more for each of"
-                                " their parameters, with gradients and AdamW's states")
     return {"lora_rank": options.size("lora_r", _RANK), "kernels": kernels}
+
+
+def precision_of(options: Options, kernels: Mapping[str, str], half: bool) -> dict[str, str]:
+    """Choices for adapters in fp32, which PEFT makes of adapters in 16 bits; a warning where they are not counted.
+
+    ``half`` is a trainer's autocast to bf16. DeepSpeed makes bf16 of all.
+    """
+    if options.word("lora_dtype", "float32", ("float32", "bfloat16", "float16", "none")) != "float32":
+        return {}
+    if "adapters" not in kernels or kernels.get("data_parallel") == "deepspeed":
+        return {}
+    plain = (kernels.get("precision"), kernels.get("data_parallel", "ddp"), kernels.get("adapter_kind", "lora"))
+    if half and plain == ("bf16", "ddp", "lora"):
+        return {"adapter_precision": "fp32"}
+    options.warnings.append("adapters are counted in 16 bits; PEFT keeps them in fp32: 8 bytes more for each of"
+                            " their parameters, with gradients and AdamW's states")
+    return {}
 
 
 def _targets(options: Options) -> str:

@@ -27,7 +27,7 @@ def sharding_of(
     options: Options, model: Model, num_gpus: int | None, weights: str, adapted: bool,
 ) -> dict[str, Any]:
     """Arguments of ``explain`` for precision and sharding; ``weights`` is the dtype that they are loaded in."""
-    half = "fp16" if options.is_on("fp16") else "bf16" if _on(options, "bf16") else ""
+    half = "fp16" if options.is_on("fp16") else "bf16" if switched(options, "bf16") else ""
     if f"{_ZERO}stage" in options:
         return _deepspeed(options, model, half)
     if options.is_on("fsdp"):
@@ -35,7 +35,7 @@ def sharding_of(
     return {"kernels": {"precision": _unsharded(options, half, weights, adapted)}}
 
 
-def _on(options: Options, name: str) -> bool:
+def switched(options: Options, name: str) -> bool:
     """Tell whether a switch is on, where ``auto`` stands for what the GPU can do."""
     return (name in options and options.words[name] == ("auto",)) or options.is_on(name)
 

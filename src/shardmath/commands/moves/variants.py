@@ -19,7 +19,8 @@ _TRIED: Mapping[str, tuple[str, ...]] = {
 }
 #: Axes that follow from other arguments, or say how much has been counted.
 _NOT_VARIED = (*ARCHITECTURE, "stages", "peak", "pipeline", "dropout", "biases", "adapters", "adapter_parts",
-               "adapter_kind", "optimizer_offload", "activation_offload", "recompute_method", "recompute_saves")
+               "adapter_kind", "adapter_precision", "optimizer_offload", "activation_offload", "recompute_method",
+               "recompute_saves")
 
 
 @dataclass(frozen=True)
