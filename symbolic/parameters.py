@@ -91,6 +91,17 @@ LINKS: tuple[tuple[str, str, str], ...] = (
     ("Yq", "path", "harmonic mean of the links between nodes from the first stage to the last"),
 )
 
+#: Figures of all stages together, where stages are on several kinds of GPUs: letter, end of the name, unit, meaning.
+ACROSS: tuple[tuple[str, str, str, str], ...] = (
+    ("Tx", "slowest", "ps", "one micro-batch on the slowest stage"),
+    ("Ta", "sum", "ps", "one micro-batch on all stages, one after the other"),
+    ("Xx", "slowest_send", "ps", "one message over the slowest border between stages"),
+    ("Xa", "sends", "ps", "one message over all borders between stages"),
+    ("Tw", "data_waiting", "ps", "wait for data-parallel ranks, of the stage that waits longest"),
+    ("To", "optimizer", "ps", "optimizer step of the stage that takes longest"),
+    ("Fx", "matmul_flops", "FLOP/s", "peak of matrix products of a GPU, mean of all stages"),
+)
+
 PARAMETERS: tuple[Parameter, ...] = (
     Parameter("h", "hidden_size", "elements", 1, "width of the residual stream", Kind.MODEL),
     Parameter("a", "num_attention_heads", "heads", 1, "query heads of a layer", Kind.MODEL),
@@ -285,6 +296,8 @@ PARAMETERS: tuple[Parameter, ...] = (
     Parameter("lp", "link_peers", "GPUs", 1,
               "GPUs that a GPU's links are divided among: the others of a board without a switch; 1 with one",
               Kind.MACHINE, latex="n_{l}", default=1),
+    *(Parameter(letter, f"all_stages_{end}", unit, 0 if unit == "ps" else 1, words, Kind.MACHINE,
+                latex=f"{letter[0]}_{{{letter[1]}}}") for letter, end, unit, words in ACROSS),
     Parameter("dom", "nvlink_domain", "GPUs", 1, "GPUs that the bandwidth of a node joins", Kind.MACHINE,
               latex="n_{v}"),
     Parameter("an", "node_latency_ns", "ns", 0, "intra-node latency per collective step", Kind.MACHINE,

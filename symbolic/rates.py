@@ -25,6 +25,8 @@ t, ty, tz, c, p, D, R, e, et, De, order = symbols("t ty tz c p D R e et De ord")
 Wn, Wx, Ws, dom, peers, an, ax, ab, en, ex, Wm, ew, slowed = symbols("Wn Wx Ws dom lp an ax ab en ex Wm ew sl")
 Wh, Wc, hl, hm = symbols("Wh Wc hl hm")
 _NANO = Integer(10) ** 9
+#: Bytes/s of all links of a GPU inside its domain, each direction.
+_LINKS_OF_GPU = Wn * en / 1000
 #: Name of the mean of all links between the stages of a pipeline, beside the groups.
 PATH = "path"
 
@@ -96,20 +98,18 @@ def add_groups(
             terms.add(f"{group.name}.stride", stride, "ranks", f"distance of neighbours among {group.meaning}")
         inside = Iverson(Le(span, dom))
         rings = Min(stride, dom)
-        links_of_gpu, network = Wn * en / 1000, links.get(group.name, Wx) * ex * dom / (1000 * rings)
+        network = _between(stride, links.get(group.name, Wx))
         others = Max(Integer(1), Min(group.size, dom / rings) - 1)
-        node = links_of_gpu * Min(Integer(1), others / peers)
+        node = _LINKS_OF_GPU * Min(Integer(1), others / peers)
         terms.add(f"{group.name}.bandwidth",
                   total(product(inside, node), product(1 - inside, Min(node, network))),
                   "bytes/s", f"bandwidth of a ring of {group.meaning}, of each rank in one direction")
         if group.sends:
-            one = links_of_gpu / peers
             terms.add(f"{group.name}.send_bandwidth",
-                      total(product(inside, one), product(1 - inside, Min(one, network, Ws))),
+                      total(product(inside, _LINKS_OF_GPU / peers), product(1 - inside, _of_messages(network))),
                       "bytes/s", f"bandwidth of messages among {group.meaning}, of each rank in one direction")
         if group.name == "pipeline" and PATH in links:
-            share = links[PATH] * ex * dom / (1000 * rings)
-            terms.add("pipeline.path_bandwidth", Min(one, share, Ws), "bytes/s",
+            terms.add("pipeline.path_bandwidth", _of_messages(_between(stride, links[PATH])), "bytes/s",
                       f"bandwidth of messages among {group.meaning} over the mean link of a pipeline")
         borders = product(1 - inside, total(Min(group.size, CeilDiv(span, dom)), Integer(-1)))
         crossed = terms.add(f"{group.name}.borders", borders, "steps",
@@ -118,6 +118,22 @@ def add_groups(
         terms.add(f"{group.name}.latency",
                   total(product(crossed, ax - an), product(steps, an), product(Iverson(Gt(group.size, 1)), ab)) / _NANO,
                   "s", f"latency of one pass over a ring of {group.meaning}")
+
+
+def _between(stride: Expr, link: Expr) -> Expr:
+    """Bytes/s of each rank of a group between domains, where neighbours are ``stride`` ranks apart."""
+    return link * ex * dom / (1000 * Min(stride, dom))
+
+
+def _of_messages(network: Expr) -> Expr:
+    """Bytes/s of messages between domains, of each rank, with its share of the network."""
+    return Min(_LINKS_OF_GPU / peers, network, Ws)
+
+
+def send_time(name: str, size: Expr, absent: Mapping[Expr, Expr]) -> Expr:
+    """Seconds in which each rank of a group sends ``size`` bytes to its neighbour in another domain."""
+    stride = GROUP_BY_NAME[name].stride.xreplace(absent)
+    return total(total(ax, ab) / _NANO, size / _of_messages(_between(stride, Wx)))
 
 
 def ring_time(name: str, passes: Expr, size: Expr, sent: bool = False) -> Expr:

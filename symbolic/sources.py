@@ -235,6 +235,11 @@ SOURCES: tuple[Source, ...] = (
         2024, "arXiv:2405.18093", "https://arxiv.org/abs/2405.18093",
     ),
     Source(
+        "um2024", "T. Um, B. Oh, M. Kang, W.-Y. Lee, G. Kim, D. Kim, Y. Kim, M. Muzzammil, M. Jeon",
+        "Metis: Fast Automatic Distributed Training on Heterogeneous GPUs", 2024, "USENIX ATC 2024",
+        "https://www.usenix.org/conference/atc24/presentation/um",
+    ),
+    Source(
         "stich2018", "S. U. Stich", "Local SGD Converges Fast and Communicates Little", 2018, "arXiv:1805.09767",
         "https://arxiv.org/abs/1805.09767",
     ),

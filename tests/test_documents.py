@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from consoles import Shown, shown
+
+from shardmath.cli.main import exit_code
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -23,6 +26,16 @@ def test_commands_print_what_is_shown(
         (tmp_path / name).symlink_to(DOCS.parent / name)
     monkeypatch.chdir(tmp_path)
     example.check(capsys)
+
+
+@pytest.mark.slow
+def test_formulas_that_pages_name_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [page for page in PAGES if page.stem != "extending"]  # whose formulas are those of its own changes
+    texts = [page.read_text(encoding="utf-8") for page in pages]
+    named = {line for text in texts for line in re.findall(r"(?m)^ {4}shardmath (formula .+)$", text)}
+    assert named
+    for line in sorted(named):
+        assert exit_code(shlex.split(line)) == 0, (line, capsys.readouterr().err)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

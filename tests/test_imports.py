@@ -115,8 +115,9 @@ LATE = HEAVY | {
     "anyio", "distributed", "importlib", "matplotlib", "mcp", "mpmath", "platformdirs", "scipy", "tomli_w", "tomllib",
     "tree_sitter", "tree_sitter_bash", "yaml",
 }
-#: Modules of our own that load LLVM, Numba or Jinja.
-LOADING = ("shardmath.compiler.native", "shardmath.compiler.nesting", "shardmath.files.rendering")
+#: Modules of our own that load LLVM, Numba, NumPy or Jinja.
+LOADING = ("shardmath.compiler.columns", "shardmath.compiler.native", "shardmath.compiler.nesting",
+           "shardmath.files.rendering")
 #: Two modules of a room that need each other: the second is imported inside a function of the first.
 MUTUAL = {
     ("shardmath.account.anchor", "shardmath.account.accounting"),

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from shardmath import InputError, explain, formats, recommend
 from shardmath.cli.main import exit_code
 from shardmath.commands.recommend.changes import OVERLAPS
+from shardmath.compiler.columns import formula_column
 from shardmath.formats.megatron_asserted import refuse_what_does_not_start
 from shardmath.input.parameters import UNEVEN as UNEVEN_SIZES
 from shardmath.machines import Cluster, write_cluster
 from shardmath.models.model import load_model
 from shardmath.reports.sizes import in_words
 from shardmath.search.choosing import SLOWER
-from shardmath.search.columns import formula_column
 from shardmath.search.offered import offered
 from shardmath.search.sizes import as_arguments_of_explain, sizes_of
 from shardmath.search.timed import timed

@@ -68,6 +68,9 @@ class System:
     * ``host``: terms of the bytes on the host for rank r, which it adds to the terms of memory;
     * ``links``: by group of ranks, the bandwidth of its slowest link between nodes (bytes/s of one GPU), where it is
       not the network's; for ``path`` the mean of all links of a pipeline;
+    * ``across``: by name, figures of all stages together where each has a machine of its own: the ``slowest`` stage,
+      the ``sum`` of all, the ``slowest_send`` and all ``sends`` between them, the longest ``data_waiting`` and
+      ``optimizer``, and the mean ``matmul_flops``;
     * ``time``: adds the terms of its time to those of a step.
 
     ``spent`` has a few words for each part of a step that ``time`` returns, by the first word of its term.
@@ -88,6 +91,7 @@ class System:
     silent: Callable[[Choices], Sequence[str]] = _nothing
     host: Callable[[TermSet, Choices], Sequence[Symbol]] = _nothing
     links: Callable[[Choices], Mapping[str, Expr]] = lambda choices: {}
+    across: Callable[[Choices], Mapping[str, Expr]] = lambda choices: {}
     time: Callable[[TermSet, Choices], Sequence[Part]] = _nothing
     spent: Mapping[str, str] = field(default_factory=dict)
     transients: tuple[Transient, ...] = ()

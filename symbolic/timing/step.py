@@ -8,12 +8,13 @@ from sympy import Eq, Expr, Gt, Integer
 
 from ..accounts.moments import CANDIDATES
 from ..accounts.moments import candidates as ranks_of_peaks
+from ..choices import absent_values
 from ..functions import Iverson, Max
 from ..implementations import Implementation
 from ..parallel.pipeline import chunks, ends
 from ..parallel.schedules import SCHEDULES
 from ..parameters import symbols
-from ..rates import GROUP_BY_NAME, PATH, beside_computing
+from ..rates import GROUP_BY_NAME, PATH, beside_computing, send_time
 from ..systems import SYSTEMS
 from ..systems.system import Part
 from ..terms import TermSet, product, term_symbol, total
@@ -28,6 +29,10 @@ L, Lr, Ldr, Lf, Ll, Lx = symbols("L Lr Ldr Lf Ll Lx")
 _ALONE = {
     **dict.fromkeys((t, ty, tz, c, e, et, sn, b, D), Integer(1)), sp: Integer(0), load: Integer(100), cf: Integer(0),
 }
+
+_PICO = Integer(10) ** 12
+#: Figures of all stages together (``System.across``), by the term that is the longest of all ranks.
+_LONGEST = {"slowest_stage": "slowest", "data_waiting": "data_waiting", "optimizer": "optimizer"}
 
 #: What the time of all micro-batches goes to, and the parts of one that belong to it.
 SPENT: dict[str, tuple[tuple[str, ...], str]] = {
@@ -84,8 +89,9 @@ def add_step(
     A pipeline is idle while one micro-batch runs through all other stages, or through their first chunks; passes of
     weight gradients may fill a part of that. Layers take the time there that they take with all ranks in their places.
     Of unequal ``links`` every one is passed once while the pipeline fills and drains; else the slowest is waited for.
+    Stages on machines of their own cannot be told apart by their rank: what all of them need is then a parameter.
     """
-    ranks, schedule = candidates(implementation), SCHEDULES[implementation.choices["schedule"]]
+    schedule, across = SCHEDULES[implementation.choices["schedule"]], _across(implementation.choices)
     cut, passes_of_rank = _cut(implementation), product(m, _cut(implementation))
     of_ranks = {
         "slowest_stage": ("stage.microbatch_time", "one micro-batch on the slowest rank"),
@@ -93,16 +99,12 @@ def add_step(
         "optimizer": ("stage.optimizer_time", "the optimizer step of the rank that takes longest"),
         **{part.name: (part.term, f"{part.meaning}, of the rank that takes longest") for part in parts},
     }
-    for name, rank in ranks.items():
-        terms.at(name, [name for name, _ in of_ranks.values()], rank)
+    longest = {name: across[end] / _PICO for name, end in _LONGEST.items()} if across else _longest(
+        terms, implementation, {name: kind for name, (kind, _) in of_ranks.items()})
     slowest, *once = (
-        terms.add(f"step.{name}", Max(*dict.fromkeys(_at(terms, place, kind) for place in ranks)), "s", meaning)
-        for name, (kind, meaning) in of_ranks.items()
+        terms.add(f"step.{name}", longest[name], "s", meaning) for name, (_, meaning) in of_ranks.items()
     )
-    needed = ["stage.microbatch_time", *(["stage.weight_gradients"] if schedule.weight_passes else [])]
-    blocks = [term.symbol for term in terms.terms.values() if term.owner not in ("", "stage")]
-    terms.at("whole", needed, whole(implementation), blocks)
-    passes = _at(terms, "whole", "stage.microbatch_time")
+    passes = across["sum"] / _PICO if across else _of_whole(terms, implementation)
     idle = total(passes, -slowest) / chunks(implementation.choices)
     if schedule.weight_passes:
         filled = product(Integer(schedule.weight_passes), _at(terms, "whole", "stage.weight_gradients"))
@@ -112,6 +114,44 @@ def add_step(
                      "output of a stage that a rank sends to the next one, and a gradient of that size back")
     terms.add("stage.messages", _messages(implementation), "messages",
               "rank r: outputs and gradients that it sends to other stages in a step")
+    if across:
+        terms.add("stage.send", send_time("pipeline", sent, absent_values(implementation.choices)), "s",
+                  "rank r: one message to a stage in another node")
+        sending = total(product(m - 1, across["slowest_send"]), across["sends"]) / _PICO
+    else:
+        sending = _sending(sent, passes_of_rank, schedule.overlapped, slowest, implementation, links)
+    waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sending), "s",
+                        "stages that wait for what is sent between them")
+    terms.add("step.time", total(product(passes_of_rank, slowest), bubble, waiting, *once), "s", "one optimizer step")
+
+
+def _across(choices: Mapping[str, str]) -> Mapping[str, Expr]:
+    """Figures of all stages together, where a system has stages on machines of their own."""
+    return {name: figure for system in SYSTEMS for name, figure in system.across(choices).items()}
+
+
+def _longest(terms: TermSet, implementation: Implementation, kinds: Mapping[str, str]) -> dict[str, Expr]:
+    """By name, the longest of each kind of time over all ranks that can be the slowest."""
+    ranks = candidates(implementation)
+    for name, rank in ranks.items():
+        terms.at(name, kinds.values(), rank)
+    return {name: Max(*dict.fromkeys(_at(terms, place, kind) for place in ranks)) for name, kind in kinds.items()}
+
+
+def _of_whole(terms: TermSet, implementation: Implementation) -> Expr:
+    """Seconds of one micro-batch on all stages, one after the other."""
+    split = SCHEDULES[implementation.choices["schedule"]].weight_passes
+    needed = ["stage.microbatch_time", *(["stage.weight_gradients"] if split else [])]
+    blocks = [term.symbol for term in terms.terms.values() if term.owner not in ("", "stage")]
+    terms.at("whole", needed, whole(implementation), blocks)
+    return _at(terms, "whole", "stage.microbatch_time")
+
+
+def _sending(
+    sent: Expr, passes_of_rank: Expr, overlapped: Expr, slowest: Expr, implementation: Implementation,
+    links: Mapping[str, Expr],
+) -> Expr:
+    """Seconds in which stages wait for what travels in one direction, of all micro-batches."""
     crossing = Iverson(Gt(term_symbol("pipeline.borders"), 0))
     each = total(total(product(crossing, ax), product(1 - crossing, an), ab) / 10**9,
                  sent / term_symbol("pipeline.send_bandwidth"))
@@ -119,15 +159,13 @@ def add_step(
     of_rank = product(passes_of_rank, chunks(implementation.choices))
     beside = beside_computing(each, slowest / (2 * chunks(implementation.choices)))
     sending = total(
-        product(schedule.overlapped, total(product(total(p, Integer(-1)), each), product(of_rank, beside))),
-        product(1 - schedule.overlapped, total(passes_of_rank, p, Integer(-2)), each),
+        product(overlapped, total(product(total(p, Integer(-1)), each), product(of_rank, beside))),
+        product(1 - overlapped, total(passes_of_rank, p, Integer(-2)), each),
     )
-    if PATH in links:
-        later = total(sent / term_symbol("pipeline.path_bandwidth"), -sent / term_symbol("pipeline.send_bandwidth"))
-        sending = total(sending, product(crossing, total(p, Integer(-1)), later))
-    waiting = terms.add("step.pipeline_waiting", product(Integer(2), Iverson(Gt(p, 1)), sending), "s",
-                        "stages that wait for what is sent between them")
-    terms.add("step.time", total(product(passes_of_rank, slowest), bubble, waiting, *once), "s", "one optimizer step")
+    if PATH not in links:
+        return sending
+    later = total(sent / term_symbol("pipeline.path_bandwidth"), -sent / term_symbol("pipeline.send_bandwidth"))
+    return total(sending, product(crossing, total(p, Integer(-1)), later))
 
 
 def _messages(implementation: Implementation) -> Expr:
@@ -172,13 +210,14 @@ def add_rates(terms: TermSet, implementation: Implementation) -> None:
     terms.add("step.tokens_per_second_per_gpu", rate / N, "tokens/s", "tokens in a second for each GPU")
     counted = [kind for kind in ("forward", "repeated", "unneeded") if f"stage.{kind}_flops" in terms]
     terms.at("alone", [f"stage.{kind}_flops" for kind in counted], {**whole(implementation), **_ALONE})
+    peak = _across(implementation.choices).get("matmul_flops", Fm)
     forward, again, *unneeded = (_at(terms, "alone", f"stage.{kind}_flops") for kind in counted)
     needed = product(Integer(3), B, forward)
     model = terms.add("step.model_flops", total(needed, *(product(Integer(-1), B, each) for each in unneeded)), "FLOP",
                       "products of forward and backward pass that the model needs; of attention the unmasked half")
     hardware = terms.add("step.hardware_flops", total(model, product(B, again)), "FLOP", "those and recomputed ones")
     for name, flops, words in (("mfu", model, "model FLOPs (MFU)"), ("hfu", hardware, "all FLOPs (HFU)")):
-        terms.add(f"step.{name}", flops / (product(N, Fm) * seconds), "share", f"{words} over what all GPUs could do")
+        terms.add(f"step.{name}", flops / (product(N, peak) * seconds), "share", f"{words} over what all GPUs could do")
     terms.add("step.cost_per_token", product(N, price, seconds) / (100 * 3600 * tokens), "currency",
               "price of the GPUs for one token")
     working = total(terms["spent.computing"].symbol, terms["spent.recomputing"].symbol)

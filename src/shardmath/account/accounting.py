@@ -9,8 +9,9 @@ from fractions import Fraction
 from importlib import import_module
 
 from shardmath.account.anchor import Anchor
-from shardmath.account.configured import Configuration, configured
+from shardmath.account.configured import Configuration, configured_on_any
 from shardmath.account.host import refuse_full_host
+from shardmath.account.mixed import StageOnGpu
 from shardmath.account.placement import Placement
 from shardmath.account.slicing import Slicing, slicing
 from shardmath.account.time import StepTime
@@ -27,6 +28,7 @@ from shardmath.generated.definitions import (
     verdict,
 )
 from shardmath.input.asking import asked_with
+from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
 
@@ -134,7 +136,7 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     parameters: Parameters
     """Parameters of the model, ``total`` and ``active``: those that one token meets."""
     peak_rank: int
-    """Pipeline rank that keeps most; the first of several."""
+    """Pipeline rank whose memory is fullest; the first of several."""
     peak_bytes: int
     """Bytes that it keeps at its peak."""
     verdict: str
@@ -151,12 +153,16 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     """Time of a step; null where a figure of the machine is not known."""
     placement: Placement | None
     """Where nodes with measured links go; null without such links."""
+    stages: tuple[StageOnGpu, ...]
+    """Stages on several kinds of GPUs, each with its own; none where all GPUs are alike."""
     slicing: Slicing | None
     """Best lengths of the slices of a sequence; null without slices."""
     time_unknown: str
     """Why the time is not known; empty where it is."""
     published: tuple[PublishedEstimate, ...]
     """Estimates of published formulas, of models that they are about."""
+    cluster: Hidden[Cluster]
+    """GPUs, servers and network."""
     switches: Hidden[Mapping[str, int]]
     """Switches of the machine by name: overlaps of communication with computation."""
 
@@ -172,8 +178,17 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
 
     @property
     def peak(self) -> RankAccount:
-        """The rank that keeps most; the first of several."""
+        """The rank whose memory is fullest; the first of several."""
         return self.ranks[self.peak_rank]
+
+    @property
+    def layers(self) -> tuple[int, ...] | None:
+        """Layers of every stage on several kinds of GPUs; None where all GPUs are alike."""
+        return tuple(stage.layers for stage in self.stages) or None
+
+    def memory_of(self, rank: RankAccount) -> int:
+        """Bytes of memory of a GPU of a rank."""
+        return self.stages[rank.rank].gpu_memory if self.stages else self.gpu.memory_bytes
 
 
 def explanation(configuration: Configuration) -> Explanation:
@@ -186,16 +201,16 @@ def explanation(configuration: Configuration) -> Explanation:
     numbers = [terms_at(job.evaluator.terms, own) for own in values]
     refuse_full_host(configuration, numbers)
     ranks = tuple(map(_account, values, numbers))
-    peak = max(ranks, key=lambda account: account.total)
+    peak = max(ranks, key=lambda account: account.share)
     time, unknown = configuration.time()
     return Explanation(
         job.model, job.gpu, job.evaluator.title(), job.recompute, dict(job.evaluator.choices), job.values,
         _parameters(numbers[0]), peak.rank, peak.total, peak.verdict, _reason(ranks, peak), ranks,
         _process(job.evaluator, values[peak.rank], numbers[peak.rank], anchor is not None), anchor, time,
-        configuration.placement if time is not None else None,
+        configuration.placement if time is not None else None, configuration.stages(time),
         slicing(job.evaluator, {**job.values, **configuration.machine_values()}, time) if time is not None else None,
         unknown,
-        _published(job.evaluator, job.values), configuration.switches(),
+        _published(job.evaluator, job.values), configuration.cluster, configuration.switches(),
     )
 
 
@@ -209,7 +224,7 @@ def _reason(ranks: Sequence[RankAccount], peak: RankAccount) -> str:
     return f"{excess:.2f} GiB more of {role} than on rank {other.rank}"
 
 
-explain = asked_with("explain", configured, explanation)
+explain = asked_with("explain", configured_on_any, explanation)
 
 
 def verdict_of(estimate: int | Fraction, gpu_memory: int) -> str:

@@ -10,8 +10,9 @@ from typing import Any, ParamSpec
 from warnings import catch_warnings, simplefilter
 
 from shardmath.account.anchor import Anchor, anchored
+from shardmath.account.mixed import Mixed, StageOnGpu, mixed_job
 from shardmath.account.placement import Placement, placed
-from shardmath.account.time import StepTime, as_cluster, machine_values, on_nodes, step_time
+from shardmath.account.time import StepTime, any_cluster, as_cluster, machine_values, on_nodes, step_time
 from shardmath.configuration.job import Job, job
 from shardmath.configuration.nearest import nearest_legal
 from shardmath.configuration.run import Run, run_of
@@ -30,13 +31,15 @@ class Configuration:
     """A checked job on its cluster.
 
     ``machine`` has the parameters of the machine that were given by name and win over those of the cluster;
-    ``anchor`` is the measured run that fixed the constants that no formula knows, if any did.
+    ``anchor`` is the measured run that fixed the constants that no formula knows, if any did. ``mixed`` has the stages
+    of a cluster with several kinds of GPUs.
     """
 
     job: Job
     cluster: Cluster
     machine: Mapping[str, int]
     anchor: Anchor | None = None
+    mixed: Mixed | None = None
 
     def machine_values(self) -> dict[str, int]:
         """All parameters of the machine by name. Raises InputError where a figure is not known."""
@@ -49,8 +52,10 @@ class Configuration:
 
     @cached_property
     def _placed(self) -> tuple[Placement | None, dict[str, int]]:
-        """Where nodes go, and all parameters of the machine by name."""
+        """Where nodes go, and all parameters of the machine by name; of several kinds of GPUs those of the first."""
         evaluator = self.job.evaluator
+        if self.mixed is not None:
+            return None, self.mixed.machines(self.job)[0]
         values = {**machine_values(evaluator, self.cluster, self.job.values["num_gpus"]), **self.machine}
         if evaluator.choices["links"] != "measured":
             return None, values
@@ -62,6 +67,10 @@ class Configuration:
         usual = {**DEFAULTS, **self.job.evaluator.defaults, **self.cluster.parameters, **self.machine}
         return {name: usual[name] for name in MACHINE if PARAMETERS[name][3] == 1}
 
+    def stages(self, step: StepTime | None) -> tuple[StageOnGpu, ...]:
+        """Stages on several kinds of GPUs, with the time of a ``step``; none where all GPUs are alike."""
+        return () if self.mixed is None else self.mixed.stages(self.job, step)
+
     def time(self) -> tuple[StepTime | None, str]:
         """The time of a step, or None and why it is not known.
 
@@ -70,6 +79,8 @@ class Configuration:
         if self.cluster.links is not None and self.job.evaluator.is_timed:
             self.machine_values()
         try:
+            if self.mixed is not None:
+                return self.mixed.time(self.job), ""
             values = {**self.job.values, **self.machine_values()}
             return step_time(self.job.evaluator, values, self.job.by_rank, self.cluster.error), ""
         except InputError as error:
@@ -101,7 +112,7 @@ def _nearest(
         simplefilter("ignore")
         try:
             # Both are read once, and not for each attempt.
-            known = {"model": as_model(named["model"]), "gpu": as_cluster(named["gpu"], named.get("network"))}
+            known = {"model": as_model(named["model"]), "gpu": any_cluster(named["gpu"], named.get("network"))}
         except InputError:
             return error.nearest
 
@@ -117,6 +128,8 @@ def _nearest(
 
 def _configuration(run: Run) -> Configuration:
     """Return the checked configuration of a run, with defaults put in."""
+    if (run.kernels or {}).get("gpus") == "mixed":
+        raise InputError("gpus", "mixed", "must not be given without kinds in a cluster file", "alike")
     machine = {name: checked(name, run.others[name]) for name in MACHINE if name in run.others}
     cluster = on_nodes(as_cluster(run.gpu, run.network), run.node_size)
     anchor = None if run.anchor is None else anchored(run.anchor)
@@ -128,4 +141,17 @@ def _configuration(run: Run) -> Configuration:
     return Configuration(job(asked), cluster, machine, anchor)
 
 
+def configuration_of(run: Run) -> Configuration:
+    """Return the checked configuration of a run, on one kind of GPU or on several.
+
+    Raises InputError for every value that is not legal.
+    """
+    cluster = any_cluster(run.gpu, run.network)
+    if not cluster.kinds:
+        return _configuration(run)
+    made, mixed = mixed_job(run, cluster)
+    return Configuration(made, cluster, mixed.machine, None, mixed)
+
+
+configured_on_any = advised(asked_with("configured", run_of, configuration_of))
 configured = advised(asked_with("configured", run_of, _configuration))

@@ -51,6 +51,15 @@ class StepTime(Answer):
 
 
 def as_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
+    """A cluster of one kind of GPU: see ``any_cluster``. Raises InputError for one of several kinds."""
+    cluster = any_cluster(gpu, network)
+    if cluster.kinds:
+        rule = "must be a cluster of one kind of GPU: several are counted in explain, sweep and recommend, not here yet"
+        raise InputError("gpu", cluster.name, rule, cluster.gpu.name)
+    return cluster
+
+
+def any_cluster(gpu: Gpu | Cluster | str | PathLike[str], network: str | None = None) -> Cluster:
     """A cluster from itself, the path of a cluster file, or usual servers of a GPU, with a network.
 
     A ``network`` wins over that of a cluster, with a warning. Raises InputError for unknown names and for files that
@@ -65,6 +74,8 @@ def _joined(cluster: Cluster, network: str | None) -> Cluster:
     """The cluster with another network between its servers, if one is named."""
     if network is None:
         return cluster
+    if cluster.kinds:
+        raise InputError("network", network, "must be given in the cluster file of several kinds of GPUs")
     named = Network.named(network)
     if cluster.network not in (None, named):
         warn(f"network = {named.name} wins over that of the cluster {cluster.name}", InputWarning, stacklevel=2)

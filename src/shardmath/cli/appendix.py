@@ -30,7 +30,7 @@ def appendix(model: str | None, output: str, body: bool, **options: Any) -> None
     With --model and the options of `shardmath explain`, the appendix covers one configuration on at most six pages: its
     kernels and values, the terms of the rank that keeps most in letters and numbers, all ranks, and the step time.
     """
-    from shardmath.account.configured import configured
+    from shardmath.account.configured import configured_on_any
     from shardmath.cli.runs import configuration_arguments
     from shardmath.commands.appendix.run import appendix as made
     from shardmath.files.writing import whole_file
@@ -44,7 +44,7 @@ def appendix(model: str | None, output: str, body: bool, **options: Any) -> None
                      kernels=kernel_choices(options["kernels"]))
     else:
         chosen, gpu, arguments = configuration_arguments(model, options)
-        document = made(configuration=configured(chosen, gpu, **arguments), stem=path.stem, standalone=not body)
+        document = made(configuration=configured_on_any(chosen, gpu, **arguments), stem=path.stem, standalone=not body)
     sources = str(path.with_suffix(".bib"))
     with whole_file("output", output) as tex, whole_file("output", sources) as bib:
         tex.write(document.tex)  # type: ignore[call-overload]

@@ -56,4 +56,4 @@ def explain(
     if format is None:
         report()
     else:
-        deliver(as_file(format, explanation, arguments.get("pipeline_layout")), output, report)
+        deliver(as_file(format, explanation, arguments.get("pipeline_layout") or explanation.layers), output, report)

@@ -13,15 +13,21 @@ from shardmath.reports.answers import answer
 ))
 @click.argument("file")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
-def phases(file: str, json: bool) -> None:
+@click.option("--plot", metavar="FILE", help="Draw hours with one layout and with several: .png, .svg or .html.")
+def phases(file: str, json: bool, plot: str | None) -> None:
     """Show memory and time of every phase in FILE, and the cost of changing layouts between them.
 
     FILE is TOML: model, gpu, num_gpus, and a table [[phases]] with tokens, seq_length, global_batch_size and layout.
     """
     from shardmath.commands.phases import phases as run
+    from shardmath.commands.phases.plot import picture
     from shardmath.commands.phases.report import show
+    from shardmath.plots import refuse_unplottable, write_picture
 
+    refuse_unplottable(plot)
     planned = run(file)
+    if plot is not None:
+        write_picture(picture(planned), plot)
     if json:
         return click.echo(answer("phases", planned.to_dict()))
     return show(planned)

@@ -185,7 +185,7 @@ def find(implementation: str, kernels: Mapping[str, str] | None = None) -> Evalu
 
 
 def changed_choices(implementation: str, kernels: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The kernel choices in ``kernels`` that differ from those of ``implementation``.
+    """The kernel choices in ``kernels``, and those that go with them, that differ from those of ``implementation``.
 
     Raises InputError for an unknown implementation, axis or option.
     """
@@ -193,12 +193,21 @@ def changed_choices(implementation: str, kernels: Mapping[str, str] | None = Non
         raise InputError("implementation", implementation, "must be a known implementation",
                          nearest_names(implementation, IMPLEMENTATIONS))
     known = IMPLEMENTATIONS[implementation]
-    for axis, option in _checked(kernels or {}).items():
+    chosen = with_needs(_checked(kernels or {}))
+    for axis, option in chosen.items():
         allowed = known["allowed"].get(axis, CHOICES[axis][1])
         if option not in allowed:
             raise InputError(axis, option, f"must be one of {', '.join(allowed)} with {implementation}",
                              nearest_names(option, allowed))
-    return {axis: option for axis, option in (kernels or {}).items() if known["choices"][axis] != option}
+    return {axis: option for axis, option in chosen.items() if known["choices"][axis] != option}
+
+
+def with_needs(kernels: Mapping[str, str]) -> dict[str, str]:
+    """Return kernel choices with those that go with them, which are not chosen otherwise."""
+    chosen = dict(kernels)
+    for axis, options in NEEDED.items():
+        chosen |= {name: option for name, option in options.get(chosen.get(axis, ""), {}).items() if name not in chosen}
+    return chosen
 
 
 def _checked(kernels: Mapping[str, str]) -> Mapping[str, str]:
@@ -227,9 +236,16 @@ def _description(implementation: str, changed: Mapping[str, str]) -> str:
 
     Raises InputError for choices that are not counted together.
     """
-    from shardmath.symbolic.parallel.demands import refuse_impossible
     from shardmath.symbolic.parallel.legality import fixed_values
     from shardmath.symbolic.parameters import BY_LETTER
+
+    chosen = counted(implementation, changed)
+    return json.dumps([chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}])
+
+
+def counted(implementation: str, changed: Mapping[str, str]) -> Implementation:
+    """The implementation in the ledger with other choices. Raises InputError for those not counted together."""
+    from shardmath.symbolic.parallel.demands import refuse_impossible
 
     chosen = _chosen(implementation, changed)
     try:
@@ -238,7 +254,7 @@ def _description(implementation: str, changed: Mapping[str, str]) -> str:
         asked = ", ".join(f"{axis}={option}" for axis, option in sorted(changed.items()))
         rule = f"must be a combination that has been counted; {refused}"
         raise InputError("kernel", asked, rule) from refused
-    return json.dumps([chosen.name, {BY_LETTER[letter].name: value for letter, value in fixed_values(chosen).items()}])
+    return chosen
 
 
 def _chosen(implementation: str, choices: Mapping[str, str]) -> Implementation:

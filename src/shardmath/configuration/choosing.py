@@ -14,7 +14,6 @@ from shardmath.generated.definitions import (
     CHOICES,
     DEFAULTS,
     IMPLEMENTATIONS,
-    NEEDED,
 )
 from shardmath.input.parameters import UNEVEN
 from shardmath.models.model import Model
@@ -80,10 +79,7 @@ def evaluator_for(
             raise InputError("recompute", ",".join(recompute), f"must not have both full and {SELECTIVE}: they differ"
                              " in what a recomputed layer keeps", SELECTIVE)
         chosen["recompute_saves"] = "ops"
-    chosen |= kernels or {}
-    for axis, options in NEEDED.items():
-        chosen = {**options.get(chosen.get(axis, ""), {}), **chosen}
-    return find(implementation, chosen)
+    return find(implementation, {**chosen, **(kernels or {})})
 
 
 def _has_qwen_experts(model: Model) -> bool:

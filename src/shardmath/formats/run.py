@@ -11,7 +11,7 @@ from shardmath.models.model import Model
 
 if TYPE_CHECKING:
     from shardmath.account.accounting import Explanation
-    from shardmath.machines.gpu import Gpu
+    from shardmath.machines import Cluster, Gpu
 
 #: Sizes that follow from one another: with another of them the file's is no longer asked for.
 _GPUS = ("data_parallel", "num_gpus")
@@ -47,7 +47,7 @@ class Run:
             arguments["global_batch_size"] = self.replica_batch * _replicas(arguments)
         return arguments
 
-    def explain(self, gpu: Gpu | str, **changes: Any) -> Explanation:
+    def explain(self, gpu: Gpu | Cluster | str, **changes: Any) -> Explanation:
         """Account for the run on a GPU as ``shardmath.explain`` does; ``changes`` are arguments that win over it."""
         return explain(self.model, gpu, **self.changed(changes))
 

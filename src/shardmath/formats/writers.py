@@ -44,7 +44,9 @@ def written(format: str, explanation: Explanation, layout: Sequence[int] | None 
         file = Path(folder) / f"run{suffix}"
         file.write_text(text, encoding="utf-8")
         run = read(file)
-    _refuse_another(format, explanation, run, run.explain(explanation.gpu, **_machine(explanation, run)))
+    cluster = explanation.cluster  # files name no machine; measured links and kinds of GPUs are of the cluster
+    machine = cluster if cluster.links or cluster.kinds else explanation.gpu
+    _refuse_another(format, explanation, run, run.explain(machine, **_machine(explanation, run)))
     return text
 
 
@@ -52,6 +54,8 @@ def _machine(explanation: Explanation, run: Run) -> dict[str, int]:
     """Arguments that no file has: the machine, how evenly tokens go to experts, and GPUs where no launcher is there."""
     names = [name for name in OTHERS if PARAMETERS[name][4] == "cluster" or name == "expert_load_percent"]
     unsaid = [name for name in ("num_gpus",) if name not in run.arguments]
+    if explanation.cluster.kinds:  # each kind has its own
+        return {name: explanation.inputs[name] for name in unsaid}
     return {name: explanation.inputs[name] for name in [*unsaid, "node_size", *names]}
 
 

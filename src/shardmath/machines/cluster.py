@@ -30,7 +30,8 @@ OF_HOST = {"host_copy_bandwidth": "pcie_mb_per_s", "host_memory_bandwidth": "hos
 #: Parameters that a cluster may set by name: efficiencies, and memory that depends on the machine.
 OTHERS = tuple(
     name for name, (*_, kind, _) in PARAMETERS.items()
-    if kind in ("cluster", "machine") and name not in FACTS and not name.endswith("_link_bandwidth")
+    if kind in ("cluster", "machine") and name not in FACTS
+    and not name.endswith("_link_bandwidth") and not name.startswith("all_stages_")
 )
 
 
@@ -41,7 +42,8 @@ class Cluster(Record):
     parameters of the machine by name, such as efficiencies. ``cents_per_gpu_hour``: price of one GPU for an hour, in
     hundredths of your currency. ``pue_per_mille``: power usage effectiveness, what the building draws for 1000 W of
     the GPUs; 1000 counts the GPUs alone. ``links``: measured bandwidths between the nodes, if there are any; the
-    network then has the bandwidth of the fastest link, which none exceeds. Raises InputError for anything that breaks a
+    network then has the bandwidth of the fastest link, which none exceeds. ``kinds``: several kinds of GPUs, in the
+    order of the pipeline's stages; all else is then that of the first. Raises InputError for anything that breaks a
     rule.
     """
 
@@ -53,6 +55,7 @@ class Cluster(Record):
     cents_per_gpu_hour: Annotated[int, Field(ge=0, le=10**9)] | None = None
     pue_per_mille: Annotated[int, Field(ge=1000, le=10**4)] = 1000
     links: Links | None = None
+    kinds: tuple[Kind, ...] = ()
 
     @field_validator("parameters", mode="before")
     @classmethod
@@ -79,6 +82,11 @@ class Cluster(Record):
         network = Network.named(network) if isinstance(network, str) else network
         name = gpu.name if network is None else f"{gpu.name} {network.name}"
         return cls(name=name, gpu=gpu, gpus_per_node=gpu.node_size, network=network)
+
+    @property
+    def num_gpus(self) -> int:
+        """GPUs of all kinds; 0 for a cluster of any number of one kind."""
+        return sum(kind.gpus for kind in self.kinds)
 
     @property
     def node_size(self) -> int:
@@ -178,3 +186,13 @@ class Cluster(Record):
             rule = f"must be given in a cluster file: no figure is known for {self.gpu.name}"
             raise InputError(f"gpu.{field}", ABSENT, rule)
         return int(value)
+
+
+class Kind(Record):
+    """GPUs of one kind in a cluster of several: how many of them, and the cluster that they would be alone."""
+
+    gpus: Annotated[int, Field(ge=1, le=2**31)]
+    cluster: Cluster
+
+
+Cluster.model_rebuild()

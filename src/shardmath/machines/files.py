@@ -12,13 +12,15 @@ from shardmath.errors import ABSENT, InputError, inside, nearest_names
 from shardmath.files.reading import read_text, toml_table
 from shardmath.files.writing import whole_file
 from shardmath.input.arguments import typed
-from shardmath.machines.cluster import Cluster
+from shardmath.machines.cluster import Cluster, Kind
 from shardmath.machines.gpu import GIB, Gpu
 from shardmath.machines.links import links_of
 from shardmath.machines.network import Network
 
 LARGEST = 2**16
 """Bytes of a file, far more than any cluster needs."""
+KINDS = 16
+"""Kinds of GPUs in a cluster."""
 
 
 @typed
@@ -43,6 +45,8 @@ def cluster_of(declared: Mapping[str, Any], folder: str = "") -> Cluster:
     Raises InputError as ``read_cluster`` does.
     """
     _refuse_unknown("", declared, Cluster.model_fields)
+    if "kinds" in declared:
+        return _mixed(declared)
     if "gpu" not in declared:
         raise InputError("gpu", ABSENT, "must be given: a name of `shardmath gpus`, or a table of own figures")
     gpu = _gpu(declared["gpu"])
@@ -51,6 +55,36 @@ def cluster_of(declared: Mapping[str, Any], folder: str = "") -> Cluster:
     if links is not None and network is None:
         raise InputError("network", ABSENT, "must be given with links: its latency is that of every link")
     return Cluster(**{"gpus_per_node": gpu.node_size, **declared, "gpu": gpu, "network": network, "links": links})
+
+
+def _mixed(declared: Mapping[str, Any]) -> Cluster:
+    """The cluster of several kinds of GPUs; what stands beside the kinds is that of each that does not say it."""
+    kinds, shared = declared["kinds"], {key: value for key, value in declared.items() if key not in ("kinds", "name")}
+    for key in ("gpu", "gpus_per_node"):
+        if key in shared:
+            raise InputError(key, shared[key], "must be given in each of the kinds, not beside them")
+    if "links" in shared:
+        raise InputError("links", "a table", "must not be given with kinds: measured links are not counted there yet")
+    if not isinstance(kinds, list) or not all(isinstance(kind, Mapping) for kind in kinds):
+        raise InputError("kinds", kinds, "must be tables, each with gpu and gpus")
+    if not 2 <= len(kinds) <= KINDS:
+        rule = f"must be 2 to {KINDS} kinds of GPUs; one kind needs none of them: give gpu"
+        raise InputError("kinds", len(kinds), rule, str(min(max(len(kinds), 2), KINDS)))
+    of_kind = {*Cluster.model_fields} - {"name", "kinds", "links"}
+    made = []
+    for number, kind in enumerate(kinds):
+        with inside(f"kinds[{number}]"):
+            _refuse_unknown("", kind, {*of_kind, "gpus"})
+            if "gpus" not in kind:
+                raise InputError("gpus", ABSENT, "must be given: how many GPUs of this kind there are")
+            parameters = {"parameters": {**shared.get("parameters", {}), **kind.get("parameters", {})}}
+            own = {**shared, **kind, **parameters, "name": declared["name"]}
+            gpus = own.pop("gpus")
+            if "network" not in own:
+                raise InputError("network", ABSENT, "must be given: stages on different kinds send over it")
+            made.append(Kind(gpus=gpus, cluster=cluster_of(own)))
+    first = made[0].cluster
+    return first.model_copy(update={"kinds": tuple(made)})
 
 
 def write_cluster(cluster: Cluster, path: str) -> None:
@@ -66,6 +100,9 @@ def write_cluster(cluster: Cluster, path: str) -> None:
 
 def plain(cluster: Cluster) -> dict[str, Any]:
     """A cluster as plain data, from which ``cluster_of`` makes an equal one; what the catalogue has, by its name."""
+    if cluster.kinds:
+        kinds = [{"gpus": kind.gpus, **plain(kind.cluster)} for kind in cluster.kinds]
+        return {"name": cluster.name, "kinds": [{k: v for k, v in kind.items() if k != "name"} for kind in kinds]}
     own = cluster.model_dump(exclude_none=True, exclude_defaults=True)
     own["gpu"]["memory_gib"] = _whole(own["gpu"].pop("memory_bytes") / GIB)
     if _in_catalogue(cluster.gpu):

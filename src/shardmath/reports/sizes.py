@@ -14,6 +14,7 @@ TITLES = {
         "tensor_parallel", *ABSENT_DEGREES, "context_parallel", "pipeline_parallel", "virtual_pipeline")},
     "first_stage_layers": "first stage", "last_stage_layers": "last stage",
     "account_for_embedding": "embedding counts", "account_for_loss": "loss counts", "schedule": "schedule",
+    "pipeline_layout": "layers",
     **{name: SHORT[name] for name in (
         "expert_parallel", "expert_tensor_parallel", "micro_batch_size", "sequence_parallel")},
     "recompute": "recompute",
@@ -21,6 +22,9 @@ TITLES = {
 _RARE: Mapping[str, int] = {"virtual_pipeline": 1, **dict.fromkeys(ABSENT_DEGREES, 1), "expert_parallel": 1,
                             "expert_tensor_parallel": 1,
                             **dict.fromkeys(UNEVEN, 0)}
+
+#: Characters of a list of layers that a line has; a longer one is left out.
+_LONG = 40
 
 
 def shown_sizes(layouts: Iterable[Mapping[str, int | str]]) -> list[str]:
@@ -31,6 +35,8 @@ def shown_sizes(layouts: Iterable[Mapping[str, int | str]]) -> list[str]:
 
 def _is_usual(name: str, layout: Mapping[str, int | str]) -> bool:
     """Check if a size is one that nobody mentions."""
+    if name == "pipeline_layout":
+        return not layout.get(name)
     return layout[name] in USUAL_SCHEDULES if name == "schedule" else name in _RARE and layout[name] == _RARE[name]
 
 
@@ -44,6 +50,8 @@ def in_words(layout: Mapping[str, int | str]) -> str:
     on, order = int(layout["tensor_parallel"] != 1), layout.get("schedule")
     usual = {**dict.fromkeys(TITLES, 1), **_RARE, "recompute": "none", "sequence_parallel": on,
              "schedule": order if order in USUAL_SCHEDULES else None}
+    layers = str(layout.get("pipeline_layout", ""))
+    usual["pipeline_layout"] = layers if len(layers) > _LONG else ""
     always = ("tensor_parallel", "pipeline_parallel", "micro_batch_size")
     names = [name for name in TITLES if name in layout]
     named = [f"{TITLES[name]} {value}" for name, value in zip(names, sizes_of(layout, names), strict=True)

@@ -36,6 +36,21 @@ def show_time(out: Console, explanation: Explanation) -> None:
         show_placement(out, explanation.placement)
 
 
+def show_stages(out: Console, explanation: Explanation) -> None:
+    """Print the stages on several kinds of GPUs: each with its layers, its memory, and its time of a micro-batch."""
+    if not explanation.stages:
+        return
+    timed = explanation.time is not None
+    rows = [
+        (str(stage.rank), stage.gpu, str(stage.gpus), str(stage.layers), f"{rank.total / 2**30:.2f}",
+         f"{rank.share:.1%}", rank.verdict,
+         *((f"{stage.microbatch_seconds:.4f}", f"{stage.busy:.1%}") if timed else ()))
+        for stage, rank in zip(explanation.stages, explanation.ranks, strict=True)
+    ]
+    titles = ("rank", "GPU", "GPUs", "layers", "GiB", "share", "verdict", *(("micro-batch s", "busy") if timed else ()))
+    out.print(table(titles, rows, right={0, 2, 3, 4, 5, 7, 8}, title="Stages, each on its own GPUs"))
+
+
 def best_slices(slicing: Slicing) -> str:
     """Lengths of slices with which the step is shortest, and its seconds."""
     runs = ((length, len(list(alike))) for length, alike in groupby(slicing.lengths))

@@ -83,6 +83,8 @@ class Layout(Answer):
     """1 if head and loss count as a layer of the last stage."""
     schedule: str = "1f1b"
     """Order of forward and backward passes."""
+    pipeline_layout: str = ""
+    """Layers of every stage where stages are on several kinds of GPUs; empty elsewhere."""
     placed_seconds: float | None = None
     """Seconds of a step with the nodes placed by measured links; null without them. ``step_seconds`` then has each link
     as fast as the fastest."""
@@ -93,7 +95,8 @@ def layout_of(configuration: Configuration) -> Layout:
     value, terms = configuration.values, configuration.terms
     times = _TIMES if configuration.part.timed else {}
     timed: dict[str, Any] = {field: float(terms[name]) for field, name in times.items()}
-    sizes = {name: value[name] for name in (*_SIZES, *UNEVEN) if name not in ABSENT_DEGREES or name in value}
+    known = [name for name in (*_SIZES, *UNEVEN) if name not in ABSENT_DEGREES or name in value]
+    sizes: dict[str, Any] = {name: value[name] for name in known}
     return Layout(
         **sizes, recompute=str(configuration.labels["recompute"]), schedule=schedule_of(configuration),
         num_microbatches=num_microbatches(**value),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shardmath.search.columns import formula_column, rules_met, term_column
+from shardmath.compiler.columns import formula_column, rules_met, term_column
 from shardmath.search.spaces import Part
 
 #: Rows that are evaluated at a time: columns of them stay in the processor's cache.

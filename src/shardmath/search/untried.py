@@ -22,9 +22,27 @@ class Untried(Answer):
     """The option that tries them."""
 
 
+_OTHERS = Untried("other kernels, optimizers and precisions", "--kernel, --gradients, --zero-stage")
+
+
+def untried_on_kinds(implementation: str) -> tuple[Untried, ...]:
+    """Return what no search on several kinds of GPUs tries."""
+    return tuple(_on_kinds(implementation))
+
+
 def untried(parts: tuple[Part, ...]) -> tuple[Untried, ...]:
     """Return the untried parts of a search that the implementation has."""
     return tuple(_untried(parts))
+
+
+def _on_kinds(implementation: str) -> Iterator[Untried]:
+    """Layouts that no search on several kinds of GPUs tries."""
+    yield Untried("other orders of the kinds", "kinds of the cluster file")
+    yield Untried("stages without a layer", "explain --pipeline-layout")
+    if len(options_of(implementation, "recompute_method")) > 1:
+        yield Untried("full recompute of some layers, or of groups of layers",
+                      "--recompute-num-layers, --kernel recompute_method=...")
+    yield _OTHERS
 
 
 def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
@@ -51,7 +69,7 @@ def _untried(parts: tuple[Part, ...]) -> Iterator[Untried]:
     if len(options_of(implementation, "recompute_method")) > 1:
         yield Untried("full recompute of some layers, or of groups of layers",
                       f"{_flag('recompute_num_layers')}, --kernel recompute_method=...")
-    yield Untried("other kernels, optimizers and precisions", "--kernel, --gradients, --zero-stage")
+    yield _OTHERS
 
 
 def _flag(name: str) -> str:

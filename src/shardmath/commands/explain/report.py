@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from itertools import groupby
 
 from rich.table import Table
 
@@ -11,8 +12,9 @@ from shardmath.answers import plain
 from shardmath.files.writing import whole_file
 from shardmath.generated.definitions import DEGREES, ROLES, SHORT, SPLIT_BACKWARD
 from shardmath.input.parameters import OTHERS
+from shardmath.machines.gpu import GIB
 from shardmath.reports.tables import console, gib, judged, table
-from shardmath.reports.time import show_time
+from shardmath.reports.time import show_stages, show_time
 
 #: Ranks that are shown unless all are asked for: this many of each end.
 _ENDS = 3
@@ -70,6 +72,7 @@ def show(explanation: Explanation, all_ranks: bool = False) -> None:
     out.print(process_line(explanation), markup=False)
     if peak.host:
         out.print(f"On the host: {gib(peak.host)} GiB of that rank.", markup=False)
+    show_stages(out, explanation)
     show_time(out, explanation)
     for item in explanation.published:
         line = f"Published: {gib(item.total)} GiB on the first rank, {item.verdict} ({item.title})."
@@ -103,16 +106,25 @@ def heading(explanation: Explanation) -> str:
     """Print the question in two lines."""
     value = explanation.inputs
     sequences = "1 sequence" if value["global_batch_size"] == 1 else f"{value['global_batch_size']} sequences"
-    gpu = explanation.gpu
     degrees = "".join(f"{SHORT[name]} {value[name]}, " for name in DEGREES if name in OTHERS and value[name] > 1)
     sequence = "on" if value["sequence_parallel"] else "off"
     return (
-        f"{explanation.model.name} on {value['num_gpus']} x {gpu.name} ({gpu.memory_gib:g} GiB), "
+        f"{explanation.model.name} on {_gpus(explanation)}, "
         f"{explanation.implementation}, {sequences} of {value['seq_length']} tokens\n"
         f"TP {value['tensor_parallel']}, CP {value['context_parallel']}, PP {value['pipeline_parallel']}, "
         f"DP {value['data_parallel']}, {degrees}micro-batch {value['micro_batch_size']}, "
         f"sequence parallelism {sequence}, recompute {explanation.recompute}"
     )
+
+
+def _gpus(explanation: Explanation) -> str:
+    """How many GPUs of which kind."""
+    gpu = explanation.gpu
+    if not explanation.stages:
+        return f"{explanation.inputs['num_gpus']} x {gpu.name} ({gpu.memory_gib:g} GiB)"
+    kinds = groupby(explanation.stages, key=lambda stage: (stage.gpu, stage.gpu_memory))
+    return " and ".join(f"{sum(stage.gpus for stage in stages)} x {name} ({memory / GIB:g} GiB)"
+                        for (name, memory), stages in kinds)
 
 
 def every_rank(explanation: Explanation) -> Table:

@@ -11,7 +11,7 @@ from shardmath.answers import Answer
 from shardmath.commands.formula.assuming import assuming, read_clauses
 from shardmath.commands.formula.computing import Symbolic
 from shardmath.commands.formula.published import CountedTerms, SourceNumber, counted_terms, source_numbers
-from shardmath.compiler.evaluators import changed_choices, refuse_untimed
+from shardmath.compiler.evaluators import changed_choices, counted, refuse_untimed
 from shardmath.configuration.fields import FIRST
 from shardmath.errors import InputError, nearest_names
 from shardmath.input.arguments import typed
@@ -291,10 +291,7 @@ _OTHER_GROUPS = {
 
 
 def _chosen(implementation: str, kernels: Mapping[str, str] | None) -> Implementation:
-    from shardmath.symbolic.implementations import IMPLEMENTATIONS
-
-    changed = changed_choices(implementation, kernels)
-    return IMPLEMENTATIONS[implementation].with_choices(**changed)
+    return counted(implementation, changed_choices(implementation, kernels))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from shardmath.answers import Answer, Label, Reported
+from shardmath.answers import Answer, Drawn, Label
 from shardmath.machines import Cluster
 from shardmath.models.model import Model
 
@@ -84,7 +84,7 @@ class KeptLayout(Answer):
 
 
 @dataclass(frozen=True)
-class Phases(Reported, room="phases", table="phases"):
+class Phases(Drawn, room="phases", table="phases"):
     """One training in phases."""
 
     model: Model

@@ -21,7 +21,7 @@ def show(answer: Phases) -> None:
         right=range(1, 10), title="Phases, peaks in GiB",
     ))
     for phase in answer.phases:
-        out.print(f"{phase.name}: {_layout(phase)}", soft_wrap=True)
+        out.print(f"{phase.name}: {layout_in_words(phase)}", soft_wrap=True)
     if answer.changes:
         out.print(table(
             ("change before", "weights", "states", "most", "network", "written", "read", "checkpoint"),
@@ -47,7 +47,8 @@ def _hours(seconds: float) -> str:
     return f"{seconds / 3600:,.2f}"
 
 
-def _layout(phase: Phase) -> str:
+def layout_in_words(phase: Phase) -> str:
+    """Return the layout of a phase in one line."""
     whose = "best, " if phase.is_best else ""
     try:
         words = in_words(phase.layout)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from shardmath.account.accounting import verdict_of
 from shardmath.answers import Answer
+from shardmath.compiler.columns import formula_column
 from shardmath.configuration.job import without_effect
 from shardmath.errors import InputError
 from shardmath.input.parameters import checked, refuse_illegal
-from shardmath.search.columns import formula_column
 from shardmath.search.nests.configurations import Configuration
 
 #: Sizes that are doubled and halved, with the parameters that follow.

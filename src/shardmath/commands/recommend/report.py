@@ -11,6 +11,7 @@ from shardmath.account.time import EQUAL
 from shardmath.commands.recommend import Advice, Change, Choice, Neighbour
 from shardmath.errors import InputError
 from shardmath.generated.definitions import SPENT
+from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, in_words, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
 from shardmath.reports.time import within
@@ -23,8 +24,9 @@ _BINDING, _LEAST = 3, 0.005
 def show(advice: Advice, launched: bool = True) -> None:
     """Print the advice, with the file that launches the first choice unless ``launched`` is false."""
     out = console()
-    gpu = advice.cluster.gpu
-    out.print(f"{advice.model.name} on {advice.num_gpus} x {gpu.name} ({gpu.memory_gib:g} GiB), "
+    kinds = [(kind.gpus, kind.cluster.gpu) for kind in advice.cluster.kinds] or [(advice.num_gpus, advice.cluster.gpu)]
+    gpus = " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)" for number, gpu in kinds)
+    out.print(f"{advice.model.name} on {gpus}, "
               f"{advice.implementation}, {advice.global_batch_size} sequences of {advice.seq_length} tokens: "
               f"{advice.legal:,} legal layouts",
               markup=False)
@@ -37,9 +39,10 @@ def show(advice: Advice, launched: bool = True) -> None:
     _show_error(out, advice.choices)
     _show_excluded(out, advice)
     first = advice.choices[0]
-    out.print()
-    out.print(_neighbours(first))
-    out.print(_changes(advice.changes))
+    if not advice.cluster.kinds:
+        out.print()
+        out.print(_neighbours(first))
+        out.print(_changes(advice.changes))
     show_untried(out, advice.untried)
     if launched:
         out.print(_launched(first), markup=False, soft_wrap=True)
@@ -95,17 +98,17 @@ def _show_excluded(out: Console, advice: Advice) -> None:
     if advice.excluded is None:
         out.print("Nothing that needs more memory is faster.")
         return
-    item, memory = advice.excluded, advice.cluster.gpu.memory_bytes
+    item, memory = advice.excluded, advice.excluded.gpu_memory
     fits = "is not sure to fit" if item.peak_bytes <= memory else "does not fit"
     out.print(f"The next better one {fits}: {in_words(item.layout)} would take {item.seconds:.2f} s, and needs"
               f" {gib(item.peak_bytes)} GiB, {item.peak_bytes / memory:.1%} of the memory.", markup=False)
 
 
 def _show_nothing(out: Console, advice: Advice) -> None:
-    item, memory = advice.excluded, advice.cluster.gpu.memory_gib
+    item = advice.excluded
     if item is not None:
         out.print(f"Nothing fits. The legal layout of least memory is {in_words(item.layout)}: it needs"
-                  f" {gib(item.peak_bytes)} GiB of {memory:g} GiB.", markup=False)
+                  f" {gib(item.peak_bytes)} GiB of {item.gpu_memory / GIB:g} GiB.", markup=False)
     show_untried(out, advice.untried)
 
 

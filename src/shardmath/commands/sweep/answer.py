@@ -42,6 +42,16 @@ class BrokenRule(Answer):
 
 
 @dataclass(frozen=True)
+class GpusOfKind(Answer):
+    """GPUs of one kind in a cluster of several."""
+
+    gpus: int
+    """How many there are."""
+    gpu: Gpu
+    """Figures of one."""
+
+
+@dataclass(frozen=True)
 class SweepResult(Reported, room="sweep", table="best"):
     """Counts of all layouts of a model on a cluster, and the best that fit."""
 
@@ -73,6 +83,8 @@ class SweepResult(Reported, room="sweep", table="best"):
     """The best one of every recompute mode with one that fits."""
     smallest: Layout | None
     """The legal layout of least memory; null if none is legal."""
+    kinds: tuple[GpusOfKind, ...] = ()
+    """Kinds of GPUs in the order of the stages; none where all GPUs are alike."""
 
 
 def result_of(space: Space, answered: Answered, time_unknown: str = "") -> SweepResult:

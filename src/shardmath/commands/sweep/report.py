@@ -8,6 +8,7 @@ from dataclasses import asdict
 from shardmath.commands.sweep.answer import SweepResult
 from shardmath.commands.sweep.placing import is_fastest
 from shardmath.generated.definitions import VERDICTS
+from shardmath.machines.gpu import GIB
 from shardmath.reports.sizes import TITLES, shown_sizes, sizes_of
 from shardmath.reports.tables import console, gib, table
 from shardmath.reports.untried import show_untried
@@ -27,7 +28,7 @@ def show(result: SweepResult) -> None:
     out = console()
     value = result.values
     out.print(
-        f"{result.model.name} on {value['num_gpus']} x {result.gpu.name} ({result.gpu.memory_gib:g} GiB), "
+        f"{result.model.name} on {_gpus(result)}, "
         f"{result.implementation}, {value['global_batch_size']} sequences of {value['seq_length']} tokens",
         markup=False,
     )
@@ -39,23 +40,28 @@ def show(result: SweepResult) -> None:
     out.print(table(("layouts", "count", ""), rows, right=(1,)))
     if result.time_unknown:
         out.print(f"Step time is not computed: {result.time_unknown}. Layouts are ranked by memory.", markup=False)
-    memory = result.gpu.memory_bytes
     if result.best:
-        out.print(_layouts(result.best, memory, f"Best that fit, {_unit(result.best[0])}: {result.ranking}"))
+        out.print(_layouts(result.best, f"Best that fit, {_unit(result.best[0])}: {result.ranking}"))
         if result.best[0].placed_seconds is not None:
             proved = is_fastest(result.best, result.verdicts["fits"])
             out.print("Seconds are those with each link as fast as the fastest; placed, with the nodes in their best"
                       f" order by measured links. {_PROVED if proved else _OPEN}", markup=False)
         title = f"Best that fits for each recompute mode, {_unit(result.best[0])}"
-        out.print(_layouts(result.best_by_recompute.values(), memory, title))
+        out.print(_layouts(result.best_by_recompute.values(), title))
     elif result.smallest is not None:
         least = result.smallest
         title = f"Nothing fits by the 80 % rule; the legal layout of least memory, {_unit(least)}"
-        out.print(_layouts([least], memory, title))
-        out.print(f"It needs {gib(least.peak_bytes)} GiB of {result.gpu.memory_gib:g} GiB: {least.verdict}.")
+        out.print(_layouts([least], title))
+        of_gpu = round(least.peak_bytes / least.share) / GIB
+        out.print(f"It needs {gib(least.peak_bytes)} GiB of {of_gpu:g} GiB: {least.verdict}.")
     else:
         out.print("No layout is legal.")
     show_untried(out, result.untried)
+
+
+def _gpus(result: SweepResult) -> str:
+    kinds = [(kind.gpus, kind.gpu) for kind in result.kinds] or [(result.values["num_gpus"], result.gpu)]
+    return " and ".join(f"{number} x {gpu.name} ({gpu.memory_gib:g} GiB)" for number, gpu in kinds)
 
 
 def _unit(item: Layout) -> str:
@@ -69,7 +75,7 @@ def _figures(item: Layout) -> list[str]:
     return [f"{item.step_seconds:.2f}", f"{item.tokens_per_second_per_gpu:,.0f}", f"{item.mfu:.1%}"]
 
 
-def _layouts(layouts: Iterable[Layout], memory: int, title: str) -> object:
+def _layouts(layouts: Iterable[Layout], title: str) -> object:
     layouts = tuple(layouts)
     names = shown_sizes(map(asdict, layouts))
     before = min(names.index(name) for name in _BEHIND_DATA if name in names)
@@ -78,7 +84,7 @@ def _layouts(layouts: Iterable[Layout], memory: int, title: str) -> object:
         sizes = sizes_of(asdict(item), names)
         rows.append([
             *sizes[:before], str(item.data_parallel), *sizes[before:], str(item.num_microbatches), *_figures(item),
-            gib(item.peak_bytes), f"{item.share:.1%}", gib(memory - item.peak_bytes),
+            gib(item.peak_bytes), f"{item.share:.1%}", gib(round(item.peak_bytes / item.share) - item.peak_bytes),
         ])
         if item.placed_seconds is not None:
             rows[-1].insert(-6, f"{item.placed_seconds:.2f}")

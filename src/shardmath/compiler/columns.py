@@ -19,8 +19,13 @@ from shardmath.files.cached import source_of
 
 def term_column(module: ModuleType, term: str, values: Mapping[str, Any]) -> Any:
     """One term of a plain evaluator; ``values`` are numbers or columns of float64 for all of its inputs."""
-    (column,) = _term(module, term)(values)
+    (column,) = term_columns(module, (term,), values)
     return column
+
+
+def term_columns(module: ModuleType, terms: tuple[str, ...], values: Mapping[str, Any]) -> list[Any]:
+    """Several terms of a plain evaluator, computed together."""
+    return _terms(module, terms)(values)
 
 
 def rules_met(module: ModuleType, values: Mapping[str, Any]) -> list[Any]:
@@ -35,8 +40,9 @@ def formula_column(text: str, values: Mapping[str, Any]) -> Any:
 
 
 @cache
-def _term(module: ModuleType, term: str) -> Computation:
-    return Computation([formulas(source_of(module), Graph(), (term,)).named(term)])
+def _terms(module: ModuleType, terms: tuple[str, ...]) -> Computation:
+    known = formulas(source_of(module), Graph(), terms)
+    return Computation([known.named(term) for term in terms])
 
 
 @cache

@@ -1,0 +1,128 @@
+"""The answer of recommend: the few layouts worth trying, and what would change the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from shardmath.account.accounting import Explanation
+from shardmath.account.time import StepTime
+from shardmath.answers import Answer, Hidden, Label, Reported
+from shardmath.commands.recommend.changes import Change
+from shardmath.commands.recommend.neighbours import Neighbour
+from shardmath.errors import InputError
+from shardmath.formats import written
+from shardmath.generated.definitions import num_microbatches
+from shardmath.machines import Cluster
+from shardmath.models.model import Model
+from shardmath.search.untried import Untried
+
+
+@dataclass(frozen=True)
+class Choice(Answer):
+    """One layout worth trying."""
+
+    role: str
+    """Why it is here: the best of what."""
+    layout: Mapping[str, Label]
+    """Its sizes by name."""
+    data_parallel: int
+    """Data-parallel size."""
+    num_microbatches: int
+    """Micro-batches of a step on each rank."""
+    time: StepTime
+    """Time of a step."""
+    peak_bytes: int
+    """Bytes of the rank that keeps most."""
+    margin_bytes: int
+    """Memory that it leaves free at the peak."""
+    share: float
+    """The peak over the memory of the GPU."""
+    verdict: str
+    """fits, uncertain or out of memory."""
+    binds: Mapping[str, float]
+    """Parts of a step other than computing, the longest first, as shares of it."""
+    neighbours: tuple[Neighbour, ...]
+    """Layouts that are one doubling or halving away."""
+    script_: str | None
+    """Launch script or configuration; null where no format has what the run does."""
+    explanation: Hidden[Explanation]
+    """Account of the layout."""
+    layers: Hidden[tuple[int, ...] | None] = None
+    """Layers of every stage where they are listed."""
+
+    def script(self, format: str | None = None) -> str:
+        """A file to launch it with, by default of the implementation's own format.
+
+        Raises InputError where no format has what the run does.
+        """
+        return _script(self.explanation, format, self.layers)
+
+
+@dataclass(frozen=True)
+class Excluded(Answer):
+    """The next better layout that memory excludes: of all that are faster than the first choice that of least memory.
+
+    Where there is no first choice it is the legal layout of least memory.
+    """
+
+    layout: Mapping[str, Label]
+    """Its sizes by name."""
+    seconds: float
+    """Seconds of a step."""
+    peak_bytes: int
+    """Bytes of the peak."""
+    gpu_memory: Hidden[int]
+    """Bytes of memory of the GPU of that rank."""
+
+
+@dataclass(frozen=True)
+class Advice(Reported, room="recommend", table="choices"):
+    """The few layouts worth trying, and why."""
+
+    model: Model
+    """Dimensions of the model."""
+    cluster: Cluster
+    """GPUs, servers and network."""
+    implementation: str
+    """Framework."""
+    num_gpus: int
+    """GPUs of the job."""
+    global_batch_size: int
+    """Sequences of a step."""
+    seq_length: int
+    """Tokens of a sequence."""
+    legal: int
+    """Legal layouts that were looked at."""
+    choices: tuple[Choice, ...]
+    """The choices, the first one first; none if nothing fits."""
+    excluded: Excluded | None
+    """The next better layout that memory excludes."""
+    changes: tuple[Change, ...]
+    """Changes of the inputs, each with the best layout then."""
+    untried: tuple[Untried, ...]
+    """Layouts that were left out, with the option that tries them."""
+
+
+def choice_of(
+    role: str, layout: Mapping[str, Label], near: Iterable[Neighbour], account: Explanation,
+    layers: tuple[int, ...] | None = None,
+) -> Choice:
+    """Return one layout with its account as a choice; ``layers`` of its stages where they are listed."""
+    peak, values, time = account.peak, account.inputs, account.time
+    assert time is not None
+    shares = {part: seconds / time.seconds for part, seconds in time.spent.items() if part != "computing"}
+    try:
+        script = _script(account, None, layers)
+    except InputError:
+        script = None
+    return Choice(
+        role, layout, values["data_parallel"], num_microbatches(**values), time, peak.total,
+        account.memory_of(peak) - peak.total, peak.share, peak.verdict,
+        dict(sorted(((part, share) for part, share in shares.items() if share > 0), key=lambda item: -item[1])),
+        tuple(near), script, account, layers,
+    )
+
+
+def _script(account: Explanation, format: str | None = None, layers: Sequence[int] | None = None) -> str:
+    return written(format or account.framework, account, layers)

@@ -1,0 +1,66 @@
+"""Um et al. 2024 (Metis, USENIX ATC): time of a step on stages of unequal speed.
+
+The formulas are those of the planner that the authors published with the paper (``model/cost_estimator.py``).
+"""
+
+from __future__ import annotations
+
+from sympy import Expr, Integer
+
+from ..functions import Iverson
+from ..parameters import symbols
+from ..terms import TermSet, product, term_symbol, total
+from .sets import PLAIN, Counterpart, PublishedSet, assume, new_terms
+
+NAME = "um2024"
+s, b, h, p, m, D, B = symbols("s b h p m D B")
+Tx, Ta, Xx, Xa, To, Yp, Yd = symbols("Tx Ta Xx Xa To Yp Yd")
+_PICO = Integer(10) ** 12
+_MIXED = {"gpus": "mixed", "stages": "listed"}
+_PASSES = B / (b * D)
+
+
+def _build() -> TermSet:
+    terms = new_terms(NAME, "m")
+
+    def add(name: str, unit: str, meaning: str, expression: Expr) -> Expr:
+        return terms.add(f"{NAME}.{name}", expression, unit, meaning)
+
+    execution = add("execution", "s", "m - 1 micro-batches on the slowest stage, and one on all of them",
+                    total(product(m - 1, Tx), Ta) / _PICO)
+    message = add("message", "bytes", "output of a stage for a micro-batch", product(Integer(2), s, b, h))
+    sending = add("sending", "s", "one message over every border between stages", product(p - 1, message) / Yp)
+    optimizer = add("optimizer", "s", "the optimizer on the stage that takes longest", To / _PICO)
+    add("step", "s", "one step, without data parallelism", total(execution, sending, optimizer))
+    return terms
+
+
+def _beside() -> tuple[Counterpart, ...]:
+    each = term_symbol("stage.send")
+    return (
+        Counterpart(f"{NAME}.execution", ("step.slowest_stage", "step.bubble"),
+                    "one micro-batch on all stages; the other m - 1 on the slowest one are the same", "equal: one"
+                    " micro-batch runs through all stages", assume(PLAIN, B=1, b=1, D=1), Integer(0), _MIXED),
+        Counterpart(f"{NAME}.sending", ("step.pipeline_waiting",), "waiting for what is sent between stages that are"
+                    " equally far apart", "the source sends one output over every border in a step; the ledger, for"
+                    " each micro-batch one output and one gradient over the slowest border",
+                    {**assume(PLAIN, c=1, sp=0), "Xx": each * _PICO, "Xa": (p - 1) * each * _PICO,
+                     "Yp": 2 * s * b * h / each},
+                    (p - 1) * each - 2 * Iverson(p > 1) * (_PASSES + p - 2) * each, _MIXED, kept=("stage.send",)),
+        Counterpart(f"{NAME}.optimizer", ("step.optimizer",), "the optimizer on the stage that takes longest",
+                    "equal; the source measures it", {}, Integer(0), _MIXED),
+    )
+
+
+SETS = (
+    PublishedSet(
+        NAME, "Um et al. 2024, Metis", NAME, _build(), _beside(),
+        (
+            "Times of stages are sums of measured layers; the source adds measured time between the forward and the"
+            " backward pass of the last stage, and for making batches.",
+            "A stage of the source may have GPUs of several kinds, among which it shares out the sequences of a"
+            " micro-batch by speed; the ledger's stages have one kind each.",
+            "Memory is measured layer by layer, and compared with that of one kind of GPU.",
+        ),
+    ),
+)

@@ -1,0 +1,58 @@
+"""Mixed GPUs: pipeline stages on several kinds of GPUs, each judged and timed by the figures of its own.
+
+Formulas of rank r have the machine of that rank: its products, memory, links and network. A pipeline waits for its
+slowest stage, so what all stages need is found by asking these formulas for every rank, and is a parameter of a step:
+m - 1 micro-batches take the time of the slowest stage, and one that of all. What is sent passes every border once while
+the pipeline fills and drains; between, each micro-batch waits for the slowest border, as Metis counts stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sympy import Eq, Expr
+
+from ..axis import Axis
+from ..parallel.rules import Rule
+from ..parameters import ACROSS, symbol, symbols
+from .system import Choices, Refusal, System
+
+NAME = "gpus"
+(V,) = symbols("V")
+
+#: What is counted together with several kinds of GPUs.
+_COUNTED = {
+    "stages": ("listed",), "schedule": ("1f1b", "interleaved"), "links": ("uniform",), "tensor_axes": ("one",),
+    "slices": ("one",), "local_updates": ("none",), "optimizer_offload": ("none",), "activation_offload": ("none",),
+}
+
+
+def _rules(choices: Choices) -> Sequence[Rule]:
+    if choices[NAME] != "mixed" or choices["schedule"] != "interleaved":
+        return ()
+    return (Rule("kinds_chunks", "V", Eq(V, 1),
+                 "must be 1 on several kinds of GPUs: interleaved stages of unequal speed are not counted yet"),)
+
+
+def _refused(choices: Choices) -> Sequence[Refusal]:
+    return tuple(
+        Refusal(f"several kinds of GPUs with {axis} = {choices[axis]}: choose {axis} = {counted[0]}",
+                choices[NAME] == "mixed" and choices[axis] not in counted)
+        for axis, counted in _COUNTED.items()
+    )
+
+
+def _across(choices: Choices) -> Mapping[str, Expr]:
+    if choices[NAME] != "mixed":
+        return {}
+    return {end: symbol(letter) for letter, end, _, _ in ACROSS}
+
+
+SYSTEM = System(
+    Axis(NAME, "GPUs of the pipeline stages", {
+        "alike": "the same for all",
+        "mixed": "several kinds, each stage on one of them (kinds in a cluster file)",
+    }, rowless=("alike", "mixed"), needs={"mixed": {"stages": "listed"}}),
+    ("megatron", "nanotron"),
+    rules=_rules, refused=_refused, across=_across,
+)

@@ -1,0 +1,66 @@
+"""Several kinds of GPUs: steps against 1F1B played pass by pass, and layers of stages against every split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from random import Random
+
+import numpy as np
+import pytest
+from oracles.mixed_pipeline import at_least, play, splits
+
+from shardmath.account.configured import configured_on_any
+from shardmath.account.sharing import Stages, shared_out
+from shardmath.machines.files import cluster_of
+
+
+@pytest.mark.cases(60, 3000)
+def test_shared_out_against_every_split(draw: Random) -> None:
+    stages, layers = draw.randint(1, 4), draw.randint(4, 11)
+    columns = layers - stages + 1
+
+    def growing(*steps: int) -> np.ndarray:
+        return np.cumsum([[draw.choice(steps) for _ in range(columns)] for _ in range(stages)], axis=1).astype(float)
+
+    most = np.array([draw.randint(0, columns) for _ in range(stages)])
+    asked = Stages(growing(0, 1, 2, 5, 9), (growing(0, 0, 1, 7), growing(0, 3)),
+                   np.arange(1, columns + 1) <= most[:, None], draw.randint(1, 12))
+    known = [split for split in splits(layers, stages) if all(np.array(split) <= most)]
+    ours = shared_out(asked, layers)
+    if not known:
+        assert ours is None
+        return
+    assert ours in known
+    assert asked.step(ours) == min(map(asked.step, known))
+
+
+@pytest.mark.cases(40, 4000)
+def test_steps_against_a_played_pipeline(draw: Random) -> None:
+    """The formula is what a step takes where stages get slower, and never less where passes back take twice as long."""
+    stages, microbatches = draw.randint(2, 7), draw.randint(1, 24)
+    forward = [Fraction(draw.randint(1, 30), 10) for _ in range(stages)]
+    sends = [Fraction(draw.randint(0, 5), 50) for _ in range(stages - 1)]
+    seconds = [3 * own for own in forward]
+    formula = step_of_formula(seconds, sends, microbatches)
+    played = play(forward, [2 * own for own in forward], microbatches, sends)
+    assert at_least(seconds, microbatches) <= played <= formula
+    slower = sorted(forward)
+    exact = step_of_formula([3 * own for own in slower], (), microbatches)
+    assert play(slower, [2 * own for own in slower], microbatches) == exact
+
+
+def step_of_formula(seconds: Sequence[Fraction], sends: Sequence[Fraction], microbatches: int) -> Fraction:
+    """Seconds of a step by the ledger's terms alone, with nothing done once for every step."""
+    configuration = configured_on_any("llama-3.2-1b", cluster_of({"name": "both", "network": "ndr-400", "kinds": [
+        {"gpu": "h100-80gb", "gpus": 8}, {"gpu": "a100-80gb", "gpus": 8},
+    ]}), tensor_parallel=8, pipeline_parallel=2, pipeline_layout="8,8")
+    evaluator = configuration.job.evaluator
+    pico, names = 10**12, ("slowest", "sum", "slowest_send", "sends", "data_waiting", "optimizer")
+    figures = (max(seconds), sum(seconds), max(sends, default=0), sum(sends), 0, 0)
+    values = {**configuration.job.values, **configuration.job.by_rank[0], **configuration.machine_values(),
+              "pipeline_rank": 0, "pipeline_parallel": len(seconds), "global_batch_size": microbatches,
+              "micro_batch_size": 1, "data_parallel": 1,
+              **{f"all_stages_{name}": Fraction(value) * pico for name, value in zip(names, figures, strict=True)}}
+    step: Fraction = evaluator.times.terms(*(Fraction(values[name]) for name in evaluator.times.INPUTS))["step.time"]
+    return step

@@ -1,0 +1,243 @@
+"""Stages on several kinds of GPUs: each as on its own GPUs alone, and layers against every split of them."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from oracles.mixed_pipeline import play, splits
+
+from shardmath import Cluster, InputError, explain, read_cluster, recommend, sweep
+from shardmath.account.configured import configured_on_any
+from shardmath.account.kinds import together
+from shardmath.cli.main import exit_code
+from shardmath.compiler.evaluators import times_at
+from shardmath.generated.definitions import VERDICTS
+from shardmath.machines import write_cluster
+from shardmath.machines.files import cluster_of, plain
+
+pytestmark = pytest.mark.slow
+
+SMALL = "llama-3.2-1b"
+ORDER = [name for name, _ in VERDICTS]
+
+
+def mixed(*kinds: tuple[str, int], network: str = "ndr-400", **others: object) -> Cluster:
+    tables = [{"gpu": gpu, "gpus": gpus} for gpu, gpus in kinds]
+    return cluster_of({"name": "ours", "network": network, "kinds": tables, **others})
+
+
+BOTH = mixed(("h100-80gb", 8), ("a100-80gb", 8))
+
+
+@pytest.mark.parametrize("layout", ["10,6", None])
+def test_each_stage_is_that_of_its_own_gpus(layout: str | None) -> None:
+    options = {"tensor_parallel": 4, "pipeline_parallel": 2, "global_batch_size": 32, "pipeline_layout": layout}
+    ours = configured_on_any(SMALL, BOTH, **options)
+    layers = ours.stages(None)
+    account = explain(SMALL, BOTH, **options)
+    assert account.time is not None
+    assert [stage.gpu for stage in account.stages] == ["h100-80gb", "a100-80gb"]
+    for rank, gpu in enumerate(("h100-80gb", "a100-80gb")):
+        alone = configured_on_any(SMALL, Cluster.named(gpu, "ndr-400"), num_gpus=16, **{
+            **options, "pipeline_layout": [stage.layers for stage in layers]})
+        theirs = explain(SMALL, alone.cluster, num_gpus=16, **{
+            **options, "pipeline_layout": [stage.layers for stage in layers]})
+        assert account.ranks[rank] == theirs.ranks[rank]
+        numbers = times_at(alone.job.evaluator.times, {**alone.job.on_rank(rank), **alone.machine_values()})
+        assert account.stages[rank].microbatch_seconds == numbers["stage.microbatch_time"]
+
+
+def test_two_kinds_that_are_one_take_as_long_as_one() -> None:
+    options = {"tensor_parallel": 8, "pipeline_parallel": 2, "global_batch_size": 32, "pipeline_layout": "9,7"}
+    ours = explain(SMALL, mixed(("h100-80gb", 8), ("h100-80gb", 8)), **options)
+    alone = explain(SMALL, Cluster.named("h100-80gb", "ndr-400"), num_gpus=16, **options)
+    assert ours.ranks == alone.ranks
+    assert ours.time is not None
+    assert alone.time is not None
+    assert ours.time.seconds == pytest.approx(alone.time.seconds, rel=1e-8)
+    for name in ("mfu", "hfu", "tokens_per_second"):
+        assert getattr(ours.time, name) == pytest.approx(getattr(alone.time, name), rel=1e-8)
+    assert ours.time.spent == pytest.approx(alone.time.spent, abs=1e-8)
+
+
+def test_energy_and_price_are_those_of_all_gpus() -> None:
+    tables = [{"gpu": "h100-80gb", "gpus": 8, "cents_per_gpu_hour": 300},
+              {"gpu": "a100-80gb", "gpus": 8, "cents_per_gpu_hour": 100}]
+    cluster = cluster_of({"name": "priced", "network": "ndr-400", "kinds": tables})
+    time = explain(SMALL, cluster, tensor_parallel=8, pipeline_parallel=2, global_batch_size=32).time
+    assert time is not None
+    assert time.cost_per_token == pytest.approx((8 * 3 + 8 * 1) * time.seconds / 3600 / time.tokens, rel=1e-9)
+    assert 8 * (700 + 400) * time.seconds * 0.85 < time.joules_per_token * time.tokens < 8 * 1100 * time.seconds
+    unpriced = explain(SMALL, replaced(cluster, 1, cents_per_gpu_hour=None), tensor_parallel=8, pipeline_parallel=2)
+    assert unpriced.time is not None
+    assert unpriced.time.cost_per_token == 0
+
+
+def replaced(cluster: Cluster, place: int, **fields: object) -> Cluster:
+    kind = cluster.kinds[place]
+    other = kind.model_copy(update={"cluster": kind.cluster.model_copy(update=fields)})
+    return cluster.model_copy(update={"kinds": (*cluster.kinds[:place], other, *cluster.kinds[place + 1:])})
+
+
+@pytest.mark.parametrize(("cluster", "options"), [
+    (BOTH, {"tensor_parallel": 8, "pipeline_parallel": 2, "global_batch_size": 8}),
+    (mixed(("a100-40gb", 4), ("h100-80gb", 8)), {"tensor_parallel": 4, "pipeline_parallel": 3, "seq_length": 32768}),
+    (mixed(("a100-40gb", 8), ("h200", 8)), {"pipeline_parallel": 2, "seq_length": 65536, "data_parallel": 8}),
+])
+def test_no_split_of_layers_is_faster(cluster: Cluster, options: dict[str, int]) -> None:
+    ours = explain(SMALL, cluster, **options)
+    every = [explain(SMALL, cluster, pipeline_layout=split, **options)
+             for split in splits(16, options["pipeline_parallel"])]
+    def worst(account: object) -> int:
+        return max(ORDER.index(rank.verdict) for rank in account.ranks)  # type: ignore[attr-defined]
+    best = min(map(worst, every))
+    assert worst(ours) == best
+    assert ours.time is not None
+    if best < 2:
+        assert ours.time.seconds == min(item.time.seconds for item in every if worst(item) == best and item.time)
+    else:
+        shares = [max(rank.share for rank in item.ranks) for item in every]
+        assert max(rank.share for rank in ours.ranks) == min(shares)
+
+
+def test_the_step_of_a_real_split_is_close_to_a_played_one() -> None:
+    ours = configured_on_any("llama-3.1-8b", BOTH, tensor_parallel=4, pipeline_parallel=4, global_batch_size=32)
+    assert ours.mixed is not None
+    values = ours.mixed.machines(ours.job)
+    numbers = [times_at(ours.job.evaluator.times, stage) for stage in values]
+    forward = [Fraction(stage["stage.forward_computing"]) for stage in numbers]
+    backward = [Fraction(stage["stage.microbatch_time"]) - own for stage, own in zip(numbers, forward, strict=True)]
+    figures = together(ours.job.evaluator, values)
+    formula = (31 * figures["all_stages_slowest"] + figures["all_stages_sum"]) / 10**12
+    assert float(play(forward, backward, 32)) == pytest.approx(formula, rel=0.01)
+
+
+def test_sweep_and_recommend_find_what_explain_says() -> None:
+    asked = {"num_gpus": 16, "global_batch_size": 16, "micro_batch_size": (1, 2), "recompute": ("none", "full")}
+    result = sweep(SMALL, BOTH, top=1000, **asked)  # type: ignore[arg-type]
+    assert result.legal == sum(result.verdicts.values())
+    assert result.tried == result.legal + sum(rule.count for rule in result.broken)
+    assert len(result.best) == result.verdicts["fits"]
+    seconds = []
+    for layout in result.best[:40]:
+        account = explain(
+            SMALL, BOTH, tensor_parallel=layout.tensor_parallel, context_parallel=layout.context_parallel,
+            pipeline_parallel=layout.pipeline_parallel, micro_batch_size=layout.micro_batch_size,
+            sequence_parallel=bool(layout.sequence_parallel), recompute=layout.recompute, global_batch_size=16,
+            pipeline_layout=layout.pipeline_layout,
+        )
+        assert account.time is not None
+        assert (layout.step_seconds, layout.peak_bytes, layout.verdict) == (
+            account.time.seconds, account.peak.total, account.peak.verdict)
+        seconds.append(account.time.seconds)
+    assert seconds == sorted(seconds)
+    advice = recommend(SMALL, BOTH, **asked)  # type: ignore[arg-type]
+    assert advice.choices[0].time.seconds == seconds[0]
+    assert advice.choices[0].layout["pipeline_layout"] == result.best[0].pipeline_layout
+    stages = ["t" * int(layers) for layers in result.best[0].pipeline_layout.split(",")]
+    assert f"E{'|'.join(stages)}L" in advice.choices[0].script()
+    json.dumps(advice.to_dict())
+
+
+def test_a_model_that_no_kind_alone_holds() -> None:
+    asked = {"global_batch_size": 16, "tensor_parallel": (8,), "context_parallel": (1,), "recompute": ("full",)}
+    for gpu in ("h100-80gb", "a100-80gb"):
+        assert sweep("llama-3.1-70b", gpu, 8, **asked).verdicts["out of memory"] > 0  # type: ignore[arg-type]
+        assert not sweep("llama-3.1-70b", gpu, 8, **asked).verdicts["uncertain"]  # type: ignore[arg-type]
+    both = sweep("llama-3.1-70b", BOTH, 16, **asked)  # type: ignore[arg-type]
+    assert both.verdicts["uncertain"] > 0
+
+
+@pytest.mark.parametrize(("options", "line"), [
+    ({"num_gpus": 12, "pipeline_parallel": 2}, "num_gpus = 12: must be all GPUs of the cluster, 8 x h100-80gb + 8 x "
+     "a100-80gb; nearest legal: 16"),
+    ({"pipeline_parallel": 3}, "pipeline_parallel = 3: must give each kind of GPU whole stages of num_gpus / "
+     "pipeline_parallel of them, which divides 8: tensor, context and data parallelism over several kinds are not "
+     "counted yet; nearest legal: 2 or 4"),
+    ({"pipeline_parallel": 32}, "nearest legal: 16"),
+    ({"pipeline_parallel": 2, "virtual_pipeline": 2}, "virtual_pipeline = 2: must be 1 on several kinds of GPUs: "
+     "interleaved stages of unequal speed are not counted yet; nearest legal: 1"),
+    ({"pipeline_parallel": 2, "pipeline_layout": "9,6"}, "must add up to num_layers = 16"),
+    ({"pipeline_parallel": 2, "network": "hdr-200"}, "network = 'hdr-200': must be given in the cluster file of several"
+     " kinds of GPUs"),
+    ({"pipeline_parallel": 2, "node_size": 4}, "node_size = 4: must be given as gpus_per_node of each kind of GPU"),
+    ({"pipeline_parallel": 2, "pipeline_place": 1}, "nearest legal: 0"),
+    ({"pipeline_parallel": 2, "kernels": {"gpus": "alike"}}, "gpus = 'alike': must be mixed with several kinds in the "
+     "cluster file; nearest legal: mixed"),
+    ({"pipeline_parallel": 2, "implementation": "huggingface"}, "implementation = 'huggingface': must be megatron or "
+     "nanotron on several kinds of GPUs: others are not counted yet"),
+    ({"pipeline_parallel": 2, "kernels": {"fp8": "delayed"}}, "precision = 'fp8': must be one that a100-80gb multiplies"
+     " matrices in; nearest legal: bf16"),
+    ({"pipeline_parallel": 2, "optimizer_offload_percent": 50}, "several kinds of GPUs with optimizer_offload = cpu"),
+])
+def test_what_is_refused(options: dict[str, object], line: str) -> None:
+    with pytest.raises(InputError) as caught:
+        explain(SMALL, BOTH, **options)  # type: ignore[arg-type]
+    assert line in str(caught.value)
+
+
+_OF_COMMANDS = {
+    "scale": ["--num-gpus", "16", "--global-batch-size", "16"], "compare": ["--tp", "8", "--against", "--tp 4"],
+}
+
+
+def test_other_commands_refuse_several_kinds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "both.toml")
+    write_cluster(BOTH, path)
+    for command in ("moves", "scale", "compare"):
+        arguments = [command, SMALL, "--gpu", path, *_OF_COMMANDS.get(command, ["--pp", "2"])]
+        assert exit_code(arguments) == 2, command
+        assert "must be a cluster of one kind of GPU" in capsys.readouterr().err, command
+    assert exit_code(["explain", SMALL, "--gpu", "h100-80gb", "--kernel", "gpus=mixed", "--pp", "2"]) == 2
+    assert "must not be given without kinds in a cluster file" in capsys.readouterr().err
+    assert exit_code(["explain", "mixtral-8x7b", "--gpu", path, "--pp", "2"]) == 2
+    assert "pipeline_layout = absent: must be given where no time of a step is known" in capsys.readouterr().err
+    for rows in ("", "--csv"):
+        arguments = ["sweep", SMALL, "--gpu", path, "--num-gpus", "16", "--global-batch-size", "16", "--tp", "8",
+                     *([rows, str(tmp_path / "rows.csv")] if rows else ["--vpp", "2"])]
+        assert exit_code(arguments) == (0 if rows else 2)
+    assert (tmp_path / "rows.csv").read_text(encoding="utf-8").count("\n") > 1
+
+
+@pytest.mark.parametrize(("text", "line"), [
+    ("kinds = 3", "kinds = 3: must be tables, each with gpu and gpus"),
+    ("kinds = [{gpu = 'h200', gpus = 8}]", "kinds = 1: must be 2 to 16 kinds of GPUs; one kind needs none of them: give"
+     " gpu; nearest legal: 2"),
+    ("kinds = [{gpu = 'h200', gpus = 8}, {gpu = 'h200'}]", "kinds[1].gpus = absent: must be given"),
+    ("kinds = [{gpu = 'h200', gpus = 0}, {gpu = 'a100-80gb', gpus = 8}]", "kinds[0].gpus = 0: must be"),
+    ("kinds = [{gpu = 'h2000', gpus = 8}, {gpu = 'a100-80gb', gpus = 8}]", "kinds[0].gpu = 'h2000': must be"),
+    ("kinds = [{gpu = 'h200', gpus = 8, nodes = 1}, {gpu = 'a100-80gb', gpus = 8}]", "kinds[0].nodes = 1: must not be "
+     "given: there is no such key"),
+    ("gpu = 'h200'\nkinds = [{gpu = 'h200', gpus = 8}, {gpu = 'a100-80gb', gpus = 8}]", "gpu = 'h200': must be given"
+     " in each of the kinds"),
+])
+def test_files_that_are_refused(tmp_path: Path, text: str, line: str) -> None:
+    path = tmp_path / "mixed.toml"
+    path.write_text(f"network = 'ndr-400'\n{text}\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_cluster(path)
+    assert line in str(caught.value)
+
+
+def test_files_need_a_network_and_are_read_as_written(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.toml"
+    path.write_text("kinds = [{gpu = 'h200', gpus = 8, network = 'ndr-400'}, {gpu = 'a100-80gb', gpus = 8}]")
+    with pytest.raises(InputError, match=r"kinds\[1\].network = absent: must be given"):
+        read_cluster(path)
+    path.write_text("network = 'hdr-200'\npue_per_mille = 1100\n[parameters]\nmatmul_per_mille = 700\n"
+                    "[[kinds]]\ngpu = 'h200'\ngpus = 16\nnetwork = 'ndr-400'\n"
+                    "[[kinds]]\ngpu = 'a100-80gb'\ngpus = 8\ngpus_per_node = 4\n"
+                    "parameters = {matmul_per_mille = 650}\n")
+    cluster = read_cluster(path)
+    assert [(kind.gpus, kind.cluster.gpu.name, kind.cluster.gpus_per_node) for kind in cluster.kinds] == [
+        (16, "h200-141gb", 8), (8, "a100-80gb", 4)]
+    networks = [kind.cluster.network for kind in cluster.kinds]
+    assert [network.name for network in networks if network] == ["ndr-400", "hdr-200"]
+    assert [kind.cluster.parameters["matmul_per_mille"] for kind in cluster.kinds] == [700, 650]
+    assert [kind.cluster.pue_per_mille for kind in cluster.kinds] == [1100, 1100]
+    written = tmp_path / "written.toml"
+    write_cluster(cluster, str(written))
+    assert read_cluster(written) == cluster == cluster_of(plain(cluster))
