@@ -124,12 +124,22 @@ def _balance() -> tuple[Tensor, ...]:
 
 def _huggingface() -> tuple[Tensor, ...]:
     on: Any = {"router": ("huggingface",)}
+    softmax: Any = {"scores": ("softmax", "softmax_all")}
+    sigmoid: Any = {"scores": ("sigmoid",)}
     hf = "transformers"
     return (
-        # DeepSeek's class computes its logits in fp32; no other family with experts has latent attention.
-        saved("hf.input_fp32", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", heads=("latent",), **on),
-        saved("hf.weight_fp32", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight", heads=("latent",), **on),
-        saved("hf.probabilities", _AT, _ALL, 4, hf, "fp32 softmax of all logits", **on),
+        # Classes with sigmoid scores compute their logits in fp32. So does DeepSeek-V2's, the only one with a softmax
+        # and latent attention.
+        *(row for suffix, more in (("", {"heads": ("latent",), **softmax}), ("_of_sigmoid", sigmoid))
+          for row in (
+              saved(f"hf.input_fp32{suffix}", _AT, _RESIDUAL, 4, hf, "fp32 copy of the input", **more, **on),
+              saved(f"hf.weight_fp32{suffix}", _AT, (ROUTED, HIDDEN), 4, hf, "fp32 copy of the weight", **more, **on),
+          )),
+        saved("hf.probabilities", _AT, _ALL, 4, hf, "fp32 softmax of all logits", **softmax, **on),
+        saved("hf.scores", _AT, _ALL, 4, hf, "fp32 sigmoid of all logits", **sigmoid, **on),
+        # Groups of experts are chosen by indices alone, so nothing of them is kept.
+        saved("hf.chosen_scores", _AT, _CHOSEN, 4, hf, "fp32 scores of the chosen experts", **sigmoid, **on),
+        saved("hf.score_sums", _AT, _TOKENS, 4, hf, "fp32 sums that they are divided by", **sigmoid, **on),
         saved("hf.chosen", _AT, _CHOSEN, 8, hf, "int64 numbers of the chosen experts", **on),
         saved("hf.chosen_probabilities", _AT, _CHOSEN, 4, hf, "fp32 probabilities of the chosen experts",
               scores=("softmax",), **on),

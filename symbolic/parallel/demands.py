@@ -104,9 +104,10 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["layers"] == "experts" and choices["mlp"] not in (*GATED, *UNGATED)),
         ("experts without a gate in Transformers",
          choices["router"] == "huggingface" and choices["layers"] == "experts" and choices["mlp"] in UNGATED),
-        ("balance = loss with latent attention in Transformers, whose DeepSeek classes have no such loss: choose"
-         " balance = none",
-         choices["balance"] != "none" and choices["router"] == "huggingface" and choices["heads"] == "latent"),
+        ("balance = loss with latent attention or sigmoid scores in Transformers, whose classes with these have no such"
+         " loss: choose balance = none",
+         choices["balance"] != "none" and choices["router"] == "huggingface"
+         and (choices["heads"] == "latent" or choices["scores"] == "sigmoid")),
         ("the moments of PyTorch's own step with experts, latent attention or another MLP than SwiGLU: choose peak ="
          " saved",
          choices["peak"] == "torch" and (choices["layers"], choices["heads"], choices["mlp"]) != (

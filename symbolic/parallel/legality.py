@@ -88,7 +88,7 @@ _EXPERTS: tuple[Rule, ...] = (
 def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     """Return the rules of expert layers, and of their variants that are not counted yet."""
     rules = list(_EXPERTS)
-    if choices["scores"] == "softmax" or choices["router"] == "huggingface":
+    if choices["scores"] == "softmax" or (choices["router"], choices["scores"]) == ("huggingface", "softmax_all"):
         rules.append(Rule("counted_groups", "gq", Eq(gq, 0),
                           "must be 0: groups are counted with Megatron-Core's router and scores of all experts, not yet"
                           " otherwise"))
@@ -105,9 +105,6 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     if choices["loss"] != "vocab_parallel":
         rules.append(Rule("counted_mtp", "mtp", Eq(mtp, 0),
                           "must be 0: it is counted with loss = vocab_parallel, not yet otherwise"))
-    if choices["router"] == "huggingface" and choices["scores"] == "sigmoid":
-        rules.append(Rule("counted_scores", "E", Eq(E, 0),
-                          "must be 0: sigmoid scores are counted in Megatron-Core, not yet in Transformers"))
     return tuple(rules)
 
 

@@ -12,6 +12,8 @@ from transformers import (
     DeepseekV2ForCausalLM,
     DeepseekV3Config,
     DeepseekV3ForCausalLM,
+    Dots1Config,
+    Dots1ForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
@@ -77,8 +79,23 @@ def deepseek(draw: Random, shape: Shape) -> tuple[Any, Shape]:
     }
     # V3 ranks groups of experts by the best two of each.
     if draw.randint(0, 1) and shape["E"] > 1:
+        if draw.randint(0, 1):
+            shape = shape | {"E": 8, "q": 2, "ng": 4, "gq": 2}
+            settings |= {"n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2}
         return DeepseekV3ForCausalLM(DeepseekV3Config(**settings)), shape
     return DeepseekV2ForCausalLM(DeepseekV2Config(**settings, topk_method="greedy")), shape
+
+
+def dots(draw: Random, shape: Shape) -> tuple[Any, Shape]:
+    """dots.llm1: sigmoid scores with grouped heads, queries and keys normalised, some dense layers first."""
+    E = max(shape["E"], 2)
+    shape = shape | {"E": E, "qkn": 1, "ld": draw.randint(0, shape["L"]), "fs": shape["fe"] * draw.randint(1, 3)}
+    return Dots1ForCausalLM(Dots1Config(
+        **common(shape), num_key_value_heads=shape["k"], head_dim=shape["d"], intermediate_size=shape["f"],
+        n_routed_experts=E, num_experts_per_tok=shape["q"], moe_intermediate_size=shape["fe"], sliding_window=None,
+        n_shared_experts=shape["fs"] // shape["fe"], first_k_dense_replace=shape["ld"], norm_topk_prob=True,
+        n_group=1, topk_group=1,
+    )), shape
 
 
 def gpt(draw: Random, shape: Shape) -> tuple[Any, Shape]:

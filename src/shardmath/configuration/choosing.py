@@ -84,7 +84,8 @@ def evaluator_for(
 
 def _has_qwen_experts(model: Model) -> bool:
     """True for Qwen2-MoE, whose shared experts have a gate, and Qwen3-MoE, which normalises queries and keys."""
-    return model.num_experts > 0 and (model.shared_expert_gate or model.qk_norm)
+    of_qwen = model.shared_expert_gate or model.qk_norm
+    return model.num_experts > 0 and of_qwen and model.expert_scores != "sigmoid"
 
 
 def _of_transformers(model: Model) -> dict[str, str]:

@@ -77,5 +77,5 @@ def _said(account: Explanation) -> dict[str, object]:
     return {**model, **account.inputs, **account.choices, **account.switches}
 
 
-#: What is said of a model in words, the longest sequence that its source names, and how GELU is computed elsewhere.
-_NAMES = ("name", "source", "note", "max_seq_length", "gelu")
+#: What is said of a model in words, the longest sequence that its source names, and what Transformers alone computes.
+_NAMES = ("name", "source", "note", "max_seq_length", "gelu", "own_router")

@@ -114,6 +114,7 @@ class Llama4Text(GatedFamily):
             "first_dense_layers": first,
             "moe_layer_step": step,
             "expert_scores": "sigmoid",
+            "own_router": True,
             "note": "; ".join((*self.uncounted(), _UNTURNED)),
         }
 
