@@ -83,6 +83,11 @@ RANK = Dimension("rank", rl, "rank of an adapter")
 LOCAL_RANK = Dimension("local_rank", rl, "rows of the first matrix of an adapter, which are shared out")
 HIDDEN_SCALES = Dimension("hidden_scales", h / 32, "bytes of FP8 scales of a token's hidden state")
 FFN_SCALES = Dimension("ffn_scales", f / 32, "bytes of FP8 scales of a token's inner MLP state")
+HIDDEN_TWICE_SCALES = Dimension("hidden_twice_scales", h / 16, "bytes of FP8 scales of two hidden states of a token")
+EXPERT_FFN_SCALES = Dimension("expert_ffn_scales", fe / 32, "bytes of FP8 scales of a token inside of an expert")
+SHARED_FFN_SCALES = Dimension("shared_ffn_scales", fs / 32, "bytes of FP8 scales of a token inside of shared experts")
+LATENT_Q_SCALES = Dimension("latent_q_scales", lq / 32, "bytes of FP8 scales of a token's compressed queries")
+LATENT_KV_SCALES = Dimension("latent_kv_scales", lk / 32, "bytes of FP8 scales of a token's compressed keys and values")
 
 ENGINE_WORKSPACE = Dimension("engine_workspace", we, "bytes of a cuBLAS workspace of Transformer Engine")
 TORCH_WORKSPACE = Dimension("torch_workspace", wt, "bytes of a cuBLAS workspace of PyTorch")
@@ -97,5 +102,6 @@ DIMENSIONS: tuple[Dimension, ...] = (
     ROTARY_DIM, VALUE_DIM, KEY_VALUE_DIM,
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
     SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, LOCAL_RANK, HIDDEN_SCALES, FFN_SCALES,
+    HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
     ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB,
 )

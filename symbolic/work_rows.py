@@ -8,7 +8,6 @@ from typing import Any
 
 from sympy import Expr, Integer, Rational
 
-from .choices import GATED, UNGATED
 from .dimension import ONE, Dimension
 from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, HIDDEN_PART, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
 from .functions import Iverson
@@ -53,30 +52,32 @@ def residual_work(name: str, module: str = "residual", when: Expr = ONE) -> tupl
     )
 
 
-def gated_work(module: str, inner: tuple[Dimension, ...]) -> tuple[Work, ...]:
-    """SiLU of the gate times the up projection."""
+def gated_work(module: str, inner: tuple[Dimension, ...], **options: tuple[str, ...]) -> tuple[Work, ...]:
+    """SiLU of the gate times the up projection, with these options of other axes."""
     return (
         Stream("activation.fused", module, inner, 6, 10, "megatron_core", "gate, up and their gated product",
-               options={"swiglu": ("fused",), "mlp": GATED}),
+               options={"swiglu": ("fused",), **options}),
         Stream("activation.eager", module, inner, 10, 18, "transformers", "SiLU and product, one after the other", 2,
-               options={"swiglu": ("eager",), "mlp": GATED}),
+               options={"swiglu": ("eager",), **options}),
         Stream("activation.unfused", module, inner, 14, 26, "megatron_core",
-               "SiLU, offset and product, one after the other", 3, options={"swiglu": ("unfused",), "mlp": GATED}),
+               "SiLU, offset and product, one after the other", 3, options={"swiglu": ("unfused",), **options}),
     )
 
 
-def ungated_work(module: str, inner: tuple[Dimension, ...], *, weighted: bool) -> tuple[Work, ...]:
+def ungated_work(
+    module: str, inner: tuple[Dimension, ...], *, weighted: bool, **options: tuple[str, ...]
+) -> tuple[Work, ...]:
     """The activation of the up projection; ``weighted``: its product with weights of tokens, in fp32 if separate."""
     core = "megatron_core"
     if not weighted:
         return (Stream("activation.ungated", module, inner, 4, 6, core, "activation of the up projection",
-                       options={"mlp": UNGATED}),)
+                       options=options),)
     return (
         Stream("activation.ungated", module, inner, 4, 6, core, "activation of the up projection and its weights",
-               options={"mlp": UNGATED, "weighting": ("fused",)}),
+               options={**options, "weighting": ("fused",)}),
         Stream("activation.weighted", module, inner, 16, 40, core,
                "activation of the up projection, product with its weights, cast", 3,
-               options={"mlp": UNGATED, "weighting": ("separate",)}),
+               options={**options, "weighting": ("separate",)}),
     )
 
 

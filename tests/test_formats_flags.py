@@ -155,7 +155,7 @@ def test_flags_of_kernels(more: str, axis: str, option: str | None) -> None:
     (f"{EXPERTS} --moe-router-load-balancing-type sinkhorn --moe-aux-loss-coeff 0.01", "--moe-aux-loss-coeff",
      "must be 0"),
     (f"{EXPERTS} --moe-expert-capacity-factor 1.25", "--moe-expert-capacity-factor", "--moe-pad-expert-input-to"),
-    ("--multi-latent-attention", "--disable-bias-linear", "must be given with latent attention"),
+    ("--multi-latent-attention", "--qk-layernorm", "must be given with latent attention"),
     ("--recompute-granularity selective --recompute-modules gdn_norm_out", "--recompute-modules", "must be some of"),
     ("--mtp-num-layers 2000000000 --pipeline-model-parallel-layout EtL", "--mtp-num-layers",
      "must be 0: not counted yet"),

@@ -86,6 +86,41 @@ def test_saved_inputs_of_linear_layers(recipe: str) -> None:
         assert quantised == whole - 2 * replaced + replaced + more
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_experts_and_latent_attention(recipe: str) -> None:
+    """Saved inputs of routed and shared experts, of latent attention, and copies of all their matrices."""
+    draw = Random(recipe)
+    experts = SAVED.with_choices(layers="experts", heads="latent")
+    blocks = ("experts", "shared_experts", "latent_attention")
+    names = (*(f"{block}.saved" for block in blocks), "stage.weight")
+    for _ in range(5):
+        known = shape(draw) | {"E": 2 * draw.randint(1, 3), "q": 2, "fe": 128 * draw.randint(1, 3), "dr": 64, "dv": 128,
+                               "d": 192, "lq": 128 * draw.randint(0, 2), "lk": 128, "L": 1}
+        known |= {"k": known["a"], "fs": 128 * known["t"] * draw.randint(1, 2)}
+        t, h, a, fe, fs = known["t"], known["h"], known["a"] // known["t"], known["fe"], known["fs"] // known["t"]
+        tokens, own, sent = known["s"] * known["b"], known["s"] * known["b"] // t, 2 * known["s"] * known["b"] // t
+        compressed = [known["lk"], *([known["lq"]] if known["lq"] else [])]
+        # Elements of quantised inputs: those in place of 16-bit ones, those beside what else is kept, and tensors.
+        routed, latent = sent * (h + fe), own * sum(compressed)
+        quantised = {"experts": (routed, 0, 2 * known["E"]), "shared_experts": (tokens * fs, 0, 1),
+                     "latent_attention": (latent + own * h, own * h, 2 + len(compressed))}
+        if recipe == "delayed":
+            quantised["shared_experts"] = (tokens * fs, own * h, 2)
+            quantised["latent_attention"] = (latent + own * h, own * h + tokens * a * 128, 3 + len(compressed))
+        plain, fp8 = (numbers(experts.with_choices(fp8=name), known, *names) for name in ("none", recipe))
+        for block, before, after in zip(blocks, plain, fp8, strict=False):
+            instead, beside, count = quantised[block]
+            scales_of_inputs = 4 * count if recipe in ("delayed", "current") else (instead + beside) // 32
+            assert after - before == beside - instead + scales_of_inputs, block
+        query = a * known["d"]
+        first = [(query, h)] if not known["lq"] else [(known["lq"], h), (query, known["lq"])]
+        of_latent = [*first, (128 + 64, h), (a * (128 + 128), 128), (h, a * 128)]
+        of_experts = known["E"] * [(2 * fe, h), (h, fe)] + [(2 * fs, h), (h, fs)]
+        extra = sum(2 * rows * columns + scales(recipe, rows, columns, known)
+                    for rows, columns in of_latent + of_experts)
+        assert fp8[-1] - plain[-1] == extra
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_weights_that_are_fp8_themselves(recipe: str) -> None:
@@ -124,7 +159,8 @@ def test_sizes_that_fp8_cannot_work_on_are_refused() -> None:
 
 @pytest.mark.parametrize(("changed", "text"), [
     ({"fp8": "delayed", "precision": "fp16"}, "FP8 with precision fp16"),
-    ({"fp8": "delayed", "layers": "experts"}, "FP8 with experts"),
+    ({"fp8": "delayed", "layers": "experts", "expert_products": "sequential"}, "FP8 with experts one after another"),
+    ({"fp8": "delayed", "mlp": "gelu"}, "FP8 with another MLP than SwiGLU"),
     ({"fp8": "mx", "optimizer": "precision_aware"}, "precision_aware with FP8 recipe mx"),
 ])
 def test_combinations_that_were_not_counted_are_refused(changed: dict[str, str], text: str) -> None:

@@ -11,10 +11,12 @@ from ..dimension import ONE, Dimension
 from ..dimensions import (
     BATCH,
     EXPERT_FFN,
+    EXPERT_FFN_SCALES,
     EXPERT_GATE_UP,
     EXPERT_RANKS,
     EXPERTS,
     HIDDEN,
+    HIDDEN_SCALES,
     LOCAL_ROW_MAP,
     RECEIVED,
     RECEIVED_SHARE,
@@ -28,12 +30,14 @@ from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import NONE, Ranks, Stream, Transfer, Work
 from ..work_rows import gated_work, residual_work, ungated_work
+from .quantised import quantised
 
 E, e, cf, lbias = symbols("E e cf lbias")
 
 _TOKENS = (SEQUENCE_SP, BATCH)
 _GATHERED = (*_TOKENS, EXPERT_RANKS)
 _MEGATRON = ("alltoall", "allgather")
+_NO_FP8 = ("none",)
 _GATED: Any = {"mlp": GATED}
 _UNGATED: Any = {"mlp": UNGATED}
 _NOT_KEPT = tuple(option for option in BY_NAME["balance"].options if option != "sinkhorn")
@@ -126,7 +130,8 @@ def _projections() -> tuple[Tensor, ...]:
                tokens=(RECEIVED,)),
         weight("down.bias", "experts_down", (EXPERTS, HIDDEN), core,
                "bias of the down projection of every expert", lbias),
-        saved("gate_up.input", "experts_up", received, 2, core, "tokens, sorted by expert"),
+        saved("gate_up.input", "experts_up", received, 2, core, "tokens, sorted by expert", fp8=_NO_FP8),
+        *quantised("gate_up.input", "experts_up", (RECEIVED,), (HIDDEN, HIDDEN_SCALES), tensors=(EXPERTS,)),
         saved("gate_up", "experts_activation", (RECEIVED, EXPERT_GATE_UP), 2, core, "gate and up projections",
               **_GATED),
         saved("up", "experts_activation", inner, 2, core, "up projection, input of the activation", **_UNGATED),
@@ -140,7 +145,8 @@ def _projections() -> tuple[Tensor, ...]:
               swiglu=("unfused",), dispatch=_MEGATRON, **_GATED),
         saved("activated", "experts_product", inner, 2, core, "activation before it is weighted",
               weighting=("separate",), dispatch=_MEGATRON, **_UNGATED),
-        saved("down.input", "experts_down", inner, 2, core, "input of the down projection"),
+        saved("down.input", "experts_down", inner, 2, core, "input of the down projection", fp8=_NO_FP8),
+        *quantised("down.input", "experts_down", (RECEIVED,), (EXPERT_FFN, EXPERT_FFN_SCALES), tensors=(EXPERTS,)),
         saved("results", "experts_down", received, 2, hf, "results before they are weighted", **own),
     )
 
@@ -184,8 +190,8 @@ def _work() -> tuple[Work, ...]:
         *_with_weights("gather", Ranks.EXPERT_ALL, _GATHERED, (HIDDEN,), "allgather"),
         Transfer("map", at, Ranks.EXPERT_ALL, (*_GATHERED, ROUTED), 1, ONE, NONE, core, "bool map of experts to tokens",
                  options={"dispatch": ("allgather",)}),
-        *gated_work("experts_activation", (RECEIVED, EXPERT_FFN)),
-        *ungated_work("experts_activation", (RECEIVED, EXPERT_FFN), weighted=True),
+        *gated_work("experts_activation", (RECEIVED, EXPERT_FFN), **_GATED),
+        *ungated_work("experts_activation", (RECEIVED, EXPERT_FFN), weighted=True, **_UNGATED),
         *residual_work("residual"),
     )
 

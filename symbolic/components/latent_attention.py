@@ -12,13 +12,16 @@ from ..dimensions import (
     HEAD_DIM,
     HEADS,
     HIDDEN,
+    HIDDEN_SCALES,
     KEY_AND_VALUE_DIM,
     KEY_SEQUENCE,
     KEY_VALUE_DIM,
     KEY_VALUE_FEATURES,
     LATENT_KV,
     LATENT_KV_ROTARY,
+    LATENT_KV_SCALES,
     LATENT_Q,
+    LATENT_Q_SCALES,
     QUERY_FEATURES,
     ROTARY_DIM,
     SEQUENCE,
@@ -32,8 +35,9 @@ from ..parameters import symbols
 from ..work import Ranks, Stream, Transfer, Work
 from ..work_rows import attention_work, column_parallel, context_exchange, norm_work, residual_work, row_parallel
 from .norms import norm_rows
+from .quantised import ONCE_ONLY, quantised
 
-lq, ts, rnorm, sp, a, b = symbols("lq ts rnorm sp a b")
+lq, ts, rnorm, sp, a, b, lbias = symbols("lq ts rnorm sp a b lbias")
 
 _TOKENS = (SEQUENCE_SP, BATCH)
 _WHOLE = (SEQUENCE, BATCH)
@@ -46,6 +50,7 @@ _COMPRESSED = Iverson(lq > 0)
 _ONE_BATCH = 1 - Iverson(b > 1) * Iverson(a > 1)
 _FLASH, _SCORED = ("flash", "sdpa"), ("eager",)
 _LATENT: Any = {"heads": ("latent",)}
+_NO_FP8 = ("none",)
 
 
 def _down() -> tuple[Tensor, ...]:
@@ -54,12 +59,17 @@ def _down() -> tuple[Tensor, ...]:
         weight("q.weight", "latent_q", (QUERY_FEATURES, HIDDEN), paper, "projection of queries that are not compressed",
                Iverson(Eq(lq, 0)), tokens=_WHOLE),
         weight("q_down.weight", at, (LATENT_Q, HIDDEN), paper, "projection to compressed queries, on every rank",
-               tokens=_TOKENS),
+               _COMPRESSED, tokens=_TOKENS),
         weight("kv_down.weight", at, (LATENT_KV_ROTARY, HIDDEN), paper,
                "projection to compressed keys and values and to the rotary part of all keys, on every rank",
                tokens=_TOKENS),
         saved("down.input", at, _RESIDUAL, 2, "megatron_core", "input of the projections",
-              storage="attention.normed", when=1 - rnorm),
+              storage="attention.normed", when=1 - rnorm, fp8=_NO_FP8),
+        # Each of two projections quantises it for itself. Beside a recomputed norm both read the 16-bit one again, but
+        # not the projection of queries that are not compressed.
+        *quantised("q.input", "latent_q", _TOKENS, (HIDDEN, HIDDEN_SCALES), when=Iverson(Eq(lq, 0))),
+        *quantised("q_down.input", at, _TOKENS, (HIDDEN, HIDDEN_SCALES), when=_COMPRESSED * (1 - rnorm)),
+        *quantised("kv_down.input", at, _TOKENS, (HIDDEN, HIDDEN_SCALES), when=1 - rnorm),
     )
 
 
@@ -70,13 +80,15 @@ def _up() -> tuple[Tensor, ...]:
                     projected=True),
         *norm_rows("kv_norm.", at, _TOKENS, LATENT_KV, output_storage="latent.kv_normed", projected=True),
         weight("q_up.weight", at, (QUERY_FEATURES, LATENT_Q), paper, "projection of compressed queries to heads",
-               tokens=_WHOLE),
+               _COMPRESSED, tokens=_WHOLE),
         weight("kv_up.weight", at, (KEY_VALUE_FEATURES, LATENT_KV), paper,
                "projection of compressed keys and values to heads", tokens=_WHOLE),
         saved("q_up.input", at, (*_TOKENS, LATENT_Q), 2, "megatron_core", "normalised compressed queries",
-              storage="latent.q_normed", when=_COMPRESSED),
+              storage="latent.q_normed", when=_COMPRESSED, fp8=_NO_FP8),
         saved("kv_up.input", at, (*_TOKENS, LATENT_KV), 2, "megatron_core", "normalised compressed keys and values",
-              storage="latent.kv_normed"),
+              storage="latent.kv_normed", fp8=_NO_FP8),
+        *quantised("q_up.input", at, _TOKENS, (LATENT_Q, LATENT_Q_SCALES), when=_COMPRESSED),
+        *quantised("kv_up.input", at, _TOKENS, (LATENT_KV, LATENT_KV_SCALES)),
         *(saved(f"rope.{of}_{function}", at, (SEQUENCE, ROTARY_DIM), 2, "megatron_core",
                 f"bf16 {function} table, made for {of} in every layer", rope=("unfused",))
           for of in ("q", "k") for function in ("cos", "sin")),
@@ -115,8 +127,12 @@ def _core() -> tuple[Tensor, ...]:
               "int32 code of the mask, passed as a tensor", checkpoint="core_attention"),
         weight("o_proj.weight", "o_proj", (HIDDEN, VALUE_FEATURES), "deepseek2024v2", "output projection",
                tokens=_WHOLE),
+        weight("o_proj.bias", "o_proj", (HIDDEN,), "megatron_core",
+               "bias of the output projection, the only one in latent attention, on every rank", lbias),
         saved("o_proj.input", "o_proj", _VALUE, 2, "megatron_core", "input of the output projection",
               storage="latent.context", attention=_FLASH),
+        *quantised("o_proj.input", "o_proj", (SEQUENCE, BATCH, HEADS), (VALUE_DIM, VALUE_DIM), recipes=ONCE_ONLY,
+                   attention=_FLASH),
         saved("o_proj.input_transposed", "o_proj", _VALUE, 2, "transformers",
               "contiguous copy of the transposed output", attention=_SCORED),
     )

@@ -10,6 +10,7 @@ from ..dimensions import (
     HIDDEN,
     HIDDEN_FEATURES,
     HIDDEN_TWICE,
+    HIDDEN_TWICE_SCALES,
     SEQUENCE,
     SEQUENCE_OF_OTHERS,
     SEQUENCE_SP,
@@ -22,6 +23,7 @@ from ..work import Product, Ranks, Stream, Transfer
 from ..work_rows import column_parallel, norm_work
 from .loss import loss_work
 from .norms import norm_rows
+from .quantised import quantised
 
 t, p, mtp, rfull, sp = symbols("t p mtp rfull sp")
 
@@ -46,7 +48,8 @@ def _input() -> tuple[Tensor, ...]:
         weight("projection.weight", "projection", (HIDDEN_FEATURES, HIDDEN_TWICE), "deepseek2024v3",
                "projection of hidden state and embedding to the layer's input", tokens=_ALL_TOKENS),
         saved("projection.input", "projection", (*_TOKENS, HIDDEN_TWICE), 2, core,
-              "normalised embedding and hidden state", when=_KEPT, **_ONCE),
+              "normalised embedding and hidden state", when=_KEPT, fp8=("none",), **_ONCE),
+        *quantised("projection.input", "projection", _TOKENS, (HIDDEN_TWICE, HIDDEN_TWICE_SCALES), when=_KEPT, **_ONCE),
         # The layer's input is a part of the gathered projection, which its norm keeps whole.
         saved("layer_input.others", "projection", (SEQUENCE_OF_OTHERS, BATCH, HIDDEN), 2, core,
               "input of the layer, the parts of the other sequence-parallel ranks", when=_KEPT, **_ONCE),

@@ -5,12 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from ..choices import GATED, UNGATED
-from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, SHARED_FFN, SHARED_GATE_UP
+from ..dimensions import (
+    BATCH,
+    HIDDEN,
+    HIDDEN_SCALES,
+    SEQUENCE,
+    SEQUENCE_SP,
+    SHARED_FFN,
+    SHARED_FFN_SCALES,
+    SHARED_GATE_UP,
+)
 from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, weight
 from ..parameters import symbols
 from ..work import Product, Stream
 from ..work_rows import column_parallel, gated_work, residual_work, row_parallel, ungated_work
+from .quantised import ONCE_ONLY, quantised
 
 fs, sgate = symbols("fs sgate")
 
@@ -37,7 +47,10 @@ def _rows() -> tuple[Tensor, ...]:
               **_GATED),
         saved("up_copy", "shared_activation", _INNER, 2, core, "up projection plus an offset of 0",
               swiglu=("unfused",), **_GATED),
-        saved("down.input", "shared_down", _INNER, 2, core, "input of the down projection"),
+        *quantised("gate_up.input", "shared_gate_up", _RESIDUAL[:2], (HIDDEN, HIDDEN_SCALES), recipes=ONCE_ONLY,
+                   when=_SOME),
+        saved("down.input", "shared_down", _INNER, 2, core, "input of the down projection", fp8=("none",)),
+        *quantised("down.input", "shared_down", _TOKENS, (SHARED_FFN, SHARED_FFN_SCALES), when=_SOME),
         saved("gate.score", "shared_gate", (SEQUENCE_SP, BATCH), 2, core, "sigmoid of the gate", when=sgate * _SOME),
         saved("gate.result", "shared_gate", _RESIDUAL, 2, core, "result of the shared experts before the gate",
               when=sgate * _SOME),
@@ -54,8 +67,8 @@ COMPONENTS = (
                     when=sgate * _SOME),
             Stream("gate", "shared_gate", _RESIDUAL, 4, 12, "qwen2", "result times the sigmoid of its gate",
                    when=sgate * _SOME),
-            *column_parallel("gate_up", "shared_gate_up", _SOME), *gated_work("shared_activation", _INNER),
-            *ungated_work("shared_activation", _INNER, weighted=False),
+            *column_parallel("gate_up", "shared_gate_up", _SOME), *gated_work("shared_activation", _INNER, **_GATED),
+            *ungated_work("shared_activation", _INNER, weighted=False, **_UNGATED),
             *row_parallel("down", "shared_down", _SOME), *residual_work("sum", "dispatch", _SOME),
         ),
     ),

@@ -9,13 +9,14 @@ from sympy.logic.boolalg import Boolean
 
 from ..choices import FUSED_HEADS, GATED, UNGATED
 from ..functions import Divides
-from ..parameters import symbols
+from ..parameters import symbol, symbols
 from ..systems import SYSTEMS
 from .optimizers import NOT_SHARDED, WHOLE_TENSORS
 from .rules import Rule
 
 m1, m2, wm, rl = symbols("m1 m2 wm rl")
 L, p, t, c, ts, s, b, h, A, f, rfull, rcore, rmlp = symbols("L p t c ts s b h A f rfull rcore rmlp")
+fe, et, fs, lq, lk = symbols("fe et fs lq lk")
 
 #: Elements of a token, and tokens of a rank, that FP8 comes in: as scales and matrix products need them.
 _FP8_SIZES: Mapping[str, tuple[int, int]] = {
@@ -58,12 +59,36 @@ def _fp8(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     )
     return (
         *(Rule(f"fp8_{letter}", letter, Divides(Integer(elements), size), text.format(elements))
-          for letter, size, text in sizes),
+          for letter, size, text in (*sizes, *_inner_sizes(choices))),
         Rule("fp8_recompute", "rmlp", And(Eq(rcore, 0), Eq(rmlp, 0)),
              "and recompute_core_attention must be 0 with FP8, where they are not counted yet"),
+        *(Rule(f"fp8_{letter}", letter, Eq(symbol(letter), 0), "must be 0 with delayed scaling: layers that read a"
+               " recomputed tensor again cannot quantise it a second time (Transformer Engine)")
+          for letter in _READ_AGAIN if choices["fp8"] == "delayed" and _has_parts_apart(choices)),
         Rule("fp8_tokens", "s", Divides(tokens * c * ts, s * b),
              f"times micro_batch_size must give every rank a multiple of {tokens} tokens for FP8"),
     )
+
+
+#: Switches of recompute after which layers of Transformer Engine keep a 16-bit input and quantise it once more.
+_READ_AGAIN = ("rnorm", "ract")
+
+
+def _has_parts_apart(choices: Mapping[str, str]) -> bool:
+    """Tell whether layers have norms that stand alone, or experts, which can be recomputed by themselves."""
+    return choices["layers"] == "experts" or choices["heads"] == "latent"
+
+
+def _inner_sizes(choices: Mapping[str, str]) -> tuple[tuple[str, Expr, str], ...]:
+    """Sizes of experts and of latent attention that FP8 products need as multiples, with the rule for each."""
+    experts: tuple[tuple[str, Expr, str], ...] = (
+        ("fe", fe / et, "must give every rank a multiple of {} for FP8"),
+        ("fs", fs / t, "must give every rank a multiple of {} for FP8"),
+    )
+    latent: tuple[tuple[str, Expr, str], ...] = (
+        ("lq", lq, "must be a multiple of {} for FP8"), ("lk", lk, "must be a multiple of {} for FP8"),
+    )
+    return (*(experts if choices["layers"] == "experts" else ()), *(latent if choices["heads"] == "latent" else ()))
 
 
 def _adapters(choices: Mapping[str, str]) -> tuple[Rule, ...]:
@@ -102,6 +127,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          choices["positions"] == "partial" and not (grouped and choices["rope"] in ("joined", "fused", "unfused"))),
         (f"experts with mlp = {choices['mlp']}",
          choices["layers"] == "experts" and choices["mlp"] not in (*GATED, *UNGATED)),
+        ("biases of latent attention in Transformers",
+         choices["router"] == "huggingface" and choices["heads"] == "latent" and choices["biases"] == "linear"),
         ("experts without a gate in Transformers",
          choices["router"] == "huggingface" and choices["layers"] == "experts" and choices["mlp"] in UNGATED),
         ("balance = loss with latent attention or sigmoid scores in Transformers, whose classes with these have no such"
@@ -157,8 +184,8 @@ def _of_fp8(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
     fp8 = recipe != "none"
     return (
         (f"FP8 with precision {precision}", fp8 and precision != "mixed"),
-        ("FP8 with experts, latent attention or another MLP than SwiGLU",
-         fp8 and (choices["layers"], choices["heads"], choices["mlp"]) != ("dense", "grouped", "swiglu")),
+        ("FP8 with another MLP than SwiGLU", fp8 and choices["mlp"] != "swiglu"),
+        ("FP8 with experts one after another", fp8 and choices["expert_products"] != "grouped"),
         ("FP8 with other norms and attention than Transformer Engine's",
          fp8 and (choices["norm"], choices["attention"]) != ("fused", "flash")),
         ("FP8 and the transients of 16-bit training", fp8 and choices["peak"] != "saved"),

@@ -93,6 +93,8 @@ def _of_experts(choices: Mapping[str, str]) -> tuple[Rule, ...]:
                           "must be 0: groups are counted with Megatron-Core's router and scores of all experts, not yet"
                           " otherwise"))
     if choices["biases"] == "linear":
+        rules.append(Rule("expert_biases", "et", Or(Eq(lbias, 0), Eq(et, 1)),
+                          "must be 1 with linear_bias: Megatron-Core does not share the width of experts with biases"))
         rules.append(Rule("shared_biases", "fs", Or(Eq(lbias, 0), Eq(fs, 0)),
                           "must be 0 with linear_bias: Megatron-Core has no shared experts with biases"))
     if choices["precision"] == "autocast":

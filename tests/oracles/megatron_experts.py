@@ -119,7 +119,7 @@ def settings_of(shape: Shape, dispatcher: str) -> Any:
         "moe_shared_expert_gate": bool(shape["sgate"] and shape["fs"]),
         "moe_layer_freq": [int(i >= shape["ld"] and (i + 1) % shape.get("step", 1) == 0) for i in range(shape["L"])],
         "expert_model_parallel_size": shape["e"], "expert_tensor_parallel_size": shape["et"],
-        "mtp_num_layers": shape["mtp"] or None,
+        "mtp_num_layers": shape["mtp"] or None, "add_bias_linear": bool(shape.get("lbias", 0)),
     }
     if not shape["lk"]:
         return config(shape, **moe)

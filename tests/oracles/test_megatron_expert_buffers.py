@@ -41,6 +41,7 @@ def random_layout(draw: Random) -> dict[str, int]:
         "w": draw.choice((2, 4)), "zero1": draw.choice((0, 1, 1)),
     }
     shape["sgate"] *= int(shape["fs"] > 0)
+    shape["lbias"] = draw.randint(0, 1) if not shape["fs"] and et == 1 else 0
     if draw.randint(0, 1):
         rotary = 2 * draw.randint(1, 3)
         shape |= {"k": shape["a"], "dr": rotary, "d": rotary + draw.randint(1, 6), "dv": draw.randint(1, 6),
@@ -82,7 +83,7 @@ def test_buffers_and_states_with_experts(draw: Random) -> None:
     assert master == 4 * own + scales
 
     implementation = MEGATRON_CPU.with_choices(
-        layers="experts", heads="latent" if shape["lk"] else "grouped",
+        layers="experts", heads="latent" if shape["lk"] else "grouped", biases="linear",
         schedule="interleaved" if shape["V"] > 1 else "1f1b",
     )
     dense, expert, buffer, expert_buffer, shard, expert_shard, states, every = ledger(

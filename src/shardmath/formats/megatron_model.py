@@ -68,7 +68,7 @@ def _fields(options: Options) -> dict[str, Any]:
         "num_mtp_layers": options.size("mtp-num-layers", 0),
     }
     latent = options.is_on("multi-latent-attention")
-    fields |= _latent(options, heads, biases) if latent else _grouped(options, hidden, heads)
+    fields |= _latent(options, heads) if latent else _grouped(options, hidden, heads)
     fields["norm_epsilon"] = norm_epsilon_of(options)
     if not fields["learned_positions"]:
         fields |= rotary_of(options, latent)
@@ -106,17 +106,15 @@ def _grouped(options: Options, hidden: int, heads: int) -> dict[str, Any]:
     return {"num_kv_heads": groups, "head_dim": channels}
 
 
-def _latent(options: Options, heads: int, biases: bool) -> dict[str, Any]:
+def _latent(options: Options, heads: int) -> dict[str, Any]:
     if options.is_on("group-query-attention"):
         raise options.error("group-query-attention", "must not be given together with latent attention")
-    if biases:
-        rule = "must be given with latent attention: its biases are not counted yet"
-        raise options.error("disable-bias-linear", rule)
     if not options.is_on("qk-layernorm"):
         raise options.error("qk-layernorm", "must be given with latent attention: it is not counted yet without norms")
     rotary = options.size("qk-pos-emb-head-dim", 64)
     return {
         "num_kv_heads": heads, "head_dim": options.size("qk-head-dim", 128) + rotary, "qk_norm": False,
+        "qkv_bias": False,  # of all projections of latent attention the last one alone may have a bias
         "q_lora_rank": options.size("q-lora-rank", 0), "kv_lora_rank": options.size("kv-lora-rank", 32),
         "qk_rope_head_dim": rotary, "v_head_dim": options.size("v-head-dim", 128),
     }

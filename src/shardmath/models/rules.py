@@ -27,7 +27,7 @@ def _heads(model: Model) -> None:
 
 
 def _biases(model: Model) -> None:
-    if model.linear_bias and not model.qkv_bias:
+    if model.linear_bias and not model.qkv_bias and not model.kv_lora_rank:
         rule = "must be true with linear_bias, which is the bias of every projection"
         raise InputError("qkv_bias", False, rule, "true")
 

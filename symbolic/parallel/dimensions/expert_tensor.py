@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...dimensions import EXPERT_FFN, EXPERT_GATE_UP
+from ...dimensions import EXPERT_FFN, EXPERT_FFN_SCALES, EXPERT_GATE_UP
 from ...functions import Divides
 from ...parameters import symbols
 from ..rules import ParallelRule, Rule, Split
@@ -11,7 +11,7 @@ et, e, fe, R, D, c, t = symbols("et e fe R D c t")
 
 RULE = ParallelRule(
     "expert_tensor_parallel", "Expert tensor parallelism (ETP)", et,
-    {EXPERT_FFN: Split.EVEN, EXPERT_GATE_UP: Split.EVEN},
+    {EXPERT_FFN: Split.EVEN, EXPERT_FFN_SCALES: Split.EVEN, EXPERT_GATE_UP: Split.EVEN},
     "The inner width of routed experts is shared out over ranks that all work on the same tokens; it need not be"
     " the tensor parallelism of the other layers.",
     "megatron_core",

@@ -15,6 +15,7 @@ from ...dimensions import (
     QKV_FEATURES,
     QUERY_FEATURES,
     SHARED_FFN,
+    SHARED_FFN_SCALES,
     SHARED_GATE_UP,
     VALUE_FEATURES,
     VOCAB,
@@ -41,6 +42,7 @@ RULE = ParallelRule(
         VALUE_FEATURES: Split.EVEN,
         HIDDEN_FEATURES: Split.EVEN,
         FFN_SCALES: Split.EVEN,
+        SHARED_FFN_SCALES: Split.EVEN,
         LOCAL_RANK: Split.EVEN,
     },
     "Heads, MLP width and vocabulary are shared out. With more ranks than key and value heads every rank"
