@@ -17,6 +17,8 @@ AXES: tuple[Axis, ...] = (
         "eager": "RMSNorm: keeps an fp32 copy of its input and the normalised input; LayerNorm: as fused",
         "keeps_output": "keeps its output, which the next projection keeps anyway, instead of its input",
         "torch": "torch.nn.RMSNorm where no fused kernel exists: two fp32 copies; LayerNorm: as fused",
+        "eager_fp32": "eager, with a scale that multiplies in fp32: the normalised input is in fp32 (OLMo 2)",
+        "eager_scale": "the same, and keeps the scale that it multiplies with: fp32, or one plus it (Gemma, Nemotron)",
     }),
     Axis("swiglu", "kernel of the SwiGLU activation", {
         "fused": "keeps the gate and up projections",
@@ -47,7 +49,13 @@ AXES: tuple[Axis, ...] = (
         "fused": "keeps nothing but the fp32 table of the stage",
         "unfused": "keeps bf16 cosines and sines in every layer, for queries and for keys",
         "shared": "keeps bf16 cosines and sines once (Hugging Face)",
-        "joined": "the same, and joins turned and other parts of heads, one head after another (GPT-NeoX there)",
+        "shared_twice": "the same for layers with windows and once more for those without (Gemma 3)",
+        "shared_fp32": "as shared in fp32 (OLMo)",
+        "shared_fp32_twice": "as shared_twice in fp32 (OLMo 3)",
+        "repeated": "every layer keeps bf16 cosines and sines of its own, repeated for pairs of elements (Helium)",
+        "repeated_fp32": "the same in fp32 (ERNIE 4.5)",
+        "joined": "as shared, and joins turned and other parts of heads, one head after another (GPT-NeoX there)",
+        "joined_repeated": "as joined with cosines and sines as in repeated (GLM)",
         "complex": "keeps nothing but the complex64 table of the model (torchtitan)",
         "cached": "every layer has a bf16 table of cosines and sines of its own (flash-attn in nanotron)",
     }),
@@ -89,6 +97,8 @@ AXES: tuple[Axis, ...] = (
     Axis("projections", "matrices of the projections that read the same input", {
         "fused": "one for queries, keys and values, one for gate and up",
         "separate": "one for each",
+        "qkv": "one for queries, keys and values, one each for gate and up",
+        "gate_up": "one for gate and up, one each for queries, keys and values (GLM)",
     }),
     Axis("adapters", "low-rank adapters; all other weights are frozen (LoRA)", {
         "none": "all weights are trained",
@@ -176,11 +186,29 @@ AXES: tuple[Axis, ...] = (
     Axis("normalisation", "normalisation of the residual stream", {
         "rms": "RMSNorm: a scale",
         "layer": "LayerNorm: scale and bias",
+        "layer_unbiased": "LayerNorm: a scale (Command R)",
+        "layer_plain": "LayerNorm: no weights (OLMo 1)",
     }),
+    Axis("norms", "norms of a layer beside attention and MLP", {
+        "pre": "one before each; or one after each, which keeps as much (OLMo 2, EXAONE 4)",
+        "both": "one before and one after each (Gemma 2 and 3, GLM 4)",
+    }, rowless=("pre",)),
+    Axis("qk_norms", "norms of queries and keys, where there are any", {
+        "head": "over every head, with one scale for all heads (Qwen3)",
+        "heads": "over every head, each with a scale of its own (Command R+)",
+        "width": "over all heads together (OLMo 2)",
+    }),
+    Axis("capping", "bounds of scores and logits", {
+        "none": "none",
+        "tanh": "scores, logits or both may be bounded by tanh (Gemma 2)",
+    }, {"none": ("acap", "lcap")}, rowless=("none", "tanh")),
     Axis("mlp", "feed-forward block of dense layers", {
         "swiglu": "gate, up and down projection with SiLU",
+        "geglu": "gate, up and down projection with the tanh form of GELU",
         "gelu": "up and down projection with GELU",
-    }, words={"swiglu": "silu"}),
+        "relu2": "up and down projection with the square of ReLU",
+        "xielu": "up and down projection with xIELU, whose two slopes are trained (Apertus)",
+    }, words={"swiglu": "silu", "geglu": "gelu_pytorch_tanh"}),
     Axis("heads", "kind of attention heads", {
         "grouped": "grouped queries (GQA), of which multi-head and multi-query attention are cases",
         "latent": "multi-head latent attention (MLA) over compressed keys and values",
@@ -197,7 +225,12 @@ AXES: tuple[Axis, ...] = (
     Axis("residual", "what the MLP of a layer reads", {
         "sequential": "the residual stream with the output of attention added: x + attention(x), then its MLP",
         "parallel": "what attention reads: x + attention(norm(x)) + mlp(norm(x)), two norms of one tensor (GPT-NeoX)",
+        "parallel_one": "the same with one norm, whose output both read (Command R, Phi 2)",
     }),
+    Axis("window", "tokens that attention reads", {
+        "none": "all earlier ones in every layer",
+        "sliding": "a window of the latest ones, in all layers or in all but every n-th (Mistral, Gemma 3, GPT-OSS)",
+    }, {"none": ("win", "wstep")}, rowless=("none",)),
     Axis("scores", "how the router scores experts", {
         "softmax": "softmax of the chosen logits (Mixtral), which is that of all, divided by its sum (Qwen3-MoE)",
         "softmax_all": "softmax of all logits, of which some are chosen (Qwen2-MoE, DeepSeek-V2)",
@@ -244,7 +277,9 @@ AXES: tuple[Axis, ...] = (
     Axis("biases", "biases of the projections", {
         "qkv": "none but those of queries, keys and values where the model has them",
         "linear": "all projections may have one (GPT)",
-    }, {"qkv": ("lbias",)}, rowless=("qkv", "linear")),
+        "some": "all projections, that after attention, those of MLPs, and the LM head may have one",
+    }, {"qkv": ("lbias", "obias", "mbias", "hbias"), "linear": ("obias", "mbias", "hbias")},
+         rowless=("qkv", "linear", "some")),
     Axis("peak", "what lives besides saved tensors at the moments of a step", {
         "saved": "nothing but what the loss itself makes, and in nanotron the MLP's backward pass",
         "megatron_te": "Megatron-LM with Transformer Engine: gradients, gathered inputs, workspaces",
@@ -267,7 +302,10 @@ AXES: tuple[Axis, ...] = (
 )
 
 #: Axes that the model decides, not the framework.
-ARCHITECTURE: tuple[str, ...] = ("normalisation", "mlp", "heads", "layers", "residual", "positions", "scores")
+ARCHITECTURE: tuple[str, ...] = (
+    "normalisation", "norms", "qk_norms", "mlp", "heads", "layers", "residual", "positions", "window", "capping",
+    "scores",
+)
 
 #: Losses that never have the logits of all tokens, and all others.
 FUSED_HEADS: tuple[str, ...] = ("liger", "trl")

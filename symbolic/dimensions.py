@@ -79,6 +79,7 @@ KEY_VALUE_FEATURES = Dimension("key_value_features", a * (d - dr + dv), "rows of
 HIDDEN_TWICE = Dimension("hidden_twice", 2 * h, "hidden state and embedding side by side")
 HIDDEN_FEATURES = Dimension("hidden_features", h, "rows of a projection to the residual stream that is shared out")
 SEQUENCE_OF_OTHERS = Dimension("sequence_of_others", s * (ts - 1), "tokens of the other sequence-parallel ranks")
+SLOPES = Dimension("slopes", Integer(2), "slopes of xIELU, one for each sign")
 RANK = Dimension("rank", rl, "rank of an adapter")
 LOCAL_RANK = Dimension("local_rank", rl, "rows of the first matrix of an adapter, which are shared out")
 HIDDEN_SCALES = Dimension("hidden_scales", h / 32, "bytes of FP8 scales of a token's hidden state")
@@ -103,5 +104,5 @@ DIMENSIONS: tuple[Dimension, ...] = (
     KEY_AND_VALUE_DIM, VALUE_FEATURES, KEY_VALUE_FEATURES, HIDDEN_TWICE, HIDDEN_FEATURES,
     SEQUENCE_OF_OTHERS, ALL_POSITIONS, LAYER_TENSORS, RANK, LOCAL_RANK, HIDDEN_SCALES, FFN_SCALES,
     HIDDEN_TWICE_SCALES, EXPERT_FFN_SCALES, SHARED_FFN_SCALES, LATENT_Q_SCALES, LATENT_KV_SCALES,
-    ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB,
+    ENGINE_WORKSPACE, TORCH_WORKSPACE, SCORED_SEQUENCE, CHUNK_TOKENS, TILE_TOKENS, TILE_VOCAB, SLOPES,
 )

@@ -80,7 +80,8 @@ LLAMA: dict[str, str] = {
     "base_weights": "full",
     **{system.axis.name: system.absent for system in SYSTEMS},
     "schedule": "1f1b", "stages": "even", "recompute_method": "each",
-    "normalisation": "rms", "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
+    "normalisation": "rms", "norms": "pre", "qk_norms": "head", "capping": "none", "window": "none",
+    "mlp": "swiglu", "heads": "grouped", "layers": "dense", "positions": "rotary",
     "residual": "sequential", "dropout": "none", "biases": "qkv",
     "context": "ring", "weight_gradient": "fused", "mask": "kernel",
     "scores": "softmax", "balance": "none", "router": "unfused", "router_precision": "fp32",
@@ -92,8 +93,12 @@ LLAMA: dict[str, str] = {
 
 #: What only other frameworks do.
 _NOT_IN_MEGATRON: dict[str, tuple[str, ...]] = {
-    "value": ("repacked",), "rope": ("joined", "complex", "cached"), "peak": ("torch",),
-    "residual": ("parallel",), "gelu": ("new", "fast", "python"),
+    "value": ("repacked",), "peak": ("torch",), "norm": ("eager_fp32", "eager_scale"),
+    "rope": ("joined", "complex", "cached", "shared_twice", "shared_fp32", "shared_fp32_twice", "repeated",
+             "repeated_fp32", "joined_repeated"),
+    "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("both",), "qk_norms": ("heads", "width"),
+    "mlp": ("geglu", "xielu"), "capping": ("tanh",),
+    "residual": ("parallel", "parallel_one"), "gelu": ("new", "fast", "python"),
     "loss": ("huggingface", "huggingface_freed", "dtensor", "nanotron", "liger", "trl"),
     "router": ("huggingface",), "dispatch": ("huggingface",), "balance": ("loss_one_hot",),
 }
@@ -147,9 +152,10 @@ _NO_REGIONS = dict.fromkeys(("rcore", "rmlp", "rnorm", "rup", "ract", "rshared",
 #: What plain Llamas on other frameworks are counted with.
 _LLAMA_ONLY: dict[str, tuple[str, ...]] = {
     axis: (LLAMA[axis],)
-    for axis in ("normalisation", "mlp", "gelu", "heads", "layers", "positions", "position_ids", "residual", "dropout",
-                 "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts", "adapter_kind",
-                 "adapter_precision", "base_weights")
+    for axis in ("normalisation", "norms", "qk_norms", "window", "capping", "mlp", "gelu", "heads",
+                 "layers", "positions", "position_ids", "residual", "dropout",
+                 "biases", "mask", "context", "fp8", "fp8_weights", "adapters", "adapter_parts",
+                 "adapter_kind", "adapter_precision", "base_weights")
 }
 
 TORCHTITAN = Implementation(

@@ -10,35 +10,40 @@ from sympy import Expr, Integer, Rational
 
 from .dimension import ONE, Dimension
 from .dimensions import ALL_KEYS, BATCH, HEADS, HIDDEN, HIDDEN_PART, KEY_SEQUENCE, KV_HEADS, SEQUENCE, SEQUENCE_SP
-from .functions import Iverson
+from .functions import Iverson, Max, Min
 from .parameters import symbols
-from .work import NONE, Kernel, Product, Ranks, Stream, Transfer, Work
+from .work import BOTH_GRADIENTS, NONE, Kernel, Product, Ranks, Stream, Transfer, Work
 
-sp, c, t, ty, tz, og, ow = symbols("sp c t ty tz og ow")
+sp, c, t, ty, tz, og, ow, s, win, Lw, Lr = symbols("sp c t ty tz og ow s win Lw Lr")
 
 _FLASH = ("flash", "flash_bshd", "sdpa")
 _SCORES = (BATCH, HEADS, SEQUENCE, KEY_SEQUENCE)
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
 _ALL_TOKENS = (SEQUENCE, BATCH, HIDDEN_PART)
-#: A causal mask hides half of all pairs of tokens.
+#: A causal mask hides half of all pairs of tokens, and a window of the layers that have one those before it.
 _CAUSAL = Rational(1, 2)
+_LAYERS = Max(Lr, Integer(1))
+_WINDOWED = (_LAYERS * s**2 - Lw * (s - Min(win, s))**2) / (2 * _LAYERS * s**2)
 #: What a tensor-parallel rank launches for a collective: its copies and the collective itself.
 _COPIES = 3 * Iverson(t > 1)
 #: What a context-parallel rank launches for each further part of the sequence: attention in two halves, corrections.
 _PARTS = 20
 
 
-def norm_work(name: str, module: str, shape: tuple[Dimension, ...] = _RESIDUAL, when: Expr = ONE) -> tuple[Work, ...]:
+def norm_work(
+    name: str, module: str, shape: tuple[Dimension, ...] = _RESIDUAL, when: Expr = ONE,
+) -> tuple[Work, ...]:
     """One norm: bf16 in and out where it is one kernel, fp32 between the steps where PyTorch runs them one by one."""
-    rms, layer = ("rms",), ("layer",)
+    rms, layer = ("rms",), ("layer", "layer_plain", "layer_unbiased")
+    eager = ("eager", "eager_fp32", "eager_scale")
     return (
         # Backward one kernel reads input and gradient once; PyTorch's LayerNorm reads both again for scale and shift.
         Stream(f"{name}.fused", module, shape, 4, 6, "transformer_engine", "input and output of the norm",
                when=when, options={"norm": ("fused", "keeps_output")}),
         Stream(f"{name}.layer_norm", module, shape, 4, 10, "pytorch", "input and output of PyTorch's LayerNorm",
-               when=when, options={"norm": ("eager", "torch"), "normalisation": layer}),
+               when=when, options={"norm": (*eager, "torch"), "normalisation": layer}),
         Stream(f"{name}.eager", module, shape, 36, 92, "transformers", "steps of an eager RMSNorm in fp32", 8,
-               when=when, options={"norm": ("eager",), "normalisation": rms}),
+               when=when, options={"norm": eager, "normalisation": rms}),
         Stream(f"{name}.torch", module, shape, 40, 104, "pytorch", "steps of torch.nn.RMSNorm in fp32", 8,
                when=when, options={"norm": ("torch",), "normalisation": rms}),
     )
@@ -84,17 +89,20 @@ def ungated_work(
 def attention_work(inner: Dimension, values: Dimension) -> tuple[Work, ...]:
     """Scores of queries and keys of ``inner`` elements, softmax, and the sum of values of ``values`` elements.
 
-    FlashAttention skips blocks of the causal mask and makes the scores once more in its backward pass; other
-    kernels compute all of them and move them through memory.
+    FlashAttention skips blocks of the causal mask and of windows, and makes the scores once more in its backward pass;
+    other kernels compute all of them and move them through memory.
     """
     at = "core_attention"
     queries = (SEQUENCE, BATCH, HEADS)
-    flash: Any = {"options": {"attention": _FLASH}, "kernel": Kernel.ATTENTION, "share": _CAUSAL}
     scored: Any = {"options": {"attention": ("eager", "unfused", "fused_softmax", "te_unfused")}}
     return (
-        Product("scores", at, queries, (inner,), (ALL_KEYS,), "dao2023", "queries times keys, without what the mask"
-                " hides", backward=3, **flash),
-        Product("sums", at, queries, (ALL_KEYS,), (values,), "dao2023", "probabilities times values", **flash),
+        *(Product(f"{name}{suffix}", at, queries, sides, columns, "dao2023", meaning, backward=backward,
+                  options={"attention": _FLASH, "window": (window,)}, kernel=Kernel.ATTENTION, share=share)
+          for window, suffix, share in (("none", "", _CAUSAL), ("sliding", ".windowed", _WINDOWED))
+          for name, sides, columns, meaning, backward in (
+              ("scores", (inner,), (ALL_KEYS,), "queries times keys, without what the mask hides", 3),
+              ("sums", (ALL_KEYS,), (values,), "probabilities times values", BOTH_GRADIENTS),
+          )),
         Product("scores.whole", at, queries, (inner,), (ALL_KEYS,), "megatron_core", "queries times keys", **scored),
         Product("sums.whole", at, queries, (ALL_KEYS,), (values,), "megatron_core", "probabilities times values",
                 **scored),

@@ -11,13 +11,14 @@ from typing import Any
 
 from counted import DEFAULTS
 
+from shardmath.configuration.choosing import choices_of
 from shardmath.errors import InputWarning
 from shardmath.input.parameters import model_values
 from shardmath.models.model import Model
 from shardmath.symbolic.accounts import build
 from shardmath.symbolic.components import all_components
 from shardmath.symbolic.exact import evaluate
-from shardmath.symbolic.implementations import HUGGINGFACE, LLAMA, MEGATRON
+from shardmath.symbolic.implementations import IMPLEMENTATIONS, LLAMA, Implementation
 from shardmath.symbolic.ledger import Place
 from shardmath.symbolic.parameters import BY_NAME
 
@@ -30,14 +31,6 @@ with open(DATA / "parameter_counts_families.csv", newline="") as table:
     #: Parameters by part, as transformers' own classes build them.
     COUNTED: dict[str, dict[str, str]] = {row["model"]: row for row in csv.DictReader(table)}
 
-#: Parallel residuals are counted in Hugging Face alone, whose fused projection has as many parameters.
-NEOX = HUGGINGFACE.with_choices(rope="joined", value="view", projections="fused")
-
-#: What the ledger has no row for, by model of the tables; the reader refuses these models.
-NOT_HELD = {
-    "small llama, attention_bias": "attention_bias",
-    "small llama, mlp_bias": "mlp_bias",
-}
 
 
 def read_config(folder: Path, config: dict[str, Any]) -> Model:
@@ -63,13 +56,22 @@ def missing_rows(model: Model) -> list[str]:
 
 def parameters_in_the_ledger(model: Model) -> dict[str, int]:
     """Parameters of the model, and those that a token meets, by the ledger's own terms."""
-    biases = "linear" if model.linear_bias else "qkv"
-    terms = build((NEOX if model.parallel_residual else MEGATRON).with_choices(**model.architecture, biases=biases))
+    terms = build(_counted_in(model))
     names = ("stage.all_parameters", "model.all_parameters", "model.active_parameters")
     known = {**DEFAULTS, **{BY_NAME[name].letter: value for name, value in model_values(model).items()}}
     numbers = evaluate(tuple(terms.closure(names)), known)
     assert numbers["stage.all_parameters"] == numbers["model.all_parameters"]  # all of it on one rank
     return {name: int(numbers[f"model.{name}_parameters"]) for name in ("all", "active")}
+
+
+def _counted_in(model: Model) -> Implementation:
+    """The implementation that has the architecture: Megatron-Core, or Transformers, whose parameters are the same."""
+    for framework in ("megatron", "huggingface"):
+        chosen = choices_of(framework, model)
+        allowed = IMPLEMENTATIONS[framework]
+        if all(option in allowed.options(axis) for axis, option in chosen.items()):
+            return allowed.with_choices(**chosen)
+    raise AssertionError(f"nothing counts {model.architecture}")
 
 
 def parameters_met(model: Model) -> int:
@@ -80,19 +82,25 @@ def parameters_met(model: Model) -> int:
     return whole - idle * 3 * model.hidden_size * model.moe_ffn_hidden_size
 
 
+#: Weights of a norm for every element of what it normalises.
+NORM_WEIGHTS = {"rms": 1, "layer": 2, "layer_unbiased": 1, "layer_plain": 0}
+
+
 def parameters_by_part(model: Model) -> dict[str, int]:
     """Parameters of the model but for its MTP modules, under the names of the counted table."""
-    h, bias = model.hidden_size, model.linear_bias
+    h, bias = model.hidden_size, model.linear_bias or model.mlp_bias
     layers = [_has_experts(model, layer) for layer in range(1, model.num_layers + 1)]
-    expert_layers, norm = sum(layers), h * (2 if model.normalisation == "layer" else 1)
+    expert_layers, norm = sum(layers), h * NORM_WEIGHTS[model.normalisation]
+    norms = 1 if model.one_norm else 4 if model.norms == "both" else 2
+    slopes = 2 if model.mlp == "xielu" else 0
     return {
         "embedding": h * model.vocab_size,
         "positions": h * model.learned_positions,
-        "lm_head": 0 if model.tied_embeddings else h * model.vocab_size,
+        "lm_head": (0 if model.tied_embeddings else h * model.vocab_size) + model.head_bias * model.vocab_size,
         "attention": model.num_layers * (_latent(model) if model.kv_lora_rank else _grouped(model)),
-        "norms": model.num_layers * 2 * norm,
+        "norms": model.num_layers * norms * norm,
         "final_norm": norm,
-        "dense_mlp": (len(layers) - expert_layers) * _mlp(model, model.ffn_hidden_size, bias),
+        "dense_mlp": (len(layers) - expert_layers) * (_mlp(model, model.ffn_hidden_size, bias) + slopes),
         "router": expert_layers * h * model.num_experts,
         "experts": expert_layers * model.num_experts * _mlp(model, model.moe_ffn_hidden_size),
         "shared_experts": expert_layers * _mlp(model, model.shared_expert_ffn_hidden_size),
@@ -118,7 +126,10 @@ def _has_experts(model: Model, layer: int) -> bool:
 def _grouped(model: Model) -> int:
     h, d, queries = model.hidden_size, model.head_dim, model.num_attention_heads * model.head_dim
     qkv = queries + 2 * model.num_kv_heads * d
-    return h * qkv + queries * h + model.qkv_bias * qkv + model.linear_bias * h + model.qk_norm * 2 * d
+    output_bias = model.linear_bias or model.attention_output_bias
+    scales = {"head": 2 * d, "heads": queries + model.num_kv_heads * d, "width": queries + model.num_kv_heads * d}
+    norms = model.qk_norm * scales[model.qk_norms]
+    return h * qkv + queries * h + model.qkv_bias * qkv + output_bias * h + norms
 
 
 def _latent(model: Model) -> int:
@@ -131,5 +142,5 @@ def _latent(model: Model) -> int:
 
 
 def _mlp(model: Model, width: int, bias: bool = False) -> int:
-    matrices = 3 if model.mlp == "swiglu" else 2
+    matrices = 3 if model.mlp in ("swiglu", "geglu") else 2
     return matrices * model.hidden_size * width + bias * ((matrices - 1) * width + model.hidden_size)

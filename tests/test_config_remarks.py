@@ -27,6 +27,10 @@ DEEPSEEK, GPT, LLAMA4 = (CONFIGS[f"small {name}"] for name in ("deepseek_v3", "g
                                                               "llama4_text, dense first"))
 
 
+#: Families whose code is not in Transformers.
+OWN_CODE = {"baichuan", "exaone", "internlm2", "minicpm"}
+
+
 def written(folder: Path, config: dict[str, Any]) -> Path:
     path = folder / "config.json"
     path.write_text(json.dumps(config))
@@ -47,7 +51,8 @@ SAID: list[tuple[dict[str, Any], str]] = [
     ({**LLAMA, "attention_dropout": 0.1}, "attention_dropout = 0.1: masks of dropout are counted"),
     ({**GPT, "resid_pdrop": 0.1, "embd_pdrop": 0.2}, "resid_pdrop = 0.1, embd_pdrop = 0.2: masks of dropout are counted"
      " with --hidden-dropout alone"),
-    ({**CONFIGS["small mistral"], "sliding_window": 4096}, "sliding_window = 4096: attention is counted over whole"),
+    ({**CONFIGS["small mistral"], "sliding_window": 9, "layer_types": ["full_attention", "sliding_attention"]},
+     "sliding_window = 9: attention is counted over whole"),
     ({**CONFIGS["small qwen2"], "sliding_window": 9, "use_sliding_window": True}, "sliding_window = 9: attention is"),
     ({**CONFIGS["small qwen3"], "sliding_window": 9, "layer_types": ["full_attention", "sliding_attention"]},
      "sliding_window = 9: attention is"),
@@ -98,7 +103,7 @@ def test_what_does_not_matter_is_not_said(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - OWN_CODE))
 def test_every_key_that_transformers_writes_is_known(name: str, tmp_path: Path) -> None:
     """No key of a class of ``transformers`` itself is called unknown."""
     transformers = pytest.importorskip("transformers")

@@ -17,20 +17,32 @@ from shardmath.commands.sweep.run import Sweep
 from shardmath.configuration.fields import Layouts, Training, names_of, shown
 from shardmath.configuration.run import Run, Search, run_of
 from shardmath.generated.definitions import PARAMETERS
+from shardmath.models.model import Model
 from shardmath.search.spaces import Space
 from shardmath.search.spaces.standard import layouts
 
 LEARNED = {"gpt2-xl": 1024, "gpt-3-175b": 2048}
 
 
+#: The last model of each architecture, with the kernels of its classes.
+ONE_OF_EACH = {(*(model := Model.named(name)).architecture.values(), model.model_type): name for name in read("models")}
+#: What Megatron-Core is not counted with.
+NOT_MEGATRON = {
+    "residual": ("parallel", "parallel_one"), "norms": ("both",), "qk_norms": ("width", "heads"),
+    "capping": ("tanh",), "mlp": ("geglu", "xielu"),
+    "normalisation": ("layer_unbiased", "layer_plain"),
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", read("models"))
+@pytest.mark.parametrize("name", ONE_OF_EACH.values())
 def test_every_model_is_explained_with_a_gpu_alone(name: str) -> None:
     model = load_model(name)
     found = explain(model, "h100-80gb")
     rows = model.learned_positions
     assert found.inputs["seq_length"] == (min(8192, rows) if rows else 8192)
-    assert found.implementation.partition(" ")[0] == ("huggingface" if model.parallel_residual else "megatron")
+    elsewhere = any(model.architecture[axis] in options for axis, options in NOT_MEGATRON.items())
+    assert found.implementation.partition(" ")[0] == ("huggingface" if elsewhere else "megatron")
     assert found.time is not None
 
 

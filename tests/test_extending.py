@@ -28,7 +28,7 @@ TOUCHED = {
     "A GPU": set(),
     "A component": {"symbolic/components/layer_scale.py"},
     "A precision": {"symbolic/choices.py", "symbolic/components/swiglu.py"},
-    "An MLP": {"symbolic/choices.py", "symbolic/components/geglu.py"},
+    "An MLP": {"symbolic/choices.py", "symbolic/components/reglu.py"},
     "An optimizer": {"symbolic/parallel/optimizers.py"},
     "A parallel dimension": {"symbolic/parallel/dimensions/keys.py", "symbolic/parameters.py"},
     "A system": {"symbolic/systems/moving_average.py"},
@@ -125,13 +125,13 @@ def test_the_new_component_shows_its_formula(changed: Path) -> None:
 
 @pytest.mark.slow
 def test_the_new_mlp_keeps_what_swiglu_keeps(changed: Path, tmp_path: Path) -> None:
-    ours = command(changed, "formula geglu.saved")
+    ours = command(changed, "formula reglu.saved")
     theirs = run(changed, "-m", "shardmath", "formula", "swiglu.saved", "--kernel", "swiglu=unfused").stdout
     assert "2*s*b*(h/tₛ + 5*f*(1 - μ)/t)/c" in ours
     assert "2*s*b*(h/tₛ + 5*f*(1 - μ)/t)/c" in theirs
     path = tmp_path / "config.json"
     sums = []
-    for activation in ("silu", "gelu_pytorch_tanh"):
+    for activation in ("silu", "relu"):
         path.write_text(json.dumps({**CONFIG, "hidden_act": activation}), encoding="utf-8")
         result = run(changed, "-m", "shardmath", "explain", str(path), *UNFUSED, "--json")
         assert result.returncode == 0, result.stderr
@@ -140,7 +140,7 @@ def test_the_new_mlp_keeps_what_swiglu_keeps(changed: Path, tmp_path: Path) -> N
     assert sums[0] == sums[1]
     written = run(changed, "-m", "shardmath", "explain", str(path), *UNFUSED, "--write", "megatron")
     assert (written.returncode, written.stdout) == (2, "")
-    assert "must be a format that can say mlp = geglu" in written.stderr
+    assert "must be a format that can say mlp = reglu" in written.stderr
 
 
 @pytest.mark.slow

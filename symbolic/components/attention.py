@@ -40,6 +40,7 @@ from ..work_rows import (
 from .norms import norm_rows
 
 a, b, c, k, kt, s, t, sp, bias, lbias, qkn, adrop, fcopy = symbols("a b c k kt s t sp bias lbias qkn adrop fcopy")
+obias, acap = symbols("obias acap")
 
 QUERY = (SEQUENCE, BATCH, HEADS, HEAD_DIM)
 KEY = (SEQUENCE, BATCH, KV_HEADS, HEAD_DIM)
@@ -58,9 +59,12 @@ _FLASH = ("flash", "flash_bshd", "sdpa")
 _SOFTMAX_16 = ("fused_softmax", "te_unfused")
 _MEGATRON_SCORED = ("unfused", *_SOFTMAX_16)
 _SCORED = ("eager", *_MEGATRON_SCORED)
+#: Kernels that join a part of each head that is turned and one that is not.
+_JOINED = ("joined", "joined_repeated")
 _ROTARY, _LEARNED = ("rotary", "partial"), ("learned",)
 #: The QKV projection has a bias if it alone has one, or if all projections have one.
 _QKV_BIAS = bias + lbias - bias * lbias
+_OUTPUT_BIAS = obias + lbias - obias * lbias
 #: Queries without rotary embedding are copied where several groups of them lie between keys and values.
 _REGROUPED = Iverson(a > k) * Iverson(kt > 1)
 #: With more ranks than key and value heads Megatron-Core gathers the fused projection of all ranks; what q, k and v
@@ -73,6 +77,8 @@ _UNREPEATED = _GATHERED * Iverson(Eq(a, t))
 _QUERY_VIEW = _GATHERED * (1 - Iverson(b > 1) * (1 - Iverson(Eq(a, t))))
 #: Transformers' eager attention repeats a single key and value head by a view, which a batch of one sequence keeps.
 _ONE_HEAD = Iverson(Eq(k, 1)) * Iverson(b <= 1)
+#: Where queries, keys and values come out of one projection, and where each has its own.
+_JOINT, _APART = ("fused", "qkv"), ("separate", "gate_up")
 _COPIED, _VIEW = ("copy", "repacked"), ("view",)
 
 
@@ -80,13 +86,13 @@ def _qkv() -> tuple[Tensor, ...]:
     at = "qkv"
     return (
         weight("qkv.weight", at, (QKV_FEATURES, HIDDEN_COLUMNS), "megatron_core", "fused projection of q, k and v",
-               tokens=_TOKENS, projections=("fused",)),
+               tokens=_TOKENS, projections=_JOINT),
         weight("q.weight", at, (QUERY_FEATURES, HIDDEN_COLUMNS), "pytorch", "projection of q", tokens=_TOKENS,
-               projections=("separate",)),
+               projections=_APART),
         weight("k.weight", at, (KV_FEATURES, HIDDEN_COLUMNS), "pytorch", "projection of k", tokens=_TOKENS,
-               projections=("separate",)),
+               projections=_APART),
         weight("v.weight", at, (KV_FEATURES, HIDDEN_COLUMNS), "pytorch", "projection of v", tokens=_TOKENS,
-               projections=("separate",)),
+               projections=_APART),
         weight("qkv.bias", at, (QKV_FEATURES,), "qwen2", "bias of the QKV projection", _QKV_BIAS),
         saved("qkv.input", at, RESIDUAL, 2, "megatron_core", "input of the QKV projection",
               storage="attention.normed", precision=_LOW, gathered_input=("dropped",), fp8=_TRAINED,
@@ -100,9 +106,9 @@ def _qkv() -> tuple[Tensor, ...]:
         saved("qkv.input_scales", at, (SEQUENCE_SP, BATCH, HIDDEN_SCALES), 1, "transformer_engine",
               "scales of the input: 8 bits for 32 elements, or fp32 for 128", fp8=_BLOCKS),
         saved("qkv.input_cast", at, RESIDUAL, 2, "pytorch", "bf16 copy of the input", precision=_CAST,
-              projections=("fused",)),
+              projections=_JOINT),
         *(saved(f"{name}.input_cast", at, RESIDUAL, 2, "pytorch", f"bf16 copy of the input for {name}",
-                precision=_CAST, projections=("separate",)) for name in ("q", "k", "v")),
+                precision=_CAST, projections=_APART) for name in ("q", "k", "v")),
         saved("q.weight_cast", at, (HIDDEN, QUERY_FEATURES), 2, "pytorch", "bf16 copy of the q weight",
               precision=_CAST),
         saved("k.weight_cast", at, (HIDDEN, KV_FEATURES), 2, "pytorch", "bf16 copy of the k weight",
@@ -114,18 +120,31 @@ def _qkv() -> tuple[Tensor, ...]:
 
 def _qk_norm() -> tuple[Tensor, ...]:
     return (
-        *norm_rows("q_norm.", "q_norm", (SEQUENCE, BATCH, HEADS), HEAD_DIM, when=qkn, projected=True),
-        *norm_rows("k_norm.", "k_norm", (SEQUENCE, BATCH, KV_HEADS), HEAD_DIM, when=qkn, projected=True),
+        *(row for name, heads, features in (("q_norm", HEADS, QUERY_FEATURES), ("k_norm", KV_HEADS, KV_FEATURES))
+          for row in (
+              *norm_rows(f"{name}.", name, (SEQUENCE, BATCH, heads), HEAD_DIM, when=qkn, projected=True,
+                         qk_norms=("head",)),
+              *norm_rows(f"{name}.heads_", name, (SEQUENCE, BATCH, heads), HEAD_DIM, when=qkn, projected=True,
+                         scale=features, shifted=False, qk_norms=("heads",)),
+              *norm_rows(f"{name}.all_", name, _TOKENS, features, when=qkn, projected=True, qk_norms=("width",)),
+          )),
     )
 
 
 def _rope() -> tuple[Tensor, ...]:
-    return tuple(
-        saved(f"rope.{of}_{function}{suffix}", "rope", (SEQUENCE, width), 2, "megatron_core",
-              f"bf16 {function} table, made for {of} in every layer", rope=("unfused",), positions=(positions,))
-        for positions, suffix, width in (("rotary", "", HEAD_DIM), ("partial", "_part", ROTARY_DIM))
-        for of in ("q", "k")
-        for function in ("cos", "sin")
+    widths = (("rotary", "", HEAD_DIM), ("partial", "_part", ROTARY_DIM))
+    return (
+        *(saved(f"rope.{of}_{function}{suffix}", "rope", (SEQUENCE, width), 2, "megatron_core",
+                f"bf16 {function} table, made for {of} in every layer", rope=("unfused",), positions=(positions,))
+          for positions, suffix, width in widths
+          for of in ("q", "k")
+          for function in ("cos", "sin")),
+        *(saved(f"rope.{function}{suffix}{width}", "rope", (SEQUENCE, size), element, "transformers",
+                f"{precision} {function} table of the layer, repeated for pairs", rope=ropes, positions=(share,))
+          for share, suffix, size in widths
+          for ropes, width, element, precision in ((("repeated", "joined_repeated"), "", 2, "bf16"),
+                                                   (("repeated_fp32",), "_fp32", 4, "fp32"))
+          for function in ("cos", "sin")),
     )
 
 
@@ -198,7 +217,10 @@ def _core() -> tuple[Tensor, ...]:
               when=Iverson(Eq(a, k)), attention=_MEGATRON_SCORED, positions=_ROTARY),
         saved("v.batched_part", at, QUERY, 4, "transformers",
               "query and key parts of the fused projection, kept by v, which stays a view for b = 1 or a = 1",
-              when=1 - Iverson(b > 1) * Iverson(a > 1) * Iverson(s > 1), attention=("eager",), rope=("joined",)),
+              when=(1 - Iverson(b > 1) * Iverson(a > 1) * Iverson(s > 1)) * Iverson(Eq(a, k)), attention=("eager",),
+              value=_VIEW, rope=_JOINED),
+        saved("scores_bounded", "softmax", SCORES, 2, "transformers", "bf16 tanh of the scores", when=acap,
+              attention=("eager",)),
         saved("probabilities_fp32", "softmax", SCORES, 4, "transformers", "softmax of the scores",
               attention=("eager", "unfused"), positions=_ROTARY),
         saved("probabilities_fp32_learned", "softmax", SCORES, 4, "megatron_core", "softmax of the scores",
@@ -255,13 +277,13 @@ def _output() -> tuple[Tensor, ...]:
         weight("o_proj.weight", at, (HIDDEN_COLUMNS, QUERY_FEATURES), "megatron_core", "output projection",
                tokens=_TOKENS),
         weight("o_proj.bias", at, (HIDDEN_PART,), "megatron_core", "bias of the output projection, on every rank",
-               lbias),
+               _OUTPUT_BIAS),
         saved("o_proj.input", at, QUERY, 2, "megatron_core", "input of the output projection",
               storage="attention.context", attention=("flash", "sdpa"), fp8=("none", "current", *_BLOCKS),
               **_READ),
         saved("o_proj.input_sequence_first", at, QUERY, 2, "transformer_engine",
               "contiguous copy of FlashAttention's batch-first output, where Transformer Engine chooses that",
-              when=Iverson(b > 1) * fcopy, attention=("flash",), projections=("fused",),
+              when=Iverson(b > 1) * fcopy, attention=("flash",), projections=("fused",), rope=("fused", "unfused"),
               fp8=("none", "current", *_BLOCKS), **_READ),
         saved("o_proj.input_fp8", at, QUERY, 1, "transformer_engine",
               "FP8 input of the output projection; other recipes keep the 16-bit one, which attention keeps anyway",
@@ -280,7 +302,7 @@ def _output() -> tuple[Tensor, ...]:
               attention=("flash_bshd",), value=("repacked",)),
         saved("o_proj.input_of_heads", at, QUERY, 2, "transformers",
               "copy of the output, in which one head lies after another as in the joined queries",
-              when=Iverson(a > 1) * Iverson(s > 1), attention=("sdpa",), rope=("joined",), **_READ),
+              when=Iverson(a > 1) * Iverson(s > 1), attention=("sdpa",), rope=_JOINED, **_READ),
         saved("o_proj.input_transposed", at, QUERY, 2, "transformers",
               "contiguous copy of the transposed output", attention=_SCORED, **_READ),
         saved("o_proj.weight_cast", at, (HIDDEN, QUERY_FEATURES), 2, "pytorch",
@@ -305,14 +327,15 @@ def _work() -> tuple[Work, ...]:
           for name, forward, backward, kernels, source, meaning in (
               ("fused", 4, 4, 1, "transformer_engine", "one kernel"),
               ("cached", 4, 4, 1, "nanotron", "one kernel"),
-              ("shared", 20, 28, 5, "transformers", "halves swapped, products and their sum"),
-              ("joined", 4, 4, 1, "transformers", "turned and other part joined"),
+              *((name, 20, 28, 5, "transformers", "halves swapped, products and their sum")
+                for name in ("shared", "shared_fp32", "repeated", "repeated_fp32")),
+              *((name, 4, 4, 1, "transformers", "turned and other part joined") for name in _JOINED),
               ("unfused", 24, 28, 6, "megatron_core", "halves swapped, products and their sum, and a copy of it"),
               ("complex", 20, 20, 3, "torchtitan", "fp32 copy, complex product and cast"),
           )),
         *(Stream(f"rope.{of}_turned", "rope", (SEQUENCE, BATCH, heads, ROTARY_DIM if share == "partial" else HEAD_DIM),
                  20, 28, "transformers", f"part of {of} rotated: halves swapped, products and their sum", 5,
-                 options={"rope": ("joined",), "positions": (share,)})
+                 options={"rope": _JOINED, "positions": (share,)})
           for of, heads in (("q", HEADS), ("k", KV_HEADS)) for share in _ROTARY),
         *attention_work(HEAD_DIM, HEAD_DIM), *context_exchange(HEAD_DIM, 4),
         *row_parallel("o_proj", "o_proj"), *residual_work("attention_residual"),

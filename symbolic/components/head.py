@@ -14,7 +14,7 @@ from ..parameters import symbols
 from ..work import Product
 from ..work_rows import column_parallel, over_vocabulary
 
-p, tied, ts = symbols("p tied ts")
+p, tied, ts, hbias, lcap = symbols("p tied ts hbias lcap")
 
 _BACKWARD = ("head_backward",)
 _WHOLE = (SEQUENCE, BATCH, HIDDEN)
@@ -47,6 +47,9 @@ COMPONENTS = (
                 "output matrix; a tied one is the embedding itself on one stage and a copy on two",
                 Integer(1) - tied * Iverson(Eq(p, 1)),
             ),
+            weight("bias", "head", (VOCAB,), "transformers", "bias of the logits", hbias),
+            saved("logits_bounded", "head", (SEQUENCE, BATCH, VOCAB), 2, "transformers", "bf16 tanh of the logits",
+                  lifetime=Lifetime.ONCE, when=lcap),
             saved("input", "head", _SHARE, 2, "megatron_core", "input of the head",
                   storage="head.normed", lifetime=Lifetime.ONCE, gathered_input=("dropped",),
                   adapters=("none",), loss=WITH_LOGITS),

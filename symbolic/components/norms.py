@@ -10,7 +10,10 @@ from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, weight
 from ..work_rows import norm_work
 
 _LOW = ("mixed", "bf16", "fp16")
-_RMS, _LAYER = ("rms",), ("layer",)
+_RMS, _LAYER, _PLAIN, _UNBIASED = ("rms",), ("layer",), ("layer_plain",), ("layer_unbiased",)
+_LAYERS = (*_LAYER, *_UNBIASED, *_PLAIN)
+#: Kernels of Transformers, in single operations.
+_EAGER = ("eager", "eager_fp32", "eager_scale")
 #: A scale that is not trained needs no normalised input.
 _TRAINED = ("none",)
 
@@ -29,16 +32,20 @@ def norm_rows(
     checkpoint: str = "",
     parallel_storage: str = "",
     projected: bool = False,
+    scale: Dimension | None = None,
+    shifted: bool = True,
+    qk_norms: tuple[str, ...] = (),
 ) -> tuple[Tensor, ...]:
     """The rows of one norm over ``width``, applied to every element of ``tokens``.
 
     ``prefix`` starts the names of the rows; the storages say what other rows the input and the output
     are shared with. The norm exists ``when``, and what it saves is there if it is ``kept`` too. With parallel
     residuals the input lies in ``parallel_storage``, if that is named. A ``projected`` input is the output of a linear
-    layer, which autocast makes in 16 bits.
+    layer, which autocast makes in 16 bits. ``scale`` is the dimension of the scale where it is not ``width``, LayerNorm
+    is not ``shifted`` without a bias, and the norm is there with these ``qk_norms``, or always.
     PyTorch's LayerNorm is fused wherever it runs, so it has no eager variant.
     """
-    shape = (*tokens, width)
+    shape, only = (*tokens, width), {"qk_norms": qk_norms} if qk_norms else {}
     low, high = ((*_LOW, "autocast"), ()) if projected else (_LOW, ("autocast",))
 
     def row(
@@ -47,7 +54,7 @@ def norm_rows(
     ) -> Tensor:
         return saved(
             prefix + name, module, row_shape, size, source, meaning,
-            storage=storage, lifetime=lifetime, when=when * kept, checkpoint=checkpoint, **options,
+            storage=storage, lifetime=lifetime, when=when * kept, checkpoint=checkpoint, **only, **options,
         )
 
     def read(
@@ -62,20 +69,31 @@ def norm_rows(
                 **options),
         )
 
+    scales = (scale or width,)
     return (
-        weight(prefix + "weight", module, (width,), "megatron_core", "scale of the norm, on every rank", when),
-        Tensor(prefix + "bias", module, Role.WEIGHT, (width,), 0, Lifetime.PERSISTENT, "megatron_core",
-               "shift of LayerNorm, on every rank", when=when, options={"normalisation": _LAYER}),
+        weight(prefix + "weight", module, scales, "megatron_core", "scale of the norm, on every rank", when,
+               tokens=(), normalisation=(*_RMS, *_LAYER, *_UNBIASED), **only),
+        *((Tensor(prefix + "bias", module, Role.WEIGHT, scales, 0, Lifetime.PERSISTENT, "megatron_core",
+                  "shift of LayerNorm, on every rank", when=when, options={"normalisation": _LAYER, **only}),)
+          if shifted else ()),
         *read("input", 2, "megatron_core", "bf16 input of the norm", storage=input_storage, norm=("fused",)),
         *read("input_layer_norm", 2, "pytorch", "bf16 input of PyTorch's LayerNorm", storage=input_storage,
-              norm=("eager", "torch"), normalisation=_LAYER, precision=_LOW),
+              norm=(*_EAGER, "torch"), normalisation=_LAYER, precision=_LOW),
         *read("input_layer_norm_fp32", 4, "pytorch", "fp32 input of PyTorch's LayerNorm under autocast",
               storage=input_storage and f"{input_storage}_fp32", norm=("eager", "torch"), normalisation=_LAYER,
               precision=("autocast",)),
         row("output", shape, 2, "pytorch", "bf16 output of the norm, kept instead of its input",
             storage=output_storage, norm=("keeps_output",)),
         row("input_fp32", shape, 4, "transformers", "fp32 copy of the input (fp32 input under autocast)",
-            norm=("eager", "torch"), normalisation=_RMS),
+            norm=(*_EAGER, "torch"), normalisation=(*_RMS, *_PLAIN)),
+        row("deviations", shape, 8, "transformers", "fp32 differences from the mean, made twice",
+            norm=("eager_scale",), normalisation=_UNBIASED),
+        row("normalised_fp32", shape, 4, "transformers", "fp32 normalised input, which the scale multiplies",
+            norm=("eager_fp32", "eager_scale"), normalisation=(*_RMS, *_UNBIASED)),
+        row("scale_fp32", scales, 4, "transformers", "fp32 scale, or one plus it",
+            norm=("eager_scale",), normalisation=(*_RMS, *_UNBIASED)),
+        row("one_plus_scale", scales, 2, "transformers", "one plus the scale", norm=("eager_scale",),
+            normalisation=_LAYER),
         row("normalised", shape, 2, "transformers", "bf16 input divided by its root mean square",
             norm=("eager",), normalisation=_RMS, precision=low, adapters=_TRAINED),
         *(row(f"normalised_{name}", shape, 4, "transformers", "fp32 input divided by its root mean square",
@@ -83,9 +101,9 @@ def norm_rows(
         row("normalised_torch", shape, 4, "megatron_core", "fp32 input divided by its root mean square",
             norm=("torch",), normalisation=_RMS, adapters=_TRAINED),
         row("rms", tokens, 4, "megatron_core", "fp32 inverse root mean square", normalisation=_RMS),
-        row("deviation", tokens, 4, "megatron_core", "fp32 inverse standard deviation", normalisation=_LAYER),
+        row("deviation", tokens, 4, "megatron_core", "fp32 inverse standard deviation", normalisation=_LAYERS),
         row("mean", tokens, 4, "megatron_core", "fp32 mean; not needed where the output is kept",
-            norm=("fused", "eager", "torch"), normalisation=_LAYER),
+            norm=("fused", "torch", *_EAGER), normalisation=(*_LAYER, *_PLAIN)),
     )
 
 
@@ -102,8 +120,17 @@ COMPONENTS = (
         norm_rows("", "ffn_norm", (SEQUENCE_SP, BATCH), HIDDEN, output_storage="mlp.normed",
                   parallel_storage="layer.input"),
         note="With parallel residuals it reads what the norm before attention has saved already.",
+        options={"residual": ("sequential", "parallel")},
         work=norm_work("norm", "ffn_norm"),
     ),
+    *(Component(
+        f"{block}_post_norm", f"Norm after {words}", order, place,
+        norm_rows("", f"{block}_post_norm", (SEQUENCE_SP, BATCH), HIDDEN),
+        options={"norms": ("both",)},
+        work=norm_work("norm", f"{block}_post_norm"),
+    ) for block, words, order, place in (
+        ("attention", "attention", 35, Place.LAYER), ("ffn", "the MLP", 54, Place.DENSE),
+    )),
     Component(
         "final_norm", "Final norm", 70, Place.LAST,
         norm_rows(

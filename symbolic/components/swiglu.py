@@ -1,4 +1,4 @@
-"""SwiGLU: gate and up projection, the gated activation, down projection."""
+"""SwiGLU, or GeGLU with GELU for SiLU: gate and up projection, the gated activation, down projection."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..dimensions import (
     SEQUENCE_SP,
 )
 from ..ledger import Component, Place, Tensor, saved, transient, weight
-from ..parameters import symbol
 from ..work_rows import column_parallel, gated_work, grid_transfers, residual_work, row_parallel
-
-lbias = symbol("lbias")
+from .mlp_rows import MLP_BIAS, mlp_input
 
 _LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
 _NONE = ("none",)
+#: Where gate and up come out of one projection, and where each has its own.
+_JOINT, _APART = ("fused", "gate_up"), ("separate", "qkv")
 #: Recipes of FP8 with one scale for a tensor, and with scales of blocks.
 _SCALED, _BLOCKS = ("delayed", "current"), ("block", "mx")
 _RESIDUAL = (SEQUENCE_SP, BATCH, HIDDEN)
@@ -50,19 +50,18 @@ COMPONENTS = (
         "swiglu", "SwiGLU", 50, Place.DENSE,
         (
             weight("gate_up.weight", "gate_up", (GATE_UP_FEATURES, HIDDEN_COLUMNS), "megatron_core",
-                   "fused gate and up projection", tokens=_TOKENS, projections=("fused",)),
+                   "fused gate and up projection", tokens=_TOKENS, projections=_JOINT),
             weight("gate.weight", "gate_up", (FFN, HIDDEN_COLUMNS), "pytorch", "gate projection",
-                   tokens=_TOKENS, projections=("separate",)),
+                   tokens=_TOKENS, projections=_APART),
             weight("up.weight", "gate_up", (FFN, HIDDEN_COLUMNS), "pytorch", "up projection",
-                   tokens=_TOKENS, projections=("separate",)),
+                   tokens=_TOKENS, projections=_APART),
             weight("gate_up.bias", "gate_up", (GATE_UP_FEATURES,), "megatron_core",
-                   "bias of the gate and up projections", lbias),
+                   "bias of the gate and up projections", MLP_BIAS),
             weight("down.weight", "down", (HIDDEN_COLUMNS, FFN), "megatron_core", "down projection", tokens=_TOKENS),
             weight("down.bias", "down", (HIDDEN_PART,), "megatron_core",
-                   "bias of the down projection, on every rank", lbias),
-            saved("gate_up.input", "gate_up", _RESIDUAL, 2, "megatron_core",
-                  "input of the gate and up projections", storage="mlp.normed", precision=_LOW,
-                  gathered_input=("dropped",), fp8=_NONE, adapters=_NONE),
+                   "bias of the down projection, on every rank", MLP_BIAS),
+            *mlp_input("gate_up", "input of the gate and up projections", gathered_input=("dropped",), fp8=_NONE,
+                       adapters=_NONE),
             saved("gate_up.input_gathered", "gate_up", (SEQUENCE, BATCH, HIDDEN), 2, "torchtitan",
                   "input of the gate and up projections, gathered over the tensor-parallel ranks",
                   precision=_LOW, gathered_input=("kept",)),
@@ -98,7 +97,7 @@ COMPONENTS = (
                   precision=_CAST),
             *_backward(),
         ),
-        options={"mlp": ("swiglu",)},
+        options={"mlp": ("swiglu", "geglu")},
         work=(
             *column_parallel("gate_up", "gate_up"), *gated_work("activation", _INNER),
             *row_parallel("down", "down"), *residual_work("mlp_residual"),

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from sympy import Eq, Expr
+
+from ..dimension import ONE
 from ..dimensions import ALL_POSITIONS, BATCH, HEAD_DIM, HEADS, HIDDEN, KEY_SEQUENCE, ROTARY_DIM, SEQUENCE
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved
 from ..parameters import symbols
 
-rfull, ts = symbols("rfull ts")
+rfull, ts, win, wstep, L = symbols("rfull ts win wstep L")
 _TABLE, _PART = (SEQUENCE, HEAD_DIM), (SEQUENCE, ROTARY_DIM)
-_HUGGINGFACE = ("shared", "joined")
+#: Transformers' kernels: with one table for all layers, in 16 bits or in fp32, and with one for each layer beside it.
+_OF_ALL, _FP32 = ("shared", "joined"), ("shared_fp32",)
+_TWICE, _FP32_TWICE = ("shared_twice",), ("shared_fp32_twice",)
+_OF_EACH, _FP32_OF_EACH = ("repeated", "joined_repeated"), ("repeated_fp32",)
+_HUGGINGFACE = (*_OF_ALL, *_FP32, *_TWICE, *_FP32_TWICE, *_OF_EACH, *_FP32_OF_EACH)
+#: Some layers have windows, and some have none.
+_SOME_WINDOWED = Iverson(win > 0) * (1 - Iverson(Eq(wstep, 1)))
+_SOME_WHOLE = 1 - Iverson(win > 0) * (Iverson(Eq(wstep, 0)) + Iverson(wstep > L))
 _ANGLES = {"rope": ("fused", "unfused"), "heads": ("grouped",)}
 _ROTARY = (("rotary", "", HEAD_DIM), ("partial", "_part", ROTARY_DIM))
 
 
-def _shared(words: str, size: int, precisions: tuple[str, ...]) -> tuple[Tensor, ...]:
+def _shared(
+    words: str, size: int, precisions: tuple[str, ...], kernels: tuple[str, ...] = _OF_ALL, name_of: str = "",
+    when: Expr = ONE,
+) -> tuple[Tensor, ...]:
     """Cosines and sines that all layers save, and that are gone when the backward pass is over."""
     return tuple(
-        saved(f"rope.{name}{suffix}_{words}", "rope", table, size, "transformers",
-              f"{words} {meaning}, shared by all layers", lifetime=Lifetime.SHARED, rope=_HUGGINGFACE,
+        saved(f"rope.{name}{suffix}_{name_of or words}", "rope", table, size, "transformers",
+              f"{words} {meaning}, shared by all layers", lifetime=Lifetime.SHARED, rope=kernels, when=when,
               positions=(positions,), heads=("grouped",), precision=precisions)
         for positions, suffix, table in (("rotary", "", _TABLE), ("partial", "_part", _PART))
         for name, meaning in (("cos", "cosines"), ("sin", "sines"))
@@ -68,6 +81,13 @@ COMPONENTS = (
               for positions, suffix, width in _ROTARY),
             *_shared("bf16", 2, ("mixed", "bf16")),
             *_shared("fp32", 4, ("autocast",)),
+            *_shared("fp32", 4, ("mixed", "bf16"), _FP32, "wide"),
+            *(row for kernels, words, size in ((_TWICE, "bf16", 2), (_FP32_TWICE, "fp32", 4))
+              for name, when in (("windowed", _SOME_WINDOWED), ("whole", _SOME_WHOLE))
+              for row in _shared(words, size, ("mixed", "bf16"), kernels, f"{name}_{words}", when)),
+            # Layers that repeat them keep what they repeat in the closures of full recompute alone.
+            *_shared("bf16", 2, ("mixed", "bf16"), _OF_EACH, "repeated", rfull),
+            *_shared("fp32", 4, ("mixed", "bf16"), _FP32_OF_EACH, "repeated_wide", rfull),
             Tensor("rope.inverse_frequencies", "rope", Role.BUFFER, (HEAD_DIM,), 4, Lifetime.ONCE, "transformers",
                    "fp32 inverse frequencies of every second dimension, and the original ones",
                    options={"rope": ("shared",), "peak": ("torch",)}),

@@ -117,14 +117,31 @@ def refuse_impossible(choices: Mapping[str, str]) -> None:
         raise ValueError(f"not counted yet: {reasons[0]}")
 
 
+#: Axes of which some options are counted with a plain training step alone: none of FP8, adapters, autocast, moments.
+_PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
+    "normalisation": ("layer_unbiased", "layer_plain"), "norms": ("both",), "qk_norms": ("heads", "width"),
+    "residual": ("parallel_one",), "capping": ("tanh",), "mlp": ("geglu", "relu2", "xielu"),
+    "norm": ("eager_fp32", "eager_scale"), "projections": ("qkv", "gate_up"),
+    "rope": ("shared_twice", "shared_fp32", "shared_fp32_twice", "repeated", "repeated_fp32", "joined_repeated"),
+}
+
+
+def _special(choices: Mapping[str, str]) -> str:
+    """The first choice that is counted with a plain training step alone, in words; nothing if there is none."""
+    found = (axis for axis, options in _PLAIN_ONLY.items() if choices[axis] in options)
+    return next((f"{axis} = {choices[axis]}" for axis in found), "")
+
+
 def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
-    grouped, joined = choices["heads"] == "grouped", choices["rope"] == "joined"
+    grouped, joined = choices["heads"] == "grouped", choices["rope"] in ("joined", "joined_repeated")
     parts = tuple(choices[axis] for axis in ("normalisation", "mlp", "layers"))
+    special = _special(choices)
+    split = joined and choices["projections"] in ("separate", "gate_up") and choices["value"] == "copy"
     return (
-        ("parallel residuals in other models than GPT-NeoX: with LayerNorm, GELU and rotary positions",
+        ("two norms of one tensor in other models than GPT-NeoX: with LayerNorm, GELU and rotary positions",
          choices["residual"] == "parallel" and not (joined and grouped and parts == ("layer", "gelu", "dense"))),
-        ("rotary embedding of a part of each head in other models of Transformers than GPT-NeoX",
-         choices["positions"] == "partial" and not (grouped and choices["rope"] in ("joined", "fused", "unfused"))),
+        ("rotary embedding of a part of each head with this kernel of it: choose rope = joined",
+         choices["positions"] == "partial" and not (grouped and (joined or choices["rope"] in ("fused", "unfused")))),
         (f"experts with mlp = {choices['mlp']}",
          choices["layers"] == "experts" and choices["mlp"] not in (*GATED, *UNGATED)),
         ("biases of latent attention in Transformers",
@@ -135,6 +152,14 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          " loss: choose balance = none",
          choices["balance"] != "none" and choices["router"] == "huggingface"
          and (choices["heads"] == "latent" or choices["scores"] == "sigmoid")),
+        (f"{special} under autocast: choose precision = bf16", bool(special) and choices["precision"] == "autocast"),
+        (f"{special} with the moments of PyTorch's own step: choose peak = saved",
+         bool(special) and choices["peak"] == "torch"),
+        ("scores that are bounded by tanh in PyTorch's scaled dot product attention, which has no such kernel: choose"
+         " attention = eager or flash", choices["capping"] == "tanh" and choices["attention"] == "sdpa"),
+        (f"{special} with adapters", bool(special) and choices["adapters"] != "none"),
+        (f"{special} with experts", bool(special) and choices["layers"] == "experts"),
+        (f"{special} with DeepSpeed", bool(special) and choices["data_parallel"] == "deepspeed"),
         ("the moments of PyTorch's own step with experts, latent attention or another MLP than SwiGLU: choose peak ="
          " saved",
          choices["peak"] == "torch" and (choices["layers"], choices["heads"], choices["mlp"]) != (
@@ -145,8 +170,8 @@ def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:
          " precision = bf16 or mixed, and peak = saved",
          choices["loss"] in FUSED_HEADS and (
              choices["precision"] == "autocast", choices["normalisation"], choices["peak"]) != (False, "rms", "saved")),
-        ("rope = joined without value = view and projections = fused",
-         joined and (choices["value"], choices["projections"]) != ("view", "fused")),
+        ("rope = joined with value = view without projections = fused, or the other way round",
+         joined and not split and (choices["value"], choices["projections"]) != ("view", "fused")),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import And, Eq, Expr, Ge, Integer, Le, Or
+from sympy import And, Eq, Expr, Ge, Integer, Le, Lt, Or
 from sympy.logic.boolalg import Boolean, true
 
 from ..choices import absent_values
@@ -29,7 +29,7 @@ from .schedules import SCHEDULES, SPLIT_BACKWARD
 N, n, t, c, p, D, L, B, b, s, a, k, f, sp, ts, w = symbols("N n t c p D L B b s a k f sp ts w")
 rfull, rcore, rmlp, zero1, zero2, zero3, R = symbols("rfull rcore rmlp zero1 zero2 zero3 R")
 E, e, et, fe, fs, ld, step = symbols("E e et fe fs ld step")
-h, lk, mtp, load, cf, rn, q, gq, pos, lbias = symbols("h lk mtp load cf rn q gq pos lbias")
+h, lk, mtp, load, cf, rn, q, gq, pos, lbias, win = symbols("h lk mtp load cf rn q gq pos lbias win")
 rnorm, rup, ract, rshared, rmoe = symbols("rnorm rup ract rshared rmoe")
 Lf, Ll, eemb, eloss, V, m = symbols("Lf Ll eemb eloss V m")
 
@@ -233,6 +233,22 @@ def _of_deepspeed(choices: Mapping[str, str]) -> tuple[Rule, ...]:
     )
 
 
+def _of_windows(choices: Mapping[str, str]) -> tuple[Rule, ...]:
+    """Return the rules of attention windows, and of what kernels make of them that is not counted yet."""
+    rules = []
+    if choices["attention"] == "sdpa":
+        rules.append(Rule("windowed_mask", "s", Lt(s, win),
+                          "must be below attention_window with attention = sdpa, which else keeps a mask and repeated"
+                          " keys and values, not counted yet: choose attention = flash"))
+    if choices["attention"] == "eager":
+        rules.append(Rule("windowed_recompute", "rfull", Eq(rfull, 0),
+                          "must be 0 with attention = eager, whose masks of windows are not counted yet then"))
+    if choices["context"] == "ring":
+        rules.append(Rule("windowed_context", "c", Eq(c, 1),
+                          "must be 1: Transformer Engine has no windows in a ring; choose context = all_to_all"))
+    return tuple(rules)
+
+
 def _named(count: Expr) -> str:
     return str(count) if count.is_Integer else "virtual_pipeline"
 
@@ -270,6 +286,8 @@ def rules_for(implementation: Implementation) -> tuple[Rule, ...]:
         needed += _of_latent_attention(choices)
     if choices["positions"] == "learned":
         needed += (_POSITIONS,)
+    if choices["window"] == "sliding":
+        needed += _of_windows(choices)
     needed += state_rules(choices)
     needed += _of_torch(choices)
     needed += _of_deepspeed(choices)

@@ -16,7 +16,7 @@ from .schedules import SCHEDULES
 L, p, r, V, Lr, nr, nf, nl, ns = symbols("L p r V Lr nr nf nl ns")
 Ldr, Ler, Hd, He, Hc, ld, step, mtp = symbols("Ldr Ler Hd He Hc ld step mtp")
 Lf, Ll, Lx, eemb, eloss, rfull, rn = symbols("Lf Ll Lx eemb eloss rfull rn")
-Lm, Lc, Lcf, Lb = symbols("Lm Lc Lcf Lb")
+Lm, Lc, Lcf, Lb, Lw, wstep = symbols("Lm Lc Lcf Lb Lw wstep")
 
 #: What a stage holds, which an explicit list of layers gives instead of a formula.
 LISTED = (Lr, Lx, nr, nf, nl, ns, Ldr, Ler, Hd, He, Hc)
@@ -32,7 +32,7 @@ def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
     explicit list of layers there are none: a walk through the schedule gives their values.
     """
     if choices["stages"] == "listed":
-        return {}
+        return _windowed_layers(choices)
     schedule = SCHEDULES[choices["schedule"]]
     formulas: dict[str, Expr] = {}
     if schedule.grouped:
@@ -52,7 +52,7 @@ def definitions(choices: Mapping[str, str], framework: str) -> dict[str, Expr]:
         formulas |= _expert_layers(choices)
     else:
         formulas["Ldr"] = Lr
-    return formulas | _held(choices)
+    return formulas | _windowed_layers(choices) | _held(choices)
 
 
 def chunks(choices: Mapping[str, str]) -> Expr:
@@ -187,12 +187,8 @@ def _stage_layers(choices: Mapping[str, str]) -> Expr:
 
 def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
     """Layers of both kinds; only the first chunk of a rank may have layers before the first with experts."""
-    chunk = chunk_layers(choices)
-    start = r * chunk
+    chunk, start = chunk_layers(choices), _layers_before(choices)
     first, last = lighter_chunks(choices)
-    if choices["stages"] == "uneven":
-        first_layers = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * Lm
-        start = Iverson(r > 0) * ((first_layers + (r - 1) * Lm) / chunks(choices) - eemb)
     several = Integer(0) if chunks(choices) == 1 else Iverson(V > 1)
     in_first_chunk = experts_before(Lb + Lcf) - experts_before(Lb)
     beyond = ((chunks(choices) - 1) * chunk - several * last) / step
@@ -201,6 +197,29 @@ def _expert_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
         "Lb": start, "Lcf": chunk - first - (1 - several) * last,
         "Ler": in_first_chunk + beyond + mtp * on_last, "Ldr": Lr - (Ler - mtp * on_last),
     }
+
+
+def _layers_before(choices: Mapping[str, str]) -> Expr:
+    """Layers of the model before the first chunk of rank r."""
+    if choices["stages"] != "uneven":
+        return r * chunk_layers(choices)
+    first_layers = Iverson(Lf > 0) * Lf + Iverson(Eq(Lf, 0)) * Lm
+    return Iverson(r > 0) * ((first_layers + (r - 1) * Lm) / chunks(choices) - eemb)
+
+
+def _windowed_before(layer: Expr) -> Expr:
+    """Count the layers with windows among the first ``layer`` ones."""
+    return layer - Iverson(wstep > 0) * FloorDiv(layer, Max(wstep, Integer(1)))
+
+
+def _windowed_layers(choices: Mapping[str, str]) -> dict[str, Expr]:
+    """Layers of rank r with windows; of several chunks and of listed stages, the share that they have of the model."""
+    if choices["window"] == "none":
+        return {}
+    if choices["stages"] == "listed" or chunks(choices) != 1:
+        return {"Lw": _windowed_before(L) * Lr / L}
+    start = _layers_before(choices)
+    return {"Lw": _windowed_before(start + Lr) - _windowed_before(start)}
 
 
 def dense_stages() -> Expr:

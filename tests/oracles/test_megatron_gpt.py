@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from counted import MEGATRON_CPU, saved_tables, total, value, values
+from megatron.core.activations import squared_relu
 from oracles.ledger import ledger
 from oracles.megatron_cpu import GPT, LOCAL, Batch, Kernels, config, forward, gpt_model, one_rank
 from oracles.saved import Saved
@@ -19,6 +20,7 @@ from shardmath.symbolic.implementations import Implementation
 from shardmath.symbolic.recompute import MODES
 
 LEDGER = MEGATRON_CPU.with_choices(normalisation="layer", dropout="masks", biases="linear")
+ACTIVATIONS = {"gelu": gelu, "swiglu": silu, "relu2": squared_relu}
 VARIANTS: dict[str, tuple[Kernels, Implementation]] = {
     "flash": (GPT, LEDGER.with_choices(value="view")),
     "local": (LOCAL, LEDGER.with_choices(attention="unfused", norm="torch")),
@@ -44,14 +46,14 @@ def random_layout(draw: Random, variant: str) -> dict[str, int]:
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_stage_of_a_gpt(draw: Random, variant: str) -> None:
     kernels, implementation = VARIANTS[variant]
-    mlp, positions = draw.choice(("gelu", "swiglu")), draw.choice(("learned", "rotary", "partial"))
+    mlp, positions = draw.choice(("gelu", "swiglu", "relu2")), draw.choice(("learned", "rotary", "partial"))
     switches = dict.fromkeys(draw.choice(list(MODES.values())), 1)
     shape = random_layout(draw, variant) | switches
     others: dict[str, Any] = {
         "normalization": "LayerNorm", "add_bias_linear": bool(shape["lbias"]),
         "hidden_dropout": 0.1 * shape["drop"], "attention_dropout": 0.1 * shape["adrop"],
-        "gated_linear_unit": mlp == "swiglu", "activation_func": silu if mlp == "swiglu" else gelu,
-        "bias_activation_fusion": bool(shape["lbias"]) or mlp == "swiglu",
+        "gated_linear_unit": mlp == "swiglu", "activation_func": ACTIVATIONS[mlp],
+        "bias_activation_fusion": mlp != "relu2" and (bool(shape["lbias"]) or mlp == "swiglu"),
     }
     with one_rank(shape, draw):
         model = gpt_model(

@@ -16,6 +16,7 @@ from shardmath.generated.definitions import (
     IMPLEMENTATIONS,
 )
 from shardmath.input.parameters import UNEVEN
+from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.model import Model
 
 #: What the classes of GPT-2 in Transformers do otherwise than those of Llama: one projection for queries, keys and
@@ -25,6 +26,8 @@ _GPT: Mapping[str, str] = {"projections": "fused", "value": "view"}
 _ROTARY_GPT: Mapping[str, str] = {"rope": "joined"}
 #: Qwen's router casts the weights of experts' results to 16 bits; those of Mixtral and DeepSeek leave them in fp32.
 _QWEN_EXPERTS: Mapping[str, str] = {"router_precision": "bf16"}
+#: PyTorch's kernel makes masks for windows that are shorter than sequences; this one skips what they hide.
+_WINDOWS: Mapping[str, str] = {"attention": "flash"}
 #: What balances experts in Megatron-LM, whose bias of each expert needs sigmoids; without any a router sends all tokens
 #: to a few of them.
 _BALANCE: Mapping[str, str] = {"softmax": "loss", "softmax_all": "loss", "sigmoid": "bias"}
@@ -51,7 +54,7 @@ def evaluator_for(
     InputError for an unknown implementation, axis or option, and for one that the implementation does not have.
     """
     values = {**DEFAULTS, **asked}
-    chosen = {} if model is None else {axis: model.architecture[axis] for axis in ARCHITECTURE}
+    chosen = {} if model is None else choices_of(implementation, model)
     if values["virtual_pipeline"] > 1:
         chosen["schedule"] = "interleaved"
     if staged and has_own_pipeline(implementation):
@@ -62,12 +65,6 @@ def evaluator_for(
         chosen["stages"] = "uneven"
     if values["hidden_dropout"] or values["attention_dropout"]:
         chosen["dropout"] = "masks"
-    if implementation == "huggingface" and model is not None:
-        chosen |= _of_transformers(model)
-    if implementation == "megatron" and model is not None and model.num_experts:
-        chosen["balance"] = _BALANCE[model.expert_scores]
-    if model is not None and model.linear_bias:
-        chosen["biases"] = "linear"
     if values["recompute_num_layers"] > 1:
         chosen["recompute_method"] = next((name for name in options_of(implementation, "recompute_method")
                                            if name != _EACH_LAYER), "uniform")
@@ -82,6 +79,16 @@ def evaluator_for(
     return find(implementation, {**chosen, **(kernels or {})})
 
 
+def choices_of(implementation: str, model: Model) -> dict[str, str]:
+    """Return the choices that follow from the model: its architecture, and kernels of its classes in the framework."""
+    chosen = {axis: model.architecture[axis] for axis in ARCHITECTURE} | {"biases": model.biases}
+    if implementation == "huggingface":
+        chosen |= _of_transformers(model)
+    if implementation == "megatron" and model.num_experts:
+        chosen["balance"] = _BALANCE[model.expert_scores]
+    return chosen
+
+
 def _has_qwen_experts(model: Model) -> bool:
     """True for Qwen2-MoE, whose shared experts have a gate, and Qwen3-MoE, which normalises queries and keys."""
     of_qwen = model.shared_expert_gate or model.qk_norm
@@ -93,9 +100,12 @@ def _of_transformers(model: Model) -> dict[str, str]:
     if model.own_router:
         raise InputError("implementation", "huggingface", f"must be megatron for {model.name}: what the router of its"
                          " classes in Transformers keeps is not counted yet", "megatron")
+    windowed = _WINDOWS if model.attention_window else {}
+    if model.model_type:
+        return {"gelu": model.gelu, **windowed, **CLASS_KERNELS[model.model_type]}
     architecture = model.architecture
     if (architecture["normalisation"], architecture["mlp"]) != ("layer", "gelu"):
-        return {"gelu": model.gelu, **(_QWEN_EXPERTS if _has_qwen_experts(model) else {})}
+        return {"gelu": model.gelu, **windowed, **(_QWEN_EXPERTS if _has_qwen_experts(model) else {})}
     return {"gelu": model.gelu, **_GPT, **({} if architecture["positions"] == "learned" else _ROTARY_GPT)}
 
 

@@ -11,20 +11,31 @@ from pydantic import ValidationError
 
 from shardmath.errors import ABSENT, InputError, InputWarning
 from shardmath.files.reading import json_object, read_text
+from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.dense_families import DENSE, Family
 from shardmath.models.expert_families import EXPERTS
+from shardmath.models.gated_families import GATED
 from shardmath.models.grouped_expert_families import GROUPED_EXPERTS
+from shardmath.models.layer_norm_families import LAYER_NORM
 from shardmath.models.model import Model
 from shardmath.models.remarks import remarks
 from shardmath.models.unread import UNREAD
 
-__all__ = ["FAMILIES", "read_model"]
+__all__ = ["FAMILIES", "WITH_TEXT", "read_model"]
 
-FAMILIES: dict[str, type[Family]] = {**DENSE, **EXPERTS, **GROUPED_EXPERTS}
+FAMILIES: dict[str, type[Family]] = {**DENSE, **GATED, **LAYER_NORM, **EXPERTS, **GROUPED_EXPERTS}
 """The families that can be read, by ``model_type``."""
 
-_WITH_TEXT = {"llama4": "llama4_text", "qwen3_vl_moe": "qwen3_moe"}
-"""Models of text and images whose ``text_config`` is read, with the family of the latter."""
+WITH_TEXT: dict[str, str] = {
+    "gemma3": "gemma3_text", "internvl": "qwen2", "llama4": "llama4_text", "llava": "llama", "mistral3": "mistral",
+    "qwen2_5_vl": "qwen2", "qwen2_vl": "qwen2", "qwen3_vl": "qwen3", "qwen3_vl_moe": "qwen3_moe",
+}
+"""Models of text and images whose ``text_config`` is read, with the family of one that names none."""
+
+_TEXT_NAMES = {
+    "qwen2_5_vl_text": "qwen2", "qwen2_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe",
+}
+"""Families of language models under the names that they have inside of models of text and images."""
 
 _LARGEST_FILE = 2**24
 """Bytes. A config.json has a few thousand; more is a weights file that was passed by mistake."""
@@ -41,40 +52,52 @@ def read_model(path: str | os.PathLike[str]) -> Model:
     file = Path(path)
     own = file.stem if file.stem.lower() != "config" else file.absolute().parent.name
     name = own.encode(errors="replace").decode() or "config"
-    family, keys, prefix = _family(config)
+    model_type, keys, prefix = _family(config)
+    family = FAMILIES[model_type]
     try:
         read = family.read(keys)
     except ValidationError as error:
         cause = InputError.from_validation(error.errors(include_url=False))
         raise InputError(prefix + cause.field, cause.value, cause.rule, cause.nearest) from None
     try:
-        model = Model(name=name, source=f"{name} ({file.name})", **read.fields())
+        fields = {"model_type": model_type if model_type in CLASS_KERNELS else "", **read.fields()}
+        model = Model(name=name, source=f"{name} ({file.name})", **fields)
     except InputError as error:
         raise _under_its_key(error, family, keys, prefix) from None
     known = {key for field in family.model_fields for key in family.keys(field)}
-    model_type = next(name for name, member in FAMILIES.items() if member is family)
-    for remark in (*remarks(model_type, keys, config, known), *read.uncounted()):
+    for remark in (*remarks(model_type, keys, config, known, model.attention_window), *read.uncounted()):
         warn(f"{file.name}: {remark}", InputWarning, stacklevel=2)
     return model
 
 
-def _family(config: dict[str, Any]) -> tuple[type[Family], dict[str, Any], str]:
-    """The family, the object that holds its keys, and what stands before these keys in an error."""
+def _family(config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+    """The name of the family, the object that holds its keys, and what stands before these keys in an error."""
     model_type = config.get("model_type", ABSENT)
-    supported = ", ".join(sorted([*FAMILIES, *_WITH_TEXT]))
-    if isinstance(model_type, str) and model_type in _WITH_TEXT:
-        inner, family = config.get("text_config", ABSENT), _WITH_TEXT[model_type]
-        if not isinstance(inner, dict):
-            raise InputError("text_config", inner, "must be the object that describes the language model")
-        if inner.get("model_type", family) not in (family, model_type, f"{model_type}_text"):
-            raise InputError("text_config.model_type", inner["model_type"], f"must be {family}", family)
-        return FAMILIES[family], inner, "text_config."
+    if isinstance(model_type, str) and model_type in WITH_TEXT:
+        return _text_family(model_type, config)
     if not isinstance(model_type, str) or model_type not in FAMILIES:
+        supported = ", ".join(sorted([*FAMILIES, *WITH_TEXT]))
         raise InputError("model_type", model_type, _missing(model_type) or f"must be one of {supported}")
     if "text_config" in config:
         rule = "must not be there: pass the config.json of the language model alone"
         raise InputError("text_config", config["text_config"], rule)
-    return FAMILIES[model_type], config, ""
+    return model_type, config, ""
+
+
+def _text_family(model_type: str, config: dict[str, Any]) -> tuple[str, dict[str, Any], str]:
+    """The same of the language model inside a model of text and images, whose keys older files have at the top."""
+    inner, usual = config.get("text_config", ABSENT), WITH_TEXT[model_type]
+    if inner is ABSENT and "hidden_size" in config:
+        return usual, {**config, "model_type": usual}, ""
+    if not isinstance(inner, dict):
+        raise InputError("text_config", inner, "must be the object that describes the language model")
+    stated = inner.get("model_type", usual)
+    family = usual if stated == model_type else _TEXT_NAMES.get(stated, stated) if isinstance(stated, str) else stated
+    if not isinstance(family, str) or family not in FAMILIES:
+        rule = _missing(family) or f"must be a family that is read, such as {usual}"
+        raise InputError("text_config.model_type", stated, rule, usual)
+    shared = {key: config[key] for key in ("tie_word_embeddings",) if key in config}
+    return family, {**shared, **inner}, "text_config."
 
 
 def _missing(model_type: object) -> str:

@@ -15,10 +15,12 @@ from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field
 
 from shardmath.errors import InputError
 from shardmath.generated.definitions import WORDS
-from shardmath.models.model import Model, Size
+from shardmath.models.model import Count, Model, Size
 from shardmath.models.rotary_keys import rotary_of
+from shardmath.models.windows import windows_of
 
-__all__ = ["DENSE", "GELU", "Family", "GatedFamily", "NoBias", "keys", "only"]
+__all__ = ["DENSE", "GELU", "Epsilon", "Family", "GatedFamily", "Gelu", "Llama", "NoBias", "keys", "only",
+           "partial_width"]
 
 _KEYS_OF_EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
@@ -34,6 +36,18 @@ def only(*values: object, why: str) -> BeforeValidator:
         return read
 
     return BeforeValidator(check)
+
+
+def partial_width(width: int, share: object, key: str) -> int:
+    """The rotary part of a head of ``width`` elements; 0 for all of it. Raises InputError that blames ``key``.
+
+    The share is rounded down, then up to pairs, in which angles come.
+    """
+    if type(share) not in (int, float) or not 1 <= width * share <= width:  # type: ignore[operator]
+        rule = f"must be a number that leaves at least one of {width} elements of a head, and at most 1"
+        raise InputError(key, share, rule, "0.25 or 1" if width >= 4 else "1")
+    turned = (int(width * share) + 1) // 2 * 2  # type: ignore[operator]
+    return turned if turned < width else 0
 
 
 def keys(*names: str) -> AliasChoices:
@@ -142,14 +156,21 @@ class GatedFamily(Family):
             "head_dim": self.width_of_a_head(),
             "qkv_bias": self.attention_bias,
             "attention_output_bias": self.attention_bias,
-            "mlp": WORDS["mlp"][self.hidden_act],
+            "mlp": self.activation(),
             **self.rotary(),
         }
+
+    def activation(self) -> str:
+        """The option of ``Model.mlp``."""
+        return WORDS["mlp"][self.hidden_act]
 
     def rotary(self) -> dict[str, Any]:
         """Base and scaling of the rotary embedding."""
         key = "rope_parameters" if self.rope_parameters is not None else "rope_scaling"
-        return rotary_of(self.rope_theta, getattr(self, key), key)
+        parameters = getattr(self, key)
+        if isinstance(parameters, Mapping) and "full_attention" in parameters:  # one for each kind of layers
+            key, parameters = f"{key}.full_attention", parameters["full_attention"]
+        return rotary_of(self.rope_theta, parameters, key)
 
 
 class Llama(GatedFamily):
@@ -166,9 +187,15 @@ class Llama(GatedFamily):
 
 
 class Mistral(GatedFamily):
-    """Mistral; its attention window changes what is computed, and nothing that flash attention keeps."""
+    """Mistral and Ministral, whose older ones attend to windows."""
 
     num_kv_heads: Size | None = Field(8, validation_alias=keys("num_key_value_heads"))
+    sliding_window: Count | None = None
+    layer_types: list[str] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """As the base class says."""
+        return {**super().fields(), **windows_of(self.sliding_window, self.layer_types)}
 
 
 class Qwen2(GatedFamily):
@@ -252,12 +279,7 @@ class GptNeoX(GptFamily):
         """As the base class says; the rotary part of a head is the share rounded down, then up to pairs."""
         parameters = self.rope_parameters if isinstance(self.rope_parameters, dict) else {}
         share = parameters.get("partial_rotary_factor", self.rotary_pct)
-        width = self.hidden_size_per_head()
-        if type(share) not in (int, float) or not 1 <= width * share <= width:
-            rule = f"must be a number that leaves at least one of {width} elements of a head, and at most 1"
-            raise InputError("rotary_pct", share, rule, "0.25 or 1" if width >= 4 else "1")
-        turned = (int(width * share) + 1) // 2 * 2  # angles come in pairs
-        rotary = turned if turned < width else 0
+        rotary = partial_width(self.hidden_size_per_head(), share, "rotary_pct")
         key = "rope_parameters" if self.rope_parameters is not None else "rope_scaling"
         base = rotary_of(self.rotary_emb_base, getattr(self, key), key, "rotary_emb_base")
         return {**super().fields(), "qk_rope_head_dim": rotary, "gelu": GELU[self.hidden_act], **base}

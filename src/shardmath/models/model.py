@@ -12,6 +12,7 @@ from shardmath.errors import InputError, nearest_names
 from shardmath.generated.definitions import CHOICES
 from shardmath.input.arguments import typed
 from shardmath.input.records import Record
+from shardmath.models.class_kernels import CLASS_KERNELS
 from shardmath.models.rotary import Factor, RopeScaling
 from shardmath.models.rules import refuse_contradictions
 
@@ -25,13 +26,17 @@ Size = Annotated[int, Ge(1), Le(LARGEST)]
 Count = Annotated[int, Ge(0), Le(LARGEST)]
 if TYPE_CHECKING:
     Normalisation = str
+    Norms = str
+    QkNorms = str
     Mlp = str
     Gelu = str
     Scores = str
+    Family = str
 else:
-    Normalisation, Mlp, Gelu, Scores = (
-        Literal[tuple(CHOICES[axis][1])] for axis in ("normalisation", "mlp", "gelu", "scores")
+    Normalisation, Norms, QkNorms, Mlp, Gelu, Scores = (
+        Literal[tuple(CHOICES[axis][1])] for axis in ("normalisation", "norms", "qk_norms", "mlp", "gelu", "scores")
     )
+    Family = Literal[("", *CLASS_KERNELS)]
 
 
 class Model(Record):
@@ -43,10 +48,16 @@ class Model(Record):
     states. ``source``: where the numbers come from. ``note``: what of the model the ledger does not count.
 
     Biases: ``qkv_bias``, q, k and v (Qwen2); ``attention_output_bias``, the projection after attention;
-    ``mlp_bias``, all projections of dense MLPs; ``linear_bias``, all of these (GPT). ``qk_norm``: an RMS norm
-    of ``head_dim`` weights on q and another on k (Qwen3). ``learned_positions``: rows of the table of learned
+    ``mlp_bias``, all projections of dense MLPs; ``linear_bias``, all of these (GPT); ``head_bias``, the LM head.
+    ``qk_norm``: a norm on q and another on k, over each head with one scale (``qk_norms`` = ``head``, Qwen3), over each
+    with a scale of its own (``heads``), or over all together (``width``). ``norms``: those of attention and MLP, one
+    each (``pre``) or one before and one after each (``both``). ``learned_positions``: rows of the table of learned
     positions; without one, positions are rotary. ``parallel_residual``: attention and MLP read the same input, each
-    through a norm of its own, and both outputs are added to it (GPT-NeoX). ``gelu``: how Hugging Face Transformers
+    through a norm of its own or with ``one_norm`` through the same, and both outputs are added to it (GPT-NeoX).
+    ``attention_softcapping``, ``logit_softcapping``: scores and logits are bounded by tanh (Gemma 2).
+    ``attention_window``: tokens that a query attends to in layers with a window, itself included; all layers have one
+    but every ``full_attention_step``-th (0: all of them). ``model_type``: the family where its classes in Transformers
+    have kernels of their own. ``gelu``: how Hugging Face Transformers
     computes GELU, ``fused`` in one kernel, as all other implementations do, or in the steps of its ``gelu_new``,
     ``gelu_fast`` or ``gelu_python``, which keep more.
 
@@ -94,6 +105,15 @@ class Model(Record):
     linear_bias: bool = False
     attention_output_bias: bool = False
     mlp_bias: bool = False
+    head_bias: bool = False
+    norms: Norms = "pre"
+    qk_norms: QkNorms = "head"
+    one_norm: bool = False
+    attention_softcapping: bool = False
+    logit_softcapping: bool = False
+    attention_window: Count = 0
+    full_attention_step: Count = 0
+    model_type: Family = ""
     learned_positions: Count = 0
     parallel_residual: bool = False
     num_experts: Count = 0
@@ -127,13 +147,30 @@ class Model(Record):
         """The option of every architecture axis of the ledger, by the name of the axis."""
         return {
             "normalisation": self.normalisation,
+            "norms": self.norms,
+            "qk_norms": self.qk_norms,
             "mlp": self.mlp,
             "heads": "latent" if self.kv_lora_rank else "grouped",
             "layers": "experts" if self.num_experts else "dense",
-            "residual": "parallel" if self.parallel_residual else "sequential",
+            "residual": self._residual,
             "positions": self._positions,
+            "window": "sliding" if self.attention_window else "none",
+            "capping": "tanh" if self.attention_softcapping or self.logit_softcapping else "none",
             "scores": self.expert_scores,
         }
+
+    @property
+    def biases(self) -> str:
+        """The option of the axis of biases: what has one beside queries, keys and values."""
+        if self.attention_output_bias or self.mlp_bias or self.head_bias:
+            return "some"
+        return "linear" if self.linear_bias else "qkv"
+
+    @property
+    def _residual(self) -> str:
+        if not self.parallel_residual:
+            return "sequential"
+        return "parallel_one" if self.one_norm else "parallel"
 
     @property
     def _positions(self) -> str:

@@ -13,7 +13,8 @@ __all__ = ["remarks"]
 _CAUSAL = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _DROPOUT: Mapping[str, str] = {
     "attention_dropout": "attention_dropout", "attn_pdrop": "attention_dropout", "hidden_dropout": "hidden_dropout",
-    "resid_pdrop": "hidden_dropout", "embd_pdrop": "hidden_dropout",
+    "resid_pdrop": "hidden_dropout", "embd_pdrop": "hidden_dropout", "residual_dropout": "hidden_dropout",
+    "embedding_dropout": "hidden_dropout",
 }
 _MTP = "num_nextn_predict_layers"
 #: Names of unknown keys that are shown, and characters of each.
@@ -34,6 +35,16 @@ _WITHOUT_EFFECT = frozenset(word for line in (
     "no_rope_layer_interval routed_scaling_factor scoring_func topk_method aux_loss_alpha seq_aux ep_size",
     "router_aux_loss_coef router_z_loss_coef qk_head_dim head_dim pretraining_tp max_window_layers classifier_dropout",
     "use_sliding_window layer_types num_experts num_local_experts n_routed_experts",
+    # factors of embeddings, residuals and logits, and what other classes than the family's read
+    "embedding_multiplier residual_multiplier attention_multiplier logits_scaling logit_scale scale_emb scale_depth",
+    "dim_model_base query_pre_attn_scalar rope_local_base_freq norm_eps norm_epsilon cache_implementation",
+    "layer_norm_eps use_parallel_block use_gated_activation position_embedding_type rotary_pct eod_token_id",
+    "use_cla cla_share_factor use_embedding_sharing use_parallel_embedding order_of_interleaved_layers rotary_base",
+    "hidden_activation hidden_act model_max_length z_loss_weight mm_tokens_per_image spatial_merge_size",
+    "vision_feature_layer vision_feature_select_strategy projector_hidden_act multimodal_projector_bias",
+    "image_seq_length",
+    "vision_start_token_id vision_end_token_id vision_token_id image_token_id video_token_id is_composition",
+    "downsample_ratio use_bidirectional_attention sliding_window_pattern _sliding_window_pattern",
     # heads that are no causal language model's, tokens and generation
     "summary_type summary_use_proj summary_activation summary_proj_to_labels summary_first_dropout",
     "bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id use_cache output_attentions",
@@ -47,12 +58,12 @@ _WITHOUT_EFFECT = frozenset(word for line in (
 
 
 def remarks(
-    model_type: str, config: Mapping[str, Any], outer: Mapping[str, Any], read: Collection[str],
+    model_type: str, config: Mapping[str, Any], outer: Mapping[str, Any], read: Collection[str], window: int,
 ) -> Iterator[str]:
     """Name what the account of a model leaves out or assumes.
 
     ``config`` holds the keys of the language model, ``outer`` those of the whole file, and ``read`` names the keys that
-    its family reads.
+    its family reads, ``window`` is the one that it counts.
     """
     keys = {**outer, **config}
     shown = {name: f"{name} = {shortened(value)}" for name, value in keys.items()}
@@ -74,7 +85,7 @@ def remarks(
         dropped = [shown[name] for name, of in _DROPOUT.items() if of == option and keys.get(name)]
         if dropped:
             yield f"{', '.join(dropped)}: masks of dropout are counted with --{option.replace('_', '-')} alone"
-    windows = [shown[name] for name in _WINDOWS if keys.get(name) and _has_windows(model_type, keys)]
+    windows = [shown[name] for name in _WINDOWS if not window and keys.get(name) and _has_windows(model_type, keys)]
     if windows:
         yield f"{', '.join(windows)}: attention is counted over whole sequences, not over windows"
     if keys.get("output_router_logits"):

@@ -13,6 +13,8 @@ _FIGURES = {
     "factor": "factor", "low_freq_factor": "low_frequency_factor", "high_freq_factor": "high_frequency_factor",
     "beta_fast": "beta_fast", "beta_slow": "beta_slow", "mscale": "mscale", "mscale_all_dim": "mscale_all_dim",
 }
+#: Angles of text, time, height and width in parts of a head, which are plain for text.
+_OF_IMAGES = "mrope"
 _ORIGINAL, _PLAIN = "original_max_position_embeddings", "default"
 
 
@@ -37,7 +39,7 @@ def rotary_of(base: object, parameters: object, key: str, base_key: str = "rope_
 def _scaling(parameters: Mapping[str, object]) -> RopeScaling | None:
     kind_key = "rope_type" if "rope_type" in parameters else "type"
     kind = parameters.get(kind_key, _PLAIN)
-    if kind == _PLAIN:
+    if kind in (_PLAIN, _OF_IMAGES):
         return None
     kinds = get_args(Kind)
     if kind not in kinds:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shardmath.errors import InputError, nearest_divisors
-from shardmath.generated.definitions import PARAMETERS
 
 if TYPE_CHECKING:
     from shardmath.models.model import Model
@@ -35,6 +34,12 @@ def _biases(model: Model) -> None:
 def _activation(model: Model) -> None:
     if model.mlp != "gelu" and model.gelu != "fused":
         raise InputError("gelu", model.gelu, f"must be fused with mlp = {model.mlp}", "fused")
+    if model.full_attention_step and not model.attention_window:
+        raise InputError("full_attention_step", model.full_attention_step, "must be 0 without attention_window", "0")
+    if model.one_norm and not model.parallel_residual:
+        raise InputError("one_norm", True, "must be false without parallel_residual", "false")
+    if model.qk_norms != "head" and not model.qk_norm:
+        raise InputError("qk_norms", model.qk_norms, "must be head without qk_norm", "head")
 
 
 def _positions(model: Model) -> None:
@@ -125,18 +130,8 @@ def _latent_attention(model: Model) -> None:
             raise InputError(field, True, "must be false with latent attention", "false")
 
 
-_NOT_HELD = {
-    "attention_output_bias": "this bias alone is not counted yet, only one of all projections (linear_bias)",
-    "mlp_bias": "this bias alone is not counted yet, only one of all projections (linear_bias)",
-}
-"""Fields that are not a parameter of the ledger, and why they must be false; each is legal once it is one."""
-
-
 def _ledger(model: Model) -> None:
     """Refuse what is known of models and not in the ledger, so that nothing is left out silently."""
-    for field, why in _NOT_HELD.items():
-        if field not in PARAMETERS and getattr(model, field):
-            raise InputError(field, True, f"must be false: {why}", "false")
     if model.num_mtp_layers and not model.num_experts:
         raise InputError("num_mtp_layers", model.num_mtp_layers, "must be 0: not counted yet without experts", "0")
 

@@ -91,7 +91,7 @@ def parameter_data(evaluators: Iterable[Evaluator]) -> dict[str, dict[str, Any]]
 
 def _is_stored(model: Model) -> bool:
     """Tell whether the package has plain evaluators for the model's architecture."""
-    if model.linear_bias:
+    if model.biases != "qkv":
         return False
     return not changed_choices(FIRST, {axis: model.architecture[axis] for axis in ARCHITECTURE})
 

@@ -183,5 +183,5 @@ def _shaped(asked: Asked, model: Model) -> Model:
     return shaped
 
 
-def _kind(model: Model) -> tuple[dict[str, str], bool]:
-    return model.architecture, bool(model.linear_bias)
+def _kind(model: Model) -> tuple[dict[str, str], str]:
+    return model.architecture, model.biases

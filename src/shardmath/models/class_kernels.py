@@ -1,0 +1,34 @@
+"""Kernels of model classes in Hugging Face Transformers that differ from those of its Llama, by ``model_type``.
+
+Each was found by what its layers save (tests/oracles/test_huggingface_families.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+__all__ = ["CLASS_KERNELS"]
+
+_SCALE = {"norm": "eager_scale"}
+_PAIRS = {"rope": "joined_repeated", "projections": "gate_up"}
+
+#: Options by axis; a model of another family, or of the catalogue without one, has those of Llama, GPT-2 or GPT-NeoX.
+CLASS_KERNELS: Mapping[str, Mapping[str, str]] = {
+    "cohere": _SCALE,
+    "cohere2": _SCALE,
+    "ernie4_5": {"rope": "repeated_fp32"},
+    "gemma": _SCALE,
+    "gemma2": {**_SCALE, "attention": "eager"},
+    "gemma3_text": {**_SCALE, "rope": "shared_twice"},
+    "glm": _PAIRS,
+    "glm4": _PAIRS,
+    "helium": {**_SCALE, "rope": "repeated"},
+    "nemotron": {**_SCALE, "rope": "joined"},
+    "olmo": {"rope": "shared_fp32"},
+    "olmo2": {"norm": "eager_fp32", "rope": "shared_fp32"},
+    "olmo3": {"norm": "eager_fp32", "rope": "shared_fp32_twice"},
+    "phi": {"rope": "joined"},
+    "phi3": {"rope": "joined", "projections": "fused", "value": "view"},
+    "stablelm": {"rope": "joined"},
+    "starcoder2": {},
+}

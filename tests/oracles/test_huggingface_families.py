@@ -1,0 +1,59 @@
+"""Families of Hugging Face models, from a drawn config.json to its parameters and the bytes alive after a forward pass.
+
+Nothing in between is told to the ledger: it gets the file.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from families import read_config
+from oracles.huggingface import size, token_ids
+from oracles.ledger import ledger
+from oracles.live import Live
+from oracles.public_families import FAMILIES, LONGEST, built, random_config
+from torch import nn
+
+from shardmath.configuration.choosing import choices_of
+from shardmath.input.parameters import model_values
+from shardmath.symbolic.implementations import HUGGINGFACE
+from shardmath.symbolic.parameters import BY_NAME
+
+
+def wider_scales(model: Any, config: dict[str, Any], checkpointing: bool) -> int:
+    """Bytes that Nemotron keeps more here: one plus its scales, which are in fp32 for the sake of the statistics."""
+    if config["model_type"] != "nemotron":
+        return 0
+    norms = [module for module in model.modules() if isinstance(module, nn.LayerNorm)]
+    return 2 * (1 if checkpointing else len(norms)) * config["hidden_size"]
+
+
+@pytest.mark.cases(2, 40)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_from_the_file_to_the_bytes(draw: Random, family: str, attention: str, tmp_path: Path) -> None:
+    config = random_config(draw, family)
+    if family == "gemma2" and attention == "sdpa":
+        pytest.skip("Transformers has no such kernel for scores that are bounded")
+    model, read = built(config, attention), read_config(tmp_path, config)
+    shape = {BY_NAME[name].letter: value for name, value in model_values(read).items()}
+    shape |= {"s": size(draw, LONGEST), "b": size(draw, 3)}
+    checkpointing = draw.random() < 0.4 and not (read.attention_window and attention == "eager")
+    if checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    implementation = HUGGINGFACE.with_choices(**{**choices_of("huggingface", read), "attention": attention})
+    parameters, *kept = ledger(
+        implementation, "stage.parameters", "stage.activation", "stage.buffer", "stage.after_forward",
+        **shape, rfull=int(checkpointing),
+    )
+    assert sum(each.numel() for each in model.parameters()) == parameters
+    ids, labels = token_ids(shape), token_ids(shape)
+    with Live(model, ids, labels) as live, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        output = model(input_ids=ids, labels=labels)
+    assert output.logits is not None
+    assert live.now == sum(kept) + wider_scales(model, config, checkpointing)
