@@ -18,7 +18,14 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "qkv_bias": ("bias", "0 or 1", 0, 1, "model", "the QKV projection has a bias (Qwen2)"),
     "qk_norm": ("qkn", "0 or 1", 0, 1, "model", "queries and keys are normalised per head (Qwen3)"),
     "linear_bias": ("lbias", "0 or 1", 0, 1, "model", "all projections have a bias (GPT)"),
+    "attention_output_bias": ("obias", "0 or 1", 0, 1, "model", "the projection after attention has a bias (Llama with attention_bias)"),
+    "mlp_bias": ("mbias", "0 or 1", 0, 1, "model", "the projections of dense MLPs have a bias"),
+    "head_bias": ("hbias", "0 or 1", 0, 1, "model", "the LM head has a bias (Phi 2)"),
+    "attention_softcapping": ("acap", "0 or 1", 0, 1, "model", "scores are bounded by tanh (Gemma 2)"),
+    "logit_softcapping": ("lcap", "0 or 1", 0, 1, "model", "logits are bounded by tanh (Gemma 2)"),
     "learned_positions": ("pos", "positions", 0, None, "model", "rows of a learned position table; 0 without one"),
+    "attention_window": ("win", "tokens", 0, None, "model", "tokens that a query of a windowed layer attends to, itself included; 0 without windows"),
+    "full_attention_step": ("wstep", "layers", 0, None, "model", "beside windows: every such layer attends to whole sequences; 0 for none"),
     "num_experts": ("E", "experts", 0, None, "model", "routed experts of an expert layer; 0 in a dense model"),
     "moe_topk": ("q", "experts", 0, None, "model", "experts that each token is sent to"),
     "moe_ffn_hidden_size": ("fe", "elements", 0, None, "model", "inner width of one routed expert"),
@@ -171,6 +178,7 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "chunk_layers": ("Lc", "layers", 0, None, "derived", "layers of a chunk of rank r that has no layer less"),
     "leading_chunk_layers": ("Lcf", "layers", 0, None, "derived", "layers of the first chunk of rank r"),
     "layers_before": ("Lb", "layers", 0, None, "derived", "layers before the first chunk of rank r"),
+    "windowed_layers": ("Lw", "layers", 0, None, "derived", "layers of the stage that attend to a window"),
     "dense_layers": ("Ldr", "layers", 0, None, "derived", "layers of the stage with a dense MLP"),
     "expert_layers": ("Ler", "layers", 0, None, "derived", "layers of the stage with experts"),
     "held_dense_layers": ("Hd", "layers", 0, None, "derived", "dense layers times micro-batches whose saved tensors rank r holds at its peak"),
@@ -190,15 +198,15 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "megatron": {
         "version": "megatron-core 0.16.1",
         "title": "Megatron-Core with fused kernels",
-        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'adapter_parts': 'joined', 'adapter_kind': 'lora', 'adapter_precision': 'low', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'gpus': 'alike', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'zero_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'weighting': 'separate', 'expert_products': 'grouped', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'megatron_te'},
-        "allowed": {'zero_offload': ('none',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('batch',), 'recompute_saves': ('input',), 'units': ('root',), 'reshard': ('always',), 'optimizer_kernel': ('fused',), 'pipeline': ('own',), 'value': ('copy', 'view'), 'rope': ('fused', 'unfused', 'shared'), 'peak': ('saved', 'megatron_te', 'megatron_local'), 'residual': ('sequential',), 'gelu': ('fused',), 'loss': ('vocab_parallel', 'float', 'bf16', 'native_fused', 'te_fused', 'te_fused_fp32', 'gathered'), 'router': ('unfused', 'fused'), 'dispatch': ('alltoall', 'allgather'), 'balance': ('none', 'bias', 'loss', 'both', 'sinkhorn'), 'data_parallel': ('ddp',), 'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'base_weights': ('full',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'adapters': ('none', 'qkv', 'attention', 'all_linear')},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'adapter_parts': 'joined', 'adapter_kind': 'lora', 'adapter_precision': 'low', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'gpus': 'alike', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'zero_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'norms': 'pre', 'qk_norms': 'head', 'capping': 'none', 'window': 'none', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'weighting': 'separate', 'expert_products': 'grouped', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'fused', 'attention': 'flash', 'value': 'copy', 'rope': 'fused', 'loss': 'vocab_parallel', 'precision': 'mixed', 'data_parallel': 'ddp', 'peak': 'megatron_te'},
+        "allowed": {'zero_offload': ('none',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('batch',), 'recompute_saves': ('input',), 'units': ('root',), 'reshard': ('always',), 'optimizer_kernel': ('fused',), 'pipeline': ('own',), 'value': ('copy', 'view'), 'peak': ('saved', 'megatron_te', 'megatron_local'), 'norm': ('fused', 'eager', 'keeps_output', 'torch'), 'rope': ('fused', 'unfused', 'shared'), 'normalisation': ('rms', 'layer'), 'norms': ('pre',), 'qk_norms': ('head',), 'mlp': ('swiglu', 'gelu', 'relu2'), 'capping': ('none',), 'residual': ('sequential',), 'gelu': ('fused',), 'loss': ('vocab_parallel', 'float', 'bf16', 'native_fused', 'te_fused', 'te_fused_fp32', 'gathered'), 'router': ('unfused', 'fused'), 'dispatch': ('alltoall', 'allgather'), 'balance': ('none', 'bias', 'loss', 'both', 'sinkhorn'), 'data_parallel': ('ddp',), 'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'base_weights': ('full',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'adapters': ('none', 'qkv', 'attention', 'all_linear')},
         "fixed": {'sharded_gradients': 0, 'sharded_weights': 0},
         "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1, 'sharded_gradients': 0, 'sharded_weights': 0},
     },
     "huggingface": {
         "version": "transformers 5, PyTorch 2.13",
         "title": "Hugging Face Transformers, eager kernels and sdpa",
-        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'adapter_parts': 'apart', 'adapter_kind': 'lora', 'adapter_precision': 'low', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'gpus': 'alike', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'zero_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'huggingface', 'router_precision': 'fp32', 'dispatch': 'huggingface', 'permute': 'fused', 'weighting': 'separate', 'expert_products': 'grouped', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'shared', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'adapter_parts': 'apart', 'adapter_kind': 'lora', 'adapter_precision': 'low', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'gpus': 'alike', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'zero_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'norms': 'pre', 'qk_norms': 'head', 'capping': 'none', 'window': 'none', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'huggingface', 'router_precision': 'fp32', 'dispatch': 'huggingface', 'permute': 'fused', 'weighting': 'separate', 'expert_products': 'grouped', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'shared', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'eager', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'shared', 'loss': 'huggingface', 'precision': 'bf16', 'data_parallel': 'ddp', 'peak': 'saved'},
         "allowed": {'activation_offload': ('none',), 'local_updates': ('none',), 'gpus': ('alike',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'recompute_saves': ('input',), 'pipeline': ('own',), 'adapter_parts': ('apart',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('shared',), 'weighting': ('separate',), 'expert_products': ('grouped',), 'peak': ('saved', 'torch'), 'context': ('ring',), 'mask': ('kernel',), 'precision': ('bf16', 'autocast', 'mixed'), 'balance': ('none', 'loss', 'loss_one_hot'), 'optimizer': ('adamw', 'adamw_8bit', 'adamw_8bit_torchao', 'adafactor', 'adafactor_torch', 'muon', 'sgd_momentum', 'sgd'), 'fp8': ('none',), 'fp8_weights': ('copy',)},
         "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
         "defaults": {'vocab_multiple': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
@@ -206,16 +214,16 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "torchtitan": {
         "version": "torchtitan 0.2.2, PyTorch 2.13",
         "title": "torchtitan: FSDP2 and DTensor, eager",
-        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'adapter_parts': 'joined', 'adapter_kind': 'lora', 'adapter_precision': 'low', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'gpus': 'alike', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'zero_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'weighting': 'separate', 'expert_products': 'grouped', 'gathered_input': 'kept', 'token_ids': 'whole', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'ends', 'reshard': 'default', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'complex', 'loss': 'dtensor', 'precision': 'mixed', 'data_parallel': 'fsdp', 'peak': 'torch'},
-        "allowed": {'activation_offload': ('none',), 'gpus': ('alike',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'zero_offload': ('none',), 'normalisation': ('rms',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'adapter_parts': ('joined',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'base_weights': ('full',), 'optimizer': ('adamw',), 'stages': ('even', 'listed'), 'recompute_method': ('each', 'every'), 'recompute_saves': ('input', 'ops'), 'precision': ('mixed',), 'data_parallel': ('fsdp',), 'projections': ('separate',), 'gathered_input': ('kept',), 'token_ids': ('whole',), 'units': ('ends',), 'peak': ('saved', 'torch'), 'loss': ('dtensor',), 'rope': ('complex',), 'swiglu': ('eager',), 'value': ('copy',), 'norm': ('fused', 'torch'), 'attention': ('sdpa',)},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'separate', 'adapters': 'none', 'adapter_parts': 'joined', 'adapter_kind': 'lora', 'adapter_precision': 'low', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'gpus': 'alike', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'zero_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'norms': 'pre', 'qk_norms': 'head', 'capping': 'none', 'window': 'none', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'weighting': 'separate', 'expert_products': 'grouped', 'gathered_input': 'kept', 'token_ids': 'whole', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'ends', 'reshard': 'default', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'sdpa', 'value': 'copy', 'rope': 'complex', 'loss': 'dtensor', 'precision': 'mixed', 'data_parallel': 'fsdp', 'peak': 'torch'},
+        "allowed": {'activation_offload': ('none',), 'gpus': ('alike',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'zero_offload': ('none',), 'normalisation': ('rms',), 'norms': ('pre',), 'qk_norms': ('head',), 'window': ('none',), 'capping': ('none',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'adapter_parts': ('joined',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'base_weights': ('full',), 'optimizer': ('adamw',), 'stages': ('even', 'listed'), 'recompute_method': ('each', 'every'), 'recompute_saves': ('input', 'ops'), 'precision': ('mixed',), 'data_parallel': ('fsdp',), 'projections': ('separate',), 'gathered_input': ('kept',), 'token_ids': ('whole',), 'units': ('ends',), 'peak': ('saved', 'torch'), 'loss': ('dtensor',), 'rope': ('complex',), 'swiglu': ('eager',), 'value': ('copy',), 'norm': ('fused', 'torch'), 'attention': ('sdpa',)},
         "fixed": {'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
         "defaults": {'gradient_bytes': 4, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
     },
     "nanotron": {
         "version": "nanotron 2411b022",
         "title": "nanotron with flash-attn kernels",
-        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'adapter_parts': 'joined', 'adapter_kind': 'lora', 'adapter_precision': 'low', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'gpus': 'alike', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'zero_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'weighting': 'separate', 'expert_products': 'grouped', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'flash_bshd', 'value': 'repacked', 'rope': 'cached', 'loss': 'nanotron', 'precision': 'mixed', 'data_parallel': 'torch_ddp', 'peak': 'saved'},
-        "allowed": {'activation_offload': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'zero_offload': ('none',), 'normalisation': ('rms',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'adapter_parts': ('joined',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'base_weights': ('full',), 'optimizer': ('adamw',), 'schedule': ('1f1b', 'gpipe'), 'stages': ('even', 'listed'), 'recompute_method': ('each',), 'precision': ('mixed',), 'data_parallel': ('torch_ddp',), 'loss': ('nanotron',), 'value': ('repacked',), 'rope': ('cached',), 'swiglu': ('eager',), 'attention': ('flash_bshd',), 'peak': ('saved',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'recompute_saves': ('input',), 'pipeline': ('own',)},
+        "choices": {'optimizer': 'adamw', 'fp8': 'none', 'fp8_weights': 'copy', 'projections': 'fused', 'adapters': 'none', 'adapter_parts': 'joined', 'adapter_kind': 'lora', 'adapter_precision': 'low', 'base_weights': 'full', 'activation_offload': 'none', 'local_updates': 'none', 'links': 'uniform', 'gpus': 'alike', 'optimizer_offload': 'none', 'slices': 'one', 'tensor_axes': 'one', 'zero_offload': 'none', 'schedule': '1f1b', 'stages': 'even', 'recompute_method': 'each', 'normalisation': 'rms', 'norms': 'pre', 'qk_norms': 'head', 'capping': 'none', 'window': 'none', 'mlp': 'swiglu', 'heads': 'grouped', 'layers': 'dense', 'positions': 'rotary', 'residual': 'sequential', 'dropout': 'none', 'biases': 'qkv', 'context': 'ring', 'weight_gradient': 'fused', 'mask': 'kernel', 'scores': 'softmax', 'balance': 'none', 'router': 'unfused', 'router_precision': 'fp32', 'dispatch': 'alltoall', 'permute': 'fused', 'weighting': 'separate', 'expert_products': 'grouped', 'gathered_input': 'dropped', 'token_ids': 'masked', 'position_ids': 'batch', 'recompute_saves': 'input', 'units': 'root', 'reshard': 'always', 'optimizer_kernel': 'fused', 'pipeline': 'own', 'gelu': 'fused', 'norm': 'fused', 'swiglu': 'eager', 'attention': 'flash_bshd', 'value': 'repacked', 'rope': 'cached', 'loss': 'nanotron', 'precision': 'mixed', 'data_parallel': 'torch_ddp', 'peak': 'saved'},
+        "allowed": {'activation_offload': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'zero_offload': ('none',), 'normalisation': ('rms',), 'norms': ('pre',), 'qk_norms': ('head',), 'window': ('none',), 'capping': ('none',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'adapter_parts': ('joined',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'base_weights': ('full',), 'optimizer': ('adamw',), 'schedule': ('1f1b', 'gpipe'), 'stages': ('even', 'listed'), 'recompute_method': ('each',), 'precision': ('mixed',), 'data_parallel': ('torch_ddp',), 'loss': ('nanotron',), 'value': ('repacked',), 'rope': ('cached',), 'swiglu': ('eager',), 'attention': ('flash_bshd',), 'peak': ('saved',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'recompute_saves': ('input',), 'pipeline': ('own',)},
         "fixed": {'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
         "defaults": {'distributed_optimizer': 0, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
     },
@@ -228,6 +236,8 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "eager": "RMSNorm: keeps an fp32 copy of its input and the normalised input; LayerNorm: as fused",
         "keeps_output": "keeps its output, which the next projection keeps anyway, instead of its input",
         "torch": "torch.nn.RMSNorm where no fused kernel exists: two fp32 copies; LayerNorm: as fused",
+        "eager_fp32": "eager, with a scale that multiplies in fp32: the normalised input is in fp32 (OLMo 2)",
+        "eager_scale": "the same, and keeps the scale that it multiplies with: fp32, or one plus it (Gemma, Nemotron)",
     }),
     "swiglu": ("kernel of the SwiGLU activation", {
         "fused": "keeps the gate and up projections",
@@ -258,7 +268,13 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
         "fused": "keeps nothing but the fp32 table of the stage",
         "unfused": "keeps bf16 cosines and sines in every layer, for queries and for keys",
         "shared": "keeps bf16 cosines and sines once (Hugging Face)",
-        "joined": "the same, and joins turned and other parts of heads, one head after another (GPT-NeoX there)",
+        "shared_twice": "the same for layers with windows and once more for those without (Gemma 3)",
+        "shared_fp32": "as shared in fp32 (OLMo)",
+        "shared_fp32_twice": "as shared_twice in fp32 (OLMo 3)",
+        "repeated": "every layer keeps bf16 cosines and sines of its own, repeated for pairs of elements (Helium)",
+        "repeated_fp32": "the same in fp32 (ERNIE 4.5)",
+        "joined": "as shared, and joins turned and other parts of heads, one head after another (GPT-NeoX there)",
+        "joined_repeated": "as joined with cosines and sines as in repeated (GLM)",
         "complex": "keeps nothing but the complex64 table of the model (torchtitan)",
         "cached": "every layer has a bf16 table of cosines and sines of its own (flash-attn in nanotron)",
     }),
@@ -308,6 +324,8 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "projections": ("matrices of the projections that read the same input", {
         "fused": "one for queries, keys and values, one for gate and up",
         "separate": "one for each",
+        "qkv": "one for queries, keys and values, one each for gate and up",
+        "gate_up": "one for gate and up, one each for queries, keys and values (GLM)",
     }),
     "adapters": ("low-rank adapters; all other weights are frozen (LoRA)", {
         "none": "all weights are trained",
@@ -394,10 +412,28 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "normalisation": ("normalisation of the residual stream", {
         "rms": "RMSNorm: a scale",
         "layer": "LayerNorm: scale and bias",
+        "layer_unbiased": "LayerNorm: a scale (Command R)",
+        "layer_plain": "LayerNorm: no weights (OLMo 1)",
+    }),
+    "norms": ("norms of a layer beside attention and MLP", {
+        "pre": "one before each; or one after each, which keeps as much (OLMo 2, EXAONE 4)",
+        "both": "one before and one after each (Gemma 2 and 3, GLM 4)",
+    }),
+    "qk_norms": ("norms of queries and keys, where there are any", {
+        "head": "over every head, with one scale for all heads (Qwen3)",
+        "heads": "over every head, each with a scale of its own (Command R+)",
+        "width": "over all heads together (OLMo 2)",
+    }),
+    "capping": ("bounds of scores and logits", {
+        "none": "none",
+        "tanh": "scores, logits or both may be bounded by tanh (Gemma 2)",
     }),
     "mlp": ("feed-forward block of dense layers", {
         "swiglu": "gate, up and down projection with SiLU",
+        "geglu": "gate, up and down projection with the tanh form of GELU",
         "gelu": "up and down projection with GELU",
+        "relu2": "up and down projection with the square of ReLU",
+        "xielu": "up and down projection with xIELU, whose two slopes are trained (Apertus)",
     }),
     "heads": ("kind of attention heads", {
         "grouped": "grouped queries (GQA), of which multi-head and multi-query attention are cases",
@@ -415,6 +451,11 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "residual": ("what the MLP of a layer reads", {
         "sequential": "the residual stream with the output of attention added: x + attention(x), then its MLP",
         "parallel": "what attention reads: x + attention(norm(x)) + mlp(norm(x)), two norms of one tensor (GPT-NeoX)",
+        "parallel_one": "the same with one norm, whose output both read (Command R, Phi 2)",
+    }),
+    "window": ("tokens that attention reads", {
+        "none": "all earlier ones in every layer",
+        "sliding": "a window of the latest ones, in all layers or in all but every n-th (Mistral, Gemma 3, GPT-OSS)",
     }),
     "scores": ("how the router scores experts", {
         "softmax": "softmax of the chosen logits (Mixtral), which is that of all, divided by its sum (Qwen3-MoE)",
@@ -462,6 +503,7 @@ CHOICES: dict[str, tuple[str, dict[str, str]]] = {
     "biases": ("biases of the projections", {
         "qkv": "none but those of queries, keys and values where the model has them",
         "linear": "all projections may have one (GPT)",
+        "some": "all projections, that after attention, those of MLPs, and the LM head may have one",
     }),
     "peak": ("what lives besides saved tensors at the moments of a step", {
         "saved": "nothing but what the loss itself makes, and in nanotron the MLP's backward pass",
@@ -591,7 +633,14 @@ ROLES: tuple[str, ...] = (
 #: Values of the parameters that few people set, by name.
 DEFAULTS: dict[str, int] = {
     "linear_bias": 0,
+    "attention_output_bias": 0,
+    "mlp_bias": 0,
+    "head_bias": 0,
+    "attention_softcapping": 0,
+    "logit_softcapping": 0,
     "learned_positions": 0,
+    "attention_window": 0,
+    "full_attention_step": 0,
     "num_experts": 0,
     "moe_topk": 0,
     "moe_ffn_hidden_size": 0,
@@ -687,7 +736,7 @@ DEFAULTS: dict[str, int] = {
 }
 
 #: Choices that the model decides, not the framework.
-ARCHITECTURE: tuple[str, ...] = ('normalisation', 'mlp', 'heads', 'layers', 'residual', 'positions', 'scores')
+ARCHITECTURE: tuple[str, ...] = ('normalisation', 'norms', 'qk_norms', 'mlp', 'heads', 'layers', 'residual', 'positions', 'window', 'capping', 'scores')
 
 #: What people call parameters of a layout, by name.
 SHORT: dict[str, str] = {
@@ -712,7 +761,7 @@ DEGREES: tuple[str, ...] = ('tensor_parallel', 'tensor_parallel_y', 'tensor_para
 #: Options of kernel choices by what files that describe a run call them, by choice.
 WORDS: dict[str, dict[str, str]] = {
     "optimizer": {'adam': 'adamw', 'muon': 'muon', 'sgd': 'sgd_momentum'},
-    "mlp": {'silu': 'swiglu'},
+    "mlp": {'silu': 'swiglu', 'gelu_pytorch_tanh': 'geglu'},
 }
 
 #: Meaning of every moment of a step at which a rank may peak, and the activations held then, by name.
@@ -834,6 +883,13 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.attention_adapters.frozen_gradient": ("attention_adapters", "gradient", "", "NOTHING"),
     "stage.attention_adapters.frozen_optimizer": ("attention_adapters", "optimizer", "", "NOTHING"),
     "stage.attention_adapters.activation": ("attention_adapters", "activation", "", "LAYERS"),
+    "stage.attention_post_norm.weight": ("attention_post_norm", "weight", "", "NOTHING"),
+    "stage.attention_post_norm.gradient": ("attention_post_norm", "gradient", "", "NOTHING"),
+    "stage.attention_post_norm.optimizer": ("attention_post_norm", "optimizer", "", "NOTHING"),
+    "stage.attention_post_norm.frozen_weight": ("attention_post_norm", "weight", "", "NOTHING"),
+    "stage.attention_post_norm.frozen_gradient": ("attention_post_norm", "gradient", "", "NOTHING"),
+    "stage.attention_post_norm.frozen_optimizer": ("attention_post_norm", "optimizer", "", "NOTHING"),
+    "stage.attention_post_norm.activation": ("attention_post_norm", "activation", "", "LAYERS"),
     "stage.ffn_norm.weight": ("ffn_norm", "weight", "", "NOTHING"),
     "stage.ffn_norm.gradient": ("ffn_norm", "gradient", "", "NOTHING"),
     "stage.ffn_norm.optimizer": ("ffn_norm", "optimizer", "", "NOTHING"),
@@ -917,6 +973,13 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.swiglu_adapters.frozen_gradient": ("swiglu_adapters", "gradient", "", "NOTHING"),
     "stage.swiglu_adapters.frozen_optimizer": ("swiglu_adapters", "optimizer", "", "NOTHING"),
     "stage.swiglu_adapters.activation": ("swiglu_adapters", "activation", "", "LAYERS"),
+    "stage.ffn_post_norm.weight": ("ffn_post_norm", "weight", "", "NOTHING"),
+    "stage.ffn_post_norm.gradient": ("ffn_post_norm", "gradient", "", "NOTHING"),
+    "stage.ffn_post_norm.optimizer": ("ffn_post_norm", "optimizer", "", "NOTHING"),
+    "stage.ffn_post_norm.frozen_weight": ("ffn_post_norm", "weight", "", "NOTHING"),
+    "stage.ffn_post_norm.frozen_gradient": ("ffn_post_norm", "gradient", "", "NOTHING"),
+    "stage.ffn_post_norm.frozen_optimizer": ("ffn_post_norm", "optimizer", "", "NOTHING"),
+    "stage.ffn_post_norm.activation": ("ffn_post_norm", "activation", "", "LAYERS"),
     "stage.hidden_dropout.activation": ("hidden_dropout", "activation", "", "LAYERS"),
     "stage.layer_tables.buffer": ("layer_tables", "buffer", "", "NOTHING"),
     "stage.latent_tables.buffer": ("latent_tables", "buffer", "", "NOTHING"),

@@ -57,7 +57,7 @@ FAMILIES: Mapping[str, Draw] = {
 #: Families with windows, wider than any sequence here: of narrower ones see docs/limits.md.
 _WINDOWED = ("cohere2", "gemma2", "gemma3_text", "olmo3")
 #: Families whose heads share out the residual stream: others may have wider ones.
-_EVEN_HEADS = ("apertus", "cohere", "helium", "olmo", "olmo2", "olmo3", "phi", "phi3", "stablelm", "internlm3")
+_EVEN_HEADS = ("apertus", "cohere", "helium", "olmo", "olmo2", "olmo3", "phi", "phi3", "stablelm")
 #: Tokens.
 LONGEST = 48
 

@@ -16,7 +16,10 @@ from oracles.huggingface import size, token_ids
 from oracles.ledger import ledger
 from oracles.live import Live
 from oracles.public_families import FAMILIES, LONGEST, built, random_config
+from oracles.test_flops_huggingface import counted
+from oracles.times import work
 from torch import nn
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from shardmath.configuration.choosing import choices_of
 from shardmath.input.parameters import model_values
@@ -57,3 +60,33 @@ def test_from_the_file_to_the_bytes(draw: Random, family: str, attention: str, t
         output = model(input_ids=ids, labels=labels)
     assert output.logits is not None
     assert live.now == sum(kept) + wider_scales(model, config, checkpointing)
+
+
+@pytest.mark.cases(1, 20)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_products(draw: Random, family: str, tmp_path: Path) -> None:
+    """FLOPs of both passes with eager attention, which computes all pairs of tokens."""
+    config = random_config(draw, family)
+    read = read_config(tmp_path, config)
+    shape = {BY_NAME[name].letter: value for name, value in model_values(read).items()}
+    shape |= {"s": size(draw, LONGEST), "b": size(draw, 3)}
+    implementation = HUGGINGFACE.with_choices(**{**choices_of("huggingface", read), "attention": "eager"})
+    forward, = work(implementation, "stage.forward_flops", **shape)
+    assert counted(built(config, "eager"), shape) == (forward, 2 * forward)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_file_leaves_out_is_what_the_class_has(family: str, tmp_path: Path) -> None:
+    """Sizes that a config.json need not state: the defaults of the reader are those of Transformers."""
+    keys = {"hidden_size": 5120, "num_attention_heads": 160, "vocab_size": 100, "max_position_embeddings": 64,
+            "intermediate_size": 100, "num_hidden_layers": 12}
+    made, model = CONFIG_MAPPING[family](**keys), read_config(tmp_path, {"model_type": family, **keys})
+    heads = getattr(made, "num_key_value_heads", None) or made.num_attention_heads
+    assert (model.num_kv_heads, model.head_dim, model.tied_embeddings) == (
+        heads, getattr(made, "head_dim", None) or made.hidden_size // made.num_attention_heads,
+        made.tie_word_embeddings)
+    epsilons = [getattr(made, key) for key in ("rms_norm_eps", "layer_norm_eps", "norm_eps", "norm_epsilon")
+                if hasattr(made, key)]
+    assert [model.norm_epsilon] == (epsilons or [1e-5])
+    rope = made.rope_parameters
+    assert model.rope_base == rope.get("full_attention", rope)["rope_theta"]

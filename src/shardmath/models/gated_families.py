@@ -86,6 +86,7 @@ class Olmo3(Olmo2, Windows):
     """OLMo 3: as OLMo 2, three of four layers with windows."""
 
     step = 4
+    rope_theta: Any = 500_000
     sliding_window: Count | None = 4096
 
 
@@ -169,6 +170,7 @@ class Glm4(Glm):
 class Gemma(GatedFamily):
     """Gemma 1: a gate with GELU, heads wider than their share of the residual stream, embeddings scaled."""
 
+    num_kv_heads: Size | None = Field(16, validation_alias=keys("num_key_value_heads"))
     head_dim: Size | None = 256
     tied_embeddings: bool = Field(True, validation_alias=keys("tie_word_embeddings"))
     hidden_act: Gelu = Field("gelu_pytorch_tanh", validation_alias=keys("hidden_act", "hidden_activation"))
@@ -229,6 +231,7 @@ class Exaone4(Windows):
     """EXAONE 4: norms after attention and MLP, queries and keys normalised per head; the large one with windows."""
 
     step = 4
+    num_kv_heads: Size | None = Field(32, validation_alias=keys("num_key_value_heads"))
     norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
     sliding_window: Count | None = 4096
 
@@ -241,6 +244,8 @@ class Exaone4(Windows):
 class Helium(GatedFamily):
     """Helium: a Llama whose scales multiply in fp32."""
 
+    num_kv_heads: Size | None = Field(20, validation_alias=keys("num_key_value_heads"))
+    head_dim: Size | None = 128
     norm_epsilon: Epsilon = Field(1e-8, validation_alias=keys("rms_norm_eps"))
     rope_theta: Any = 100_000
     attention_bias: bool = False
@@ -281,8 +286,11 @@ class InternLm3(GatedFamily):
 
     num_kv_heads: Size | None = Field(2, validation_alias=keys("num_key_value_heads"))
     norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("rms_norm_eps"))
-    qkv_bias: bool = False
-    bias: bool = False
+    head_dim: Size | None = 128
+    qkv_bias: bool = Field(False, validation_alias=keys("qkv_bias", "attention_bias"))
+    bias: bool = Field(False, validation_alias=keys("bias", "mlp_bias"))
+    attention_bias: bool = False
+    mlp_bias: bool = False
 
     def fields(self) -> dict[str, Any]:
         """As the base class says."""

@@ -32,6 +32,7 @@ class Olmo(GatedFamily):
 class StableLm(Partial):
     """StableLM 2 and 3B: a gate, a quarter of each head rotary; the largest has parallel residuals with one norm."""
 
+    num_kv_heads: Size | None = Field(32, validation_alias=keys("num_key_value_heads"))
     norm_epsilon: Epsilon = Field(1e-5, validation_alias=keys("layer_norm_eps"))
     qkv_bias: bool = Field(False, validation_alias=keys("use_qkv_bias"))
     qk_norm: bool = Field(False, validation_alias=keys("qk_layernorm"))
@@ -67,6 +68,7 @@ class Cohere2(Cohere, Windows):
     """Command R7B, Command A and Tiny Aya: as Command R, three of four layers with windows, the others not rotary."""
 
     step = 4
+    rope_theta: Any = 10_000
     sliding_window: Count | None = 4096
     qk_norm: Annotated[bool, only(False, why=": Transformers builds no such norm for this model_type")] = Field(
         False, validation_alias=keys("use_qk_norm"))
