@@ -128,8 +128,8 @@ _PLAIN_ONLY: Mapping[str, tuple[str, ...]] = {
 
 def _special(choices: Mapping[str, str]) -> str:
     """The first choice that is counted with a plain training step alone, in words; nothing if there is none."""
-    found = (axis for axis, options in _PLAIN_ONLY.items() if choices[axis] in options)
-    return next((f"{axis} = {choices[axis]}" for axis in found), "")
+    special = (axis for axis, options in _PLAIN_ONLY.items() if choices[axis] in options)
+    return next((f"{axis} = {choices[axis]}" for axis in special), "")
 
 
 def _of_models(choices: Mapping[str, str]) -> tuple[tuple[str, bool], ...]:

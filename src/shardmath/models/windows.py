@@ -17,8 +17,8 @@ def windows_of(window: int | None, layer_types: Sequence[str] | None, step: int 
     (0: all have one). Without windows, and of a list that no step describes, both are 0; a remark says the latter.
     """
     if layer_types is not None:
-        found = step_of(layer_types)
-        step = 1 if found is None else found
+        regular = step_of(layer_types)
+        step = 1 if regular is None else regular
     if not window or step == 1:
         return {"attention_window": 0, "full_attention_step": 0}
     return {"attention_window": window, "full_attention_step": step}
