@@ -39,7 +39,8 @@ LINES = (
     "formula swiglu.saved --json", "formula fujii2024.total", "formula --list", "formula spent.idle --unicode",
     "prove --list", "prove sequence-parallel-gain",
     "appendix -o {folder}/appendix.tex", "page -o {folder}/page.html",
-    "models", "gpus", "networks", "schema", "schema --markdown", "schema explain", "completion bash",
+    "models", "gpus", "networks", "schema", "schema --markdown", "schema explain", "mcp --help",
+    "completion bash",
     # what is refused, with names that no such stream has
     "explain {folder}/μοντέλο.json --gpu h100-80gb", "explain modèle-日本 --gpu h100-80gb",
     f"sweep {JOB} --global-batch-size 8 --csv {{folder}}/нет/строки.csv", "explain llama-3.2-1b --gpu größer",
