@@ -73,6 +73,15 @@ def test_without_even_chunks_it_is_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("stages", "first", "last"), [(8, 40, 40), (2, 80, 0), (4, 0, 80)])
+def test_a_stage_without_layers_is_refused(stages: int, first: int, last: int) -> None:
+    """Megatron-Core would give the other stages none, and block recompute would share out no layers among them."""
+    with pytest.raises(InputError, match=r"(first|last)_stage_layers = .*must leave layers for the other stages"):
+        explain("llama-3.1-70b", "h100-80gb", num_gpus=64, tensor_parallel=8, pipeline_parallel=stages,
+                first_stage_layers=first, last_stage_layers=last, kernels={"recompute_method": "block"})
+
+
+@pytest.mark.slow
 def test_experts_in_every_layer() -> None:
     """32 layers as 31 + 1 of 4 ranks with 4 chunks; models with dense layers too need a list."""
     options = {"num_gpus": 64, "pipeline_parallel": 4, "virtual_pipeline": 4, "expert_parallel": 8}

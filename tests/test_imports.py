@@ -80,6 +80,7 @@ ROOMS = (
     {"account"},
     {"search.spaces"},
     {"search.nests"},
+    {"search.boxes"},
     {"search"},
     {"reports"},
     {"plots"},

@@ -135,11 +135,11 @@ def _pipeline(choices: Mapping[str, str], framework: str) -> tuple[Rule, ...]:
                           "must divide num_layers" if count == 1 else
                           f"times {_named(count)} must divide num_layers"))
     else:
-        alone = Or(Eq(p, 1), Divides(count * Max(p - Iverson(Lf > 0) - Iverson(Ll > 0), Integer(1)),
-                                     L + eemb + eloss - Lf - Ll))
+        own = Iverson(Lf > 0) + Iverson(Ll > 0)
+        alone = Or(Eq(p, 1), Divides(count * Max(p - own, Integer(1)), L + eemb + eloss - Lf - Ll))
         rules += [
             Rule("layers", "p", alone, "must divide the layers that are left for the stages between first and last"),
-            Rule("first_stage", "Lf", And(Divides(count, Lf), Le(Lf + Ll, L)),
+            Rule("first_stage", "Lf", And(Divides(count, Lf), Or(Lt(Lf + Ll, L), And(Eq(Lf + Ll, L), Le(p, own)))),
                  "must leave layers for the other stages, and chunks of equal size"),
             Rule("last_stage", "Ll", Divides(count, Ll), "must give chunks of equal size"),
             Rule("one_stage", "Lf", Or(Ge(p, 2), And(Eq(Lf, 0), Eq(Ll, 0))), "must be 0 without a pipeline"),

@@ -36,6 +36,8 @@ from shardmath.reports.answers import answer
 @click.option("--backend", default="auto", show_default=True, metavar="NAME",
               help="Compile the loops with llvm or numba, or run them on columns (numpy); auto is numpy or llvm, "
                    "whichever answers sooner.")
+@click.option("--method", default="sweep", show_default=True, metavar="NAME",
+              help="Look at every configuration (sweep), or find the best and fronts by branch and bound (bounds).")
 @click.option("--threads", type=Count(), help="Threads, or local processes  [default: one for each processor]")
 def explore(
     space: str, json: bool, resume: bool, checkpoint: str | None, plot: str | None, **options: Any,
@@ -66,6 +68,8 @@ def explore(
         show(explored)
     if explored.complete:
         return 0
+    if explored.bounds:
+        return stopped.exit_code
     share = explored.done / explored.size
     click.echo(f"stopped: {explored.done:,} of {explored.size:,} configurations are done ({share:.1%})"
                f"{'' if checkpoint is None else f'; go on with: {_again(resume)}'}", err=True)

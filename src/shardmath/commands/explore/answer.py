@@ -112,8 +112,27 @@ Answered = Ranking | Unbeaten | Counted
 
 
 @dataclass(frozen=True)
+class BoundedPart(Answer):
+    """How boxes of a part were cut (method bounds)."""
+
+    part: int
+    """Part of the space, from 0."""
+    order: tuple[str, ...]
+    """Axes in the order in which boxes were cut."""
+    bounded: int
+    """Boxes whose formulas were bounded."""
+    open: int
+    """Boxes that are left; 0 where the answers are proved."""
+    gaps: Mapping[str, float | None]
+    """By question, the share by which its first key may still get better; null without an answer yet."""
+
+
+@dataclass(frozen=True)
 class Explored(Reported, room="explore"):
-    """Answer of a space: counts, and an answer to each question."""
+    """Answer of a space: counts, and an answer to each question.
+
+    With method bounds no configuration is counted: ``broken`` and ``verdicts`` are empty.
+    """
 
     size: int
     """Configurations of the space."""
@@ -123,8 +142,8 @@ class Explored(Reported, room="explore"):
     """True if every configuration is done."""
     evaluated: int
     """Those whose memory was computed; the others broke a condition that many share."""
-    legal: int
-    """Those that break no condition."""
+    legal: int | None
+    """Those that break no condition; null with method bounds."""
     broken: tuple[Broken, ...]
     """Configurations by the condition that they broke first."""
     verdicts: Mapping[str, int]
@@ -133,6 +152,8 @@ class Explored(Reported, room="explore"):
     """The answer to every question, by its name."""
     rows: int | None
     """Rows that were written; null if none were asked for."""
+    bounds: tuple[BoundedPart, ...] = ()
+    """How the parts were cut, with method bounds."""
 
     def records(self) -> list[dict[str, Any]]:
         """Return the configurations of all answers: the question, candidates on the axes, values of its formulas."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.table import Table
 
-from shardmath.commands.explore.answer import Answered, Counted, Explored, Ranking
+from shardmath.commands.explore.answer import Answered, BoundedPart, Counted, Explored, Ranking
 from shardmath.generated.definitions import SHORT, VERDICTS
 from shardmath.reports.tables import console, gib, table
 from shardmath.search.nests.configurations import Configuration
@@ -22,16 +22,26 @@ def show(explored: Explored) -> None:
     """Print how many configurations broke which condition and fit, and the answer to each question."""
     out = console()
     rows = [("in the space", f"{explored.size:,}", "")]
-    if not explored.complete:
+    rows += [row for item in explored.bounds for row in _cut(item)]
+    if not explored.complete and not explored.bounds:
         rows.append(("looked at", f"{explored.done:,}", f"{explored.done / explored.size:.1%}: it was stopped"))
     rows += [(f"broke {item.name}", f"{item.count:,}", item.meaning) for item in explored.broken if item.count]
-    rows.append(("legal", f"{explored.legal:,}", ""))
-    rows += [(name, f"{explored.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
+    if explored.legal is not None:
+        rows.append(("legal", f"{explored.legal:,}", ""))
+        rows += [(name, f"{explored.verdicts[name]:,}", meaning) for name, meaning in VERDICTS]
     if explored.rows is not None:
         rows.append(("rows", f"{explored.rows:,}", "written"))
     out.print(table(("configurations", "count", ""), rows, right=(1,)))
     for name, answered in explored.answers.items():
         out.print(_answer(name, answered))
+
+
+def _cut(item: BoundedPart) -> Iterator[tuple[str, str, str]]:
+    """Rows that say how a part was cut, and how much better its answers may still get."""
+    yield "boxes bounded", f"{item.bounded:,}", f"part {item.part}, cut by {', '.join(item.order)}"
+    if item.open:
+        gaps = ", ".join(f"{name} {'not known' if gap is None else f'{gap:.2%}'}" for name, gap in item.gaps.items())
+        yield "boxes left", f"{item.open:,}", f"it was stopped; answers may get better by: {gaps}"
 
 
 def _answer(name: str, answered: Answered) -> Table | str:

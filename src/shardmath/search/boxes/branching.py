@@ -1,0 +1,84 @@
+"""Branch and bound of a part: boxes are cut axis by axis, and closed where nothing better can be inside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from shardmath.compiler.expressions.intervals import Bounds as Exact
+from shardmath.compiler.nests.order import nested_order
+from shardmath.compiler.nests.posing import posed
+from shardmath.compiler.nests.problem import Problem
+from shardmath.search.boxes.bounds import Bounds, Boxes
+from shardmath.search.boxes.kept import Kept, kept_for
+from shardmath.search.boxes.order import begin, opened, order_of
+from shardmath.search.nests.posing import evaluator_source, posing_of, verdict_source
+from shardmath.search.spaces import Part, Question
+
+#: Boxes that are bounded at a time: columns of them stay in the processor's cache.
+_BATCH = 1 << 13
+
+
+@dataclass
+class Cut:
+    """How a part was cut: boxes that were bounded, configurations of the part, and what is left open."""
+
+    order: tuple[str, ...]
+    bounded: int = 0
+    left: Boxes | None = None
+
+
+def branched(
+    part: Part, questions: Sequence[Question], *, most: int | None = None, stopped: Callable[[], bool] = lambda: False,
+) -> tuple[list[Kept], Cut]:
+    """Return the answers of a part to questions for the best and for fronts, and how they were found.
+
+    No more than about ``most`` boxes are bounded, and none once ``stopped`` says so: then boxes are left.
+    """
+    problem, _ = posed(posing_of(part, questions, literal=True), evaluator_source(part), verdict_source())
+    bounds = Bounds(part, problem)
+    answers = kept_for(tuple(questions), _whole(problem))
+    axes = [axis.name for axis in part.axes]
+    first = nested_order(problem)
+    begin(bounds, answers, [axes.index(axis.name) for axis in (*first.shard, *first.loops, *first.fused)])
+    order = order_of(bounds, answers)
+    begin(bounds, answers, order)
+    cut = Cut(tuple(axes[axis] for axis in order))
+    levels: list[list[Boxes]] = [[] for _ in range(len(order) + 1)]
+    _place(bounds.children(bounds.root, order[0]), levels, 1, answers)
+    while (level := next((level for level in range(len(order), 0, -1) if levels[level]), None)) is not None:
+        boxes = opened(levels[level].pop(), answers)
+        if stopped() or (most is not None and cut.bounded >= most):
+            levels[level].append(boxes)
+            break
+        axis = order[level]
+        size = max(1, _BATCH // bounds.sizes[axis])
+        if len(boxes) > size:
+            levels[level].append(boxes.taken(np.arange(size, len(boxes))))
+            boxes = boxes.taken(np.arange(size))
+        cut.bounded += len(boxes) * bounds.sizes[axis]
+        _place(bounds.children(boxes.places, axis), levels, level + 1, answers)
+    open_boxes = [boxes for stack in levels for boxes in stack if len(boxes)]
+    cut.left = Boxes.joined(open_boxes) if open_boxes else None
+    return answers, cut
+
+
+def _place(boxes: Boxes, levels: list[list[Boxes]], level: int, answers: Sequence[Kept]) -> None:
+    """Take the answers among children, and put the others onto their level, the best bound first."""
+    boxes = opened(boxes, answers)
+    decided = (boxes.low == boxes.high).all(axis=1) & (boxes.surely | ~boxes.may).all(axis=1)
+    if decided.any():
+        some = boxes.taken(np.flatnonzero(decided))
+        for answer in answers:
+            answer.take(some)
+        boxes = opened(boxes.taken(np.flatnonzero(~decided)), answers)
+    if len(boxes):
+        levels[level].append(boxes.taken(np.argsort(boxes.low[:, 0], kind="stable")))
+
+
+def _whole(problem: Problem) -> list[bool]:
+    """Tell which keys are whole numbers, so that floats have them exactly."""
+    exact = Exact(problem.graph, {})
+    return [exact.is_integer(node) for question in problem.questions for node in question.keys]

@@ -1,0 +1,89 @@
+"""Exact ranges of nodes over a few axes: computed for every legal combination, then reduced over the axes left free."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shardmath.compiler.expressions import ops
+from shardmath.compiler.expressions.arrays import operated
+from shardmath.compiler.expressions.graph import Node, ordered
+from shardmath.search.spaces import Axis
+
+#: Rows of a table of numbers, and of one that only says what is legal: at most so many, those of free axes included.
+NUMBERS, LEGAL = 40_000, 1_500_000
+
+
+class Table:
+    """Ranges of some nodes over the same axes; a place behind the last one of an axis stands for all of its places.
+
+    Only combinations count that meet every condition on these axes. ``legal`` says where there is one.
+    """
+
+    def __init__(
+        self, axes: Sequence[tuple[int, Axis]], nodes: Iterable[Node], conditions: Sequence[Node],
+        common: Mapping[Node, Any],
+    ) -> None:
+        """Compute all combinations of ``axes``, each with its place among those of the space."""
+        self.places = tuple(place for place, _ in axes)
+        self.nodes = tuple(nodes)
+        self._shape = [axis.size for _, axis in axes]
+        indices = np.indices(self._shape).reshape(len(axes), -1)
+        names = {name: np.asarray(column, np.float64)[at]
+                 for (_, axis), at in zip(axes, indices, strict=True) for name, column in axis.values.items()}
+        values = dict(common)
+        with np.errstate(all="ignore"):
+            for node in ordered([*self.nodes, *conditions]):
+                if node not in values:
+                    values[node] = names[str(node.value)] if node.op == ops.NAME else operated(node, values)
+        legal = np.ones(prod(self._shape), np.bool_)
+        for condition in conditions:
+            legal &= values[condition]
+        self.legal = self._reduced(legal, np.max)
+        self.low, self.high = {}, {}
+        for node in self.nodes:
+            column = np.broadcast_to(np.asarray(values[node], np.float64), legal.shape)
+            low, high = (self._reduced(np.where(legal, column, end), reduce)
+                         for end, reduce in ((np.inf, np.min), (-np.inf, np.max)))
+            truth = node.is_condition
+            self.low[node], self.high[node] = (low > 0, high > 0) if truth else (low, high)
+
+    def rows(self, boxes: NDArray[np.int16]) -> NDArray[np.int64]:
+        """Return where the table has each box."""
+        row = np.zeros(len(boxes), np.int64)
+        for place, size in zip(self.places, self._shape, strict=True):
+            row = row * (size + 1) + boxes[:, place]
+        return row
+
+    def _reduced(self, column: NDArray[Any], reduce: Callable[..., NDArray[Any]]) -> NDArray[Any]:
+        """Return the column with one more place for each axis."""
+        grid = column.reshape(self._shape)
+        for axis in range(len(self._shape)):
+            grid = np.concatenate([grid, reduce(grid, axis=axis, keepdims=True)], axis=axis)
+        return np.ascontiguousarray(grid).ravel()
+
+
+def homes(
+    wanted: Mapping[Node, int], conditions: Sequence[int], size: Callable[[int], int],
+) -> tuple[dict[Node, int], list[int]]:
+    """Return the axes of the table of each node, and those of every table, as bits.
+
+    ``wanted`` has the axes that nodes depend on, ``conditions`` those of conditions, ``size`` counts rows. A table has
+    as many axes of conditions beside its own as there is room for: what is legal then bounds its numbers.
+    """
+    small = [mask for mask in dict.fromkeys(conditions) if size(mask) <= NUMBERS]
+    widened: dict[int, int] = {}
+    for mask in {*wanted.values(), *small}:
+        wide = mask
+        while more := [wide | other for other in small
+                       if other & ~wide and other & wide and size(wide | other) <= NUMBERS]:
+            wide = min(more, key=lambda both: (size(both), both))
+        widened[mask] = wide
+    large = [mask for mask in dict.fromkeys(conditions) if NUMBERS < size(mask) <= LEGAL]
+    kept = list(dict.fromkeys(widened[mask] for mask in wanted.values()))
+    kept += [widened[mask] for mask in small if not any(mask & ~wide == 0 for wide in kept)]
+    return {node: widened[mask] for node, mask in wanted.items()}, list(dict.fromkeys([*kept, *large]))

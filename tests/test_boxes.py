@@ -1,0 +1,170 @@
+"""Branch and bound against a look at every configuration: the same best and the same front, on drawn spaces."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+from oracles.extent import cases
+
+from shardmath import InputError
+from shardmath.compiler.expressions import ops
+from shardmath.compiler.expressions.arrays import operated
+from shardmath.compiler.expressions.graph import Graph
+from shardmath.search.boxes.answered import bounded
+from shardmath.search.boxes.branching import branched
+from shardmath.search.boxes.intervals import ranged
+from shardmath.search.nests.answers import BestAnswer, FrontAnswer
+from shardmath.search.nests.columns import ColumnNest
+from shardmath.search.spaces import Best, Front, Histogram, Space
+
+pytestmark = pytest.mark.slow
+
+#: Axes that spaces are drawn from, by what is fixed beside them; the first candidate of each is in every space.
+KINDS: dict[str, tuple[dict[str, Any], dict[str, tuple[Any, ...]]]] = {
+    "dense": (
+        {"model": "llama-3.1-8b", "gpu": "h100-80gb", "schedule": "interleaved",
+         "kernels": {"stages": "uneven", "recompute_method": "block"}},
+        {"num_gpus": (64, 16, 128), "global_batch_size": (256, 64), "tensor_parallel": (2, 1, 4, 8),
+         "context_parallel": (1, 2, 4), "pipeline_parallel": (2, 1, 4, 8, 16), "virtual_pipeline": (2, 1, 4),
+         "micro_batch_size": (1, 2, 4, 8), "sequence_parallel": (1, 0), "recompute": ("none", "mlp", "full"),
+         "recompute_num_layers": (1, 2, 4), "first_stage_layers": (0, 1, 2, 4, 8), "last_stage_layers": (0, 2, 4, 16),
+         "account_for_embedding": (0, 1), "account_for_loss": (0, 1), "microbatch_group": (0, 4, 8),
+         "distributed_optimizer": (1, 0), "gradient_bytes": (4, 2), "overlap_grad_reduce": (0, 1),
+         "tp_comm_overlap": (0, 1), "seq_length": (4096, 8192, 32768)},
+    ),
+    "experts": (
+        {"model": "mixtral-8x7b-v0.1", "gpu": "h100-80gb"},
+        {"num_gpus": (64, 32), "global_batch_size": (256, 128), "tensor_parallel": (2, 1, 4, 8),
+         "context_parallel": (1, 2), "pipeline_parallel": (2, 1, 4, 8), "expert_parallel": (8, 1, 2, 4),
+         "expert_tensor_parallel": (1, 2, 4), "micro_batch_size": (1, 2, 4), "sequence_parallel": (1, 0),
+         "recompute": ("none", "core_attention", "full"), "gradient_bytes": (4, 2), "overlap_param_gather": (0, 1),
+         "expert_load_percent": (100, 150)},
+    ),
+}
+QUESTIONS = (
+    Best("fastest", ("step.time",), 10), Best("least", ("num_gpus", "peak"), 5, among="uncertain"),
+    Front("both", ("step.time", "peak")), Front("sizes", ("peak", "num_gpus", "step.time"), among="legal"),
+)
+#: Configurations of a drawn space at most: all of them are looked at.
+MOST = 60_000
+
+
+def drawn(kind: str, random: random.Random) -> Space:
+    """A space with some candidates of some axes, and two questions."""
+    base, axes = KINDS[kind]
+    chosen = {name: (values[0], *random.sample(values[1:], random.randrange(len(values))))
+              for name, values in axes.items()}
+    while np.prod([len(values) for values in chosen.values()]) > MOST:
+        name = max(chosen, key=lambda name: (len(chosen[name]), random.random()))
+        gone = random.choice(chosen[name][1:])
+        chosen[name] = tuple(value for value in chosen[name] if value != gone)
+    names = random.sample(list(chosen), len(chosen))
+    return Space(axes={name: chosen[name] for name in names}, questions=tuple(random.sample(QUESTIONS, 2)), **base)
+
+
+def compared(space: Space) -> int:
+    """Compare the answers of every part; return how many there are."""
+    count = 0
+    for result in bounded(space):
+        every = tuple(Best(item.name, item.by, 10_000, among=item.among) if isinstance(item, Best) else item
+                      for item in space.questions)
+        nest = ColumnNest(result.part, every)
+        swept = nest.swept(0, nest.shards, nest.empty())
+        assert result.cut.left is None
+        for place, (question, answer) in enumerate(zip(space.questions, swept.questions, strict=True)):
+            if isinstance(answer, BestAnswer):
+                assert isinstance(question, Best)
+                rows = answer.keys[0][np.isfinite(answer.keys[0]).all(axis=1)]
+                expected = np.unique(rows, axis=0)[: question.count]
+            else:
+                assert isinstance(answer, FrontAnswer)
+                expected = np.unique(answer.keys[: answer.size[0]], axis=0)
+            assert np.array_equal(result.answers[place].keys, expected), question.name
+            among = {"fits": ("fits",), "uncertain": ("fits", "uncertain")}.get(question.among)
+            for item in list(result.configurations(place))[:3]:
+                assert among is None or item.verdict in among
+                for text in ("peak", "step.time"):
+                    if text in item.keys:
+                        assert float(item.terms[text]) == pytest.approx(item.keys[text], rel=1e-12)
+                count += 1
+    return count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.cases(6, 250)
+def test_drawn_spaces_have_the_answers_of_a_sweep(kind: str) -> None:
+    draws = random.Random(f"boxes {kind}")
+    number = cases(test_drawn_spaces_have_the_answers_of_a_sweep)
+    assert sum(compared(drawn(kind, draws)) for _ in range(number)) > number
+
+
+def test_intervals_enclose_what_operations_give() -> None:
+    draws = np.random.default_rng(3)
+    graph = Graph()
+    names = [graph.name(letter) for letter in "abc"]
+    made = {
+        ops.ADD: graph.add(names), ops.MUL: graph.mul(names), ops.DIV: graph.binary(ops.DIV, *names[:2]),
+        ops.CEIL_DIV: graph.binary(ops.CEIL_DIV, *names[:2]), ops.FLOOR_DIV: graph.binary(ops.FLOOR_DIV, *names[:2]),
+        ops.MAX: graph.extreme(ops.MAX, names), ops.MIN: graph.extreme(ops.MIN, names),
+        ops.LCM: graph.binary(ops.LCM, *names[:2]), ops.EQ: graph.binary(ops.EQ, *names[:2]),
+        ops.LE: graph.binary(ops.LE, *names[:2]), ops.LT: graph.binary(ops.LT, *names[:2]),
+        ops.DIVIDES: graph.binary(ops.DIVIDES, *names[:2]),
+    }
+    for op, node in made.items():
+        least = 1 if op in (ops.LCM, ops.DIVIDES) else -4
+        ends = np.sort(draws.integers(least, 9, (2, len(names), 400)), axis=0).astype(np.float64)
+        inside = np.floor(ends[0] + draws.random((len(names), 400)) * (ends[1] - ends[0] + 1)).clip(ends[0], ends[1])
+        if op in (ops.DIV, ops.CEIL_DIV, ops.FLOOR_DIV):  # what a divisor of 0 gives is nobody's business
+            good = inside[1] != 0
+            ends, inside = ends[:, :, good], inside[:, good]
+        args = [(ends[0, place], ends[1, place]) for place in range(len(node.args))]
+        own = dict(zip(names, inside, strict=True))
+        with np.errstate(all="ignore"):
+            low, high = ranged(node, args, [float(low.min()) for low, _ in args])
+            value = operated(node, own)
+            points = [own[arg] for arg in node.args]
+            point = ranged(node, [(value, value) for value in points], [float(value.min()) for value in points])
+        if node.is_condition:
+            assert not (low & ~value).any(), op
+            assert not (value & ~high).any(), op
+        else:
+            assert (low <= value).all(), op
+            assert (value <= high).all(), op
+        assert np.array_equal(point[0], value), op
+        assert np.array_equal(point[1], value), op
+
+
+def test_a_wrong_bound_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison notices a minimum that takes the place of a maximum."""
+    from shardmath.search.boxes import intervals
+
+    rules = {**intervals._RULES, ops.MIN: intervals._RULES[ops.MAX]}
+    monkeypatch.setattr(intervals, "_RULES", rules)
+    draws = random.Random("boxes dense")
+    spaces = [drawn("dense", draws) for _ in range(6)]
+    with pytest.raises(AssertionError):
+        list(map(compared, spaces))
+
+
+def test_a_search_that_is_stopped_says_how_far_it_came() -> None:
+    part, = drawn("dense", random.Random(1)).parts()
+    answers, cut = branched(part, QUESTIONS[:1], most=1)
+    whole, _ = branched(part, QUESTIONS[:1])
+    assert cut.left is not None
+    gap = answers[0].gap(cut.left.low)
+    assert gap is not None
+    assert whole[0].keys[-1, 0] >= answers[0].keys[-1, 0] * (1 - gap)
+
+
+@pytest.mark.parametrize(("question", "field"), [
+    (Histogram("peaks", "peak", (1, 2)), r"questions\.peaks = 'histogram': must be best or front"),
+    (Best("each", ("peak",), 1, ("num_gpus",)), r"questions\.each\.per = \['num_gpus'\]: must be empty"),
+])
+def test_counts_are_refused(question: Any, field: str) -> None:
+    base, axes = KINDS["dense"]
+    space = Space(axes={"num_gpus": axes["num_gpus"]}, fixed={"global_batch_size": 64}, questions=(question,), **base)
+    with pytest.raises(InputError, match=field):
+        bounded(space)
