@@ -19,6 +19,7 @@ from .documents.bibtex import cited
 from .documents.definitions import definitions
 from .documents.evaluator import evaluator
 from .documents.formulas import formulas
+from .documents.planned import functions
 from .documents.supplement import SUPPLEMENT, of_examples, of_terms, of_work
 from .documents.systems import systems
 from .documents.totals import bibliography
@@ -42,7 +43,8 @@ def derive(each: Each = map) -> dict[str, str]:
     Nests, inverses, scripts and evaluators for other kernel choices are derived when they are used, and kept. ``each``
     calls a function with every number of a range, as ``map`` does, or several at a time.
     """
-    files = {"__init__.py": rendered("package.py", {}), "definitions.py": rendered("definitions.py", definitions())}
+    files = {"__init__.py": rendered("package.py", {}), "definitions.py": rendered("definitions.py", definitions()),
+             "plan.py": rendered("plan.py", functions())}
     sections: dict[str, Any] = {"command": COMMAND}
     for texts, data in each(_part, range(len(_PARTS))):
         files |= texts

@@ -280,6 +280,38 @@ SOURCES: tuple[Source, ...] = (
         "Megatron-LM, num_floating_point_operations in megatron/training/training.py, revision d98e8a64",
         2026, "program", "https://github.com/NVIDIA/Megatron-LM",
     ),
+    Source(
+        "young1974", "J. W. Young", "A First Order Approximation to the Optimum Checkpoint Interval",
+        1974, "Communications of the ACM 17 (9)", "https://doi.org/10.1145/361147.361115",
+    ),
+    Source(
+        "daly2006", "J. T. Daly", "A Higher Order Estimate of the Optimum Checkpoint Interval for Restart Dumps",
+        2006, "Future Generation Computer Systems 22 (3)", "https://doi.org/10.1016/j.future.2004.11.016",
+    ),
+    Source(
+        "touvron2023", "H. Touvron, T. Lavril, G. Izacard, et al.",
+        "LLaMA: Open and Efficient Foundation Language Models",
+        2023, "arXiv:2302.13971", "https://arxiv.org/abs/2302.13971",
+    ),
+    Source(
+        "kokolis2024", "A. Kokolis, M. Kuchnik, J. Hoffman, et al.",
+        "Revisiting Reliability in Large-Scale Machine Learning Research Clusters",
+        2024, "arXiv:2410.21680", "https://arxiv.org/abs/2410.21680",
+    ),
+    Source(
+        "fernandez2024", "J. Fernandez, L. Wehrstedt, L. Shamis, et al.",
+        "Hardware Scaling Trends and Diminishing Returns in Large-Scale Distributed Training",
+        2024, "arXiv:2411.13055", "https://arxiv.org/abs/2411.13055",
+    ),
+    Source(
+        "hoffmann2022", "J. Hoffmann, S. Borgeaud, A. Mensch, et al.",
+        "Training Compute-Optimal Large Language Models",
+        2022, "arXiv:2203.15556", "https://arxiv.org/abs/2203.15556",
+    ),
+    Source(
+        "besiroglu2024", "T. Besiroglu, E. Erdil, M. Barnett, J. You", "Chinchilla Scaling: A Replication Attempt",
+        2024, "arXiv:2404.10102", "https://arxiv.org/abs/2404.10102",
+    ),
 )
 
 BY_KEY: dict[str, Source] = {source.key: source for source in SOURCES}

@@ -38,6 +38,9 @@ RIGHT: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "moves": (shardmath.moves, {**JOB, "num_gpus": 1}),
     "phases": (shardmath.phases, {"plan": {"model": "llama-3.2-1b", "gpu": "h100-80gb", "num_gpus": 1, "phases": [
         {"tokens": 1, "seq_length": 1024, "global_batch_size": 1, "layout": {}}]}}),
+    "plan": (shardmath.plan, {"model": "llama-3.2-1b", "tokens": "1T", "gpus": ["h100-80gb"], "num_gpus": [8],
+                              **{name: SWEPT[name] for name in ("tensor_parallel", "context_parallel",
+                                                                "pipeline_parallel", "recompute")}}),
     "prove": (shardmath.prove, {"claim": "layer.saved < 1"}),
     "read_cluster": (shardmath.read_cluster, {"path": "docs/clusters/example.toml"}),
     "recommend": (shardmath.recommend, SWEPT),

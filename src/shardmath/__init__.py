@@ -2,9 +2,9 @@
 
 ``explain`` accounts for one configuration, byte by byte, and ``compare`` sets several side by side; ``sweep`` tries
 every legal layout of a model on a cluster, ``layouts`` hands them out, ``recommend`` says which few to run and why,
-``scale`` looks at many numbers of GPUs; ``explore`` tries every configuration of a declared space; ``evaluate``
-computes terms for every row of a table. Everything is imported on first use, so that importing the package costs
-nothing.
+``scale`` looks at many numbers of GPUs, ``plan`` says what a whole training takes on them; ``explore`` tries every
+configuration of a declared space; ``evaluate`` computes terms for every row of a table. Everything is imported on
+first use, so that importing the package costs nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardmath.commands.formula import Formula, formula
     from shardmath.commands.moves import Moves, moves
     from shardmath.commands.phases import Phases, phases
+    from shardmath.commands.plan import Plan, plan
     from shardmath.commands.prove import Proof, prove
     from shardmath.commands.recommend import Advice, recommend
     from shardmath.commands.scale import Scaling, scale
@@ -45,6 +46,7 @@ _HOMES = {
     "Model": "models",
     "Moves": "commands.moves",
     "Phases": "commands.phases",
+    "Plan": "commands.plan",
     "Proof": "commands.prove",
     "Scaling": "commands.scale",
     "SweepResult": "commands.sweep",
@@ -58,6 +60,7 @@ _HOMES = {
     "load_model": "models",
     "moves": "commands.moves",
     "phases": "commands.phases",
+    "plan": "commands.plan",
     "prove": "commands.prove",
     "read_cluster": "machines",
     "recommend": "commands.recommend",
@@ -79,6 +82,7 @@ __all__ = [
     "Model",
     "Moves",
     "Phases",
+    "Plan",
     "Proof",
     "Scaling",
     "SweepResult",
@@ -93,6 +97,7 @@ __all__ = [
     "load_model",
     "moves",
     "phases",
+    "plan",
     "prove",
     "read_cluster",
     "recommend",

@@ -7,6 +7,7 @@ from typing import Any
 from .comparison import comparison
 from .example import example
 from .notation import notation, sharding
+from .planned import planned
 from .scope import EVERYTHING, Scope
 from .systems import systems
 from .tensors import components
@@ -25,8 +26,8 @@ def of_work(scope: Scope = EVERYTHING) -> dict[str, Any]:
 
 
 def of_examples() -> dict[str, Any]:
-    """Prepare the example, the comparison with published formulas, and the bibliography."""
-    return {"labels": "sec", **example(), **comparison(), **bibliography()}
+    """Prepare the example, the comparison with published formulas, the plan of a training, and the bibliography."""
+    return {"labels": "sec", **example(), **comparison(), **planned(), **bibliography()}
 
 
 #: What prepares the data of ``supplement.tex.jinja``, each some sections.

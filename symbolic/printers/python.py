@@ -6,7 +6,7 @@ as possible and no ``1/2`` becomes a float on the way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from sympy import Expr, Float, Integer, Mul, Pow, Rational, Symbol
 from sympy.printing.precedence import PRECEDENCE, precedence
@@ -117,6 +117,33 @@ class EvaluatorPrinter(PythonPrinter):
     def _quotient(self, over: list[Expr], under: list[Expr]) -> str:
         numerator = self._factors(over) or "1"
         return f"ratio({numerator}, {self._factors(under)})" if under else numerator
+
+
+class RealPrinter(PythonPrinter):
+    """Prints formulas of real numbers: with powers of any exponent, roots and exponentials, as floats compute them.
+
+    ``names`` are the names of symbols in code.
+    """
+
+    def __init__(self, names: Mapping[Symbol, str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def _print_Symbol(self, expr: Symbol) -> str:
+        return self._names[expr]
+
+    def _print_Rational(self, expr: Rational) -> str:
+        return f"({expr.p}/{expr.q})"
+
+    def _print_Pow(self, expr: Pow, rational: bool = False) -> str:
+        if expr.exp.is_Integer:
+            return super()._print_Pow(expr)
+        if expr.exp == Rational(1, 2):
+            return f"math.sqrt({self._print(expr.base)})"
+        return f"math.pow({', '.join(map(self._print, expr.args))})"
+
+    def _print_exp(self, expr: Expr) -> str:
+        return f"math.exp({self._print(expr.args[0])})"
 
 
 def _numerator_and_denominator(expr: Mul) -> tuple[list[Expr], list[Expr]]:

@@ -28,6 +28,7 @@ from shardmath.cli.mcp import mcp
 from shardmath.cli.moves import moves
 from shardmath.cli.page import page
 from shardmath.cli.phases import phases
+from shardmath.cli.plan import plan
 from shardmath.cli.prove import prove
 from shardmath.cli.recommend import recommend
 from shardmath.cli.scale import scale
@@ -71,7 +72,7 @@ def cli() -> None:
 
 
 _COMMANDS = (
-    sweep, recommend, scale, phases, explore, explain, moves, fit, compare, check, evaluate, calibrate, snapshot,
+    sweep, recommend, scale, plan, phases, explore, explain, moves, fit, compare, check, evaluate, calibrate, snapshot,
     formula, prove, appendix, page, models, gpus, networks, schema, mcp, completion,
 )
 for _command in _COMMANDS:

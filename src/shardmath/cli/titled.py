@@ -13,7 +13,10 @@ __all__ = ["Titled", "under"]
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 #: Titles of option groups in the order of the help; options without a title stand last.
-_TITLES = ("Job and layout", "Cluster", "Training", "Model and kernels", "Rarely set", "Machine constants", "Options")
+_TITLES = (
+    "Job and layout", "Cluster", "Limits, prices and failures", "Training", "Model and kernels", "Rarely set",
+    "Machine constants", "Options",
+)
 
 
 class Titled(click.Command):

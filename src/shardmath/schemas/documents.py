@@ -16,6 +16,7 @@ from shardmath.commands.fit import Fits
 from shardmath.commands.formula.run import Formula, Formulas
 from shardmath.commands.moves import Moves
 from shardmath.commands.phases import Phases
+from shardmath.commands.plan import Plan
 from shardmath.commands.prove import Proof
 from shardmath.commands.prove.listed import Claims
 from shardmath.commands.recommend import Advice
@@ -55,8 +56,8 @@ class Networks(Answer):
 DOCUMENTS: Mapping[str, type[Answer]] = {
     "calibrate": Calibration, "claims": Claims, "compare": Comparison, "evaluate": Written, "explain": Explanation,
     "explore": Explored, "fit": Fits, "formula": Formula, "formulas": Formulas, "gpus": Gpus, "models": Models,
-    "moves": Moves, "networks": Networks, "phases": Phases, "prove": Proof, "recommend": Advice, "scale": Scaling,
-    "snapshot": Snapshot, "sweep": SweepResult,
+    "moves": Moves, "networks": Networks, "phases": Phases, "plan": Plan, "prove": Proof, "recommend": Advice,
+    "scale": Scaling, "snapshot": Snapshot, "sweep": SweepResult,
 }
 assert DOCUMENTS.keys() == VERSIONS.keys()
 

@@ -1,0 +1,87 @@
+"""The command ``shardmath plan``: a training on several kinds and numbers of GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from shardmath.cli.fitting import end_unless, failing_option
+from shardmath.cli.names import model_names, network_names
+from shardmath.cli.options import (
+    Counts,
+    Names,
+    Tokens,
+    axis_options,
+    implementation_options,
+    kernel_choices,
+    machine_options,
+    pairs,
+    without_absent,
+)
+from shardmath.cli.titled import Titled, under
+from shardmath.reports.answers import answer
+
+
+@click.command(cls=Titled, short_help="Plan days, money and energy of a training.", examples=(
+    "llama-3.1-8b --tokens 15T --gpus h100-80gb,h200-141gb --deadline 90d --price h100-80gb=2.1",
+    "llama-3.1-8b --tokens 1T --gpus h100-80gb --num-gpus 512,1024 --pause 10s --restart 5m",
+))
+@click.argument("model", shell_complete=model_names)
+@under(
+    "Training",
+    click.option("--tokens", required=True, metavar="NUMBER", help="Tokens of the whole training, such as 15T."),
+    click.option("--seq", "--seq-length", "seq_length", type=Tokens(), help="Tokens per sequence."),
+    click.option("--batch-tokens", default="16777216", show_default=True, metavar="NUMBER", help="Tokens per step."),
+    click.option("--phase", "phases", multiple=True, metavar="TOKENS@LENGTH",
+                 help="A later phase with other sequences, out of --tokens, such as 800B@128k. May be repeated."),
+)
+@under(
+    "Cluster",
+    click.option("--gpus", type=Names(), required=True, metavar="GPU,GPU,...",
+                 help="Kinds of GPUs: names of `shardmath gpus`, or cluster files."),
+    click.option("--num-gpus", type=Counts(), default=(), metavar="N,N,...",
+                 help="Numbers of GPUs  [default: four doublings from the least that could meet the deadline]"),
+    click.option("--network", shell_complete=network_names, help="Network: a name of `shardmath networks`."),
+)
+@under(
+    "Limits, prices and failures",
+    click.option("--deadline", metavar="DURATION", help="Time until the training must end, such as 90d."),
+    click.option("--budget", metavar="NUMBER", help="What the training may cost, such as 20M."),
+    click.option("--price", "prices", multiple=True, metavar="GPU=PRICE",
+                 help="Price of one GPU for an hour, in the currency of --budget. May be repeated."),
+    click.option("--carbon", metavar="GRID", help="CO2 of electricity: us, world-2023, or grams per kWh."),
+    click.option("--pause", metavar="DURATION", help="Time that training waits for each checkpoint, such as 10s."),
+    click.option("--restart", metavar="DURATION", help="Time from a failure until training goes on, such as 5m."),
+    click.option("--failures", metavar="NAME",
+                 help="llama-3, rsc-1, rsc-2, or interruptions per 1000 GPU-days  [default: llama-3]"),
+)
+@axis_options
+@implementation_options
+@machine_options
+@click.option("--plot", metavar="FILE", help="Draw days, money, energy and gains: .png, .svg or .html.")
+@failing_option
+@click.option("--json", is_flag=True, help="Print everything as JSON.")
+def plan(
+    model: str, gpus: tuple[str, ...], prices: tuple[str, ...], kernels: tuple[str, ...], plot: str | None,
+    fail_if_nothing_fits: bool, json: bool, **options: Any,
+) -> None:
+    """Plan the training of MODEL: what it takes on kinds and numbers of GPUs, each with its fastest layout that fits.
+
+    MODEL is a name or the path of a config.json. Amounts have bands: of the error of step times, and of failures.
+    """
+    from shardmath.commands.plan import plan as run
+    from shardmath.commands.plan.plot import picture
+    from shardmath.commands.plan.report import show
+    from shardmath.plots import refuse_unplottable, write_picture
+
+    refuse_unplottable(plot)
+    planned = run(model, gpus=gpus, prices=pairs("price", prices, "GPU=PRICE"), kernels=kernel_choices(kernels),
+                  **without_absent(options))
+    if json:
+        click.echo(answer("plan", planned.to_dict()))
+    else:
+        show(planned)
+    if plot is not None:
+        write_picture(picture(planned), plot)
+    end_unless(any(offer.phases for offer in planned.offers) or not fail_if_nothing_fits)

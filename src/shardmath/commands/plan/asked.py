@@ -1,0 +1,146 @@
+"""The question of ``plan``, checked: tokens and phases, deadline and budget, prices, failures and electricity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from shardmath.catalogue import read
+from shardmath.errors import ABSENT, InputError, nearest_names
+from shardmath.input.parameters import checked
+from shardmath.input.quantities import amount, duration, whole
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+
+#: Failure rate that plans assume where none is named.
+USUAL_FAILURES = "llama-3"
+#: Tokens of a step that plans assume: those of Llama 3 405B (arXiv:2407.21783, table 4).
+BATCH_TOKENS = 2**24
+#: Largest price of a GPU-hour, and largest CO2-equivalent of a kWh in grams, with much to spare.
+_MOST = 10**6
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Tokens of one phase, with the tokens of a sequence."""
+
+    tokens: int
+    seq_length: int
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Interruptions in GPU-days: of the usual training, the most reliable and the least reliable one."""
+
+    source: str
+    usual: tuple[float, float]
+    fewest: tuple[float, float]
+    most: tuple[float, float]
+    pause: float
+    restart: float
+
+
+def phases_of(tokens: object, seq_length: int, more: Sequence[str]) -> tuple[Tokens, ...]:
+    """Return the phases: ``tokens`` of the whole training, less those of ``more``, then each of ``more``.
+
+    Each of ``more`` is ``TOKENS@LENGTH``. Raises InputError for other texts, and where nothing is left for the first.
+    """
+    total, later = whole("tokens", tokens), [_phase(text) for text in more]
+    left = total - sum(item.tokens for item in later)
+    if left < 1:
+        rule = "must be more than the tokens of all phases together"
+        raise InputError("tokens", tokens, rule, str(total - left + 1))
+    return (Tokens(left, seq_length), *later)
+
+
+def _phase(text: str) -> Tokens:
+    tokens, at, length = text.partition("@")
+    if not at:
+        raise InputError("phase", text, "must be written TOKENS@LENGTH", f"{text}@128k")
+    binary = length[:-1] if length[-1:] in ("k", "K") else ""
+    size = int(binary) * 1024 if binary.isdecimal() and len(binary) < 10 else whole("phase", length)
+    return Tokens(whole("phase", tokens), checked("seq_length", size))
+
+
+def batch_of(batch_tokens: object, seq_length: int) -> int:
+    """Return the sequences of a step. Raises InputError unless they are whole."""
+    size = whole("batch_tokens", batch_tokens, 2**40)
+    sequences, rest = divmod(size, seq_length)
+    if rest or not sequences:
+        rule = f"must be whole sequences of {seq_length} tokens"
+        raise InputError("batch_tokens", batch_tokens, rule, str(max(1, sequences) * seq_length))
+    return sequences
+
+
+def prices_of(prices: Mapping[str, object], clusters: Mapping[str, Cluster]) -> dict[str, float | None]:
+    """Return the price of a GPU-hour for each kind, by the name that was given; None where it is not known.
+
+    Raises InputError for a price of a kind that is not planned.
+    """
+    named: dict[str, float | None] = {
+        kind: None if cluster.cents_per_gpu_hour is None else cluster.cents_per_gpu_hour / 100
+        for kind, cluster in clusters.items()
+    }
+    for name, price in prices.items():
+        kinds = [kind for kind, cluster in clusters.items() if name in (kind, cluster.name, cluster.gpu.name)]
+        if not kinds:
+            kinds = [kind for kind, cluster in clusters.items() if _is_of(name, cluster)]
+        if not kinds:
+            raise InputError("price", name, "must be of a kind of --gpus", nearest_names(name, clusters))
+        named |= dict.fromkeys(kinds, float(amount("price", price, _MOST, 0)))
+    return named
+
+
+def _is_of(name: str, cluster: Cluster) -> bool:
+    try:
+        return Gpu.named(name).name == cluster.gpu.name
+    except InputError:
+        return False
+
+
+def failures_of(name: str | None, pause: object, restart: object) -> Failures | None:
+    """Return what is known of failures; None where neither ``pause`` nor ``restart`` are given.
+
+    ``name`` is one of the catalogue, or a number of interruptions for 1000 GPU-days. Raises InputError for others, and
+    where only one of ``pause`` and ``restart`` is given.
+    """
+    if pause is None and restart is None:
+        if name is not None:
+            raise InputError("pause", ABSENT, "must be given with failures: seconds that a checkpoint stops training")
+        return None
+    for field, value in (("pause", pause), ("restart", restart)):
+        if value is None:
+            raise InputError(field, ABSENT, "must be given where failures are counted", "5m")
+    waits = float(duration("pause", pause)), float(duration("restart", restart, least=0))
+    known = {key: (float(item["interruptions"]), float(item["gpu_days"])) for key, item in read("failures").items()}
+    if name is not None and name not in known:
+        try:
+            rate = float(amount("failures", name, 10**6, 0)), 1000.0
+        except InputError:
+            rule = "must be a name of the catalogue, or interruptions for 1000 GPU-days"
+            raise InputError("failures", name, rule, nearest_names(name, known)) from None
+        if not rate[0]:
+            raise InputError("failures", name, "must be above 0", "0.1")
+        return Failures(f"{name} for 1000 GPU-days", rate, rate, rate, *waits)
+    ordered = sorted(known.values(), key=lambda rate: Fraction(*map(int, rate)))
+    usual = name or USUAL_FAILURES
+    source = str(read("failures")[usual]["source"])
+    return Failures(source, known[usual], ordered[0], ordered[-1], *waits)
+
+
+def electricity_of(carbon: str | None) -> tuple[float | None, str]:
+    """Return grams of CO2-equivalent for one kWh with their source; None where nobody says.
+
+    Raises InputError for text that is neither a name of the catalogue nor a number of grams.
+    """
+    if carbon is None:
+        return None, ""
+    known = read("electricity")
+    if carbon in known:
+        return float(known[carbon]["grams_per_kwh"]), str(known[carbon]["source"])
+    try:
+        return float(amount("carbon", carbon, _MOST, 0)), f"{carbon} g/kWh"
+    except InputError:
+        rule = "must be a name of the catalogue, or grams of CO2 for one kWh"
+        raise InputError("carbon", carbon, rule, nearest_names(carbon, known)) from None

@@ -1,0 +1,137 @@
+"""Plan a training on several kinds and numbers of GPUs: the fastest layout of each, and what the training takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from typing import Any
+
+from shardmath.account.accounting import Explanation, explain
+from shardmath.account.time import as_cluster
+from shardmath.commands.plan.answers import Offer, Plan
+from shardmath.commands.plan.asked import (
+    BATCH_TOKENS,
+    batch_of,
+    electricity_of,
+    failures_of,
+    phases_of,
+    prices_of,
+)
+from shardmath.commands.plan.choices import chosen, gains, optima
+from shardmath.commands.plan.offered import Asked, offer_of
+from shardmath.commands.scale import Point, scale
+from shardmath.configuration.defaults import default_implementation, default_seq_length
+from shardmath.configuration.settings import as_model
+from shardmath.errors import ABSENT, InputError
+from shardmath.generated import plan as formulas
+from shardmath.input.arguments import typed_like
+from shardmath.input.quantities import amount, duration
+from shardmath.machines import Cluster
+from shardmath.machines.gpu import Gpu
+from shardmath.models.model import Model
+from shardmath.search.spaces.standard import layouts
+
+#: Numbers of GPUs that are tried where only a deadline is given: so many doublings from the least that could meet it.
+_DOUBLINGS = 4
+
+
+@typed_like(layouts)
+def plan(
+    model: Model | str | PathLike[str],
+    tokens: int | str,
+    gpus: Sequence[Gpu | Cluster | str | PathLike[str]],
+    *,
+    num_gpus: Sequence[int] = (),
+    deadline: int | str | None = None,
+    budget: int | str | None = None,
+    prices: Mapping[str, Any] | None = None,
+    phases: Sequence[str] = (),
+    batch_tokens: int | str = BATCH_TOKENS,
+    pause: int | str | None = None,
+    restart: int | str | None = None,
+    failures: str | None = None,
+    carbon: str | None = None,
+    seq_length: int | None = None,
+    network: str | None = None,
+    implementation: str | None = None,
+    **arguments: Any,
+) -> Plan:
+    """Days, GPU-hours, money, energy and CO2 of a training on each kind and number of GPUs, and the best of them.
+
+    ``tokens``, ``budget`` and ``batch_tokens`` may be text such as ``15T``, ``deadline``, ``pause`` and ``restart``
+    such as ``90d``. ``num_gpus``: by default four doublings from the least number that could meet the deadline.
+    ``prices``: of a GPU-hour by kind. ``phases``: ``TOKENS@LENGTH`` of later phases, out of ``tokens``. ``pause`` and
+    ``restart``: seconds that a checkpoint stops training, and from a failure until training goes on. ``failures``: a
+    training of the catalogue, or interruptions for 1000 GPU-days. ``carbon``: a grid of the catalogue, or grams for one
+    kWh. ``arguments`` are those of ``sweep``.
+
+    Raises InputError for every value that is not legal, and where a figure of the machine is not known that the time
+    of a step needs.
+    """
+    as_asked = as_model(model)
+    implementation = default_implementation(as_asked) if implementation is None else implementation
+    seq_length = default_seq_length(as_asked) if seq_length is None else seq_length
+    parts = phases_of(tokens, seq_length, phases)
+    batches = tuple(batch_of(batch_tokens, part.seq_length) for part in parts)
+    clusters = _clusters(gpus, network)
+    priced = prices_of(prices or {}, clusters)
+    ends = None if deadline is None else float(duration("deadline", deadline))
+    money = None if budget is None else float(amount("budget", budget))
+    fails = failures_of(failures, pause, restart)
+    grams, grid = electricity_of(carbon)
+    if not num_gpus and ends is None:
+        raise InputError("num_gpus", ABSENT, "must be given where there is no deadline")
+    offers: list[Offer] = []
+    alone: Explanation | None = None
+    for kind, cluster in clusters.items():
+        alone = explain(as_asked, cluster, num_gpus=1, global_batch_size=1, seq_length=seq_length,
+                        implementation=implementation)
+        sizes = tuple(num_gpus) or _sizes(alone, cluster, sum(part.tokens for part in parts), ends)
+        points = [
+            scale(as_asked, cluster, sizes, global_batch_size=batch, seq_length=part.seq_length,
+                  implementation=implementation, **arguments).points
+            for part, batch in zip(parts, batches, strict=True)
+        ]
+        asked = Asked(kind, cluster, parts, fails, priced[kind], grams, ends, money)
+        offers += _kind(asked, list(zip(*points, strict=True)))
+    assert alone is not None
+    fastest, cheapest = chosen(offers)
+    total = sum(part.tokens for part in parts)
+    return Plan(
+        as_asked, total, batches[0] * parts[0].seq_length, None if ends is None else formulas.days(seconds=ends), money,
+        "" if fails is None else fails.source, grid, tuple(offers), fastest, cheapest,
+        tuple(optima(alone, total, money, None if cheapest is None else offers[cheapest])),
+    )
+
+
+def _clusters(gpus: Sequence[Any], network: str | None) -> dict[str, Cluster]:
+    """Return the clusters by the name of their kind. Raises InputError for none, and for one that is there twice."""
+    if not gpus or isinstance(gpus, str):
+        raise InputError("gpus", gpus, "must be a list of at least one kind of GPU")
+    clusters: dict[str, Cluster] = {}
+    for kind in gpus:
+        cluster = as_cluster(kind, network)
+        name = cluster.name if isinstance(kind, Cluster | PathLike) or str(kind).endswith(".toml") else cluster.gpu.name
+        if name in clusters:
+            raise InputError("gpus", name, "must not be there twice")
+        clusters[name] = cluster
+    return clusters
+
+
+def _sizes(alone: Explanation, cluster: Cluster, tokens: int, deadline: float | None) -> tuple[int, ...]:
+    """Return numbers of GPUs, whole servers times powers of two, from the least that could meet the deadline on."""
+    if alone.time is None:
+        raise InputError("gpu", cluster.gpu.name, f"must have a known time of a step: {alone.time_unknown}")
+    assert deadline is not None
+    least = formulas.least_gpus(deadline=deadline, mfu=alone.time.mfu, rate=alone.time.tokens_per_second, tokens=tokens)
+    size = cluster.gpus_per_node
+    while size < least:
+        size *= 2
+    return tuple(size << place for place in range(_DOUBLINGS))
+
+
+def _kind(asked: Asked, rows: Sequence[tuple[Point, ...]]) -> list[Offer]:
+    """Return the offers of one kind, with the gain of each over the next smaller one."""
+    made = [offer_of(asked, points) for points in rows]
+    return [replace(offer, gain=gain) for offer, gain in zip(made, gains(made), strict=True)]

@@ -1,0 +1,60 @@
+"""Large numbers and durations as people type them: 15T tokens, 90d, 20M of a currency."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from fractions import Fraction
+
+from shardmath.errors import InputError
+
+_SIZES: Mapping[str, int] = {
+    "": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12, "P": 10**15,
+}
+#: Seconds by unit.
+_TIMES: Mapping[str, int] = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604_800}
+_NUMBER = re.compile(r"(\d{1,18}(?:\.\d{1,9})?)\s?([A-Za-z]?)", re.ASCII)
+
+
+def amount(field: str, value: object, largest: int = 10**18, least: int = 1) -> Fraction:
+    """Return a number that may be text such as ``15T``, ``1.5B`` or ``20M``; letters are powers of 1000.
+
+    Raises InputError for any other text, and outside ``least`` to ``largest``.
+    """
+    return _read(field, value, _SIZES, "a number, with k, M, B, T or P behind it", "15T", (least, largest))
+
+
+def duration(field: str, value: object, largest: int = 10**12, least: int = 1) -> Fraction:
+    """Return seconds of text such as ``90d``, ``12h``, ``5m`` or ``30s``; a number alone is in seconds.
+
+    Raises InputError as ``amount`` does.
+    """
+    return _read(field, value, _TIMES, "a duration: a number with s, m, h, d or w behind it", "90d", (least, largest))
+
+
+def whole(field: str, value: object, largest: int = 10**18, least: int = 1) -> int:
+    """Return an ``amount`` that is an integer. Raises InputError for others too."""
+    number = amount(field, value, largest, least)
+    if number.denominator != 1:
+        raise InputError(field, value, "must be an integer", str(round(number)))
+    return int(number)
+
+
+def _read(
+    field: str, value: object, units: Mapping[str, int], form: str, example: str, limits: tuple[int, int],
+) -> Fraction:
+    least, largest = limits
+    if isinstance(value, int | float | Fraction) and not isinstance(value, bool):
+        try:
+            number = Fraction(value)
+        except (ValueError, OverflowError):
+            raise InputError(field, value, f"must be {form}", example) from None
+    else:
+        match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
+        if match is None or match[2] not in units:
+            raise InputError(field, value, f"must be {form}", example)
+        number = Fraction(match[1]) * units[match[2]]
+    if not least <= number <= largest:
+        rule = f"must be from {least} to {largest}"
+        raise InputError(field, value, rule, str(least if number < least else largest))
+    return number
