@@ -56,14 +56,14 @@ EFFICIENCIES: dict[str, Efficiencies] = {
     ),
     "hopper": Efficiencies(
         _fitted(666, 397, 573, 695, 575, 4_159, "flash"), 84, "compute capability 9.0", "2026-11",
-        ("megatron_bridge", "torchtitan", "shah2024"),
+        ("nvidia_throughput", "torchtitan", "shah2024"),
     ),
     "blackwell": Efficiencies(
         _fitted(548, 450, 581, 572, 788, 4_537, "flash4"), 121, "compute capability 10.0", "2026-11",
-        ("megatron_bridge", "simumax", "flash_attention"),
+        ("nvidia_throughput", "simumax", "flash_attention"),
     ),
     "blackwell_ultra": Efficiencies(
         _fitted(780, 324, 817, 694, 700, 3_863, "flash4"), 134, "compute capability 10.3", "2026-11",
-        ("megatron_bridge", "flash_attention"),
+        ("nvidia_throughput", "flash_attention"),
     ),
 }

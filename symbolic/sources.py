@@ -196,7 +196,7 @@ SOURCES: tuple[Source, ...] = (
         2026, "program", "https://github.com/Dao-AILab/flash-attention",
     ),
     Source(
-        "megatron_bridge", "NVIDIA", "Megatron Bridge and NeMo, performance summaries of 2024 to 2026",
+        "nvidia_throughput", "NVIDIA", "Megatron Bridge and NeMo, performance summaries of 2024 to 2026",
         2026, "documentation", "https://github.com/NVIDIA-NeMo/Megatron-Bridge/blob/main/docs/performance-summary.md",
     ),
     Source(
