@@ -193,7 +193,8 @@ PARAMETERS: dict[str, tuple[str, str, int, int | None, str, str]] = {
     "expert_tokens": ("xn", "tokens", 0, None, "derived", "tokens that the experts of a rank work on"),
 }
 
-#: Version, title, choices, the options that it has where not all, values that cannot be changed, and defaults, by name.
+#: Version, title, choices, the options that it has where not all, values that cannot be changed, defaults, and
+#: whether its steps are replayed, by name.
 IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "megatron": {
         "version": "megatron-core 0.16.1",
@@ -202,6 +203,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "allowed": {'zero_offload': ('none',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('batch',), 'recompute_saves': ('input',), 'units': ('root',), 'reshard': ('always',), 'optimizer_kernel': ('fused',), 'pipeline': ('own',), 'value': ('copy', 'view'), 'peak': ('saved', 'megatron_te', 'megatron_local'), 'norm': ('fused', 'eager', 'keeps_output', 'torch'), 'rope': ('fused', 'unfused', 'shared'), 'normalisation': ('rms', 'layer'), 'norms': ('pre',), 'qk_norms': ('head',), 'mlp': ('swiglu', 'gelu', 'relu2'), 'capping': ('none',), 'residual': ('sequential',), 'gelu': ('fused',), 'loss': ('vocab_parallel', 'float', 'bf16', 'native_fused', 'te_fused', 'te_fused_fp32', 'gathered'), 'router': ('unfused', 'fused'), 'dispatch': ('alltoall', 'allgather'), 'balance': ('none', 'bias', 'loss', 'both', 'sinkhorn'), 'data_parallel': ('ddp',), 'schedule': ('1f1b', 'interleaved'), 'recompute_method': ('each', 'uniform', 'block'), 'optimizer': ('adamw', 'precision_aware', 'muon', 'sgd_momentum', 'sgd'), 'base_weights': ('full',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'adapters': ('none', 'qkv', 'attention', 'all_linear')},
         "fixed": {'sharded_gradients': 0, 'sharded_weights': 0},
         "defaults": {'gradient_bytes': 4, 'distributed_optimizer': 1, 'vocab_multiple': 128, 'sequence_parallel': 1, 'sharded_gradients': 0, 'sharded_weights': 0},
+        "replayed": False,
     },
     "huggingface": {
         "version": "transformers 5, PyTorch 2.13",
@@ -210,6 +212,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "allowed": {'activation_offload': ('none',), 'local_updates': ('none',), 'gpus': ('alike',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'schedule': ('1f1b',), 'stages': ('even',), 'recompute_method': ('each',), 'recompute_saves': ('input',), 'pipeline': ('own',), 'adapter_parts': ('apart',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'position_ids': ('shared',), 'weighting': ('separate',), 'expert_products': ('grouped',), 'peak': ('saved', 'torch'), 'context': ('ring',), 'mask': ('kernel',), 'precision': ('bf16', 'autocast', 'mixed'), 'balance': ('none', 'loss', 'loss_one_hot'), 'optimizer': ('adamw', 'adamw_8bit', 'adamw_8bit_torchao', 'adafactor', 'adafactor_torch', 'muon', 'sgd_momentum', 'sgd'), 'fp8': ('none',), 'fp8_weights': ('copy',)},
         "fixed": {'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
         "defaults": {'vocab_multiple': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'tensor_parallel': 1, 'context_parallel': 1, 'pipeline_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'sequence_parallel': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'distributed_optimizer': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'expert_capacity_percent': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'gradient_bytes': 2},
+        "replayed": False,
     },
     "torchtitan": {
         "version": "torchtitan 0.2.2, PyTorch 2.13",
@@ -218,6 +221,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "allowed": {'activation_offload': ('none',), 'gpus': ('alike',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'zero_offload': ('none',), 'normalisation': ('rms',), 'norms': ('pre',), 'qk_norms': ('head',), 'window': ('none',), 'capping': ('none',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'adapter_parts': ('joined',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'base_weights': ('full',), 'optimizer': ('adamw',), 'stages': ('even', 'listed'), 'recompute_method': ('each', 'every'), 'recompute_saves': ('input', 'ops'), 'precision': ('mixed',), 'data_parallel': ('fsdp',), 'projections': ('separate',), 'gathered_input': ('kept',), 'token_ids': ('whole',), 'units': ('ends',), 'peak': ('saved', 'torch'), 'loss': ('dtensor',), 'rope': ('complex',), 'swiglu': ('eager',), 'value': ('copy',), 'norm': ('fused', 'torch'), 'attention': ('sdpa',)},
         "fixed": {'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
         "defaults": {'gradient_bytes': 4, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'overlap_param_gather': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0, 'distributed_optimizer': 1, 'sharded_gradients': 1, 'sharded_weights': 1},
+        "replayed": False,
     },
     "nanotron": {
         "version": "nanotron 2411b022",
@@ -226,6 +230,7 @@ IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
         "allowed": {'activation_offload': ('none',), 'local_updates': ('none',), 'optimizer_offload': ('none',), 'slices': ('one',), 'tensor_axes': ('one',), 'zero_offload': ('none',), 'normalisation': ('rms',), 'norms': ('pre',), 'qk_norms': ('head',), 'window': ('none',), 'capping': ('none',), 'mlp': ('swiglu',), 'gelu': ('fused',), 'heads': ('grouped',), 'layers': ('dense',), 'positions': ('rotary',), 'position_ids': ('batch',), 'residual': ('sequential',), 'dropout': ('none',), 'biases': ('qkv',), 'mask': ('kernel',), 'context': ('ring',), 'fp8': ('none',), 'fp8_weights': ('copy',), 'adapters': ('none',), 'adapter_parts': ('joined',), 'adapter_kind': ('lora',), 'adapter_precision': ('low',), 'base_weights': ('full',), 'optimizer': ('adamw',), 'schedule': ('1f1b', 'gpipe'), 'stages': ('even', 'listed'), 'recompute_method': ('each',), 'precision': ('mixed',), 'data_parallel': ('torch_ddp',), 'loss': ('nanotron',), 'value': ('repacked',), 'rope': ('cached',), 'swiglu': ('eager',), 'attention': ('flash_bshd',), 'peak': ('saved',), 'projections': ('fused',), 'gathered_input': ('dropped',), 'token_ids': ('masked',), 'recompute_saves': ('input',), 'pipeline': ('own',)},
         "fixed": {'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
         "defaults": {'distributed_optimizer': 0, 'vocab_multiple': 1, 'sequence_parallel': 1, 'overlap_grad_reduce': 1, 'gradient_bytes': 4, 'context_parallel': 1, 'expert_parallel': 1, 'expert_tensor_parallel': 1, 'expert_capacity_percent': 0, 'sharded_gradients': 0, 'sharded_weights': 0, 'recompute_core_attention': 0, 'recompute_mlp': 0, 'recompute_layernorm': 0, 'recompute_mla_up_proj': 0, 'recompute_moe_act': 0, 'recompute_shared_experts': 0, 'recompute_moe': 0},
+        "replayed": True,
     },
 }
 
@@ -952,6 +957,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.swiglu.frozen_gradient": ("swiglu", "gradient", "", "NOTHING"),
     "stage.swiglu.frozen_optimizer": ("swiglu", "optimizer", "", "NOTHING"),
     "stage.swiglu.activation": ("swiglu", "activation", "", "LAYERS"),
+    "stage.swiglu.stage_exchange": ("swiglu", "transient", "stage_exchange", "NOTHING"),
     "stage.swiglu.layer_backward": ("swiglu", "transient", "layer_backward", "NOTHING"),
     "stage.shared_experts.weight": ("shared_experts", "weight", "", "NOTHING"),
     "stage.shared_experts.gradient": ("shared_experts", "gradient", "", "NOTHING"),
@@ -1051,6 +1057,7 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.engine_workspace.buffer": ("engine_workspace", "buffer", "", "NOTHING"),
     "stage.head_workspace.buffer": ("head_workspace", "buffer", "", "NOTHING"),
     "stage.torch_workspace.buffer": ("torch_workspace", "buffer", "", "NOTHING"),
+    "stage.thread_workspace.buffer": ("thread_workspace", "buffer", "", "NOTHING"),
     "stage.outer_gradients.after_forward": ("outer_gradients", "transient", "after_forward", "NOTHING"),
     "stage.outer_gradients.loss_forward": ("outer_gradients", "transient", "loss_forward", "NOTHING"),
     "stage.outer_gradients.backward_start": ("outer_gradients", "transient", "backward_start", "NOTHING"),
@@ -1223,6 +1230,11 @@ LINES: dict[str, tuple[str, str, str, str]] = {
     "stage.gathered_units.head_backward": ("gathered_units", "transient", "head_backward", "NOTHING"),
     "stage.gathered_units.layer_backward": ("gathered_units", "transient", "layer_backward", "NOTHING"),
     "stage.dequantised.layer_backward": ("dequantised", "transient", "layer_backward", "NOTHING"),
+    "stage.kept_gradients.embedding_backward": ("kept_gradients", "transient", "embedding_backward", "NOTHING"),
+    "stage.kept_of_later.layer_backward": ("kept_of_later", "transient", "layer_backward", "NOTHING"),
+    "stage.others_in_flight.embedding_backward": ("others_in_flight", "transient", "embedding_backward", "NOTHING"),
+    "stage.gathered_parts.optimizer_step": ("gathered_parts", "transient", "optimizer_step", "NOTHING"),
+    "stage.gathered_whole.optimizer_step": ("gathered_whole", "transient", "optimizer_step", "NOTHING"),
     "stage.gradient_copies.optimizer_step": ("gradient_copies", "transient", "optimizer_step", "NOTHING"),
     "stage.sent_gradient.after_forward": ("sent_gradient", "transient", "after_forward", "NOTHING"),
     "stage.sent_gradient.loss_forward": ("sent_gradient", "transient", "loss_forward", "NOTHING"),

@@ -44,6 +44,7 @@ INPUTS = (
     "reserved_per_mille",
     "context_bytes",
     "communicator_bytes",
+    "torch_workspace_bytes",
 )
 
 #: Unit and meaning of every term.
@@ -89,6 +90,7 @@ TERMS = {
     "swiglu.parameters": ("elements", "SwiGLU: parameters of one rank"),
     "swiglu.aligned": ("elements", "SwiGLU: parameters of one rank, each padded as its data parallelism does"),
     "swiglu.saved": ("bytes", "SwiGLU: tensors saved for the backward pass of one layer and micro-batch"),
+    "swiglu.stage_exchange": ("bytes", "SwiGLU: what lives besides when an output is sent to the next stage and a gradient received from it"),
     "swiglu.layer_backward": ("bytes", "SwiGLU: what lives besides when inside the backward pass of a layer"),
     "layer_tables.buffer": ("bytes", "Rotary tables that every layer builds: buffers of one layer and micro-batch"),
     "tables.buffer": ("bytes", "Tables of a stage: buffers of one stage"),
@@ -98,8 +100,11 @@ TERMS = {
     "head.parameters": ("elements", "LM head: parameters of one rank"),
     "head.aligned": ("elements", "LM head: parameters of one rank, each padded as its data parallelism does"),
     "head.saved": ("bytes", "LM head: tensors saved for the backward pass of one micro-batch"),
+    "head.head_backward": ("bytes", "LM head: what lives besides when inside the backward pass of the LM head"),
     "loss.saved": ("bytes", "Cross entropy loss: tensors saved for the backward pass of one micro-batch"),
     "loss.loss_forward": ("bytes", "Cross entropy loss: what lives besides when inside the forward pass of the loss"),
+    "loss.head_backward": ("bytes", "Cross entropy loss: what lives besides when inside the backward pass of the LM head"),
+    "thread_workspace.buffer": ("bytes", "Workspaces of PyTorch in nanotron: buffers of one stage"),
     "layer.parameters": ("elements", "parameters of one layer on one rank"),
     "layer.aligned": ("elements", "parameters of one layer on one rank, padded as data parallelism does"),
     "layer.saved": ("bytes", "tensors saved for the backward pass by one layer and micro-batch"),
@@ -162,18 +167,35 @@ TERMS = {
     "stage.embedding.input": ("bytes", "Word embedding, rank r: inputs kept for the backward pass"),
     "stage.layer_tables.buffer": ("bytes", "Rotary tables that every layer builds, rank r: buffers"),
     "stage.tables.buffer": ("bytes", "Tables of a stage, rank r: buffers"),
+    "stage.thread_workspace.buffer": ("bytes", "Workspaces of PyTorch in nanotron, rank r: buffers"),
     "stage.inner_activations": ("bytes", "rank r, layers and embedding: tensors saved for the backward pass"),
     "stage.end_activations": ("bytes", "rank r, final norm, head and loss: tensors saved for the backward pass"),
     "stage.activation": ("bytes", "rank r: tensors saved for the backward pass"),
     "stage.input": ("bytes", "rank r: inputs kept for the backward pass"),
     "stage.buffer": ("bytes", "rank r: buffers"),
     "stage.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss"),
+    "stage.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head"),
+    "stage.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head"),
+    "stage.swiglu.stage_exchange": ("bytes", "SwiGLU, rank r, when an output is sent to the next stage and a gradient received from it"),
     "stage.swiglu.layer_backward": ("bytes", "SwiGLU, rank r, when inside the backward pass of a layer"),
     "stage.recomputed_layer.layer_backward": ("bytes", "Layer recomputed from its input, rank r, when inside the backward pass of a layer"),
+    "stage.kept_gradients.embedding_backward": ("bytes", "bf16 gradients of a micro-batch, rank r, when inside the backward pass of the embedding"),
+    "stage.kept_of_later.layer_backward": ("bytes", "bf16 gradients of later layers, rank r, when inside the backward pass of a layer"),
+    "stage.others_in_flight.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding"),
+    "stage.gathered_parts.optimizer_step": ("bytes", "Parts of updated parameters, rank r, when inside the optimizer step"),
+    "stage.gathered_whole.optimizer_step": ("bytes", "Gather of updated parameters, rank r, when inside the optimizer step"),
     "stage.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss"),
     "stage.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss"),
+    "stage.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head"),
+    "stage.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head"),
+    "stage.stage_exchange": ("bytes", "rank r, only when an output is sent to the next stage and a gradient received from it"),
+    "stage.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it"),
     "stage.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer"),
     "stage.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer"),
+    "stage.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding"),
+    "stage.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding"),
+    "stage.optimizer_step": ("bytes", "rank r, only when inside the optimizer step"),
+    "stage.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step"),
     "stage.moment": ("bytes", "rank r: activations and transients at its largest moment"),
     "stage.static": ("bytes", "rank r: what it keeps at every moment"),
     "stage.total": ("bytes", "all that rank r keeps at its peak"),
@@ -203,9 +225,24 @@ TERMS = {
     "first.activation": ("bytes", "rank r: tensors saved for the backward pass, first stage"),
     "first.input": ("bytes", "rank r: inputs kept for the backward pass, first stage"),
     "first.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, first stage"),
+    "first.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head, first stage"),
+    "first.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head, first stage"),
+    "first.kept_gradients.embedding_backward": ("bytes", "bf16 gradients of a micro-batch, rank r, when inside the backward pass of the embedding, first stage"),
+    "first.kept_of_later.layer_backward": ("bytes", "bf16 gradients of later layers, rank r, when inside the backward pass of a layer, first stage"),
+    "first.others_in_flight.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, first stage"),
+    "first.gathered_parts.optimizer_step": ("bytes", "Parts of updated parameters, rank r, when inside the optimizer step, first stage"),
+    "first.gathered_whole.optimizer_step": ("bytes", "Gather of updated parameters, rank r, when inside the optimizer step, first stage"),
     "first.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, first stage"),
     "first.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, first stage"),
+    "first.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head, first stage"),
+    "first.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head, first stage"),
+    "first.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it, first stage"),
+    "first.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer, first stage"),
     "first.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, first stage"),
+    "first.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding, first stage"),
+    "first.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding, first stage"),
+    "first.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, first stage"),
+    "first.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, first stage"),
     "first.moment": ("bytes", "rank r: activations and transients at its largest moment, first stage"),
     "first.static": ("bytes", "rank r: what it keeps at every moment, first stage"),
     "first.total": ("bytes", "all that rank r keeps at its peak, first stage"),
@@ -231,9 +268,24 @@ TERMS = {
     "second.activation": ("bytes", "rank r: tensors saved for the backward pass, second stage"),
     "second.input": ("bytes", "rank r: inputs kept for the backward pass, second stage"),
     "second.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, second stage"),
+    "second.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head, second stage"),
+    "second.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head, second stage"),
+    "second.kept_gradients.embedding_backward": ("bytes", "bf16 gradients of a micro-batch, rank r, when inside the backward pass of the embedding, second stage"),
+    "second.kept_of_later.layer_backward": ("bytes", "bf16 gradients of later layers, rank r, when inside the backward pass of a layer, second stage"),
+    "second.others_in_flight.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, second stage"),
+    "second.gathered_parts.optimizer_step": ("bytes", "Parts of updated parameters, rank r, when inside the optimizer step, second stage"),
+    "second.gathered_whole.optimizer_step": ("bytes", "Gather of updated parameters, rank r, when inside the optimizer step, second stage"),
     "second.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, second stage"),
     "second.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, second stage"),
+    "second.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head, second stage"),
+    "second.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head, second stage"),
+    "second.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it, second stage"),
+    "second.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer, second stage"),
     "second.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, second stage"),
+    "second.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding, second stage"),
+    "second.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding, second stage"),
+    "second.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, second stage"),
+    "second.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, second stage"),
     "second.moment": ("bytes", "rank r: activations and transients at its largest moment, second stage"),
     "second.static": ("bytes", "rank r: what it keeps at every moment, second stage"),
     "second.total": ("bytes", "all that rank r keeps at its peak, second stage"),
@@ -259,9 +311,24 @@ TERMS = {
     "penultimate.activation": ("bytes", "rank r: tensors saved for the backward pass, penultimate stage"),
     "penultimate.input": ("bytes", "rank r: inputs kept for the backward pass, penultimate stage"),
     "penultimate.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, penultimate stage"),
+    "penultimate.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.kept_gradients.embedding_backward": ("bytes", "bf16 gradients of a micro-batch, rank r, when inside the backward pass of the embedding, penultimate stage"),
+    "penultimate.kept_of_later.layer_backward": ("bytes", "bf16 gradients of later layers, rank r, when inside the backward pass of a layer, penultimate stage"),
+    "penultimate.others_in_flight.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, penultimate stage"),
+    "penultimate.gathered_parts.optimizer_step": ("bytes", "Parts of updated parameters, rank r, when inside the optimizer step, penultimate stage"),
+    "penultimate.gathered_whole.optimizer_step": ("bytes", "Gather of updated parameters, rank r, when inside the optimizer step, penultimate stage"),
     "penultimate.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, penultimate stage"),
     "penultimate.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, penultimate stage"),
+    "penultimate.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head, penultimate stage"),
+    "penultimate.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it, penultimate stage"),
+    "penultimate.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer, penultimate stage"),
     "penultimate.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, penultimate stage"),
+    "penultimate.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding, penultimate stage"),
+    "penultimate.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding, penultimate stage"),
+    "penultimate.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, penultimate stage"),
+    "penultimate.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, penultimate stage"),
     "penultimate.moment": ("bytes", "rank r: activations and transients at its largest moment, penultimate stage"),
     "penultimate.static": ("bytes", "rank r: what it keeps at every moment, penultimate stage"),
     "penultimate.total": ("bytes", "all that rank r keeps at its peak, penultimate stage"),
@@ -287,9 +354,24 @@ TERMS = {
     "last.activation": ("bytes", "rank r: tensors saved for the backward pass, last stage"),
     "last.input": ("bytes", "rank r: inputs kept for the backward pass, last stage"),
     "last.loss.loss_forward": ("bytes", "Cross entropy loss, rank r, when inside the forward pass of the loss, last stage"),
+    "last.head.head_backward": ("bytes", "LM head, rank r, when inside the backward pass of the LM head, last stage"),
+    "last.loss.head_backward": ("bytes", "Cross entropy loss, rank r, when inside the backward pass of the LM head, last stage"),
+    "last.kept_gradients.embedding_backward": ("bytes", "bf16 gradients of a micro-batch, rank r, when inside the backward pass of the embedding, last stage"),
+    "last.kept_of_later.layer_backward": ("bytes", "bf16 gradients of later layers, rank r, when inside the backward pass of a layer, last stage"),
+    "last.others_in_flight.embedding_backward": ("bytes", "Activations of waiting micro-batches, rank r, when inside the backward pass of the embedding, last stage"),
+    "last.gathered_parts.optimizer_step": ("bytes", "Parts of updated parameters, rank r, when inside the optimizer step, last stage"),
+    "last.gathered_whole.optimizer_step": ("bytes", "Gather of updated parameters, rank r, when inside the optimizer step, last stage"),
     "last.loss_forward": ("bytes", "rank r, only when inside the forward pass of the loss, last stage"),
     "last.loss_forward.all": ("bytes", "rank r, activations and transients when inside the forward pass of the loss, last stage"),
+    "last.head_backward": ("bytes", "rank r, only when inside the backward pass of the LM head, last stage"),
+    "last.head_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the LM head, last stage"),
+    "last.stage_exchange.all": ("bytes", "rank r, activations and transients when an output is sent to the next stage and a gradient received from it, last stage"),
+    "last.layer_backward": ("bytes", "rank r, only when inside the backward pass of a layer, last stage"),
     "last.layer_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of a layer, last stage"),
+    "last.embedding_backward": ("bytes", "rank r, only when inside the backward pass of the embedding, last stage"),
+    "last.embedding_backward.all": ("bytes", "rank r, activations and transients when inside the backward pass of the embedding, last stage"),
+    "last.optimizer_step": ("bytes", "rank r, only when inside the optimizer step, last stage"),
+    "last.optimizer_step.all": ("bytes", "rank r, activations and transients when inside the optimizer step, last stage"),
     "last.moment": ("bytes", "rank r: activations and transients at its largest moment, last stage"),
     "last.static": ("bytes", "rank r: what it keeps at every moment, last stage"),
     "last.total": ("bytes", "all that rank r keeps at its peak, last stage"),
@@ -342,7 +424,7 @@ def lcm(left, right):
     return math.lcm(int(left), int(right)) + 0 * left * right
 
 
-def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, torch_workspace_bytes):
     """Every term by name."""
     query_size = num_attention_heads*head_dim
     kv_size = head_dim*num_kv_heads
@@ -385,6 +467,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     swiglu_parameters = hidden_size*(local_ffn + local_gate_up_features)
     swiglu_aligned = optimizer_shards*(ceil_div(hidden_size*local_ffn, optimizer_shards) + ceil_div(hidden_size*local_gate_up_features, optimizer_shards))
     swiglu_saved = 2*micro_batch_size*(hidden_size*local_sequence_sp + 4*local_ffn*local_sequence*(1 - recompute_mlp))
+    swiglu_stage_exchange = 2*micro_batch_size*hidden_size*(local_sequence*(1 if (sequence_shards > 1) else 0) + local_sequence_sp)
     swiglu_layer_backward = 2*(micro_batch_size*hidden_size*local_sequence_sp + 2*micro_batch_size*local_ffn*local_sequence + hidden_size*local_ffn)
     layer_tables_buffer = 2*head_dim*local_sequence
     tables_buffer = 4*micro_batch_size*hidden_size*local_sequence*(1 if (sequence_shards > 1) else 0)
@@ -394,8 +477,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     head_parameters = hidden_size*local_vocab*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)
     head_aligned = optimizer_shards*(-tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + 1)*ceil_div(hidden_size*local_vocab, optimizer_shards)
     head_saved = 2*micro_batch_size*hidden_size*local_sequence_sp
+    head_head_backward = 2*hidden_size*(micro_batch_size*local_sequence + micro_batch_size*local_sequence_sp*(1 if (sequence_shards > 1) else 0) + local_vocab)
     loss_saved = micro_batch_size*local_sequence*(4*local_vocab + 9)
     loss_loss_forward = 2*micro_batch_size*local_sequence*(2*local_vocab + 4*(1 if (micro_batch_size > 1) else 0) + 19)
+    loss_head_backward = 2*micro_batch_size*local_sequence*local_vocab
+    thread_workspace_buffer = 2*torch_workspace_bytes
     layer_parameters = attention_parameters + attention_norm_parameters + ffn_norm_parameters + swiglu_parameters
     layer_aligned = attention_aligned + attention_norm_aligned + ffn_norm_aligned + swiglu_aligned
     layer_saved = attention_saved + attention_norm_saved + ffn_norm_saved + swiglu_saved
@@ -458,19 +544,36 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     stage_embedding_input = embedding_input*in_flight_first*(1 if (pipeline_rank == 0) else 0)
     stage_layer_tables_buffer = dense_layers*layer_tables_buffer
     stage_tables_buffer = tables_buffer
+    stage_thread_workspace_buffer = thread_workspace_buffer
     stage_inner_activations = held_dense_layers*layer_saved + stage_embedding_activation + stage_layer_input_activation
     stage_end_activations = stage_final_norm_activation + stage_head_activation + stage_loss_activation
     stage_activation = stage_end_activations + stage_inner_activations
     stage_input = stage_embedding_input
-    stage_buffer = stage_layer_tables_buffer + stage_tables_buffer
+    stage_buffer = stage_layer_tables_buffer + stage_tables_buffer + stage_thread_workspace_buffer
     stage_loss_loss_forward = loss_loss_forward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_head_head_backward = head_head_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_loss_head_backward = loss_head_backward*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_swiglu_stage_exchange = swiglu_stage_exchange
     stage_swiglu_layer_backward = swiglu_layer_backward
     stage_recomputed_layer_layer_backward = recompute_full*(layer_saved - layer_input_saved)
+    stage_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_rank == 0) else 0) + stage_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
+    stage_kept_of_later_layer_backward = (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))*(1 if (pipeline_rank == pipeline_parallel - 1) else 0)
+    stage_others_in_flight_embedding_backward = stage_inner_activations - ratio((held_layer_inputs*layer_input_saved + held_dense_layers*layer_saved), in_flight)
+    stage_gathered_parts_optimizer_step = 2*stage_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
+    stage_gathered_whole_optimizer_step = 2*data_parallel*stage_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     stage_loss_forward = stage_loss_loss_forward
     stage_loss_forward_all = stage_activation + stage_loss_forward
-    stage_layer_backward = stage_recomputed_layer_layer_backward + stage_swiglu_layer_backward
+    stage_head_backward = stage_head_head_backward + stage_loss_head_backward
+    stage_head_backward_all = stage_final_norm_activation + stage_head_activation + stage_head_backward + stage_inner_activations
+    stage_stage_exchange = stage_swiglu_stage_exchange
+    stage_stage_exchange_all = stage_inner_activations + stage_stage_exchange
+    stage_layer_backward = stage_kept_of_later_layer_backward + stage_recomputed_layer_layer_backward + stage_swiglu_layer_backward
     stage_layer_backward_all = stage_inner_activations + stage_layer_backward
-    stage_moment = max(stage_activation, stage_layer_backward_all, stage_loss_forward_all)
+    stage_embedding_backward = stage_kept_gradients_embedding_backward + stage_others_in_flight_embedding_backward
+    stage_embedding_backward_all = stage_embedding_backward
+    stage_optimizer_step = stage_gathered_parts_optimizer_step + stage_gathered_whole_optimizer_step
+    stage_optimizer_step_all = stage_optimizer_step
+    stage_moment = max(stage_activation, stage_embedding_backward_all, stage_head_backward_all, stage_layer_backward_all, stage_loss_forward_all, stage_optimizer_step_all, stage_stage_exchange_all)
     stage_static = stage_buffer + stage_gradient + stage_input + stage_optimizer + stage_weight
     stage_total = stage_moment + stage_static
     process_allocated = unexplained_bytes + stage_total
@@ -499,10 +602,25 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     first_activation = first_end_activations + first_inner_activations
     first_input = first_embedding_input
     first_loss_loss_forward = loss_loss_forward*(1 if (pipeline_parallel == 1) else 0)
+    first_head_head_backward = head_head_backward*(1 if (pipeline_parallel == 1) else 0)
+    first_loss_head_backward = loss_head_backward*(1 if (pipeline_parallel == 1) else 0)
+    first_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0)) + first_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
+    first_kept_of_later_layer_backward = (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))*(1 if (pipeline_parallel == 1) else 0)
+    first_others_in_flight_embedding_backward = first_inner_activations - ratio((first_held_dense_layers*layer_saved + first_held_layer_inputs*layer_input_saved), first_in_flight)
+    first_gathered_parts_optimizer_step = 2*first_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
+    first_gathered_whole_optimizer_step = 2*data_parallel*first_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     first_loss_forward = first_loss_loss_forward
     first_loss_forward_all = first_activation + first_loss_forward
-    first_layer_backward_all = first_inner_activations + stage_layer_backward
-    first_moment = max(first_activation, first_layer_backward_all, first_loss_forward_all)
+    first_head_backward = first_head_head_backward + first_loss_head_backward
+    first_head_backward_all = first_final_norm_activation + first_head_activation + first_head_backward + first_inner_activations
+    first_stage_exchange_all = first_inner_activations + stage_stage_exchange
+    first_layer_backward = first_kept_of_later_layer_backward + stage_recomputed_layer_layer_backward + stage_swiglu_layer_backward
+    first_layer_backward_all = first_inner_activations + first_layer_backward
+    first_embedding_backward = first_kept_gradients_embedding_backward + first_others_in_flight_embedding_backward
+    first_embedding_backward_all = first_embedding_backward
+    first_optimizer_step = first_gathered_parts_optimizer_step + first_gathered_whole_optimizer_step
+    first_optimizer_step_all = first_optimizer_step
+    first_moment = max(first_activation, first_embedding_backward_all, first_head_backward_all, first_layer_backward_all, first_loss_forward_all, first_optimizer_step_all, first_stage_exchange_all)
     first_static = first_gradient + first_input + first_optimizer + first_weight + stage_buffer
     first_total = first_moment + first_static
     second_in_flight = min(num_microbatches, pipeline_parallel - min(1, pipeline_parallel - 1))
@@ -527,10 +645,25 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     second_activation = second_end_activations + second_inner_activations
     second_input = second_embedding_input
     second_loss_loss_forward = loss_loss_forward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_head_head_backward = head_head_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_loss_head_backward = loss_head_backward*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (min(1, pipeline_parallel - 1) == 0) else 0) + second_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
+    second_kept_of_later_layer_backward = (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))*(1 if (min(1, pipeline_parallel - 1) == pipeline_parallel - 1) else 0)
+    second_others_in_flight_embedding_backward = second_inner_activations - ratio((layer_saved*second_held_dense_layers + layer_input_saved*second_held_layer_inputs), second_in_flight)
+    second_gathered_parts_optimizer_step = 2*second_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
+    second_gathered_whole_optimizer_step = 2*data_parallel*second_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     second_loss_forward = second_loss_loss_forward
     second_loss_forward_all = second_activation + second_loss_forward
-    second_layer_backward_all = second_inner_activations + stage_layer_backward
-    second_moment = max(second_activation, second_layer_backward_all, second_loss_forward_all)
+    second_head_backward = second_head_head_backward + second_loss_head_backward
+    second_head_backward_all = second_final_norm_activation + second_head_activation + second_head_backward + second_inner_activations
+    second_stage_exchange_all = second_inner_activations + stage_stage_exchange
+    second_layer_backward = second_kept_of_later_layer_backward + stage_recomputed_layer_layer_backward + stage_swiglu_layer_backward
+    second_layer_backward_all = second_inner_activations + second_layer_backward
+    second_embedding_backward = second_kept_gradients_embedding_backward + second_others_in_flight_embedding_backward
+    second_embedding_backward_all = second_embedding_backward
+    second_optimizer_step = second_gathered_parts_optimizer_step + second_gathered_whole_optimizer_step
+    second_optimizer_step_all = second_optimizer_step
+    second_moment = max(second_activation, second_embedding_backward_all, second_head_backward_all, second_layer_backward_all, second_loss_forward_all, second_optimizer_step_all, second_stage_exchange_all)
     second_static = second_gradient + second_input + second_optimizer + second_weight + stage_buffer
     second_total = second_moment + second_static
     penultimate_in_flight = min(num_microbatches, pipeline_parallel - max(0, pipeline_parallel - 2))
@@ -555,10 +688,25 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     penultimate_activation = penultimate_end_activations + penultimate_inner_activations
     penultimate_input = penultimate_embedding_input
     penultimate_loss_loss_forward = loss_loss_forward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_head_head_backward = head_head_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_loss_head_backward = loss_head_backward*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (max(0, pipeline_parallel - 2) == 0) else 0) + penultimate_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
+    penultimate_kept_of_later_layer_backward = (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))*(1 if (max(0, pipeline_parallel - 2) == pipeline_parallel - 1) else 0)
+    penultimate_others_in_flight_embedding_backward = penultimate_inner_activations - ratio((layer_saved*penultimate_held_dense_layers + layer_input_saved*penultimate_held_layer_inputs), penultimate_in_flight)
+    penultimate_gathered_parts_optimizer_step = 2*penultimate_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
+    penultimate_gathered_whole_optimizer_step = 2*data_parallel*penultimate_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     penultimate_loss_forward = penultimate_loss_loss_forward
     penultimate_loss_forward_all = penultimate_activation + penultimate_loss_forward
-    penultimate_layer_backward_all = penultimate_inner_activations + stage_layer_backward
-    penultimate_moment = max(penultimate_activation, penultimate_layer_backward_all, penultimate_loss_forward_all)
+    penultimate_head_backward = penultimate_head_head_backward + penultimate_loss_head_backward
+    penultimate_head_backward_all = penultimate_final_norm_activation + penultimate_head_activation + penultimate_head_backward + penultimate_inner_activations
+    penultimate_stage_exchange_all = penultimate_inner_activations + stage_stage_exchange
+    penultimate_layer_backward = penultimate_kept_of_later_layer_backward + stage_recomputed_layer_layer_backward + stage_swiglu_layer_backward
+    penultimate_layer_backward_all = penultimate_inner_activations + penultimate_layer_backward
+    penultimate_embedding_backward = penultimate_kept_gradients_embedding_backward + penultimate_others_in_flight_embedding_backward
+    penultimate_embedding_backward_all = penultimate_embedding_backward
+    penultimate_optimizer_step = penultimate_gathered_parts_optimizer_step + penultimate_gathered_whole_optimizer_step
+    penultimate_optimizer_step_all = penultimate_optimizer_step
+    penultimate_moment = max(penultimate_activation, penultimate_embedding_backward_all, penultimate_head_backward_all, penultimate_layer_backward_all, penultimate_loss_forward_all, penultimate_optimizer_step_all, penultimate_stage_exchange_all)
     penultimate_static = penultimate_gradient + penultimate_input + penultimate_optimizer + penultimate_weight + stage_buffer
     penultimate_total = penultimate_moment + penultimate_static
     last_in_flight = 1
@@ -583,10 +731,25 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     last_activation = last_end_activations + last_inner_activations
     last_input = last_embedding_input
     last_loss_loss_forward = loss_loss_forward
+    last_head_head_backward = head_head_backward
+    last_loss_head_backward = loss_head_backward
+    last_kept_gradients_embedding_backward = 2*(embedding_parameters*(tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0))*(1 if (pipeline_parallel == 1) else 0) + last_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1))
+    last_kept_of_later_layer_backward = 2*embedding_parameters*tied_embeddings*(1 if (pipeline_parallel == 1) else 0) + (stage_layers - 1)*max(0, 2*layer_parameters*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1) - layer_saved*(1 - recompute_full) - layer_input_saved*recompute_full) + 2*(final_norm_parameters + head_parameters)*(-(1 - distributed_optimizer)*(1 if (data_parallel > 1) else 0) + 1)
+    last_others_in_flight_embedding_backward = last_inner_activations - ratio((last_held_dense_layers*layer_saved + last_held_layer_inputs*layer_input_saved), last_in_flight)
+    last_gathered_parts_optimizer_step = 2*last_shard_elements*distributed_optimizer*(data_parallel + 1)*(1 if (data_parallel > 1) else 0)
+    last_gathered_whole_optimizer_step = 2*data_parallel*last_shard_elements*distributed_optimizer*(1 if (data_parallel > 1) else 0)
     last_loss_forward = last_loss_loss_forward
     last_loss_forward_all = last_activation + last_loss_forward
-    last_layer_backward_all = last_inner_activations + stage_layer_backward
-    last_moment = max(last_activation, last_layer_backward_all, last_loss_forward_all)
+    last_head_backward = last_head_head_backward + last_loss_head_backward
+    last_head_backward_all = last_final_norm_activation + last_head_activation + last_head_backward + last_inner_activations
+    last_stage_exchange_all = last_inner_activations + stage_stage_exchange
+    last_layer_backward = last_kept_of_later_layer_backward + stage_recomputed_layer_layer_backward + stage_swiglu_layer_backward
+    last_layer_backward_all = last_inner_activations + last_layer_backward
+    last_embedding_backward = last_kept_gradients_embedding_backward + last_others_in_flight_embedding_backward
+    last_embedding_backward_all = last_embedding_backward
+    last_optimizer_step = last_gathered_parts_optimizer_step + last_gathered_whole_optimizer_step
+    last_optimizer_step_all = last_optimizer_step
+    last_moment = max(last_activation, last_embedding_backward_all, last_head_backward_all, last_layer_backward_all, last_loss_forward_all, last_optimizer_step_all, last_stage_exchange_all)
     last_static = last_gradient + last_input + last_optimizer + last_weight + stage_buffer
     last_total = last_moment + last_static
     peak = max(first_total, last_total, penultimate_total, second_total)
@@ -632,6 +795,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "swiglu.parameters": swiglu_parameters,
         "swiglu.aligned": swiglu_aligned,
         "swiglu.saved": swiglu_saved,
+        "swiglu.stage_exchange": swiglu_stage_exchange,
         "swiglu.layer_backward": swiglu_layer_backward,
         "layer_tables.buffer": layer_tables_buffer,
         "tables.buffer": tables_buffer,
@@ -641,8 +805,11 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "head.parameters": head_parameters,
         "head.aligned": head_aligned,
         "head.saved": head_saved,
+        "head.head_backward": head_head_backward,
         "loss.saved": loss_saved,
         "loss.loss_forward": loss_loss_forward,
+        "loss.head_backward": loss_head_backward,
+        "thread_workspace.buffer": thread_workspace_buffer,
         "layer.parameters": layer_parameters,
         "layer.aligned": layer_aligned,
         "layer.saved": layer_saved,
@@ -705,18 +872,35 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "stage.embedding.input": stage_embedding_input,
         "stage.layer_tables.buffer": stage_layer_tables_buffer,
         "stage.tables.buffer": stage_tables_buffer,
+        "stage.thread_workspace.buffer": stage_thread_workspace_buffer,
         "stage.inner_activations": stage_inner_activations,
         "stage.end_activations": stage_end_activations,
         "stage.activation": stage_activation,
         "stage.input": stage_input,
         "stage.buffer": stage_buffer,
         "stage.loss.loss_forward": stage_loss_loss_forward,
+        "stage.head.head_backward": stage_head_head_backward,
+        "stage.loss.head_backward": stage_loss_head_backward,
+        "stage.swiglu.stage_exchange": stage_swiglu_stage_exchange,
         "stage.swiglu.layer_backward": stage_swiglu_layer_backward,
         "stage.recomputed_layer.layer_backward": stage_recomputed_layer_layer_backward,
+        "stage.kept_gradients.embedding_backward": stage_kept_gradients_embedding_backward,
+        "stage.kept_of_later.layer_backward": stage_kept_of_later_layer_backward,
+        "stage.others_in_flight.embedding_backward": stage_others_in_flight_embedding_backward,
+        "stage.gathered_parts.optimizer_step": stage_gathered_parts_optimizer_step,
+        "stage.gathered_whole.optimizer_step": stage_gathered_whole_optimizer_step,
         "stage.loss_forward": stage_loss_forward,
         "stage.loss_forward.all": stage_loss_forward_all,
+        "stage.head_backward": stage_head_backward,
+        "stage.head_backward.all": stage_head_backward_all,
+        "stage.stage_exchange": stage_stage_exchange,
+        "stage.stage_exchange.all": stage_stage_exchange_all,
         "stage.layer_backward": stage_layer_backward,
         "stage.layer_backward.all": stage_layer_backward_all,
+        "stage.embedding_backward": stage_embedding_backward,
+        "stage.embedding_backward.all": stage_embedding_backward_all,
+        "stage.optimizer_step": stage_optimizer_step,
+        "stage.optimizer_step.all": stage_optimizer_step_all,
         "stage.moment": stage_moment,
         "stage.static": stage_static,
         "stage.total": stage_total,
@@ -746,9 +930,24 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "first.activation": first_activation,
         "first.input": first_input,
         "first.loss.loss_forward": first_loss_loss_forward,
+        "first.head.head_backward": first_head_head_backward,
+        "first.loss.head_backward": first_loss_head_backward,
+        "first.kept_gradients.embedding_backward": first_kept_gradients_embedding_backward,
+        "first.kept_of_later.layer_backward": first_kept_of_later_layer_backward,
+        "first.others_in_flight.embedding_backward": first_others_in_flight_embedding_backward,
+        "first.gathered_parts.optimizer_step": first_gathered_parts_optimizer_step,
+        "first.gathered_whole.optimizer_step": first_gathered_whole_optimizer_step,
         "first.loss_forward": first_loss_forward,
         "first.loss_forward.all": first_loss_forward_all,
+        "first.head_backward": first_head_backward,
+        "first.head_backward.all": first_head_backward_all,
+        "first.stage_exchange.all": first_stage_exchange_all,
+        "first.layer_backward": first_layer_backward,
         "first.layer_backward.all": first_layer_backward_all,
+        "first.embedding_backward": first_embedding_backward,
+        "first.embedding_backward.all": first_embedding_backward_all,
+        "first.optimizer_step": first_optimizer_step,
+        "first.optimizer_step.all": first_optimizer_step_all,
         "first.moment": first_moment,
         "first.static": first_static,
         "first.total": first_total,
@@ -774,9 +973,24 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "second.activation": second_activation,
         "second.input": second_input,
         "second.loss.loss_forward": second_loss_loss_forward,
+        "second.head.head_backward": second_head_head_backward,
+        "second.loss.head_backward": second_loss_head_backward,
+        "second.kept_gradients.embedding_backward": second_kept_gradients_embedding_backward,
+        "second.kept_of_later.layer_backward": second_kept_of_later_layer_backward,
+        "second.others_in_flight.embedding_backward": second_others_in_flight_embedding_backward,
+        "second.gathered_parts.optimizer_step": second_gathered_parts_optimizer_step,
+        "second.gathered_whole.optimizer_step": second_gathered_whole_optimizer_step,
         "second.loss_forward": second_loss_forward,
         "second.loss_forward.all": second_loss_forward_all,
+        "second.head_backward": second_head_backward,
+        "second.head_backward.all": second_head_backward_all,
+        "second.stage_exchange.all": second_stage_exchange_all,
+        "second.layer_backward": second_layer_backward,
         "second.layer_backward.all": second_layer_backward_all,
+        "second.embedding_backward": second_embedding_backward,
+        "second.embedding_backward.all": second_embedding_backward_all,
+        "second.optimizer_step": second_optimizer_step,
+        "second.optimizer_step.all": second_optimizer_step_all,
         "second.moment": second_moment,
         "second.static": second_static,
         "second.total": second_total,
@@ -802,9 +1016,24 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "penultimate.activation": penultimate_activation,
         "penultimate.input": penultimate_input,
         "penultimate.loss.loss_forward": penultimate_loss_loss_forward,
+        "penultimate.head.head_backward": penultimate_head_head_backward,
+        "penultimate.loss.head_backward": penultimate_loss_head_backward,
+        "penultimate.kept_gradients.embedding_backward": penultimate_kept_gradients_embedding_backward,
+        "penultimate.kept_of_later.layer_backward": penultimate_kept_of_later_layer_backward,
+        "penultimate.others_in_flight.embedding_backward": penultimate_others_in_flight_embedding_backward,
+        "penultimate.gathered_parts.optimizer_step": penultimate_gathered_parts_optimizer_step,
+        "penultimate.gathered_whole.optimizer_step": penultimate_gathered_whole_optimizer_step,
         "penultimate.loss_forward": penultimate_loss_forward,
         "penultimate.loss_forward.all": penultimate_loss_forward_all,
+        "penultimate.head_backward": penultimate_head_backward,
+        "penultimate.head_backward.all": penultimate_head_backward_all,
+        "penultimate.stage_exchange.all": penultimate_stage_exchange_all,
+        "penultimate.layer_backward": penultimate_layer_backward,
         "penultimate.layer_backward.all": penultimate_layer_backward_all,
+        "penultimate.embedding_backward": penultimate_embedding_backward,
+        "penultimate.embedding_backward.all": penultimate_embedding_backward_all,
+        "penultimate.optimizer_step": penultimate_optimizer_step,
+        "penultimate.optimizer_step.all": penultimate_optimizer_step_all,
         "penultimate.moment": penultimate_moment,
         "penultimate.static": penultimate_static,
         "penultimate.total": penultimate_total,
@@ -830,9 +1059,24 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
         "last.activation": last_activation,
         "last.input": last_input,
         "last.loss.loss_forward": last_loss_loss_forward,
+        "last.head.head_backward": last_head_head_backward,
+        "last.loss.head_backward": last_loss_head_backward,
+        "last.kept_gradients.embedding_backward": last_kept_gradients_embedding_backward,
+        "last.kept_of_later.layer_backward": last_kept_of_later_layer_backward,
+        "last.others_in_flight.embedding_backward": last_others_in_flight_embedding_backward,
+        "last.gathered_parts.optimizer_step": last_gathered_parts_optimizer_step,
+        "last.gathered_whole.optimizer_step": last_gathered_whole_optimizer_step,
         "last.loss_forward": last_loss_forward,
         "last.loss_forward.all": last_loss_forward_all,
+        "last.head_backward": last_head_backward,
+        "last.head_backward.all": last_head_backward_all,
+        "last.stage_exchange.all": last_stage_exchange_all,
+        "last.layer_backward": last_layer_backward,
         "last.layer_backward.all": last_layer_backward_all,
+        "last.embedding_backward": last_embedding_backward,
+        "last.embedding_backward.all": last_embedding_backward_all,
+        "last.optimizer_step": last_optimizer_step,
+        "last.optimizer_step.all": last_optimizer_step_all,
         "last.moment": last_moment,
         "last.static": last_static,
         "last.total": last_total,
@@ -840,7 +1084,7 @@ def terms(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_s
     }
 
 
-def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes):
+def rules_met(hidden_size, num_attention_heads, num_kv_heads, head_dim, ffn_hidden_size, num_layers, vocab_size, tied_embeddings, qkv_bias, qk_norm, seq_length, global_batch_size, vocab_multiple, gradient_bytes, distributed_optimizer, sharded_gradients, sharded_weights, data_parallel_replicas, tensor_parallel, context_parallel, pipeline_parallel, data_parallel, expert_parallel, micro_batch_size, sequence_parallel, recompute_full, recompute_core_attention, recompute_mlp, pipeline_rank, num_gpus, node_size, unexplained_bytes, reserved_per_mille, context_bytes, communicator_bytes, torch_workspace_bytes):
     """For every rule, whether the configuration keeps it."""
     kv_size = head_dim*num_kv_heads
     sequence_shards = sequence_parallel*(tensor_parallel - 1) + 1

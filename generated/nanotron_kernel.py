@@ -34,6 +34,7 @@ SCALARS = (
     "num_gpus",
     "node_size",
     "gpu_memory",
+    "torch_workspace_bytes",
 )
 COLUMNS = (
     "tensor_parallel",
@@ -173,6 +174,7 @@ def evaluate(
     num_gpus,
     node_size,
     gpu_memory,
+    torch_workspace_bytes,
     tensor_parallel_column,
     context_parallel_column,
     pipeline_parallel_column,
@@ -192,51 +194,56 @@ def evaluate(
     verdict that holds, and ``out`` one row for each of ``OUTPUTS``. A layout with a broken rule has verdict -1
     and zeros.
     """
-    x30 = (gradient_bytes == 4.0)
-    x31 = (sharded_gradients == 0.0)
-    x32 = (sharded_weights == 0.0)
-    x35 = 1.0/num_gpus
-    x36 = num_attention_heads*x35
-    x39 = 1.0/num_kv_heads
-    x42 = num_kv_heads*head_dim*x35
-    x44 = num_kv_heads*head_dim
-    x45 = ffn_hidden_size*x35
-    x51 = num_layers*x35
-    x55 = seq_length*x35
-    x57 = global_batch_size*x35
-    x60 = 1.0/data_parallel_replicas
-    x61 = 4.0*hidden_size*seq_length
-    x62 = 2.0*head_dim*seq_length
-    x64 = (distributed_optimizer == 0.0)
-    x65 = select(x64, 1.0, 0.0)
-    x66 = select(x64, 0.0, 1.0)
-    x68 = hidden_size*vocab_multiple
-    x69 = 0.9999999999999982*x35*(1.0/vocab_multiple)
-    x72 = data_parallel_replicas*x35*x66
-    x76 = 2.0*hidden_size
-    x78 = select((qkv_bias == 0.0), 0.0, 1.0)
-    x80 = (qk_norm == 0.0)
-    x81 = select(x80, 0.0, 1.0)
-    x82 = 2.0*x81
-    x83 = hidden_size*head_dim
-    x89 = (tied_embeddings == 0.0)
-    x92 = 8.0*seq_length
-    x96 = hidden_size + hidden_size + select(x80, 0.0, 2.0*head_dim)
-    x97 = 3.0*hidden_size
-    x98 = hidden_size + x78
-    x100 = 38.0*seq_length
-    x102 = 4.0*seq_length*vocab_multiple
-    x105 = 9.0*seq_length
-    x106 = 2.0*(2.0 + hidden_size)
-    x107 = x76 + x106
-    x113 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
-    x114 = (-2.0)*head_dim*seq_length
-    x115 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*x81)
-    x116 = x76 + x106 + x107
-    x120 = 4.0*seq_length
-    x121 = (-2.0)*hidden_size
-    x124 = opposite(x89)
-    x135 = 4.0*gpu_memory
+    x31 = (gradient_bytes == 4.0)
+    x32 = (sharded_gradients == 0.0)
+    x33 = (sharded_weights == 0.0)
+    x36 = 1.0/num_gpus
+    x37 = num_attention_heads*x36
+    x40 = 1.0/num_kv_heads
+    x43 = num_kv_heads*head_dim*x36
+    x45 = num_kv_heads*head_dim
+    x46 = ffn_hidden_size*x36
+    x52 = num_layers*x36
+    x56 = seq_length*x36
+    x58 = global_batch_size*x36
+    x61 = 1.0/data_parallel_replicas
+    thread_workspace_buffer = 2.0*torch_workspace_bytes
+    x64 = 4.0*hidden_size*seq_length
+    x65 = 2.0*head_dim*seq_length
+    x67 = (distributed_optimizer == 0.0)
+    x68 = select(x67, 1.0, 0.0)
+    x69 = select(x67, 0.0, 1.0)
+    x71 = hidden_size*vocab_multiple
+    x72 = 0.9999999999999982*x36*(1.0/vocab_multiple)
+    x75 = data_parallel_replicas*x36*x69
+    x79 = 2.0*hidden_size
+    x81 = select((qkv_bias == 0.0), 0.0, 1.0)
+    x83 = (qk_norm == 0.0)
+    x84 = select(x83, 0.0, 1.0)
+    x85 = 2.0*x84
+    x86 = hidden_size*head_dim
+    x92 = (tied_embeddings == 0.0)
+    x96 = 8.0*seq_length
+    x102 = hidden_size + hidden_size + select(x83, 0.0, 2.0*head_dim)
+    x103 = 3.0*hidden_size
+    x104 = hidden_size + x81
+    x108 = 38.0*seq_length
+    x110 = 4.0*seq_length*vocab_multiple
+    x113 = 9.0*seq_length
+    x115 = 2.0*(2.0 + hidden_size)
+    x116 = x79 + x115
+    x124 = 2.0*(2.0*seq_length*(1.0 + qk_norm) + head_dim*seq_length*(2.0 + qk_norm))
+    x125 = (-2.0)*head_dim*seq_length
+    x126 = 2.0*(head_dim*seq_length*(2.0 + qk_norm + select((num_attention_heads == num_kv_heads), 2.0, 0.0)) + 2.0*seq_length*x84)
+    x127 = x79 + x115 + x116
+    x132 = 2.0*hidden_size*vocab_multiple
+    x134 = 2.0*hidden_size*seq_length
+    x135 = 2.0*seq_length*vocab_multiple
+    x138 = 4.0*seq_length
+    x140 = (-2.0)*hidden_size
+    x144 = opposite(x92)
+    x150 = opposite(x67)
+    x181 = 4.0*gpu_memory
     # Up to where a line of the cache begins, then vectors that are whole lines: large arrays all begin the same way.
     lined = min(stop, start + (-(out.ctypes.data//8 + start) & 7))
     for low, high in ((start, lined), (lined, stop)):
@@ -250,92 +257,132 @@ def evaluate(
             recompute_full = np.float64(recompute_full_column[row])
             recompute_core_attention = np.float64(recompute_core_attention_column[row])
             recompute_mlp = np.float64(recompute_mlp_column[row])
-            x33 = tensor_parallel*context_parallel
-            x34 = pipeline_parallel*data_parallel
-            x37 = context_parallel*x34
-            local_heads = nearest(x36*x37)
-            x40 = x35*x37
-            x41 = quotient(num_kv_heads, tensor_parallel, x40)
-            x43 = nearest(x42*x37)
-            local_ffn = nearest(x45*x37)
-            x47 = pipeline_parallel - 1.0
-            x48 = data_parallel*micro_batch_size
-            x49 = pipeline_parallel*x33
-            x50 = (1.0/micro_batch_size)*x49
-            stage_layers = nearest(x51*(data_parallel*x33))
-            x53 = (sequence_parallel == 0.0)
-            sequence_shards = select(x53, 1.0, tensor_parallel)
-            x56 = context_parallel*nearest(x55*(tensor_parallel*x34*select(x53, 1.0, x40)))
-            num_microbatches = nearest(x57*x50)
-            x59 = context_parallel*data_parallel
-            x63 = select((1.0 < sequence_shards), micro_batch_size*x61, 0.0) + x62*stage_layers
-            x67 = x65 + quotient(data_parallel, data_parallel_replicas, x60)*x66
-            x70 = rounded_up(vocab_size, x69*x37)
-            embedding_parameters = x68*x70
-            x73 = x65 + x72*x49
-            x74 = 0.9999999999999982*x73
-            x75 = x67*rounded_up(embedding_parameters, x74)
-            x77 = x76*local_ffn
-            local_qkv_features = head_dim*local_heads + 2.0*x43
-            x84 = x83*local_heads
-            x85 = rounded_up(hidden_size, x74)
-            x86 = x67*stage_layers*(rounded_up(hidden_size*local_ffn, x74) + rounded_up(x77, x74) + x78*rounded_up(local_qkv_features, x74) + x82*rounded_up(head_dim, x74) + rounded_up(hidden_size*local_qkv_features, x74) + rounded_up(x84, x74) + 2.0*x85)
-            x87 = (pipeline_parallel == 1.0)
-            x88 = x67*x85
-            x90 = (x87 & x89)
-            x91 = (tensor_parallel == 1.0)
+            x34 = tensor_parallel*context_parallel
+            x35 = pipeline_parallel*data_parallel
+            x38 = context_parallel*x35
+            local_heads = nearest(x37*x38)
+            x41 = x36*x38
+            x42 = quotient(num_kv_heads, tensor_parallel, x41)
+            x44 = nearest(x43*x38)
+            local_ffn = nearest(x46*x38)
+            x48 = pipeline_parallel - 1.0
+            x49 = data_parallel*micro_batch_size
+            x50 = pipeline_parallel*x34
+            x51 = (1.0/micro_batch_size)*x50
+            stage_layers = nearest(x52*(data_parallel*x34))
+            x54 = (sequence_parallel == 0.0)
+            sequence_shards = select(x54, 1.0, tensor_parallel)
+            x57 = context_parallel*nearest(x56*(tensor_parallel*x35*select(x54, 1.0, x41)))
+            num_microbatches = nearest(x58*x51)
+            x60 = context_parallel*data_parallel
+            x63 = (1.0 < sequence_shards)
+            x66 = thread_workspace_buffer + select(x63, micro_batch_size*x64, 0.0) + x65*stage_layers
+            x70 = x68 + quotient(data_parallel, data_parallel_replicas, x61)*x69
+            x73 = rounded_up(vocab_size, x72*x38)
+            embedding_parameters = x71*x73
+            x76 = x68 + x75*x50
+            x77 = 0.9999999999999982*x76
+            x78 = x70*rounded_up(embedding_parameters, x77)
+            x80 = x79*local_ffn
+            local_qkv_features = head_dim*local_heads + 2.0*x44
+            x87 = x86*local_heads
+            x88 = rounded_up(hidden_size, x77)
+            x89 = x70*stage_layers*(rounded_up(hidden_size*local_ffn, x77) + rounded_up(x80, x77) + x81*rounded_up(local_qkv_features, x77) + x85*rounded_up(head_dim, x77) + rounded_up(hidden_size*local_qkv_features, x77) + rounded_up(x87, x77) + 2.0*x88)
+            x90 = (pipeline_parallel == 1.0)
+            x91 = x70*x88
+            x93 = (x90 & x92)
+            x94 = x78 + x89 + select(x90, x91, 0.0) + select(x93, x78, 0.0)
+            x95 = (tensor_parallel == 1.0)
             first_in_flight = smaller(pipeline_parallel, num_microbatches)
-            x94 = micro_batch_size*first_in_flight
-            x95 = 2.0 + select(((1.0 < data_parallel) & x64), 6.0, 4.0)
-            x99 = stage_layers*(x96 + x97*local_ffn + x84 + x98*local_qkv_features)
-            x101 = (1.0 < micro_batch_size)
-            x103 = x102*x70
-            x104 = micro_batch_size*(x100 + select(x101, 1.0, 0.0)*x92 + x103)
-            x108 = micro_batch_size*(x105 + x103 + x107*x56)
-            x109 = (recompute_full == 0.0)
-            x110 = micro_batch_size*x56
-            x111 = stage_layers*x110
-            x112 = (1.0 < tensor_parallel)
-            x117 = micro_batch_size*(x92*local_ffn + (x113 + select((x112 & x101), 1.0, 0.0)*x62 + select((x112 & x101 & opposite(x53)), 1.0, 0.0)*x114)*local_heads + x115*larger(1.0, x41) + x116*x56)
-            x118 = select(x109, stage_layers, 0.0)*x117
-            x119 = select(x109, 0.0, x76*(first_in_flight*x111)) + select(x112, x105*x94, 0.0) + first_in_flight*x118
-            x122 = x77 + micro_batch_size*(x120*local_ffn + x76*x56) + select(x109, 0.0, x117 + x121*x110)
-            x123 = x63 + quotient(12.0*(x75 + x86 + select(x87, x88, 0.0) + select(x90, x75, 0.0)), x67, x73) + select(x91, x92*x94, 0.0) + x95*(select(x87, hidden_size, 0.0) + embedding_parameters + select(x90, embedding_parameters, 0.0) + x99) + larger(select(x87, x104, 0.0) + select(x87, x108, 0.0) + x119, x119 + x122)
-            x125 = (x87 & x124)
-            x126 = select((x112 & x87), micro_batch_size*x105, 0.0) + x118 + select(x109, 0.0, x76*x111)
-            x127 = select((x91 & x87), micro_batch_size*x92, 0.0) + x63 + quotient(12.0*(x88 + x86 + select(x125, 0.0, x75) + select(x87, x75, 0.0)), x67, x73) + x95*(hidden_size + x99 + select(x125, 0.0, embedding_parameters) + select(x87, embedding_parameters, 0.0)) + larger(x104 + x108 + x126, x122 + x126)
-            x128 = smaller(1.0, x47)
-            second_in_flight = smaller(pipeline_parallel - x128, num_microbatches)
-            x130 = (x128 == 0.0)
-            x131 = micro_batch_size*second_in_flight
-            x132 = (x128 == x47)
-            x133 = (x132 & opposite(x125))
-            x134 = larger(larger(x123, x127), x63 + x122 + select(x109, 0.0, x76*(x111*second_in_flight)) + select((x112 & x130), x105*x131, 0.0) + x118*second_in_flight + quotient(12.0*(x86 + select(x130, x75, 0.0) + select(x132, x88, 0.0) + select(x133, x75, 0.0)), x67, x73) + select((x91 & x130), x92*x131, 0.0) + x95*(select(x132, hidden_size, 0.0) + x99 + select(x133, embedding_parameters, 0.0) + select(x130, embedding_parameters, 0.0)))
+            x98 = micro_batch_size*first_in_flight
+            x99 = (1.0 < data_parallel)
+            x100 = (x99 & x67)
+            x101 = 2.0 + select(x100, 6.0, 4.0)
+            layer_parameters = x102 + x103*local_ffn + x87 + x104*local_qkv_features
+            x106 = stage_layers*layer_parameters
+            first_parameters = select(x90, hidden_size, 0.0) + embedding_parameters + select(x93, embedding_parameters, 0.0) + x106
+            x109 = (1.0 < micro_batch_size)
+            x111 = x110*x73
+            x112 = micro_batch_size*(x108 + select(x109, 1.0, 0.0)*x96 + x111)
+            x114 = micro_batch_size*(x113 + x111)
+            x117 = micro_batch_size*x57
+            x118 = x116*x117
+            x119 = select(x90, x118, 0.0)
+            x120 = (recompute_full == 0.0)
+            x121 = stage_layers*x117
+            x122 = select(x120, 0.0, x79*(first_in_flight*x121))
+            x123 = (1.0 < tensor_parallel)
+            x128 = micro_batch_size*(x96*local_ffn + (x124 + select((x123 & x109), 1.0, 0.0)*x65 + select((x123 & x109 & opposite(x54)), 1.0, 0.0)*x125)*local_heads + x126*larger(1.0, x42) + x127*x57)
+            x129 = select(x120, stage_layers, 0.0)*x128
+            x130 = first_in_flight*x129
+            x131 = x122 + select(x123, x113*x98, 0.0) + x130
+            x133 = x132*x73
+            x136 = x133 + x79*select(x63, x117, 0.0) + micro_batch_size*(x134 + x135*x73)
+            x137 = x79*(micro_batch_size*(select(x63, seq_length, 0.0) + x57))
+            x139 = x80 + micro_batch_size*(x138*local_ffn + x79*x57)
+            x141 = x140*x117
+            x142 = select(x120, 0.0, x128 + x141)
+            x143 = (stage_layers - 1.0)*larger(0.0, select(x120, 0.0, x141) + 2.0*select(x100, 0.0, layer_parameters) - select(x120, x128, 0.0))
+            x145 = (x90 & x144)
+            head_parameters = select(x145, 0.0, embedding_parameters)
+            x147 = select(x100, 0.0, hidden_size + head_parameters)
+            x148 = select(x145, embedding_parameters, 0.0) + x147
+            x149 = x71*((select(x145, 1.0, 0.0) + select(x100, 1.0, 0.0))*x73)
+            x151 = (x99 & x150)
+            x152 = 1.0 + data_parallel
+            x153 = x66 + quotient(12.0*x94, x70, x76) + select(x95, x96*x98, 0.0) + x101*first_parameters + larger(larger(larger(larger(larger(select(x90, x112, 0.0) + select(x90, x114, 0.0) + x119 + x131, x119 + x131 + select(x90, x136, 0.0)), x131 + x137), x131 + x139 + x142 + x143 + 2.0*select(x90, x148, 0.0)), x131 + 2.0*(x149 + select(x100, 0.0, first_parameters)) - quotient(x122 + x130, first_in_flight, 1.0/first_in_flight)), select(x151, quotient(2.0*x152*x94, x70, x76) + quotient(2.0*data_parallel*x94, x70, x76), 0.0))
+            x154 = x91 + x89 + select(x145, 0.0, x78) + select(x90, x78, 0.0)
+            last_parameters = hidden_size + x106 + head_parameters + select(x90, embedding_parameters, 0.0)
+            x156 = select(x120, 0.0, x79*x121)
+            x157 = select((x123 & x90), micro_batch_size*x113, 0.0) + x129 + x156
+            x158 = select((x95 & x90), micro_batch_size*x96, 0.0) + x66 + quotient(12.0*x154, x70, x76) + x101*last_parameters + larger(larger(larger(larger(x112 + x114 + x118 + x157, x118 + x136 + x157), x139 + x142 + x143 + x157 + select(x145, x133, 0.0) + 2.0*x147), x157 + 2.0*(select(x90, x149, 0.0) + select(x100, 0.0, last_parameters)) - (x129 + x156)), select(x151, quotient(2.0*x152*x154, x70, x76) + quotient(2.0*data_parallel*x154, x70, x76), 0.0))
+            x159 = smaller(1.0, x48)
+            second_in_flight = smaller(pipeline_parallel - x159, num_microbatches)
+            x161 = select(x120, 0.0, x79*(x121*second_in_flight))
+            x162 = (x159 == 0.0)
+            x163 = micro_batch_size*second_in_flight
+            x164 = x129*second_in_flight
+            x165 = x161 + select((x123 & x162), x113*x163, 0.0) + x164
+            x166 = (x159 == x48)
+            x167 = opposite(x145)
+            x168 = (x166 & x167)
+            second_parameters = select(x166, hidden_size, 0.0) + x106 + select(x168, embedding_parameters, 0.0) + select(x162, embedding_parameters, 0.0)
+            x170 = x66 + quotient(12.0*(x89 + select(x162, x78, 0.0) + select(x166, x91, 0.0) + select(x168, x78, 0.0)), x70, x76) + select((x95 & x162), x96*x163, 0.0) + x101*second_parameters
+            x171 = larger(0.0, pipeline_parallel - 2.0)
+            x172 = (x171 == 0.0)
+            x173 = (x171 == x48)
+            x174 = (x173 & x167)
+            penultimate_parameters = select(x173, hidden_size, 0.0) + x106 + select(x174, embedding_parameters, 0.0) + select(x172, embedding_parameters, 0.0)
+            penultimate_in_flight = smaller(pipeline_parallel - x171, num_microbatches)
+            x177 = select(x120, 0.0, x79*(x121*penultimate_in_flight))
+            x178 = micro_batch_size*penultimate_in_flight
+            x179 = x129*penultimate_in_flight
+            x180 = larger(larger(larger(larger(larger(x153, x158), x137 + x165 + x170), x139 + x142 + x143 + x165 + x170 + 2.0*select(x166, x148, 0.0)), x165 + x170 + 2.0*(select(x162, x149, 0.0) + select(x100, 0.0, second_parameters)) - quotient(x161 + x164, second_in_flight, 1.0/second_in_flight)), x66 + 2.0*(select(x172, x149, 0.0) + select(x100, 0.0, penultimate_parameters)) + x177 + select((x123 & x172), x113*x178, 0.0) + x179 + quotient(12.0*(x89 + select(x172, x78, 0.0) + select(x173, x91, 0.0) + select(x174, x78, 0.0)), x70, x76) + select((x95 & x172), x96*x178, 0.0) + x101*penultimate_parameters - quotient(x177 + x179, penultimate_in_flight, 1.0/penultimate_in_flight))
             broken = np.int8(0)
-            broken = where((data_parallel_replicas*nearest(x59*x60) == x59), broken, np.int8(18))
-            broken = where((x53 | (2.0 <= tensor_parallel)), broken, np.int8(17))
-            broken = where((x48*num_microbatches == global_batch_size), broken, np.int8(16))
-            broken = where((sequence_shards*x56 == seq_length), broken, np.int8(15))
+            broken = where((data_parallel_replicas*nearest(x60*x61) == x60), broken, np.int8(18))
+            broken = where((x54 | (2.0 <= tensor_parallel)), broken, np.int8(17))
+            broken = where((x49*num_microbatches == global_batch_size), broken, np.int8(16))
+            broken = where((sequence_shards*x57 == seq_length), broken, np.int8(15))
             broken = where((pipeline_parallel*stage_layers == num_layers), broken, np.int8(14))
-            broken = where((x47 <= quotient(global_batch_size, x48, x35*x50)), broken, np.int8(13))
+            broken = where((x48 <= quotient(global_batch_size, x49, x36*x51)), broken, np.int8(13))
             broken = where((tensor_parallel*local_ffn == ffn_hidden_size), broken, np.int8(12))
-            broken = where((tensor_parallel*x43 == x44), broken, np.int8(11))
-            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x39)) | whole(x41)), broken, np.int8(10))
+            broken = where((tensor_parallel*x44 == x45), broken, np.int8(11))
+            broken = where((whole(quotient(tensor_parallel, num_kv_heads, x40)) | whole(x42)), broken, np.int8(10))
             broken = where((tensor_parallel*local_heads == num_attention_heads), broken, np.int8(9))
             broken = where((tensor_parallel <= node_size), broken, np.int8(8))
-            broken = where((num_gpus == x33*x34), broken, np.int8(7))
+            broken = where((num_gpus == x34*x35), broken, np.int8(7))
             broken = where((recompute_mlp == 0.0), broken, np.int8(6))
             broken = where((recompute_core_attention == 0.0), broken, np.int8(5))
-            broken = where(x32, broken, np.int8(4))
-            broken = where(x31, broken, np.int8(3))
+            broken = where(x33, broken, np.int8(4))
+            broken = where(x32, broken, np.int8(3))
             broken = where((context_parallel == 1.0), broken, np.int8(2))
-            broken = where(x30, broken, np.int8(1))
+            broken = where(x31, broken, np.int8(1))
             rule[row] = broken
             legal = broken == np.int8(0)
-            out[0, row] = select(legal, x123, 0.0)
-            out[1, row] = select(legal, x127, 0.0)
-            out[2, row] = select(legal, x134, 0.0)
+            out[0, row] = select(legal, x153, 0.0)
+            out[1, row] = select(legal, x158, 0.0)
+            out[2, row] = select(legal, x180, 0.0)
             answer = np.int8(2)
-            answer = where((x134 <= gpu_memory), np.int8(1), answer)
-            answer = where((5.0*x134 <= x135), np.int8(0), answer)
+            answer = where((x180 <= gpu_memory), np.int8(1), answer)
+            answer = where((5.0*x180 <= x181), np.int8(0), answer)
             verdict[row] = where(legal, answer, np.int8(-1))

@@ -24,7 +24,7 @@ from .documents.supplement import SUPPLEMENT, of_examples, of_terms, of_work
 from .documents.systems import systems
 from .documents.totals import bibliography
 from .implementations import IMPLEMENTATIONS, Implementation
-from .plain import derive_memory, derive_time
+from .plain import derive_memory, derive_rows, derive_time
 from .published import PublishedSet, all_published
 from .simplify import computed
 from .timing import is_timed
@@ -75,7 +75,7 @@ def _tables() -> dict[str, str]:
 def derive_implementation(implementation: Implementation) -> dict[str, str]:
     """Derive the files of one implementation, by name: memory; time and layouts where there are formulas of them."""
     name, memory = implementation.name, derive_memory(implementation, simplified=True)
-    files = {f"{name}.py": memory}
+    files = {f"{name}.py": memory, f"{name}_rows.py": derive_rows(implementation)}
     if is_timed(implementation):
         files[f"{name}_time.py"] = derive_time(implementation, simplified=True)
     if not build(implementation).as_inputs:  # a list of layers is one configuration: there is nothing to sweep

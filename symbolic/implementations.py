@@ -18,7 +18,8 @@ class Implementation:
 
     ``fixed`` gives letters that have only one legal value here; ``defaults`` gives the values of
     training parameters that a user of the framework gets without asking. ``allowed`` lists, for axes of which not every
-    option is counted in the framework, those that are.
+    option is counted in the framework, those that are. ``replayed`` says if the order in which its steps allocate is
+    known well enough to replay them; docs/validation.md has how well.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Implementation:
     defaults: Mapping[str, int] = field(default_factory=dict)
     allowed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     framework: str = ""
+    replayed: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a missing axis and an unknown option; the framework is the name before any other choice."""
@@ -193,6 +195,7 @@ NANOTRON = Implementation(
         "projections": ("fused",), "gathered_input": ("dropped",), "token_ids": ("masked",),
         "recompute_saves": ("input",), "pipeline": ("own",),
     },
+    replayed=True,
 )
 
 IMPLEMENTATIONS: dict[str, Implementation] = {

@@ -6,6 +6,7 @@ from shardmath.files.rendering import rendered
 
 from .accounts import build
 from .documents.evaluator import Form, as_written, evaluator, script
+from .documents.row_tables import row_tables
 from .implementations import Implementation
 from .parallel.legality import rules_for
 from .simplify import computed
@@ -30,6 +31,11 @@ def derive_time(implementation: Implementation, *, simplified: bool = False) -> 
     """
     title = f"Time of sharded training: {implementation.title}"
     return rendered("evaluator.py", evaluator(title, build_times(implementation), (), form=_form(simplified)))
+
+
+def derive_rows(implementation: Implementation) -> str:
+    """Derive the tables of an implementation's single rows, and of the order in which a step allocates them."""
+    return rendered("rows.py", row_tables(implementation))
 
 
 def _form(simplified: bool) -> Form:

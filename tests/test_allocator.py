@@ -172,6 +172,17 @@ def test_what_a_stream_still_uses_is_not_given_away() -> None:
     assert allocator.allocate(MIB).address == first
 
 
+def test_a_stream_reaches_its_oldest_events_first() -> None:
+    events = [Event(Action.ALLOCATE, key, 30 * MIB) for key in (1, 2)]
+    for key in (1, 2):
+        events += [Event(Action.RECORD, key, stream=1), Event(Action.FREE, key)]
+    one, both = Event(Action.REACH, size=1, stream=1), Event(Action.REACH, stream=1)
+    more = [Event(Action.ALLOCATE, key, 30 * MIB) for key in (3, 4)]
+    assert replay([*events, *more]).reserved_peak == 120 * MIB
+    assert replay([*events, one, *more]).reserved_peak == 90 * MIB
+    assert replay([*events, one, one, *more]).reserved_peak == replay([*events, both, *more]).reserved_peak == 60 * MIB
+
+
 def test_streams_have_pools_of_their_own() -> None:
     allocator = CachingAllocator()
     allocator.free(allocator.allocate(30 * MIB, 1))

@@ -40,7 +40,7 @@ LAYERS = (
     {"implementations"},
     {"components"},
     {"parallel"},
-    {"overheads"},
+    {"order", "overheads"},
     {"accounts", "exact", "verdict"},
     {"planning", "sensitivities", "timing"},
     {"factoring"},
@@ -77,6 +77,7 @@ ROOMS = (
     {"compiler"},
     {"configuration"},
     {"allocator"},
+    {"steps"},
     {"account"},
     {"search.spaces"},
     {"search.nests"},
@@ -109,6 +110,7 @@ SHOW_FORMULAS = {
     "shardmath.commands.formula.named", "shardmath.commands.formula.published", "shardmath.commands.formula.run",
     "shardmath.commands.moves.formulas", "shardmath.commands.page.typesetting", "shardmath.commands.phases.change",
     "shardmath.commands.phases.run", "shardmath.compiler.evaluators", "shardmath.configuration.stages",
+    "shardmath.steps.step",
 }
 HEAVY = {"jinja2", "llvmlite", "numba", "numpy", "pyarrow", "pydantic", "rich", "sympy"}
 #: Other packages that load slowly, or that only an extra installs: imported where they are needed.

@@ -9,6 +9,7 @@ from functools import cache
 from sympy import Expr
 
 from ..choices import BY_NAME, MEGATRON_PEAKS
+from ..dimension import ONE
 from ..functions import Max
 from ..implementations import Implementation
 from ..ledger import SITES, Held, Role
@@ -26,6 +27,7 @@ from . import (
     deepspeed_moments,
     frozen_moments,
     megatron_moments,
+    nanotron_moments,
     torch_gathered,
     torch_gradients,
     torch_pipeline,
@@ -41,7 +43,8 @@ class Aggregate:
     """One transient of rank r that is not a single tensor.
 
     ``size`` makes its expression from the terms that exist already; ``options`` restricts it to
-    implementations that chose one of the given variants.
+    implementations that chose one of the given variants. ``walked`` are tensors that live on from earlier points of a
+    step, so that whoever walks through it meets them there. ``pieces`` says how many tensors of one size they are.
     """
 
     name: str
@@ -50,6 +53,8 @@ class Aggregate:
     size: Callable[[TermSet, Implementation], Expr]
     source: str
     options: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    walked: bool = False
+    pieces: Expr = ONE
 
     def __post_init__(self) -> None:
         """Refuse an aggregate that cites nothing."""
@@ -120,6 +125,10 @@ AGGREGATES: tuple[Aggregate, ...] = (
         for name, title, sites, size, options in balance_moments.SIZES
     ),
     *(Aggregate(*item) for item in frozen_moments.SIZES),
+    *(
+        Aggregate(name, title, sites, size, "nanotron", {"data_parallel": ("torch_ddp",)}, walked, pieces)
+        for name, title, sites, size, walked, pieces in nanotron_moments.SIZES
+    ),
     Aggregate("gradient_copies", "fp32 copies of bf16 gradients", ("optimizer_step",), _gradient_copies,
               "megatron_core", {"precision": ("mixed", "fp16"), "optimizer": _WITH_COPIES, "data_parallel": ("ddp",)}),
     *(Aggregate("sent_gradient", "Gradient that the rank has sent", sites, megatron_moments.sent_gradient,
@@ -148,9 +157,9 @@ AGGREGATES: tuple[Aggregate, ...] = (
           (("stage_exchange", "layer_backward", *_LAYERS_OF_EXPERTS), {"peak": MEGATRON_PEAKS, "layers": ("experts",)}),
       )),
     Aggregate("waiting_losses", "Losses of waiting micro-batches", ("head_backward",), megatron_moments.waiting_losses,
-              "megatron_training", {"peak": MEGATRON_PEAKS}),
+              "megatron_training", {"peak": MEGATRON_PEAKS}, walked=True),
     Aggregate("waiting_activations", "Activations of waiting micro-batches", ("embedding_backward",),
-              megatron_moments.waiting_activations, "megatron_training", {"peak": MEGATRON_PEAKS}),
+              megatron_moments.waiting_activations, "megatron_training", {"peak": MEGATRON_PEAKS}, walked=True),
 )
 
 

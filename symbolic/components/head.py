@@ -7,6 +7,7 @@ from typing import Any
 from sympy import Eq, Integer
 
 from ..choices import BY_NAME, MEGATRON_PEAKS, WITH_LOGITS
+from ..dimension import ONE
 from ..dimensions import BATCH, HIDDEN, SEQUENCE, SEQUENCE_SP, VOCAB
 from ..functions import Iverson
 from ..ledger import Component, Lifetime, Place, Role, Tensor, saved, transient, weight
@@ -35,6 +36,12 @@ def _backward() -> tuple[Tensor, ...]:
                   _BACKWARD, when=_SCATTERED, **_PEAK),
         transient("weight_gradient", "head", (VOCAB, HIDDEN), 2, src, "bf16 gradient of the output matrix", _BACKWARD,
                   weight_gradient=("separate",), **_PEAK),
+        *(transient(name, "head", shape, 2, "nanotron", meaning, _BACKWARD, when=when, data_parallel=("torch_ddp",))
+          for name, shape, meaning, when in (
+              ("whole_gradient", _WHOLE, "bf16 gradient of the whole input, of nanotron", ONE),
+              ("reduced_gradient", _SHARE, "its sum over ranks, of the rank's share of the tokens", _SCATTERED),
+              ("matrix_gradient", (VOCAB, HIDDEN), "bf16 gradient of the output matrix, of nanotron", ONE),
+          )),
     )
 
 

@@ -191,6 +191,7 @@ def _nanotron() -> tuple[Tensor, ...]:
         # The bf16 logits are a local of the model's forward pass and gone when the loss starts.
         transient("shard_logits_fp32", "loss", _LOGITS, 4, src, "fp32 copy of the logits, held by the caller", _FORWARD,
                   **on),
+        transient("shard_gradient", "loss", _LOGITS, 2, src, "bf16 gradient of the logits", _HEAD, **on),
         transient("given_labels", "loss", _TOKENS, 8, src, "int64 labels, an input", _FORWARD, **on),
         transient("transposed_labels", "loss", _TOKENS, 8, src, "contiguous copy of the transposed labels", _FORWARD,
                   when=Iverson(b > 1), **on),

@@ -16,9 +16,13 @@ from ..dimensions import (
     SEQUENCE,
     SEQUENCE_SP,
 )
+from ..functions import Iverson
 from ..ledger import Component, Place, Tensor, saved, transient, weight
+from ..parameters import symbol
 from ..work_rows import column_parallel, gated_work, grid_transfers, residual_work, row_parallel
 from .mlp_rows import MLP_BIAS, mlp_input
+
+ts = symbol("ts")
 
 _LOW = ("mixed", "bf16", "fp16")
 _CAST = ("autocast",)
@@ -33,10 +37,14 @@ _TOKENS = (SEQUENCE, BATCH)
 
 
 def _backward() -> tuple[Tensor, ...]:
-    """Return the live tensors of nanotron's last layer when SiLU's factors get their gradients."""
+    """Return the live tensors of nanotron's last layer: its output, and when SiLU's factors get their gradients."""
     at: Any = {"sites": ("layer_backward",), "data_parallel": ("torch_ddp",)}
+    out: Any = {"sites": ("stage_exchange",), "data_parallel": ("torch_ddp",)}
     src = "nanotron"
     return (
+        transient("down.partial_output", "down", (SEQUENCE, BATCH, HIDDEN), 2, src,
+                  "bf16 output of the rank's part, before it is summed over ranks", when=Iverson(ts > 1), **out),
+        transient("down.output", "down", _RESIDUAL, 2, src, "bf16 output of the layer", **out),
         transient("down.output_gradient", "down", _RESIDUAL, 2, src, "bf16 gradient of the layer's output", **at),
         transient("down.input_gradient", "down", _INNER, 2, src, "bf16 gradient of the down projection's input", **at),
         transient("down.weight_gradient", "down", (HIDDEN, FFN), 2, src, "bf16 gradient of the down projection", **at),

@@ -46,4 +46,8 @@ COMPONENTS = (
         "torch_workspace", "Workspaces of PyTorch", 102, Place.STAGE, _OF_TORCH,
         options={"peak": ("megatron_local",)},
     ),
+    Component(
+        "thread_workspace", "Workspaces of PyTorch in nanotron", 103, Place.STAGE, _OF_TORCH,
+        options={"data_parallel": ("torch_ddp",)},
+    ),
 )

@@ -83,6 +83,7 @@ def _implementation(item: Implementation) -> dict[str, Any]:
         "allowed": dict(item.allowed),
         "fixed": _named(fixed_values(item)),
         "defaults": _named({**item.defaults, **fixed_values(item)}),
+        "replayed": item.replayed,
     }
 
 

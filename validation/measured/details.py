@@ -13,6 +13,8 @@ from validation.tables import markdown
 MIB = 2**20
 #: Rows of a table of outliers.
 FARTHEST = 10
+#: Errors of replayed numbers above this are listed one by one.
+BEYOND = 0.1
 
 
 def details(name: str, cases: Sequence[Case]) -> list[str]:
@@ -56,7 +58,30 @@ def _nanotron(cases: Sequence[Case]) -> list[str]:
     if not lines:
         return []
     heads = ("runs with a target", "numbers", "median", "worst", "signed median", "middle difference MiB")
-    return ["The numbers that have a target, by layout:", markdown(heads, lines)]
+    return ["The numbers that have a target, by layout:", markdown(heads, lines), *_beyond(few)]
+
+
+def _beyond(few: Sequence[Pair]) -> list[str]:
+    """Name the runs that are far off, with the difference in the pieces that allocations come in."""
+    far = [pair for pair in few if abs(pair.error) > BEYOND]
+    if not far:
+        return []
+    lines = []
+    for pair in far:
+        values, model = pair.case.arguments, pair.case.model
+        assert model is not None
+        share = values["micro_batch_size"] * values["seq_length"] / values["tensor_parallel"]
+        logits, hidden = 4 * share * model.vocab_size, 2 * share * model.hidden_size * values["tensor_parallel"]
+        lines.append((
+            pair.case.id, model.name, pair.case.layout, values["micro_batch_size"],
+            "yes" if values["distributed_optimizer"] else "no", f"{pair.measured.bytes / GIB:.1f}",
+            f"{pair.predicted / GIB:.1f}", f"{pair.error:+.1%}", f"{pair.difference / logits:+.2f}",
+            f"{pair.difference / hidden:+.0f}",
+        ))
+    heads = ("run", "model", "layout", "micro-batch", "ZeRO-1", "measured GiB", "replayed GiB", "error",
+             "in fp32 logits", "in hidden states")
+    return [f"""The {len(far)} that are more than {BEYOND:.0%} off, and the difference as so many fp32 tensors of a
+micro-batch's logits on the rank (4 s b v / t bytes), or of its hidden states (2 s b h):""", markdown(heads, lines)]
 
 
 def _hagemann(cases: Sequence[Case]) -> list[str]:

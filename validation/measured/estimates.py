@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from importlib import import_module
@@ -13,11 +13,14 @@ from shardmath.account.accounting import Explanation, explain
 from shardmath.errors import InputError
 from shardmath.generated.definitions import VERDICTS
 from validation.measured.case import PEAK, RESERVED, STEADY, Case, Measured
+from validation.measured.replays import replays
 
 FITS, UNCERTAIN, OUT = (name for name, _ in VERDICTS)
 #: Roles that are there between two steps, with what the optimizer step leaves until the next one begins.
 PERSISTENT = ("weight", "gradient", "optimizer", "buffer")
 LEFT = "optimizer_step"
+#: Implementation whose reserved memory is replayed.
+REPLAYED = "nanotron"
 
 
 @dataclass(frozen=True)
@@ -33,12 +36,16 @@ class Estimate:
     share: float
     verdict: str
     published: Fraction | None
+    reserved: int | None = None
+    """Reserved bytes of a replay, where there is one."""
 
     def of(self, measured: Measured) -> int:
         """The predicted bytes that a measured number stands against.
 
-        Reserved memory stands against allocated memory: shardmath does not predict the allocator.
+        Without a replay, reserved memory stands against allocated memory.
         """
+        if measured.quantity == RESERVED and self.reserved is not None:
+            return self.reserved
         known = {PEAK: self.peaks, STEADY: self.steady, RESERVED: self.peaks}[measured.quantity]
         return max(known) if measured.rank is None else known[measured.rank]
 
@@ -46,7 +53,10 @@ class Estimate:
 @cache
 def estimate(case: Case) -> Estimate | str:
     """The estimate of a case, or the reason why there is none."""
-    return case.refusal or _estimate(case, case.arguments)
+    answer = case.refusal or _estimate(case, case.arguments)
+    if isinstance(answer, Estimate) and case.arguments["implementation"] == REPLAYED:
+        return replace(answer, reserved=replays().get(case.id))
+    return answer
 
 
 @cache

@@ -133,6 +133,14 @@ def share_within(words: str, differences: Sequence[int], limit: int, share: floa
     return Target(words, f"{share:.0%} within {limit / 2**20:.0f} MiB", f"{inside:.0%}", inside >= share)
 
 
+def share_near(words: str, errors: Sequence[float], limit: float, share: float) -> Target:
+    """The target that so large a share of errors is at most ``limit``. Raises ValueError for none."""
+    if not errors:
+        raise ValueError("no errors to count")
+    inside = sum(abs(error) <= limit for error in errors) / len(errors)
+    return Target(words, f"{share:.0%} within {limit:.0%}", f"{inside:.1%}", inside >= share)
+
+
 def _pair(case: Case, measured: Measured, said: Estimate) -> Pair:
     rank = measured.rank if measured.rank is not None else said.peaks.index(max(said.peaks))
     return Pair(case, measured, said.of(measured), said.published, said.sites[rank])

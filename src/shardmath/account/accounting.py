@@ -31,6 +31,7 @@ from shardmath.input.asking import asked_with
 from shardmath.machines import Cluster
 from shardmath.machines.gpu import Gpu
 from shardmath.models.model import Model
+from shardmath.steps.answers import Replay
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,10 @@ class Explanation(Drawn, room="explain", table="ranks.lines"):
     """GPUs, servers and network."""
     switches: Hidden[Mapping[str, int]]
     """Switches of the machine by name: overlaps of communication with computation."""
+    replay: Replay | None = None
+    """Steps of the peak rank through PyTorch's allocator, as ``shardmath explain`` does; null without."""
+    replay_unknown: str = ""
+    """Why they are not replayed; empty where they are, or nobody asked."""
 
     @property
     def framework(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 
 from shardmath.allocator.blocks import Addresses, Block, Pool, Segment
 from shardmath.allocator.expandable import Pages
@@ -71,9 +72,13 @@ class CachingAllocator:
         if stream != block.segment.stream:
             block.used_by.add(stream)
 
-    def reach(self, stream: int) -> None:
-        """Say that a stream has done all work that was queued so far: its events have passed at the next request."""
-        for event in self._pending.get(stream, ()):
+    def reach(self, stream: int, count: int | None = None) -> None:
+        """Say that a stream has done all work that was queued so far: its events have passed at the next request.
+
+        With a ``count`` so many of its events have, the oldest that had not.
+        """
+        waiting = (event for event in self._pending.get(stream, ()) if not event[1])
+        for event in islice(waiting, count):
             event[1] = True
 
     def empty_cache(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from shardmath.errors import InputError
+from shardmath.errors import InputError, nearest_names
 
 MIB = 2**20
 #: Bytes that every block is a multiple of, and the smallest rest that is split off in the small pool.
@@ -38,6 +40,24 @@ class Settings:
     capacity_bytes: int | None = None
     """Bytes that the driver gives; None: without bound."""
 
+    @classmethod
+    def parsed(cls, text: str) -> Settings:
+        """Read ``option:value`` pairs with commas between them, as ``PYTORCH_CUDA_ALLOC_CONF`` has them.
+
+        Raises InputError for an option or a value that PyTorch refuses, and for options without a model here.
+        """
+        values: dict[str, Any] = {}
+        for pair in filter(None, (part.strip() for part in text.split(","))):
+            name, colon, value = (part.strip() for part in pair.partition(":"))
+            if not colon or name not in _READ:
+                raise InputError("alloc_conf", pair, f"must be option:value, with one of {', '.join(_READ)}",
+                                 nearest_names(name, _READ))
+            try:
+                values[name] = _READ[name](value)
+            except ValueError:
+                raise InputError("alloc_conf", pair, f"must be {_FORMS[_READ[name]]}") from None
+        return cls(**values)
+
     def __post_init__(self) -> None:
         if self.max_split_size_mb is not None and self.max_split_size_mb * MIB <= LARGE_SEGMENT:
             raise InputError("max_split_size_mb", self.max_split_size_mb, "must be above 20", "21")
@@ -68,6 +88,22 @@ class Settings:
             step = (1 << (requested.bit_length() - 1)) // divisions
             return -(-requested // step) * step
         return -(-requested // SMALLEST_BLOCK) * SMALLEST_BLOCK
+
+
+def _switch(text: str) -> bool:
+    if text not in ("True", "False"):
+        raise ValueError(text)
+    return text == "True"
+
+
+#: Options that ``Settings.parsed`` reads, and what their values must be, in words.
+_READ: Mapping[str, Callable[[str], Any]] = {
+    "expandable_segments": _switch, "max_split_size_mb": int, "max_non_split_rounding_mb": int,
+    "roundup_power2_divisions": int, "garbage_collection_threshold": float,
+}
+_FORMS: Mapping[Callable[[str], Any], str] = {
+    _switch: "True or False", int: "an integer; lists of steps by size are not modelled yet", float: "a number",
+}
 
 
 def segment_bytes(rounded: int) -> int:

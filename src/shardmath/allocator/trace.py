@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from shardmath.allocator.blocks import Block
 from shardmath.allocator.caching import CachingAllocator, OutOfDeviceMemoryError
 from shardmath.allocator.settings import Settings
+from shardmath.allocator.statistics import Statistics
 from shardmath.errors import InputError
 
 
@@ -29,7 +30,7 @@ class Event:
     action: Action
     key: int = 0
     size: int = 0
-    """Bytes that are asked for; of ``ALLOCATE`` alone."""
+    """Bytes that ``ALLOCATE`` asks for; events that ``REACH`` is about, the oldest ones, 0 for all."""
     stream: int = 0
     row: str = ""
 
@@ -53,6 +54,8 @@ class Replay:
     """Memory after every event."""
     holders: dict[str, int] = field(default_factory=dict)
     """Bytes in use by rows, largest first, after the event at which most is allocated for the first time."""
+    fullest: Statistics = field(default_factory=Statistics)
+    """Statistics after the event at which most was reserved for the first time."""
     failed_at: int | None = None
     """Event that ran out of memory, at which the replay ends; None: none did."""
 
@@ -90,10 +93,12 @@ def replay(events: Sequence[Event], settings: Settings = Settings()) -> Replay: 
             case Action.RECORD:
                 allocator.record_stream(blocks[event.key], event.stream)
             case Action.REACH:
-                allocator.reach(event.stream)
+                allocator.reach(event.stream, event.size or None)
             case Action.EMPTY:
                 allocator.empty_cache()
         statistics = allocator.statistics
+        if statistics.reserved_bytes > answer.fullest.reserved_bytes:
+            answer.fullest = replace(statistics)
         answer.timeline.append(Moment(
             place, statistics.allocated_bytes, statistics.active_bytes, statistics.reserved_bytes,
         ))

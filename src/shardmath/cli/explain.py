@@ -19,20 +19,24 @@ from shardmath.reports.answers import answer
 @click.argument("model", shell_complete=model_names)
 @configuration_options
 @writing_options
+@click.option("--alloc-conf", metavar="OPTION:VALUE,...",
+              help="Replay with options of PYTORCH_CUDA_ALLOC_CONF, e.g. expandable_segments:True.")
 @click.option("--all-ranks", is_flag=True, help="Add a line for every pipeline rank.")
 @click.option("--json", is_flag=True, help="Print everything as JSON.")
 @click.option("--csv", metavar="FILE", help="Write one row per rank and term; - is the terminal.")
 @click.option("--plot", metavar="FILE", help="Draw the memory of every rank by role: .png, .svg or .html.")
 def explain(
-    model: str, format: str | None, output: str | None, all_ranks: bool, json: bool, csv: str | None, plot: str | None,
-    **options: Any,
+    model: str, format: str | None, output: str | None, alloc_conf: str | None, all_ranks: bool, json: bool,
+    csv: str | None, plot: str | None, **options: Any,
 ) -> None:
     """Account for every byte of MODEL in one layout, and for its step time.
 
     MODEL is a name, the path of a config.json, or of a launch script or configuration of Megatron-LM, torchtitan or
     NeMo, whose settings are the defaults of all options.
     """
-    from shardmath.account.accounting import explain as account
+    from shardmath.account.configured import configured
+    from shardmath.account.replaying import replayed
+    from shardmath.allocator.settings import Settings
     from shardmath.cli.runs import as_file, configuration_arguments, deliver, refuse_output_alone
     from shardmath.commands.explain.plot import picture
     from shardmath.commands.explain.report import show, write_csv
@@ -41,7 +45,8 @@ def explain(
     refuse_unplottable(plot)
     refuse_output_alone(format, output)
     chosen, gpu, arguments = configuration_arguments(model, options)
-    explanation = account(chosen, gpu, **arguments)
+    settings = None if alloc_conf is None else Settings.parsed(alloc_conf)
+    explanation = replayed(configured(chosen, gpu, **arguments), settings)
 
     def report() -> None:
         if csv is not None:

@@ -49,6 +49,11 @@ class Evaluator(NamedTuple):
         return self._load("_time")
 
     @property
+    def rows(self) -> ModuleType:
+        """The module of single rows: the size of each, and the order in which a step allocates them."""
+        return self._load("_rows")
+
+    @property
     def is_timed(self) -> bool:
         """True if there are formulas of the time of a step."""
         try:
@@ -127,14 +132,14 @@ class Evaluator(NamedTuple):
         return cached_module(self.folder, f"{self.name}{part}", lambda: self._derive(part))
 
     def _derive(self, part: str) -> str:
-        from shardmath.symbolic.plain import derive_memory, derive_time
+        from shardmath.symbolic.plain import derive_memory, derive_rows, derive_time
 
         chosen = _chosen(self.implementation, self.choices)
         if part == "_kernel":
             from shardmath.symbolic.compiled import derive_layouts
 
             return derive_layouts(chosen, source_of(self.terms))
-        return derive_time(chosen) if part == "_time" else derive_memory(chosen)
+        return {"": derive_memory, "_rows": derive_rows, "_time": derive_time}[part](chosen)
 
 
 def terms_at(module: ModuleType, values: Mapping[str, int]) -> dict[str, int | Fraction]:

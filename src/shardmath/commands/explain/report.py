@@ -15,6 +15,7 @@ from shardmath.input.parameters import OTHERS
 from shardmath.machines.gpu import GIB
 from shardmath.reports.tables import console, gib, judged, table
 from shardmath.reports.time import show_stages, show_time
+from shardmath.steps.answers import Replay
 
 #: Ranks that are shown unless all are asked for: this many of each end.
 _ENDS = 3
@@ -81,12 +82,16 @@ def show(explanation: Explanation, all_ranks: bool = False) -> None:
 
 def process_line(explanation: Explanation) -> str:
     """The three numbers of the rank that needs most: allocated, reserved, process."""
-    taken = explanation.process
+    taken, replay = explanation.process, explanation.replay
     groups = "1 communicator" if taken.communicators == 1 else f"{taken.communicators} communicators"
-    line = (
-        f"On that rank: allocated {gib(taken.allocated)}, reserved {_ranged(explanation, 'reserved')}, "
-        f"process {_ranged(explanation, 'total')} GiB ({groups})."
-    )
+    line = f"On that rank: allocated {gib(taken.allocated)}, "
+    if replay is None:
+        line += f"reserved {_ranged(explanation, 'reserved')}, process {_ranged(explanation, 'total')} GiB ({groups})."
+    else:
+        beyond = [replay.reserved_bytes + total - reserved for total, reserved in (
+            (taken.total, taken.reserved), *((end["total"], end["reserved"]) for end in (taken.low, taken.high)))]
+        line += f"reserved {gib(replay.reserved_bytes)} (replayed), process {_spread(*beyond)} GiB ({groups})."
+        line += f"\n{_kept_back(replay)}"
     if explanation.anchor is not None:
         known = explanation.anchor
         line += (
@@ -97,8 +102,25 @@ def process_line(explanation: Explanation) -> str:
     return line
 
 
+def _kept_back(replay: Replay) -> str:
+    """Say what the allocator has and cannot use when it has most."""
+    parts = ", ".join(f"{gib(size)} {words}" for size, words in (
+        (replay.split_bytes, "free beside tensors in use"), (replay.cached_bytes, "in free segments"),
+        (replay.awaiting_bytes, "waits for another stream"), (replay.rounding_bytes, "rounding")) if size)
+    text = f"Kept back by the allocator when it has most, GiB: {parts or 'nothing'}."
+    if not replay.fits:
+        text += f" It runs out of the {gib(replay.capacity_bytes)} GiB that PyTorch can get here."
+    elif replay.retries:
+        text += f" Free segments went back to the driver {replay.retries} times."
+    return text
+
+
 def _ranged(explanation: Explanation, name: str) -> str:
-    own, low, high = getattr(explanation.process, name), explanation.process.low[name], explanation.process.high[name]
+    taken = explanation.process
+    return _spread(getattr(taken, name), taken.low[name], taken.high[name])
+
+
+def _spread(own: int, low: int, high: int) -> str:
     return gib(own) if low == high else f"{gib(own)} ({gib(low)} to {gib(high)})"
 
 

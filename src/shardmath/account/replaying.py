@@ -1,0 +1,36 @@
+"""The account of a configuration with a replay of the steps of its peak rank."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shardmath.account.accounting import Explanation, explanation
+from shardmath.account.configured import Configuration
+from shardmath.allocator.settings import Settings
+from shardmath.compiler.evaluators import terms_at
+from shardmath.errors import InputError
+from shardmath.generated.definitions import IMPLEMENTATIONS
+from shardmath.steps.reserved import replayed_rank
+from shardmath.steps.step import refuse_unreplayed
+
+
+def replayed(configuration: Configuration, settings: Settings | None = None) -> Explanation:
+    """Account for a configuration, and replay its peak rank where the order of its allocations is known.
+
+    Raises InputError as ``explanation`` does, and for ``settings`` of an allocator that nothing is replayed through.
+    """
+    account, job = explanation(configuration), configuration.job
+    try:
+        refuse_unreplayed(job.evaluator.choices, job.values)
+        if not IMPLEMENTATIONS[job.evaluator.implementation]["replayed"]:
+            known = [name for name, item in IMPLEMENTATIONS.items() if item["replayed"]]
+            rule = f"must be one of {', '.join(known)}: steps of others are not replayed yet"
+            raise InputError("implementation", job.evaluator.implementation, rule, known[0])
+    except InputError as error:
+        if settings is not None:
+            rule = f"must not be given, as nothing is replayed with {error.field} = {error.value}"
+            raise InputError("alloc_conf", "given", rule) from error
+        return replace(account, replay_unknown=str(error))
+    values = job.on_rank(account.peak_rank)
+    numbers = terms_at(job.evaluator.terms, values)
+    return replace(account, replay=replayed_rank(job.evaluator, values, numbers, settings or Settings()))

@@ -1,0 +1,42 @@
+"""Replay a rank's steps through the caching allocator: what it reserves, and why it is more than what is allocated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from fractions import Fraction
+
+from shardmath.allocator.settings import Settings
+from shardmath.allocator.trace import replay
+from shardmath.compiler.evaluators import Evaluator
+from shardmath.steps.answers import Replay
+from shardmath.steps.rows import Rows
+from shardmath.steps.step import Steps
+
+
+def replayed_rank(
+    evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction], settings: Settings,
+) -> Replay:
+    """Replay two steps of a rank at its ``values``; ``account`` are the terms of its memory.
+
+    The first step makes the optimizer states out of freed activations; the second finds them. With too little memory
+    the replay is done again without a bound. Raises InputError as ``refuse_unreplayed`` does.
+    """
+    rows = Rows.of(evaluator, values, account)
+    steps = Steps(rows, evaluator.choices["schedule"], values["microbatch_group"] or values["pipeline_parallel"])
+    events = steps.run()
+    capacity = int(values["gpu_memory"] - (account["process.total"] - account["process.reserved"]))
+    answer = replay(events, replace(settings, capacity_bytes=max(1, capacity)))
+    fits = answer.failed_at is None
+    if not fits:
+        answer = replay(events, settings)
+    fullest, statistics = answer.fullest, answer.allocator.statistics
+    return Replay(
+        reserved_bytes=statistics.reserved_peak, allocated_bytes=steps.trace.peak,
+        rounding_bytes=fullest.active_bytes - fullest.requested_bytes,
+        awaiting_bytes=fullest.active_bytes - fullest.allocated_bytes,
+        split_bytes=fullest.inactive_split_bytes,
+        cached_bytes=fullest.reserved_bytes - fullest.active_bytes - fullest.inactive_split_bytes,
+        segments=statistics.segments, retries=statistics.retries, capacity_bytes=capacity, fits=fits,
+        events=len(events),
+    )

@@ -1,0 +1,113 @@
+"""Rows of one pipeline rank as a replay needs them: bytes of single tensors, with their places and moments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+
+from shardmath.compiler.evaluators import Evaluator, terms_at
+from shardmath.generated.definitions import ROLES
+
+#: Places inside of a transformer layer.
+IN_LAYER = ("LAYER", "DENSE")
+#: Components that the backward pass frees first.
+LOSS = "loss"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: ``size`` is in bytes, of weights in elements."""
+
+    name: str
+    size: int
+    component: str
+    place: str
+    role: str
+    lifetime: str
+    module: str
+    moments: tuple[str, ...]
+    of_layer: bool
+
+
+@dataclass(frozen=True)
+class Rows:
+    """All rows of a rank at the values of its parameters, and the terms of its account."""
+
+    values: Mapping[str, int]
+    account: Mapping[str, int | Fraction]
+    sizes: Mapping[str, int]
+    every: tuple[Row, ...]
+    scripts: Mapping[str, tuple[str, ...]]
+    states: Mapping[str, tuple[str, str, bool]]
+    sums: Mapping[str, tuple[str, bool]]
+
+    @classmethod
+    def of(cls, evaluator: Evaluator, values: Mapping[str, int], account: Mapping[str, int | Fraction]) -> Rows:
+        """Evaluate the rows of one rank; ``account`` are the terms of its memory at the same values."""
+        module = evaluator.rows
+        sizes = {name: math.ceil(size) for name, size in terms_at(module, values).items()}
+        every = tuple(Row(name, sizes[name], *described) for name, described in module.ROWS.items() if sizes[name])
+        return cls(values, account, sizes, every, module.SCRIPTS, module.STATES, module.SUMS)
+
+    @cached_property
+    def layers(self) -> int:
+        """Layers of the rank."""
+        return int(self.account.get("stage_layers", self.values.get("stage_layers", self.values["num_layers"])))
+
+    def instances(self, row: Row) -> int:
+        """Count the instances of a row's component on the rank."""
+        rank, last = self.values["pipeline_rank"], self.values["pipeline_parallel"] - 1
+        if row.place in IN_LAYER:
+            return self.layers
+        return {"FIRST": int(rank == 0), "LAST": int(rank == last)}.get(row.place, 1)
+
+    def saved(self, places: Sequence[str]) -> dict[str, list[Row]]:
+        """Return the tensors that one instance saves for the backward pass, by component in the order of the ledger."""
+        recomputed, by_component = bool(self.values["recompute_full"]), dict[str, list[Row]]()
+        for row in self.every:
+            in_layer = row.place in IN_LAYER
+            saves = row.role == "activation" and row.place in places and row.lifetime != "SHARED" and not row.moments
+            if saves and (not in_layer or row.of_layer == recomputed):
+                by_component.setdefault(row.component, []).append(row)
+        return by_component
+
+    @property
+    def shared(self) -> list[Row]:
+        """Tensors that all layers of a step save together."""
+        return [row for row in self.every
+                if row.role == "activation" and row.lifetime == "SHARED" and self.instances(row)]
+
+    def transients(self, moment: str) -> dict[str, int]:
+        """Return the bytes of what exists at a moment alone, by name: rows, and sums that no walk meets otherwise."""
+        parts = {}
+        for row in self.every:
+            count = 1 if row.place in IN_LAYER else self.instances(row)
+            if moment in row.moments and count:
+                parts[row.name] = count * row.size
+        for name, (when, walked) in self.sums.items():
+            if when == moment and not walked and self.account.get(name):
+                size, count = math.ceil(self.account[name]), self.sizes.get(f"pieces.{name.split('.')[1]}", 1)
+                parts |= {f"{name}.{piece}": size * (piece + 1) // count - size * piece // count
+                          for piece in range(count)}
+        return parts
+
+    def weights(self) -> list[int]:
+        """List the elements of every parameter of the rank, in the order of the model."""
+        rows = [row for row in self.every if row.role == "weight"]
+        layer = [row.size for row in rows if row.place in IN_LAYER]
+        ends = {place: [row.size for row in rows if row.place == place and self.instances(row)]
+                for place in ("FIRST", "STAGE", "LAST")}
+        return [*ends["FIRST"], *layer * self.layers, *ends["STAGE"], *ends["LAST"]]
+
+    def static(self) -> dict[str, int]:
+        """Return the bytes of each role that lasts, from one step to the next."""
+        roles = {role: int(self.account.get(f"stage.{role}", 0)) for role in ROLES if role in _LASTING}
+        if sum(roles.values()) != int(self.account["stage.static"]):
+            roles["gradient"] = 0  # made by each backward pass
+        return roles
+
+
+_LASTING = ("weight", "gradient", "optimizer", "input", "buffer")

@@ -1,0 +1,61 @@
+"""The events of a trace, written one after another: allocations, frees, and what other streams still hold back."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from shardmath.allocator.trace import Action, Event
+
+#: Streams whose work holds frees back: of tensor parallelism, and of what is sent between pipeline stages.
+TENSOR, PIPELINE = 1, 2
+#: Allocations after which the events of a deferred free have passed: the host runs ahead of the GPU by as many, also
+#: over the end of a step. Fitted to nanotron's runs with TP 2; no other number here is fitted.
+LAG = 700
+
+
+class Trace:
+    """Events in their order, with the bytes that are in use."""
+
+    def __init__(self, lag: int = LAG) -> None:
+        self.events: list[Event] = []
+        self.now = self.peak = 0
+        """Bytes as they are asked for, without rounding: now, and most of all."""
+        self._lag, self._count = lag, 0
+        self._sizes: dict[int, int] = {}
+        self._deferred: deque[int] = deque()
+
+    def allocate(self, size: int, row: str) -> int:
+        """Allocate bytes for a row; return the key of the tensor. Nothing is allocated for 0 bytes."""
+        self._count += 1
+        while self._deferred and self._deferred[0] <= self._count:
+            self._deferred.popleft()
+            self.events.append(Event(Action.REACH, size=1, stream=TENSOR))
+        key = self._count
+        self._sizes[key] = size
+        if size:
+            self.events.append(Event(Action.ALLOCATE, key, size, row=row))
+            self.now += size
+            self.peak = max(self.peak, self.now)
+        return key
+
+    def free(self, key: int, stream: int | None = None) -> None:
+        """Free a tensor; one that another ``stream`` used comes back when that has done its work."""
+        size = self._sizes.pop(key)
+        if not size:
+            return
+        if stream is not None:
+            self.events.append(Event(Action.RECORD, key, stream=stream))
+        if stream == TENSOR:
+            self._deferred.append(self._count + self._lag)
+        self.events.append(Event(Action.FREE, key))
+        self.now -= size
+
+    def free_all(self, keys: Sequence[int]) -> None:
+        """Free tensors, the last first."""
+        for key in reversed(keys):
+            self.free(key)
+
+    def receive(self) -> None:
+        """Let a message of another stage arrive: the pipeline's stream has done what was before it."""
+        self.events.append(Event(Action.REACH, stream=PIPELINE))

@@ -1,0 +1,44 @@
+"""Sizes of single tensors on rank r, for a replay of a step's allocations."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from sympy import Integer
+
+from ..choices import absent_values
+from ..implementations import Implementation
+from ..ledger import Role
+from ..order import IN_BUCKETS, PASSING
+from ..parallel.data import states
+from ..terms import TermSet, product
+from .aggregates import aggregates_of
+from .build import build
+from .rows import kept_rows, local_shape
+
+
+@cache
+def row_sizes(implementation: Implementation) -> TermSet:
+    """Return a term for each tensor that is allocated by itself: bytes, of weights elements.
+
+    Rows are those of one instance of their component; tensors that only pass stand beside them. States are in bytes of
+    one element.
+    """
+    base, choices = build(implementation), implementation.choices
+    terms = TermSet(f"{implementation.name}_rows", as_inputs=base.as_inputs, base=base)
+    for row in kept_rows(implementation):
+        unit = "elements" if row.tensor.role is Role.WEIGHT else "bytes"
+        terms.add(f"{row.component.name}.{row.tensor.name}", row.expression, unit, row.tensor.meaning, (row,))
+    for item in PASSING:
+        if all(choices[axis] in allowed for axis, allowed in item.options.items()):
+            size = product(Integer(item.bytes), *local_shape(item.shape, choices), item.when)
+            terms.add(f"passing.{item.name}", size.xreplace(absent_values(choices)), "bytes", item.meaning)
+    for aggregate in aggregates_of(implementation):
+        if aggregate.pieces != 1:
+            terms.add(f"pieces.{aggregate.name}", aggregate.pieces, "tensors", f"{aggregate.title}: how many")
+    for state in states(choices):
+        if state.role in (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER) and state.count is None:
+            terms.add(f"state.{state.name}", state.bytes, "bytes", state.meaning)
+    kept = 1 - IN_BUCKETS if choices["data_parallel"] == "torch_ddp" else Integer(0)
+    terms.add("state.kept_gradient", 2 * kept, "bytes", "16-bit gradient, kept until the micro-batch is done")
+    return terms

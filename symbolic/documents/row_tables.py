@@ -1,0 +1,44 @@
+"""Data for the tables of single rows: sizes, places and lifetimes, and the order of a step's allocations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..accounts.aggregates import aggregates_of
+from ..accounts.row_sizes import row_sizes
+from ..accounts.rows import kept_rows
+from ..accounts.units import is_layer_input
+from ..implementations import Implementation
+from ..ledger import Role
+from ..order import BIRTHS, Birth, scripts
+from ..parallel.data import states
+from .evaluator import as_written, evaluator
+
+
+def row_tables(implementation: Implementation) -> dict[str, Any]:
+    """Data of ``rows.py.jinja``."""
+    choices = implementation.choices
+    births = {birth.state: birth for birth in BIRTHS[choices["data_parallel"]]}
+    kept = [state for state in states(choices)
+            if state.role in (Role.WEIGHT, Role.GRADIENT, Role.OPTIMIZER) and state.count is None]
+    return {
+        **evaluator(f"Rows of the ledger, one by one: {implementation.title}", row_sizes(implementation), (),
+                    form=as_written),
+        "rows": [
+            {"name": f"{row.component.name}.{row.tensor.name}", "component": row.component.name,
+             "place": row.component.place.name, "role": row.tensor.role.value, "lifetime": row.tensor.lifetime.name,
+             "module": row.tensor.module, "sites": row.tensor.sites, "of_layer": is_layer_input(row.component)}
+            for row in kept_rows(implementation)
+        ],
+        "scripts": scripts(choices),
+        "states": [
+            {"name": state.name, "role": state.role.value, "piece": birth.piece, "late": birth.late}
+            for state in kept
+            for birth in (births.get(state.name, Birth(state.name, late=state.role is Role.OPTIMIZER
+                                                       and state.name != "master_weight")),)
+        ],
+        "sums": {
+            f"stage.{item.name}.{site}": (site, item.walked)
+            for item in aggregates_of(implementation) for site in item.sites
+        },
+    }

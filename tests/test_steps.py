@@ -1,0 +1,163 @@
+"""Replayed steps: the trace's own peak is the ledger's to the byte, and what the allocator reserves for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+from statistics import median
+from typing import Any
+
+import pytest
+from oracles.extent import FULL
+
+import shardmath
+from shardmath.account.configured import configured
+from shardmath.account.replaying import replayed
+from shardmath.allocator.settings import MIB, Settings
+from shardmath.allocator.trace import Action, replay
+from shardmath.cli.main import exit_code
+from shardmath.compiler.evaluators import terms_at
+from shardmath.errors import InputError
+from shardmath.steps.rows import Rows
+from shardmath.steps.step import Steps, refuse_unreplayed
+from validation.measured import nanotron
+from validation.measured.replays import replay_of, replays
+
+pytestmark = pytest.mark.slow
+MODELS = ("llama-3.2-1b", "llama-3.1-8b", "llama-2-13b", "llama-3.1-70b", "qwen2.5-7b")
+#: Degrees that an implementation has.
+DEGREES: dict[str, dict[str, tuple[int, ...]]] = {
+    "nanotron": {"tensor_parallel": (1, 2, 4, 8), "pipeline_parallel": (1, 2, 4)},
+    "megatron": {"tensor_parallel": (1, 2, 4, 8), "pipeline_parallel": (1, 2, 4), "context_parallel": (1, 2),
+                 "virtual_pipeline": (1, 2)},
+    "torchtitan": {"tensor_parallel": (1, 2, 4, 8), "context_parallel": (1, 2)},
+    "huggingface": {},
+}
+CASES = 400 if FULL else 12
+
+
+def drawn(implementation: str, random: Random) -> Iterator[dict[str, Any]]:
+    """Draw legal layouts without end."""
+    while True:
+        degrees = {name: random.choice(sizes) for name, sizes in DEGREES[implementation].items()}
+        micro, steps, data = random.choice((1, 2, 4)), random.choice((1, 2, 4, 8)), random.choice((1, 2, 8))
+        asked = {
+            "model": random.choice(MODELS), "gpu": "h100-80gb", "implementation": implementation, **degrees,
+            "data_parallel": data, "micro_batch_size": micro, "global_batch_size": micro * steps * data,
+            "seq_length": random.choice((2048, 4096, 8192)), "recompute": random.choice(("none", "none", "full")),
+            "sequence_parallel": degrees.get("tensor_parallel", 1) > 1 and random.random() < 0.7,
+        }
+        try:
+            refuse_unreplayed((job := configured(**asked).job).evaluator.choices, job.values)
+        except InputError:
+            continue
+        yield asked
+
+
+def traced(rank: int, microbatches: int | None = None, **asked: Any) -> tuple[Steps, int]:
+    """Return the trace of a rank's steps, run, and the peak of the rank's account in bytes."""
+    job = configured(**asked).job
+    values = job.on_rank(rank)
+    account = terms_at(job.evaluator.terms, values)
+    steps = Steps(Rows.of(job.evaluator, values, account), job.evaluator.choices["schedule"],
+                  values["microbatch_group"] or values["pipeline_parallel"], microbatches=microbatches)
+    steps.run()
+    return steps, int(account["stage.total"])
+
+
+@pytest.mark.parametrize("implementation", DEGREES)
+def test_peak_of_the_trace_is_the_ledgers(implementation: str) -> None:
+    """On first and last rank; every tensor but those that last is freed in the end, the second step's too."""
+    layouts = drawn(implementation, Random(18))
+    for _ in range(CASES):
+        asked = next(layouts)
+        for rank in {0, asked.get("pipeline_parallel", 1) - 1}:
+            steps, peak = traced(rank, **asked)
+            assert steps.trace.peak == peak, (asked, rank)
+            allocated = [event.key for event in steps.trace.events if event.action is Action.ALLOCATE]
+            freed = [event.key for event in steps.trace.events if event.action is Action.FREE]
+            assert len({*allocated}) == len(allocated)
+            assert {*freed} < {*allocated}
+
+
+def test_more_microbatches_change_nothing() -> None:
+    """A step repeats itself: what is reserved with a few micro-batches is so with all of them."""
+    for pipeline in (1, 4):
+        asked = {"model": "llama-3.2-1b", "gpu": "h100-80gb", "implementation": "nanotron", "seq_length": 4096,
+                 "pipeline_parallel": pipeline, "data_parallel": 4, "global_batch_size": 64}
+        few, all_of_them = (replay(traced(0, count, **asked)[0].trace.events).reserved_peak for count in (None, 16))
+        assert few == pytest.approx(all_of_them, rel=0.01)
+
+
+def test_expandable_segments_keep_less_back() -> None:
+    configuration = configured("llama-3.1-8b", "h100-80gb", implementation="nanotron", num_gpus=64, tensor_parallel=8,
+                               pipeline_parallel=2, seq_length=4096)
+    fixed = replayed(configuration).replay
+    expandable = replayed(configuration, Settings.parsed("expandable_segments:True")).replay
+    assert fixed is not None
+    assert expandable is not None
+    assert fixed.allocated_bytes == expandable.allocated_bytes == configured_peak(configuration)
+    assert fixed.allocated_bytes <= expandable.reserved_bytes < fixed.reserved_bytes
+    parts = (fixed.rounding_bytes, fixed.awaiting_bytes, fixed.split_bytes, fixed.cached_bytes)
+    assert min(parts) >= 0
+    assert sum(parts) <= fixed.reserved_bytes
+
+
+def configured_peak(configuration: Any) -> int:
+    return replayed(configuration).peak_bytes
+
+
+def test_runs_out_below_what_it_reserves() -> None:
+    """Free segments go back to the driver first; then the replay is that of a GPU without end."""
+    asked = {"model": "llama-3.2-1b", "implementation": "nanotron", "num_gpus": 8, "seq_length": 4096}
+    roomy = replayed(configured(gpu="h100-80gb", **asked)).replay
+    assert roomy is not None
+    assert roomy.fits
+    small = shardmath.Gpu.custom(16)
+    tight = replayed(configured(gpu=small, torch_workspace_bytes=32 * MIB, **asked)).replay
+    assert tight is not None
+    assert not tight.fits
+    assert tight.reserved_bytes == roomy.reserved_bytes
+
+
+def test_replayed_runs_of_the_validation_page_are_fresh() -> None:
+    """Every fiftieth of the file's rows, and the errors that the page states."""
+    stored = replays()
+    measured = {case.id: case for case in nanotron.read() if case.id in stored}
+    assert len(measured) == len(stored) == 1127
+    for case in list(measured.values())[::50 if not FULL else 1]:
+        total = shardmath.explain(case.model, case.gpu, **case.arguments).ranks[0].total
+        assert replay_of(case) == (stored[case.id], total)
+    errors: dict[str, list[float]] = {name: [] for name in nanotron.WITH_TARGET}
+    for case in measured.values():
+        errors.setdefault(case.group, []).append(abs(stored[case.id] / case.measured[0].bytes - 1))
+    alone, few = errors["TP 1"], [*errors["TP 1"], *errors["TP 2"]]
+    assert median(alone) < 0.016
+    assert median(few) < 0.03
+    assert sum(error <= 0.1 for error in few) / len(few) > 0.87
+
+
+def test_explain_shows_the_replay(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", "llama-3.2-1b", "--gpu", "h100-80gb", "--implementation", "nanotron", "--seq", "4096"]
+    assert exit_code(command) == 0
+    replay_of = replayed(configured("llama-3.2-1b", "h100-80gb", implementation="nanotron", seq_length=4096)).replay
+    assert replay_of is not None
+    assert f"reserved {replay_of.reserved_bytes / 2**30:.2f} (replayed)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("text", "named"), [
+    ("expandable_segments:yes", "True or False"), ("max_split_size_mb:20", "above 20"), ("backend", "option:value"),
+    ("roundup_power2_divisions:[256:1]", "an integer"),
+    ("garbage_collection_treshold:0.8", "garbage_collection_threshold"),
+])
+def test_options_that_pytorch_refuses_are_refused(text: str, named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", "llama-3.2-1b", "--gpu", "h100-80gb", "--implementation", "nanotron", "--alloc-conf", text]
+    assert exit_code(command) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_options_without_a_replay_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["explain", "mixtral-8x7b", "--gpu", "h100-80gb", "--num-gpus", "64", "--ep", "8", "--pp", "2",
+               "--alloc-conf", "expandable_segments:True"]
+    assert exit_code(command) == 2
+    assert "nothing is replayed with layers = experts" in capsys.readouterr().err

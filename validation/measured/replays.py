@@ -1,0 +1,58 @@
+"""Reserved memory of nanotron's runs as a replay of two steps gives it: a file, which ``make validate`` writes anew.
+
+All rows take minutes. The page reads the file, and a test replays some of its rows.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from functools import cache
+from io import StringIO
+from pathlib import Path
+
+from shardmath.account.configured import configured
+from shardmath.allocator.settings import Settings
+from shardmath.compiler.evaluators import terms_at
+from shardmath.errors import InputError
+from shardmath.steps.reserved import replayed_rank
+from validation.measured import nanotron
+from validation.measured.case import RESERVED, Case
+
+NAME = "nanotron_replayed.csv"
+FILE = Path(__file__).resolve().parents[2] / "docs" / "validation" / NAME
+_HEADS = ("run", "reserved_bytes", "allocated_bytes")
+
+
+@cache
+def replays() -> Mapping[str, int]:
+    """Reserved bytes by run, from the file."""
+    if not FILE.exists():
+        return {}
+    with FILE.open(encoding="utf-8", newline="") as file:
+        return {row["run"]: int(row["reserved_bytes"]) for row in csv.DictReader(file)}
+
+
+def replayed(cases: Iterable[Case] | None = None) -> str:
+    """Replay every run whose reserved memory was measured; return the text of the file."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_HEADS)
+    for case in nanotron.read() if cases is None else cases:
+        if (numbers := replay_of(case)) is not None:
+            writer.writerow((case.id, *numbers))
+    return text.getvalue()
+
+
+def replay_of(case: Case) -> tuple[int, int] | None:
+    """Reserved and allocated bytes of the measured rank; None where nothing was measured, or nothing is estimated."""
+    ranks = [measured.rank for measured in case.measured if measured.quantity == RESERVED]
+    if case.model is None or not ranks or ranks[0] is None:
+        return None
+    try:
+        job = configured(case.model, case.gpu, **case.arguments).job
+    except InputError:
+        return None
+    values = job.on_rank(ranks[0])
+    answer = replayed_rank(job.evaluator, values, terms_at(job.evaluator.terms, values), Settings())
+    return answer.reserved_bytes, answer.allocated_bytes
