@@ -32,6 +32,7 @@ KEPT = (
     "stage.accumulating", "stage.gradient", "stage.optimizer", "stage.weight", "stage.buffer_elements",
     "stage.reducing_calls", "stage.gathering_calls", "pipeline.borders",
     *(f"{group}.{kind}" for group in ("tensor", "context", "pipeline", "data") for kind in ("bandwidth", "latency")),
+    "context.send_bandwidth", "pipeline.send_bandwidth",
 )
 
 
